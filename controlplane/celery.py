@@ -13,7 +13,7 @@ from celery.signals import beat_embedded_init
 from django.conf import settings
 
 from workers.contract.wire.names import broker_url
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.parent_death import die_with_parent
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 # Otherwise Celery runs Django's checks, which import every page and the API: more than a second of each start, and
@@ -74,9 +74,7 @@ app.conf.update(
 app.autodiscover_tasks(
     [
         "runs.housekeeping",
-        "controlplane.catalogue.datasets",
-        "controlplane.catalogue.references",
-        "controlplane.catalogue.joining",
+        "controlplane.catalogue",
         "runs.engine.alerts",
         "runs.engine.artifacts",
         "runs.engine.machines",
@@ -91,4 +89,4 @@ def _end_with_the_worker(**kwargs: object) -> None:
     A worker that ends sends its beat one SIGTERM. A beat that has just been forked still has the worker's handler,
     would ignore it, and would run forever without a worker.
     """
-    end_with(_WORKER, signal.SIGKILL)
+    die_with_parent(_WORKER, signal.SIGKILL)

@@ -2,11 +2,9 @@
 
 from django.urls import include, path
 
-from controlplane.catalogue.joining import views as joining_views
 from controlplane.platform.accounts import api_token_views, oidc, users, views
 from controlplane.platform.activity import views as activity_views
 from controlplane.platform.guide import views as guide_views
-from workers.contract.wire.joining import JOIN
 
 urlpatterns = [
     path("", include("runs.urls")),
@@ -33,13 +31,7 @@ urlpatterns = [
     path("help/", guide_views.document, name="documents"),
     path("help/tour", guide_views.tour_seen, name="tour_seen"),
     path("help/<slug:document>/", guide_views.document, name="document"),
-    # The catalogue
-    path("datasets/references/", include("controlplane.catalogue.references.urls")),
-    path("datasets/", include("controlplane.catalogue.datasets.pages.urls")),
-    path("rewards/", include("controlplane.catalogue.rewards.urls")),
-    path("environments/", include("controlplane.catalogue.environments.urls")),
-    path("hardware/profiles/", include("controlplane.catalogue.hardware.profile_pages.urls")),
-    path(JOIN.removeprefix("/"), joining_views.join, name="api_host_join"),
+    path("", include("controlplane.catalogue.urls")),
 ]
 
 handler400 = "controlplane.platform.http.errors.bad_request"

@@ -8,12 +8,11 @@ from django.urls import include, path
 
 from runs.api import application as people_api
 from runs.api import reference_views
-from runs.engine.alerts import following_views
 from runs.engine.alerts import views as alerts_views
-from runs.engine.gateway import views as gateway_views
+from runs.engine.gateway import endpoint as gateway_endpoint
 from runs.engine.machines import views as machine_views
 from runs.engine.scheduling import views as queue_views
-from runs.engine.warm import views as warm_views
+from runs.engine.warm import overview as warm_overview
 from runs.insight.completions import views as completions_views
 from runs.insight.evaluations import views as evaluation_views
 from runs.insight.health import views as health_views
@@ -29,17 +28,17 @@ from runs.pages.first_steps import views as first_steps_views
 from runs.pages.hosts import joining_views, tokenizer_views
 from runs.pages.hosts import views as hosts_views
 from runs.pages.live import consumers
-from runs.pages.model_pages import benchmark_views, push_views
-from runs.pages.model_pages import file_views as model_file_views
+from runs.pages.model_pages import action_views as model_actions
+from runs.pages.model_pages import push_views
 from runs.pages.model_pages import views as model_views
 from runs.pages.monitoring import views as monitoring_views
-from runs.pages.playground import code_views, editor_views, episode_views, replay_views
+from runs.pages.playground import editor_views, episode_views, replay_views
 from runs.pages.playground import views as playground_views
 from runs.pages.reports import views as reports_views
 from runs.pages.run_list import views as run_list_views
 from runs.pages.run_page import checkpoint_views, log_views, notes_and_tags_views
 from runs.pages.run_page import views as run_page_views
-from runs.pages.search import views as search_views
+from runs.pages.search import finding
 from runs.pages.secrets import views as secrets_views
 from runs.pages.served import keyed_views
 from runs.pages.served import views as served_views
@@ -54,7 +53,7 @@ urlpatterns = [
     # The list
     path("", run_list_views.home, name="home"),
     path("demo/", first_steps_views.demo, name="demo_run"),
-    path("search/", search_views.search, name="search"),
+    path("search/", finding.palette, name="search"),
     # First steps
     path("start/", first_steps_views.start, name="start"),
     path("start/<slug:slug>/", first_steps_views.recipe, name="recipe"),
@@ -96,13 +95,13 @@ urlpatterns = [
     # Models
     path("models/", model_views.models, name="models"),
     path("models/<int:event_id>/", model_views.model, name="model"),
-    path("models/<int:event_id>/merge", model_file_views.merge, name="merge_model"),
-    path("models/<int:event_id>/gguf", model_file_views.convert, name="convert_model"),
-    path("models/<int:event_id>/delete", model_file_views.delete, name="delete_model"),
-    path("models/<int:event_id>/benchmark", benchmark_views.benchmark, name="benchmark_model"),
+    path("models/<int:event_id>/merge", model_actions.merge, name="merge_model"),
+    path("models/<int:event_id>/gguf", model_actions.convert, name="convert_model"),
+    path("models/<int:event_id>/delete", model_actions.delete, name="delete_model"),
+    path("models/<int:event_id>/benchmark", model_actions.benchmark, name="benchmark_model"),
     path("models/<int:event_id>/push", push_views.push, name="push_model"),
-    path("models/<int:event_id>/archive", model_file_views.archive, name="archive_model"),
-    path("models/<int:event_id>/archive/<slug:job_id>", model_file_views.download, name="model_archive"),
+    path("models/<int:event_id>/archive", model_actions.archive, name="archive_model"),
+    path("models/<int:event_id>/archive/<slug:job_id>", model_actions.download, name="model_archive"),
     path("models/<int:event_id>/serve/", keyed_views.serve, name="model_serve"),
     path("models/<int:event_id>/chat/", served_views.chat, name="model_chat"),
     path("models/<int:event_id>/chat/state", served_views.state, name="model_chat_state"),
@@ -124,7 +123,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/head/", run_page_views.head, name="run_head"),
     path("runs/<slug:run_id>/checkpoints/", checkpoint_views.tab, name="run_checkpoints"),
     path("runs/<slug:run_id>/spec/", run_page_views.spec, name="run_spec"),
-    path("runs/<slug:run_id>/gateway/key", gateway_views.key, name="run_gateway_key"),
+    path("runs/<slug:run_id>/gateway/key", gateway_endpoint.key, name="run_gateway_key"),
     path("runs/<slug:run_id>/stop", run_page_views.stop, name="run_stop"),
     path("runs/<slug:run_id>/resume", checkpoint_views.resume, name="run_resume"),
     path("runs/<slug:run_id>/no-resume", run_page_views.no_resume, name="run_no_resume"),
@@ -136,7 +135,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/events/", log_views.events, name="run_events"),
     path("runs/<slug:run_id>/series.json", metrics_views.series, name="run_series"),
     path("runs/<slug:run_id>/waterfall/", metrics_views.waterfall, name="run_waterfall"),
-    path("runs/<slug:run_id>/follow", following_views.follow, name="run_follow"),
+    path("runs/<slug:run_id>/follow", alerts_views.follow, name="run_follow"),
     path("runs/<slug:run_id>/report", reports_views.run_report, name="run_report"),
     path("runs/<slug:run_id>/share/", sharing_views.share, name="run_share"),
     path("runs/<slug:run_id>/share/<int:link_id>/revoke", sharing_views.revoke, name="run_share_revoke"),
@@ -176,7 +175,7 @@ urlpatterns = [
     path("rewards/runs/", playground_views.runs, name="reward_runs"),
     path("rewards/replay/", replay_views.replay, name="reward_replay"),
     path("rewards/try/", playground_views.try_out, name="reward_try"),
-    path("rewards/code/", code_views.check, name="reward_code_check"),
+    path("rewards/code/", editor_views.check, name="reward_code_check"),
     path("rewards/<int:config_id>/", editor_views.edit, name="reward_config"),
     # The playground of an environment
     path("environments/tool/", episode_views.check_tool, name="environment_tool_check"),
@@ -202,7 +201,7 @@ urlpatterns = [
     path("hardware/hosts/<int:host_id>/serving/", keyed_views.address, name="host_serving"),
     path("hardware/hosts/<int:host_id>/give-up/", hosts_views.give_up_host, name="give_up_host"),
     path("hardware/hosts/<int:host_id>/remove/", hosts_views.remove_host, name="remove_host"),
-    path("hardware/warm/<slug:run_id>/end", warm_views.end, name="warm_end"),
+    path("hardware/warm/<slug:run_id>/end", warm_overview.end, name="warm_end"),
     path("hardware/queue/<slug:run_id>/move", queue_views.queue_move, name="queue_move"),
     path("hardware/queue/<slug:run_id>/priority", queue_views.queue_priority, name="queue_priority"),
     path("hardware/queue/<slug:run_id>/remove/", queue_views.queue_remove, name="queue_remove"),

@@ -18,6 +18,8 @@ TELLING = "telling"
 MOST_TELLING = 20
 """At most so many test functions may be marked: together they take a few minutes."""
 ROOT = Path(__file__).parent.parent
+COLLECTED = pytest.StashKey[int]()
+"""The number of all cases, chosen or not; only of a run without paths."""
 _left_out = pytest.StashKey[int]()
 
 
@@ -52,6 +54,8 @@ def _take_changed(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.stash[COLLECTED] = len(items)
     if config.option.everything:
         return
     ways = tuple(path for path in config.option.ways.split(",") if path)

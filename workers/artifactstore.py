@@ -1,6 +1,7 @@
-"""An S3-compatible store. A checkpoint is whole by its manifest of files with their SHA-256, written last.
+"""The client of an S3-compatible artifact store.
 
-An upload goes on file by file where an earlier one ended. A download is used only if all of it has the right hashes.
+A checkpoint is complete once its manifest is stored, which lists its files with their SHA-256. An upload continues,
+file by file, where an earlier upload ended. A download is used only if all hashes are right.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,39 +21,38 @@ from workers.contract.wire.artifacts import Store
 MANIFEST = "manifest.json"
 LONGEST_MANIFEST = 4 << 20
 READ_S = 60.0
-"""How long a store may take for one answer."""
+"""The time limit for one answer of the store."""
 _CONNECT_S = 10.0
 _RETRIES = 2
 _PARTS_AT_ONCE = 4
-"""Of a large file; each part takes 50 MiB of memory."""
-_INSUFFICIENT = "InsufficientStorage"
-_FULL = {_INSUFFICIENT, "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
-"""What stores call it: S3 itself is never full."""
+"""Concurrent parts of a large file; each takes 50 MiB of memory."""
+_FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
+"""The codes of stores that are full; S3 itself never is."""
 _SHA256 = "sha256"
-"""The name of the metadata of each stored file, by which a later upload knows it."""
+"""The metadata of each stored file by which a later upload recognises it."""
 
 
 class StoreError(Exception):
-    """The store failed, or holds something else; a sentence for people."""
+    """The store failed, or its content is wrong. The message is a sentence for people."""
 
 
-class Spoilt(StoreError):
-    """The store holds something else than what was stored: it is not used."""
+class Corrupted(StoreError):
+    """The store's content differs from what was stored, so it is not used."""
 
 
 class FolderChanged(Exception):
-    """The checkpoint went away while it was read."""
+    """The checkpoint disappeared while it was read."""
 
 
 class ArtifactStore:
-    """For processes and threads that may wait; each call raises StoreError."""
+    """The client. Its methods wait for the store, and raise StoreError."""
 
     def __init__(self, store: Store, *, read_s: float = READ_S) -> None:
         import s3fs
 
         self._bucket, self._prefix = store.bucket, store.prefix
-        self._at = f"{store.bucket}/{store.prefix}" if store.prefix else store.bucket
-        self._named = f"The store {store.endpoint}/{store.bucket}"
+        self._root = f"{store.bucket}/{store.prefix}" if store.prefix else store.bucket
+        self._title = f"The store {store.endpoint}/{store.bucket}"
         when_required = dict.fromkeys(("request_checksum_calculation", "response_checksum_validation"), "when_required")
         self._files: Any = s3fs.S3FileSystem(
             key=store.key,
@@ -77,59 +79,57 @@ class ArtifactStore:
             try:
                 size, sha256 = path.stat().st_size, _sha256(path)
                 relative = path.relative_to(folder).as_posix()
-                self._put(path, f"{self._at}/{name}/{relative}", size, sha256)
+                self._put(path, f"{self._root}/{name}/{relative}", size, sha256)
             except FileNotFoundError as error:
                 raise FolderChanged(str(error)) from error
             files.append({"path": relative, "size": size, "sha256": sha256})
         if not files:
             raise FolderChanged(f"{folder} is empty or gone")
         manifest = json.dumps({"files": files}, separators=(",", ":"), sort_keys=True).encode()
-        with self._told():
-            self._files.pipe_file(f"{self._at}/{name}/{MANIFEST}", manifest)
+        with self._store_errors():
+            self._files.pipe_file(f"{self._root}/{name}/{MANIFEST}", manifest)
         return hashlib.sha256(manifest).hexdigest()
 
     def download(self, name: str, target: Path, *, manifest_sha256: str) -> None:
-        """Fetch a checkpoint; `target` exists only once all of it was compared."""
-        content = self._read(f"{self._at}/{name}/{MANIFEST}")
+        """Fetch a checkpoint; `target` exists only once all of it is verified. Raises Corrupted."""
+        content = self._read(f"{self._root}/{name}/{MANIFEST}")
         if hashlib.sha256(content).hexdigest() != manifest_sha256:
-            raise Spoilt(f"{self._named} holds another manifest of {name} than the one that was stored: not used.")
+            raise Corrupted(f"{self._title} has a different manifest of {name} than was stored, so it is not used.")
         part = target.with_name(f"{target.name}.part")
         for file in json.loads(content)["files"]:
-            self._get(f"{self._at}/{name}/{file['path']}", part / _inside(file["path"]), file["sha256"])
+            self._get(f"{self._root}/{name}/{file['path']}", part / _checked_path(file["path"]), file["sha256"])
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
 
     def put(self, path: Path, name: str, *, size: int, sha256: str) -> None:
-        """Store one file, unless it is there."""
-        self._put(path, f"{self._at}/{name}", size, sha256)
+        """Store one file, unless the store has it."""
+        self._put(path, f"{self._root}/{name}", size, sha256)
 
     def get(self, name: str, to: Path, *, sha256: str) -> None:
-        """Fetch one file; `to` exists only once it was compared."""
+        """Fetch one file; `to` exists only once it is verified. Raises Corrupted."""
         part = to.with_name(f"{to.name}.part")
-        self._get(f"{self._at}/{name}", part, sha256)
+        self._get(f"{self._root}/{name}", part, sha256)
         part.replace(to)
 
     def remove_file(self, name: str) -> None:
-        """What isn't there is removed already."""
-        with self._told():
-            self._files.call_s3("delete_object", Bucket=self._bucket, Key=self._key(name))
+        """Delete one file; a missing one is ignored."""
+        key = f"{self._prefix}/{name}" if self._prefix else name
+        with self._store_errors():
+            self._files.call_s3("delete_object", Bucket=self._bucket, Key=key)
 
     def remove(self, name: str) -> None:
-        """What isn't there is removed already."""
-        with self._told():
-            if self._files.exists(f"{self._at}/{name}"):
-                self._files.rm(f"{self._at}/{name}", recursive=True)
-
-    def _key(self, name: str) -> str:
-        return f"{self._prefix}/{name}" if self._prefix else name
+        """Delete a checkpoint; a missing one is ignored."""
+        with self._store_errors():
+            if self._files.exists(f"{self._root}/{name}"):
+                self._files.rm(f"{self._root}/{name}", recursive=True)
 
     def _put(self, path: Path, to: str, size: int, sha256: str) -> None:
-        with self._told():
+        with self._store_errors():
             if self._has(to, size, sha256):
                 return
             self._files.put_file(str(path), to, Metadata={_SHA256: sha256})
             if not self._has(to, size, sha256):
-                raise StoreError(f"{self._named} doesn't hold {path.name} as it was sent.")
+                raise StoreError(f"{self._title} doesn't hold {path.name} as it was sent.")
 
     def _has(self, to: str, size: int, sha256: str) -> bool:
         try:
@@ -139,80 +139,66 @@ class ArtifactStore:
 
     def _get(self, source: str, to: Path, sha256: str) -> None:
         if to.is_file() and _sha256(to) == sha256:
-            return  # of a download that was cut off
+            return  # from an interrupted download
         to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._told():
+        with self._store_errors():
             self._files.get_file(source, str(to))
         if _sha256(to) != sha256:
             to.unlink()
-            raise Spoilt(f"{source} in the store has another hash than when it was stored: it is not used.")
+            raise Corrupted(f"{source} in the store has a different hash than when it was stored, so it is not used.")
 
     def _read(self, path: str) -> bytes:
-        with self._told():
+        with self._store_errors():
             if self._files.info(path)["size"] > LONGEST_MANIFEST:
-                raise Spoilt(f"{path} in the store is no manifest: it is too long.")
+                raise Corrupted(f"{path} in the store is no manifest: it is too long.")
             return bytes(self._files.cat_file(path))
 
-    def _told(self) -> _Told:
-        return _Told(self._named)
+    @contextmanager
+    def _store_errors(self) -> Iterator[None]:
+        """Turn the libraries' errors into StoreError, except for a missing local file."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:  # s3fs and its libraries raise many types
+            if isinstance(error, FileNotFoundError) and error.filename and os.path.isabs(str(error.filename)):
+                raise
+            raise StoreError(f"{self._title} {_sentence(error)}") from error
 
 
-class _Told:
-    """Turns what the libraries raise into a StoreError; a missing local file stays what it is."""
-
-    def __init__(self, named: str) -> None:
-        self._named = named
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, StoreError) or not isinstance(error, Exception):
-            return
-        if isinstance(error, FileNotFoundError) and error.filename and os.path.isabs(str(error.filename)):
-            return
-        raise StoreError(f"{self._named} {_words(error)}") from error
-
-
-def _words(error: Exception) -> str:
-    answer = _answer(error)
-    said = " ".join(str(answer.get("Error", {}).get("Message") or error).split())[:300] or type(error).__name__
-    said, code = said.rstrip("."), _code(answer)
-    name = type(error).__name__
-    if isinstance(error, PermissionError):
-        return f"refuses the keys: {said}. An admin can enter others under Settings, Secrets."
-    if code in _FULL:
-        return f"is full: {said}. Free some of it, or let it grow."
-    if isinstance(error, FileNotFoundError):
-        return f"does not have the bucket or the file: {said}."
-    if "Timeout" in name or isinstance(error, TimeoutError):
-        return f"did not answer in time: {said}."
-    if "EndpointConnection" in name or isinstance(error, ConnectionError):
-        return f"can't be reached: {said}."
-    return f"failed: {said}."
-
-
-def _answer(error: Exception) -> dict[str, Any]:
-    """The store's, if it has given one."""
+def _sentence(error: Exception) -> str:
     answer = getattr(error.__cause__ or error, "response", None)
-    return answer if isinstance(answer, dict) else {}
+    answer = answer if isinstance(answer, dict) else {}
+    text = " ".join(str(answer.get("Error", {}).get("Message") or error).split())[:300] or type(error).__name__
+    text, name = text.rstrip("."), type(error).__name__
+    if isinstance(error, PermissionError):
+        return f"refuses the keys: {text}. An admin can enter others under Settings, Secrets."
+    if _is_full(answer):
+        return f"is full: {text}. Free some space, or enlarge it."
+    if isinstance(error, FileNotFoundError):
+        return f"does not have the bucket or the file: {text}."
+    if "Timeout" in name or isinstance(error, TimeoutError):
+        return f"did not answer in time: {text}."
+    if "EndpointConnection" in name or isinstance(error, ConnectionError):
+        return f"can't be reached: {text}."
+    return f"failed: {text}."
 
 
-def _code(answer: dict[str, Any]) -> str:
+def _is_full(answer: dict[str, Any]) -> bool:
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return _INSUFFICIENT if status == HTTPStatus.INSUFFICIENT_STORAGE else str(answer.get("Error", {}).get("Code", ""))
+    return status == HTTPStatus.INSUFFICIENT_STORAGE or answer.get("Error", {}).get("Code") in _FULL
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """Links are left out: what they lead to is not the checkpoint's."""
-    found = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
-    return [path for path in found if not path.is_symlink()]
+    """List a checkpoint's files without links, whose targets are not part of the checkpoint."""
+    paths = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
+    return [path for path in paths if not path.is_symlink()]
 
 
-def _inside(path: str) -> PurePosixPath:
+def _checked_path(path: str) -> PurePosixPath:
     relative = PurePosixPath(path)
     if relative.is_absolute() or ".." in relative.parts or not relative.parts:
-        raise Spoilt(f"The manifest names {path!r}, which is no path inside a checkpoint.")
+        raise Corrupted(f"The manifest names {path!r}, which is no path inside a checkpoint.")
     return relative
 
 

@@ -1,13 +1,13 @@
-"""HTTP to servers that people name: judges, webhooks, the model hub, vLLM. One request, one answer, one connection.
+"""HTTP requests to servers that users name: judges, webhooks, the model hub, vLLM. Each uses its own connection.
 
-Checks:
-- The address is http or https, ASCII without spaces, and holds no user name or password.
-- A name is looked up once. The caller's rule judges each IP address, and the connection goes to one that it allows.
-- The certificate is that of the name, signed by an authority of this machine or of Mozilla's list.
-- One deadline covers look-up, connecting, TLS, request and answer, so a server that drips holds nobody up.
-- An answer has a limit of bytes: so many of its body, and 64 KiB for all else, interim answers too.
-- Redirects are answers like any other. A proxy is used only where the caller names one, as a tunnel for https.
-- What is raised never holds the request's headers or the server's words.
+Safeguards:
+- The address is http or https, ASCII without spaces, and has no user name or password.
+- A name is looked up once. The caller's rule judges each IP address, and only an allowed address is connected to.
+- The certificate is for the name, and signed by an authority of this machine or of Mozilla's list.
+- One deadline covers look-up, connecting, TLS, request and answer, so that a slow server can't block the caller.
+- An answer is limited in bytes: its body to the caller's limit, and everything else to 64 KiB.
+- Redirects are returned, not followed. A proxy is used only if the caller names one, as a tunnel for https.
+- Exceptions never contain the request's headers or the server's words.
 """
 
 from __future__ import annotations
@@ -30,46 +30,47 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 Rule = Callable[[str], str | None]
-"""Why nothing is sent to an IP address; None where it may be."""
+"""A function that returns why no request may be sent to an IP address; None: it may."""
 CONNECT_S = 5.0
-"""For one IP address of several: a dead one leaves time for the next."""
+"""The limit for connecting to one IP address, which leaves time for the next."""
 MOST_IPS = 4
 HEAD_LIMIT = 64 * 1024
 PIECE = 64 * 1024
 
 
 class OutboundError(Exception):
-    """The answer is missing or incomplete. The text is for people."""
+    """The answer is missing or incomplete. The message is for people."""
 
 
 class AddressRefused(OutboundError):
-    """Nothing is sent there."""
+    """No request may be sent to the address."""
 
 
 class Disconnected(OutboundError):
-    """The server could not be reached or hung up, which may pass."""
+    """The server could not be reached, or closed the connection. A later try may succeed."""
 
 
 class TimedOut(OutboundError):
-    """The deadline came first."""
+    """The deadline passed before the answer was complete."""
 
 
 class TooLong(OutboundError):
-    """The body has more bytes than it may have."""
+    """The body exceeds its limit."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Whatever its status."""
+class Response:
+    """A server's response with any status."""
 
     status: int
     headers: HTTPMessage
     start: bytes
-    """The body, or as much as came of it within the limits."""
+    """The body, or the part of it that was received within the limits."""
     problem: OutboundError | None = None
-    """Why that is not the whole body."""
+    """Why `start` is not the whole body."""
 
     def whole(self) -> bytes:
+        """Return the whole body. Raises OutboundError if it is incomplete."""
         if self.problem is not None:
             raise self.problem
         return self.start
@@ -85,15 +86,18 @@ def send(
     headers: Mapping[str, str] | None = None,
     rule: Rule | None = None,
     proxy: str = "",
-) -> Answer:
-    """Raises OutboundError. `limit`: bytes of the body. Without a `rule` every IP address is allowed."""
+) -> Response:
+    """Send a request within `seconds`. Raises OutboundError.
+
+    `limit`: the largest body in bytes. Without a `rule` every IP address is allowed.
+    """
     if why := problem(url):
         raise AddressRefused(why)
     end = time.monotonic() + seconds
     to, via = urlsplit(url), urlsplit(proxy or url)
     if proxy and (to.scheme, via.scheme) != ("https", "http"):
-        raise OutboundError("Only https can be sent through a proxy, and only one at an http:// address.")
-    with _failures_in_words(seconds), _connected(via.hostname or "", _port(via), end, rule) as plain:
+        raise OutboundError("Only https requests can use a proxy, and only a proxy with an http:// address.")
+    with _outbound_errors(seconds), _connected(via.hostname or "", _port(via), end, rule) as plain:
         if proxy:
             _open_tunnel(plain, end, to, via)
         plain.settimeout(_left(end))
@@ -101,21 +105,21 @@ def send(
         with connection:
             target = (to.path or "/") + (f"?{to.query}" if to.query else "")
             request_headers = {"Host": to.netloc, "Connection": "close", **(headers or {})}
-            response = _exchange(_Stream(connection, end, HEAD_LIMIT + limit), method, target, body, request_headers)
-            return _answer(response, limit, seconds)
+            stream = _BoundedStream(connection, end, HEAD_LIMIT + limit)
+            return _read(_exchange(stream, method, target, body, request_headers), limit, seconds)
 
 
 def problem(url: str) -> str:
-    """What is wrong with the form of an address, for people; "" when nothing is."""
+    """Return what is wrong with the form of an address, as a sentence for people; "" if nothing is."""
     try:
         address = urlsplit(url)
         _port(address)
     except ValueError:
-        return "That is not a web address: its host or port can't be read."
+        return "This is not a web address: its host or port is invalid."
     if address.scheme not in ("https", "http") or not address.hostname:
         return "Enter an address that starts with https:// or http:// and names a server."
     if not (url.isascii() and url.isprintable()) or " " in url:
-        return "Enter the address without spaces, and names with other letters than a to z in their xn-- form."
+        return "Enter the address without spaces, and international domain names in their xn-- form."
     return "Addresses with a user name or password are not allowed." if "@" in address.netloc else ""
 
 
@@ -131,7 +135,7 @@ def _left(end: float) -> float:
 
 
 @contextlib.contextmanager
-def _failures_in_words(seconds: float) -> Iterator[None]:
+def _outbound_errors(seconds: float) -> Iterator[None]:
     try:
         yield
     except TimeoutError:
@@ -140,7 +144,7 @@ def _failures_in_words(seconds: float) -> Iterator[None]:
         why = getattr(error, "verify_message", "") or error.reason or type(error).__name__
         raise OutboundError(f"TLS failed: {why.rstrip('.')}.") from None
     except (http.client.RemoteDisconnected, http.client.IncompleteRead):
-        raise Disconnected("The connection failed: the server closed it before the answer's end.") from None
+        raise Disconnected("The connection failed: the server closed it before the answer was complete.") from None
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         raise Disconnected(f"The connection failed: {why}.") from None
@@ -149,17 +153,17 @@ def _failures_in_words(seconds: float) -> Iterator[None]:
 
 
 def _connected(host: str, port: int, end: float, rule: Rule | None) -> socket.socket:
-    found = _look_up(host, port, end)
-    refusals = [rule(str(place[0])) if rule else None for *_, place in found]
-    allowed = [entry for entry, why in zip(found, refusals, strict=True) if why is None][:MOST_IPS]
+    addresses = _look_up(host, port, end)
+    refusals = [rule(str(address[0])) if rule else None for *_, address in addresses]
+    allowed = [entry for entry, why in zip(addresses, refusals, strict=True) if why is None][:MOST_IPS]
     if not allowed:
-        raise AddressRefused(f"Nothing is sent there: {refusals[0]}.")
+        raise AddressRefused(f"No request is sent there: {refusals[0]}.")
     failure = Disconnected("")
-    for family, kind, protocol, _, place in allowed:
+    for family, kind, protocol, _, address in allowed:
         connection = socket.socket(family, kind, protocol)
         try:
             connection.settimeout(min(_left(end), CONNECT_S))
-            connection.connect(place)
+            connection.connect(address)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connection
         except OSError as error:
@@ -170,24 +174,24 @@ def _connected(host: str, port: int, end: float, rule: Rule | None) -> socket.so
 
 
 def _look_up(host: str, port: int, end: float) -> list[Any]:
-    """In a thread: the resolver knows no deadline of ours."""
+    """Look up a name in a thread, because the resolver has no deadline."""
     answer: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
 
-    def ask() -> None:
+    def look_up() -> None:
         try:
             answer.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, ValueError, OverflowError) as error:
             answer.put(error)
 
-    threading.Thread(target=ask, name="look-up", daemon=True).start()
+    threading.Thread(target=look_up, name="look-up", daemon=True).start()
     try:
-        found = answer.get(timeout=_left(end))
+        addresses = answer.get(timeout=_left(end))
     except queue.Empty:
         raise TimeoutError from None
-    if isinstance(found, Exception) or not found:
-        why = getattr(found, "strerror", None) or "it has no address"
+    if isinstance(addresses, Exception) or not addresses:
+        why = getattr(addresses, "strerror", None) or "it has no address"
         raise Disconnected(f"{host} could not be looked up: {why}.")
-    return found
+    return addresses
 
 
 @lru_cache(maxsize=1)
@@ -195,12 +199,12 @@ def _authorities() -> ssl.SSLContext:
     import certifi
 
     context = ssl.create_default_context()
-    if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():  # they name the only ones to trust
+    if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():  # these name the only authorities to trust
         context.load_verify_locations(certifi.where())
     return context
 
 
-class _Stream(io.RawIOBase):
+class _BoundedStream(io.RawIOBase):
     """A connection for http.client: each operation may take the remaining time, and at most `room` bytes are read."""
 
     def __init__(self, connection: socket.socket, end: float, room: int) -> None:
@@ -225,12 +229,12 @@ class _Stream(io.RawIOBase):
         count = self._connection.recv_into(buffer)
         self._room -= count
         if self._room < 0:
-            raise OutboundError("The answer's head, or what surrounds its body, is too long.")
+            raise OutboundError("The answer's headers or its framing are too long.")
         return count
 
 
 def _exchange(stream: Any, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> HTTPResponse:
-    connection = HTTPConnection("unused")  # its sockets are ours
+    connection = HTTPConnection("unused")  # the socket is set below
     connection.sock = stream
     connection.request(method, target, body, headers)
     response = HTTPResponse(stream, method=method)
@@ -238,14 +242,14 @@ def _exchange(stream: Any, method: str, target: str, body: bytes | None, headers
     return response
 
 
-def _answer(response: HTTPResponse, limit: int, seconds: float) -> Answer:
+def _read(response: HTTPResponse, limit: int, seconds: float) -> Response:
     if response.getheader("Content-Encoding", "identity").lower() != "identity":
-        raise OutboundError("It answered in an encoding that was not asked for.")
+        raise OutboundError("It answered in an encoding that was not requested.")
     body = bytearray()
-    trouble: OutboundError | None = None
+    problem: OutboundError | None = None
     try:
-        # Piece by piece, never what a header promises: that much memory would be set aside at once.
-        with _failures_in_words(seconds):
+        # Piece by piece, and not by the length in a header, which would allocate that much memory at once.
+        with _outbound_errors(seconds):
             while len(body) <= limit and (piece := response.read(min(PIECE, limit + 1 - len(body)))):
                 body += piece
             if len(body) > limit:
@@ -253,17 +257,17 @@ def _answer(response: HTTPResponse, limit: int, seconds: float) -> Answer:
             if response.length:
                 raise http.client.IncompleteRead(b"")
     except OutboundError as error:
-        trouble = error
-    return Answer(response.status, response.headers, bytes(memoryview(body)[:limit]), trouble)
+        problem = error
+    return Response(response.status, response.headers, bytes(memoryview(body)[:limit]), problem)
 
 
 def _open_tunnel(connection: socket.socket, end: float, to: SplitResult, proxy: SplitResult) -> None:
-    place = f"[{to.hostname}]" if ":" in (to.hostname or "") else to.hostname
-    target = f"{place}:{_port(to)}"
+    host = f"[{to.hostname}]" if ":" in (to.hostname or "") else to.hostname
+    target = f"{host}:{_port(to)}"
     headers = {"Host": target}
     if proxy.username is not None:
         pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
         headers["Proxy-Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
-    status = _exchange(_Stream(connection, end, HEAD_LIMIT), "CONNECT", target, None, headers).status
+    status = _exchange(_BoundedStream(connection, end, HEAD_LIMIT), "CONNECT", target, None, headers).status
     if status != http.client.OK:
         raise OutboundError(f"The proxy answered {status}.")

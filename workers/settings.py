@@ -1,7 +1,7 @@
 """A host's settings: its name, folders, programs, and all deadlines.
 
-Deadlines are settings so that tests can scale them. The launcher passes them to the supervisor through the environment
-(`as_env`), and nothing of the worker's environment that could contain a secret.
+Deadlines are settings so that tests can scale them. The launcher passes the settings to the supervisor through the
+environment (`as_env`), without any variable of the worker's own that could contain a secret.
 """
 
 from __future__ import annotations
@@ -27,33 +27,36 @@ class SettingsError(ValueError):
 
 
 class AtStop(StrEnum):
-    """What becomes of the runs when the host's program is told to stop."""
+    """The action on a host's runs when the host's program stops."""
 
     LEAVE = "leave"
-    """They train on: the next start finds them."""
+    """Runs continue to train; the host finds them at its next start."""
     END = "end"
     SAVE = "save"
-    """As `end`, after a checkpoint."""
+    """Runs save a checkpoint, then end."""
 
 
 class StopReason(StrEnum):
-    """Why the host's program is told to stop, for the runs that end with it."""
+    """The end reason of runs that end because the host's program stops."""
 
     HOST_SHUTDOWN = EndReason.HOST_SHUTDOWN
     HOST_PREEMPTED = EndReason.HOST_PREEMPTED
-    """A cluster takes the machine back: another job needs it, or its time is up."""
+    """A cluster takes the machine back, for another job or because its time is up."""
 
 
 @dataclass(frozen=True)
 class HostSettings:
-    """Each field is the environment variable GRPO_<FIELD IN CAPITALS>; empty or absent means the default."""
+    """The settings of one host, each read from the environment variable GRPO_<FIELD IN CAPITALS>.
+
+    An empty or absent variable means the default.
+    """
 
     runs_dir: Path
     control_url: str
     host_name: str = ""
     host_token_file: Path | None = None
     ca_file: Path | None = None
-    """Certificates by which the control plane is known, if no public authority vouches for it (PEM)."""
+    """Certificates (PEM) that vouch for the control plane, if no public authority does."""
 
     trainer_python: str = sys.executable
     trainer_pythonpath: str = ""
@@ -71,11 +74,11 @@ class HostSettings:
     """The interpreter with atroposlib; "": .venv-atropos beside the source, built at the first run that needs it."""
     sinks_python: str = ""
     """The interpreter with TensorBoard, wandb, trackio and MLflow; "": .venv-sinks beside the source, built at the
-    first run that sends its figures there."""
+    first run with sinks."""
     sinks_command: tuple[str, ...] = ()
     """Argument list in place of `python -m workers.sinks` (tests)."""
     lm_eval_tasks: Path | None = None
-    """A folder with more tasks as lm-eval's YAML files."""
+    """A folder with further tasks as lm-eval's YAML files."""
 
     environments_python: str = ""
     """The interpreter with reasoning-gym, TextArena and OpenEnv; "": .venv-environments beside the source, built when a
@@ -85,16 +88,16 @@ class HostSettings:
     """A checkout of llama.cpp, whose script converts models to GGUF; None: this host converts none."""
 
     at_stop: AtStop = AtStop.LEAVE
-    """`end` or `save` in a container, whose processes all end with it."""
+    """`end` or `save` in a container, because all its processes end with it."""
     stop_reason: StopReason = StopReason.HOST_SHUTDOWN
     stop_notice_s: float = 0.0
-    """From when the host's program is told to stop until everything on the host is killed; what is left of it is for
-    uploads to the artifact store. 0: unknown."""
+    """The time from the host's program's SIGTERM until everything on the host is killed. The time that remains after
+    saving is for uploads to the artifact store. 0: unknown."""
     leave_after_s: float = 0.0
-    """A machine that an engine gave for some time: without a run for so long, or when its program is told to end, it
-    leaves the control plane for good. 0: it stays a host of it."""
+    """For lent machines: after this time without a run, and when the host's program stops, the host leaves the control
+    plane for good. 0: it never leaves."""
     gpus: str = ""
-    """The GPUs that runs may use, as indexes with commas; "": all that the driver shows."""
+    """The indexes of the GPUs that runs may use, separated by commas; "": all that the driver shows."""
 
     model_roots: tuple[Path, ...] = ()
     """Folders that may contain local models; the data folder's models/ is always included if it exists."""
@@ -106,9 +109,10 @@ class HostSettings:
     dataset_cache_mib: int = 20_480
     """The cache's size limit; the least recently used datasets are removed first. 0: no cache."""
     compile_cache_dir: Path | None = None
-    """What vLLM, torch and Triton compile, for later runs; default: compile-cache beside runs_dir."""
+    """The cache of kernels that vLLM, torch and Triton compile; default: compile-cache beside runs_dir."""
     compile_cache_mib: int = 20_480
-    """The same with a size limit: what was used least recently goes first. 0: each program has its own default."""
+    """The compile cache's size limit; the least recently used folders are removed first. 0: each program uses its own
+    default."""
     cpu_slots: int = 0
     """Concurrent runs on the CPU; 0: half the cores."""
     port_range: tuple[int, int] = (21000, 21999)
@@ -123,16 +127,16 @@ class HostSettings:
     claim_deadline_s: float = 600.0
     dataset_deadline_s: float = 900.0
     download_silence_s: float = 900.0
-    """A download without progress for this long hangs. It ends by itself much earlier if no bytes arrive."""
+    """How long a download may make no progress before it counts as hung."""
     side_by_side: bool = True
-    """A trainer starts beside its vLLM servers, if they have other GPUs; False: once they are ready."""
+    """A trainer starts while its vLLM servers start, if they have other GPUs; False: once they are ready."""
     tick_s: float = 0.05
     tick_watched_s: float = 0.02
     tree_scan_s: float = 1.0
     sample_s: float = 2.0
     heartbeat_s: float = 2.0
     heartbeat_chat_s: float = 0.2
-    """The same while somebody has the chat of a served model open: turns arrive with the answers."""
+    """The interval while the chat of a served model is open: the answers to heartbeats bring new turns."""
     batch_s: float = 1.0
     """How long lines are batched while no one watches the run."""
     batch_watched_s: float = 0.1
@@ -153,20 +157,20 @@ class HostSettings:
     gpu_busy_mib: int = 1024
     """A leased GPU with more memory in use before the start is busy with something else."""
     sinks_end_s: float = 5.0
-    """How long, after the trainer's end, the sinks may send what is left before they are ended too."""
+    """How long, after the trainer's end, the sinks may send the remaining figures before they are ended too."""
     settle_s: float = 1.0
-    """How long, after a trainer's failure, to wait for a vLLM server to turn out to be the cause."""
+    """How long, after a trainer's failure, to wait for a vLLM server's failure that may be its cause."""
     attached_watch_s: float = 2.0
     """The interval of health polls of a vLLM server that is ready."""
     attached_silence_s: float = 60.0
     """An external server without an answer for this long counts as gone."""
     server_silence_s: float = 600.0
-    """A vLLM server with requests that generates no tokens, or doesn't answer, for this long hangs, unless the trainer
-    continues. Long: the first request to a cold server compiles kernels for minutes."""
+    """How long a vLLM server with requests may generate no tokens, or not answer, while the trainer is silent too:
+    long, because the first request to a cold server compiles kernels for minutes."""
     stall_s: float = 900.0
     """The first training step may take this long before it is reported as a hang."""
     hang_least_s: float = 60.0
-    """Steps that end within this time of each other are no hang, however short they are as a rule."""
+    """The shortest time between steps that can count as a hang, however short steps usually are."""
     drain_deadline_s: float = 86_400.0
     """How long, after the end, the supervisor tries to deliver unconfirmed data. The rest is left to the reaper."""
     store_deadline_s: float = 3600.0
@@ -176,6 +180,7 @@ class HostSettings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> HostSettings:
+        """Read the settings from the environment. Raises SettingsError."""
         source = os.environ if env is None else env
         hints = typing.get_type_hints(cls)
         values: dict[str, Any] = _embedded_layout(source)
@@ -206,7 +211,7 @@ class HostSettings:
         return cls(**values)
 
     def as_env(self) -> dict[str, str]:
-        """The same settings for a supervisor, without the host's token."""
+        """Return the settings as environment variables for a supervisor, without the host's token."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "host_token_file"}
         return {variable(name): _encode(value) for name, value in values.items() if value not in (None, "", ())}
 
@@ -233,26 +238,28 @@ class HostSettings:
 
     @property
     def model_folders(self) -> tuple[Path, ...]:
-        """Where a local model may be: in the model roots, or among the checkpoints of runs."""
+        """Folders that may contain local models: the model roots, and the runs with their checkpoints."""
         return (*self.model_roots, self.runs_dir)
 
     @property
     def control_url_file(self) -> Path:
-        """Written at each start of the host's worker, so that supervisors follow a control plane that moved."""
+        """The file with the control plane's address, rewritten at each start of the worker in case it moved."""
         return self.runs_dir / "control_url"
 
     def host_token(self) -> str:
+        """Read the host's token. Raises SettingsError and OSError."""
         if self.host_token_file is None:
             raise SettingsError(f"{variable('host_token_file')} is not set: the control plane would not know this host")
         return self.host_token_file.read_text().strip()
 
 
 def variable(field_name: str) -> str:
+    """Return the name of a setting's environment variable."""
     return f"GRPO_{field_name.upper()}"
 
 
 def _embedded_layout(source: Mapping[str, str]) -> dict[str, Any]:
-    """The layout when the control plane and this host share a data folder."""
+    """Return the paths that apply when the control plane and this host share a data folder."""
     data = source.get("CONTROLPLANE_DATA", "")
     if not data:
         return {}

@@ -1,4 +1,4 @@
-"""A run as a document (a spec as YAML or JSON, or a config of another tool) on its way through the New run form."""
+"""A run to launch, as a program describes it: a document (a spec or another tool's config) and settings over it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from django.http import QueryDict
 from ninja import Field
 
 from controlplane.catalogue.exchange.own import OF_AN_ATTEMPT
@@ -23,10 +22,11 @@ from runs.engine.models import Priority, Run, RunGroup
 from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import LaunchRequest, freeze, spec_of
 from runs.launch import preflight
-from runs.launch.new_run import importing, past_runs, prefill, several
+from runs.launch.new_run import importing, past_runs, several
+from runs.launch.new_run.choices import LaunchChoices, LaunchValues, launch_fields
 from runs.launch.new_run.drafting import Checked, host_to_ask, schema_of
-from runs.launch.new_run.fields.training_fields import TRAINING
-from runs.launch.new_run.forms import LaunchForm
+from runs.launch.new_run.fields.table import ARGUMENTS, BY_FIELD
+from runs.launch.new_run.spec_values import field_of, left_to_trl
 from runs.launch.preflight.finding import Finding, Grade
 from workers.contract.run.learnability import CHECK
 from workers.contract.stack.training_rules import TRL_DEFAULTS
@@ -45,7 +45,10 @@ class RunDocument(RequestBody):
         description="Or a text: the spec as YAML, an Axolotl, TRL or accelerate YAML, a command line or a script.",
     )
     set: dict[str, Value] = Field(
-        {}, description="Fields of the New run form: dataset_version, reward_version and profile by id, max_steps, …"
+        {},
+        description="Fields of the New run page, and the other arguments of GRPOConfig by TRL's names. Rows of the "
+        "catalogue are given by id.",
+        json_schema_extra={"properties": {name: field.json_schema() for name, field in BY_FIELD.items()}},
     )
     name: str = Field("", max_length=120)
     host: str = Field("", max_length=64, description="A host's name; empty: any that fits.")
@@ -58,7 +61,7 @@ class RunDocument(RequestBody):
 
 @dataclass(frozen=True)
 class Draft:
-    form: LaunchForm
+    choices: LaunchValues
     checked: Checked
     findings: list[Finding]
     """Of its run, or of the several runs that its settings make."""
@@ -74,7 +77,7 @@ class Draft:
     schema: dict[str, Any] | None
 
     def answer(self) -> dict[str, Any]:
-        blocked = preflight.blocks(self.findings) or not self.form.is_valid() or bool(self.refusing)
+        blocked = preflight.blocks(self.findings) or not self.choices.is_valid() or bool(self.refusing)
         return {
             "launchable": not blocked,
             "findings": [shapes.finding(each) for each in self.findings],
@@ -83,11 +86,11 @@ class Draft:
 
     def asks(self) -> bool:
         """Whether a host is looking at the model: it is asked, as on the page, if none has answered lately."""
-        about, host = self.checked.draft, host_to_ask(self.form)
+        about, host = self.checked.draft, host_to_ask(self.choices)
         if not about.model or about.inspection is not None or host is None:
             return False
         try:
-            inspections.ask_inspection(host, about.model, revision=str(self.form.row("revision") or ""))
+            inspections.ask_inspection(host, about.model, revision=str(self.choices.chosen("revision") or ""))
         except inspections.HostAway:
             return False
         return True
@@ -107,12 +110,12 @@ class Draft:
         }
 
     def request(self) -> LaunchRequest:
-        """What the form makes of it; of our own documents, with the arguments as they are written there, so that a spec
-        launches the very same spec. The form writes some of TRL's defaults down, and leaves others out."""
+        """The request of the choices; for our own documents with the arguments as they are written there, so that a
+        spec launches the very same spec: choices write some of TRL's defaults down, and leave others out."""
         request = replace(self.checked.request, kind=self.kind)
         if not self.complete:
             return request
-        left = {one.name: prefill.left_to_trl(one, self.schema) for one in TRAINING}
+        left = {argument.name: left_to_trl(argument, self.schema) for argument in ARGUMENTS}
         defaults = {**TRL_DEFAULTS, **left, **((self.schema or {}).get("defaults") or {})}
         made = {name: value for name, value in request.grpo.items() if name in self.grpo or defaults.get(name) != value}
         same = {
@@ -134,29 +137,29 @@ def read(wanted: RunDocument, user: User) -> Draft:
     """Raises Problem if it can't be read at all."""
     host = _host(wanted.host)
     schema = schema_of(host)
-    first = prefill.as_sent(LaunchForm(initial=prefill.from_query(QueryDict()), schema=schema))
+    fields = launch_fields(schema, {})
+    if unknown := set(wanted.set) - set(fields):
+        raise Problem(422, f"The New run page has no field {min(unknown)[:80]}.", where="set")
+    values: dict[str, Any] = {name: field.initial for name, field in fields.items() if field.initial is not None}
     content = json.dumps(wanted.spec) if wanted.spec is not None else wanted.document
-    data, notes, complete, grpo = {**first}, list[Note](), False, dict[str, Any]()
+    notes, complete, grpo = list[Note](), False, dict[str, Any]()
     if content:
         try:
-            imported = importing.read(content.encode(errors="replace"), first, schema)
+            imported = importing.read(content.encode(errors="replace"), values, schema)
         except Unreadable as error:
             raise Problem(422, str(error), where="document", fix="Send a run's spec, or a config.") from None
         complete, grpo = imported.reading.complete, imported.reading.below("grpo")
         notes = [each for each in imported.reading.notes if each.key not in OF_AN_ATTEMPT]
-        data = imported.data
-    chosen = {name: importing.sent(value) for name, value in wanted.set.items() if value is not None}
-    data |= chosen | {"host": str(host.pk) if host else "", "priority": str(PRIORITIES[wanted.priority].value)}
-    if wanted.name:
-        data["name"] = wanted.name
-    if unknown := set(wanted.set) - set(LaunchForm(schema=schema).fields):
-        raise Problem(422, f"The New run form has no field {min(unknown)[:80]}.", where="set")
-    # What was chosen by hand needs no more words.
-    notes = [each for each in notes if importing.field_of(each.path) not in chosen and each.path not in chosen]
-    form = LaunchForm(data, schema=schema)
+        values |= imported.values
+    chosen = {name: value for name, value in wanted.set.items() if value is not None}
+    values |= chosen | {"host": host and host.pk, "priority": PRIORITIES[wanted.priority].value}
+    values |= {"name": wanted.name} if wanted.name else {}
+    # A note about a value that `set` replaces says nothing about the run.
+    notes = [note for note in notes if field_of(note.path) not in chosen and note.path not in chosen]
+    choices = LaunchValues(values, schema)
     kind = KINDS.get(wanted.kind or str((wanted.spec or {}).get("kind")), "train")
-    checks = several.check(form, user, kind)
-    return Draft(form, checks.checked, checks.findings, checks.parts, kind, notes, complete, grpo, schema)
+    checks = several.check(choices, user, kind)
+    return Draft(choices, checks.checked, checks.findings, checks.parts, kind, notes, complete, grpo, schema)
 
 
 def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, bool, Draft]:
@@ -194,7 +197,7 @@ def launch_several(wanted: RunDocument, user: User, idempotency_key: str) -> tup
     if not draft.parts:
         raise Problem(422, "These settings make a single run.", where="set", fix="Set seeds or grid, or launch a run.")
     try:
-        return several.launch(draft.parts, user, at_once=draft.form.row("at_once"), key=key)
+        return several.launch(draft.parts, user, at_once=draft.choices.chosen("at_once"), key=key)
     except ContractError as error:
         raise Problem(422, f"These runs can't be launched: {error}.", where="spec") from None
     except QueueFull as error:
@@ -206,13 +209,13 @@ def key_of_another(what: str) -> Problem:
     return Problem(409, f"This key has launched another {what}.", where="Idempotency-Key", fix=fix)
 
 
-def stop_at(findings: list[Finding], form: LaunchForm, more: Mapping[str, Any] | None = None) -> None:
+def stop_at(findings: list[Finding], choices: LaunchChoices, more: Mapping[str, Any] | None = None) -> None:
     """Raises Problem with what stops a launch first."""
     stops = [each for each in findings if each.grade == Grade.STOP]
     if stops:
         raise Problem(422, stops[0].cause, where=stops[0].field, fix=stops[0].fix, more=more)
-    if not form.is_valid():
-        field, errors = next(iter(form.errors.items()))
+    if not choices.is_valid():
+        field, errors = next(iter(choices.errors.items()))
         raise Problem(422, " ".join(map(str, errors)), where=field, fix=f"Send it in `set`: {field}.", more=more)
 
 
@@ -222,7 +225,7 @@ def _refuse(draft: Draft, *, accept_notes: bool) -> None:
         note = draft.refusing[0]
         fix = "Change the document, choose it in `set`, or send accept_notes."
         raise Problem(422, note.text, where=note.key or "document", fix=fix, more=more)
-    stop_at(draft.findings, draft.form, more)
+    stop_at(draft.findings, draft.choices, more)
 
 
 def _host(name: str) -> Host | None:

@@ -12,7 +12,8 @@ from django.http import QueryDict
 
 from runs.api.access import Problem
 from runs.api.shapes import Value
-from runs.launch.new_run import importing, prefill
+from runs.launch.new_run import prefill
+from runs.launch.new_run.spec_values import sent
 
 F = TypeVar("F", bound=BaseForm)
 Values = Mapping[str, Value | list[Value]]
@@ -51,4 +52,4 @@ def _first_options(form: BaseForm) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return str(getattr(value, "pk", "on" if value is True else importing.sent(value)))
+    return str(getattr(value, "pk", "on" if value is True else sent(value)))

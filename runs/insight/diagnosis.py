@@ -9,7 +9,7 @@ from typing import Any
 from runs.engine.models import Attempt
 from runs.engine.records import RunEvent
 from workers.contract.wire.names import EventKind
-from workers.diagnosis.catalogue import Confidence, Entry, entries
+from workers.diagnosis.catalogue import CatalogueEntry, Confidence, entries
 from workers.diagnosis.scanning import LogLine
 
 
@@ -53,7 +53,7 @@ def report_of(event: RunEvent) -> DiagnosisReport:
     )
 
 
-def values_of(attempt: Attempt, id_: str) -> tuple[Entry, dict[str, str]] | None:
+def values_of(attempt: Attempt, id_: str) -> tuple[CatalogueEntry, dict[str, str]] | None:
     """A catalogue entry of the attempt's diagnosis with what its pattern has found; None if it isn't in it."""
     event = _event(attempt)
     rows = _list(event.data.get("diagnoses")) if event is not None else []

@@ -18,7 +18,7 @@ FRESH_S = 120.0
 
 
 class Stage(StrEnum):
-    """In order; the values are the page's words."""
+    """Stages of the demo, in order; the values are the page's words."""
 
     INSTALL = "Install the trainer"
     DATA = "Make a dataset of sums, and rewards for them"
@@ -33,7 +33,7 @@ class DemoPreparing:
 
     stage: Stage
     detail: str = ""
-    """The last word of the program at work."""
+    """The last line of the running program."""
     since: float = 0.0
     """When the stage began, in Unix seconds."""
 
@@ -47,6 +47,14 @@ class DemoStep:
     now: bool
     detail: str = ""
     seconds: int = 0
+
+    @property
+    def tone(self) -> str:
+        return "done" if self.done else "now" if self.now else ""
+
+    @property
+    def icon(self) -> str:
+        return {"done": "circle-check", "now": "circle-dot"}.get(self.tone, "circle")
 
 
 def newest() -> Run | None:
@@ -67,7 +75,7 @@ def done() -> None:
 
 
 def preparing() -> DemoPreparing | None:
-    """None if nothing is being prepared."""
+    """The demo's preparation; None if there is none."""
     try:
         fresh = time.time() - _file().stat().st_mtime < FRESH_S
     except FileNotFoundError:

@@ -28,7 +28,7 @@ FILES = [
     "tests/faults/test_kills.py",
     "tests/js/test_node.py",
     "tests/runs/builders.py",
-    "tests/runs/test_states.py",
+    "tests/runs/engine/test_states.py",
     "tests/runs/queue/test_order.py",
     "tests/runs/pages/test_views.py",
 ]
@@ -37,7 +37,7 @@ FILES = [
 @pytest.mark.parametrize(
     ("changed", "touched"),
     [
-        ("runs/engine/states.py", {"runs/test_states", "runs/queue/test_order", "runs/pages/test_views"}),
+        ("runs/engine/states.py", {"runs/engine/test_states", "runs/queue/test_order", "runs/pages/test_views"}),
         ("runs/queue/order.py", {"runs/queue/test_order", "runs/pages/test_views", "faults/test_kills"}),
         ("runs/pages/views.py", {"runs/pages/test_views"}),
         ("tests/runs/builders.py", {"runs/queue/test_order", "faults/test_kills"}),

@@ -23,8 +23,6 @@ FILES = {
     ".dockerignore",
 }
 ATTICS = {"utils.py", "helpers.py", "common.py", "misc.py", "manager.py"}
-LONGEST = 400
-"""Lines of a module; above 300 it wants splitting, here it must be."""
 
 
 def tracked() -> list[Path]:
@@ -48,11 +46,6 @@ def test_the_top_level_has_the_rooms_of_the_house_and_nothing_else() -> None:
 
 def test_no_module_is_named_for_nothing() -> None:
     assert [path.name for path in tracked() if path.name in ATTICS] == []
-
-
-def test_no_module_has_grown_too_long_to_read() -> None:
-    long = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in tracked() if p.suffix == ".py"}
-    assert {name: lines for name, lines in long.items() if lines > LONGEST} == {}
 
 
 INDEX = re.compile(r"https?://(?!\w+\.test/)[^\s\"'<>]+/simple\b")
@@ -88,15 +81,3 @@ def test_paths_of_a_machine_and_package_indexes_are_noticed() -> None:
 def test_nothing_swallows_every_exception_in_silence() -> None:
     silent = re.compile(r"except(?: Exception| BaseException)?:\s*pass\b")
     assert [name for name, text in texts() if name.endswith(".py") and silent.search(text)] == []
-
-
-LONGEST_LINE = 160
-"""Characters of a template's line: one element a line, attributes below it."""
-
-
-def test_no_line_of_a_template_has_grown_too_long_to_read() -> None:
-    templates = [path for path in tracked() if path.suffix == ".html"]
-    lines = [
-        (path.name, number, line) for path in templates for number, line in enumerate(path.read_text().splitlines(), 1)
-    ]
-    assert [f"{name}:{number}" for name, number, line in lines if len(line) > LONGEST_LINE] == []

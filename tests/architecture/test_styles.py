@@ -8,7 +8,7 @@ from collections import Counter
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 STYLES = ROOT / "frontend/static/css"
-MOST_LINES = 9039
+MOST_LINES = 7799
 """Lines of all style sheets. Lower it with each clean-up; raise it only with a reason beside it."""
 
 COMPONENTS = {
@@ -31,17 +31,16 @@ COMPONENTS = {
 }
 OWNERS = {"base.css", "components.css"}
 RESTYLED = {
-    "run_list.css": 6,  # filter menus, and tags that share a line with a cut name
+    "run_list.css": 3,  # tags that share a line with a cut name
     "completions.css": 7,  # the table of answers scrolls sideways under a fixed first column
-    "run_page.css": 12,  # the head's lines have one height, whatever they say
+    "run_page.css": 11,  # the head's lines have one height, whatever they say
     "hosts.css": 6,  # the queue and the matrix have their own layout on a phone
-    "datasets.css": 4,  # rows of a file: fixed columns, and long tags that are cut
-    "new_run.css": 3,  # labels of fields that stand below each other
-    "rewards.css": 3,  # buttons that hold a sentence
+    "datasets.css": 3,  # rows of a file: fixed columns, and long tags that are cut
+    "new_run.css": 2,  # labels of fields that stand below each other
+    "rewards.css": 2,  # buttons that hold a sentence
     "first_steps.css": 2,  # the act of a step is at its foot
-    "pages.css": 3,  # a chart's menu, the card of a failure
-    "compare.css": 1,  # the menu of metrics holds a list to search
-    "metrics.css": 1,  # at the foot of a page a chart's menu opens upwards
+    "pages.css": 1,  # the cards of a spec are in columns
+    "metrics.css": 3,  # a chart's menu is at its edge; at the foot of a page it opens upwards
     "catalogue.css": 1,  # the library in a menu
     "playground.css": 1,  # tabs at the top edge of a card
     "health.css": 1,  # only the chip and the marks of an unhealthy run are red

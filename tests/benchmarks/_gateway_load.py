@@ -42,18 +42,18 @@ def gate(port: int, server: int, model: str, agents: int) -> None:
     from transformers import AutoTokenizer
 
     from workers.trainer.gateway.conversing import Conversing
-    from workers.trainer.gateway.endpoint import Endpoint
-    from workers.trainer.gateway.engine import Servers
-    from workers.trainer.gateway.sessions import Desk, Task
+    from workers.trainer.gateway.endpoint import AgentEndpoint
+    from workers.trainer.gateway.engine import PolicyServers
+    from workers.trainer.gateway.sessions import AgentTask, Desk
 
     desk = Desk(session_s=600)
     conversing = Conversing(AutoTokenizer.from_pretrained(model), "", {}, longest=64, count_outputs=True)
     conversing.chat()
-    engine = Servers([(f"http://127.0.0.1:{server}", lambda: "m")], {"temperature": 1.0}, seconds=60)
+    engine = PolicyServers([(f"http://127.0.0.1:{server}", lambda: "m")], {"temperature": 1.0}, seconds=60)
     digest = hashlib.sha256(KEY.encode()).hexdigest()
-    endpoint = Endpoint(desk, conversing, engine, digest=digest, shows_answer=False)
+    endpoint = AgentEndpoint(desk, conversing, engine, digest=digest, shows_answer=False)
     endpoint.open("127.0.0.1", port)
-    endpoint.run(desk.begin([Task({"row": number}, MESSAGES) for number in range(agents)]))
+    endpoint.run(desk.begin([AgentTask({"row": number}, MESSAGES) for number in range(agents)]))
     desk.done.wait()
 
 

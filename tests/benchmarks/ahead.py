@@ -20,7 +20,7 @@ from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
 from tests.trainer.preloaded import Preloaded
-from workers.contract.run.ahead import SECONDS, STALENESS, TRUNCATED
+from workers.contract.run.async_generation import SECONDS, STALENESS, TRUNCATED
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.trainer import demo

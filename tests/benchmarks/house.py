@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.setup.serving.processes import BASE_DIR
-from tests.benchmarks._settings_named import settings_without_readme
+from tests.benchmarks._settings_named import settings_read, settings_without_readme
 
 PACKAGES = ("controlplane", "runs", "workers")
 COMPOSITION_ROOT = tuple(
@@ -115,6 +115,7 @@ def figures(root: Path) -> dict[str, Figure]:
         "template_lines_over_160": _counted(_wide_template_lines(root)),
         "readme_lines": Figure(_lines(root, ".", "README.md", deep=False), []),
         "changelog_lines": Figure(_lines(root, ".", "CHANGELOG.md", deep=False), []),
+        "settings": _counted(iter(sorted(settings_read(root)))),
         "settings_without_readme": _counted(iter(settings_without_readme(root))),
     }
 
@@ -257,7 +258,7 @@ def _is_under(name: str, packages: tuple[str, ...]) -> bool:
 
 def _short_files(modules: list[Module]) -> Iterator[str]:
     for module in modules:
-        if module.lines < SHORT and module.path.name != "__init__.py":
+        if module.lines < SHORT and module.path.name not in ("__init__.py", "apps.py"):
             yield f"{module.name} ({module.lines})"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.setup.bootstrap.__main__ import NOT_LOCKED, locked
 from controlplane.setup.bootstrap.environments import BASE, GPU_LOCK, ON_DEMAND, ROOT, TEST, TRAINER
-from workers.contract.torch_sets import GPU
+from workers.contract.stack.packages import GPU
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 GROUPS = PROJECT["dependency-groups"]

@@ -20,6 +20,8 @@ from controlplane.platform.templatetags.optional import count
         ("<p{% flag 'hidden' unless=x %}>", {"x": []}, "<p hidden>"),
         ("<p{% flag 'checked' x equals=2 %}>", {"x": 2}, "<p checked>"),
         ("<p{% flag 'checked' 2 among=x %}>", {"x": [1]}, "<p>"),
+        ("<b{% aria 'pressed' x equals='a' %}>", {"x": "a"}, '<b aria-pressed="true">'),
+        ("<b{% aria 'pressed' x %}>", {"x": ""}, '<b aria-pressed="false">'),
         ("<a{% current x 'rows' %}>", {"x": "rows"}, '<a aria-current="page">'),
         ("{% for y in x %}{{ y }}{{ forloop|separator:', ' }}{% endfor %}", {"x": "abc"}, "a, b, c"),
         ("{% link x 'Here' %}", {"x": "/a"}, '<a href="/a">Here</a>'),

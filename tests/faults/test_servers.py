@@ -66,7 +66,7 @@ def test_a_server_that_hangs_ends_a_trainer_that_waits_for_it(product: Product) 
     )
     stands.until_step(2)
     procfs.send(stands.processes()["vllm"].identity, signal.SIGSTOP)
-    for run, words in ((hangs, "has made no token since"), (stands, "has not answered since")):
+    for run, words in ((hangs, "has generated no token since"), (stands, "has not answered since")):
         row = invariants.check(run, status="failed", reason="vllm_hung")
         assert words in row["detail"]
         assert row["receipt"]["port_free"] is True

@@ -13,7 +13,7 @@ from tests.gpu.figures import Row, settled_seconds, tokens_per_s
 from tests.gpu.installation import Site
 from tests.gpu.launches import Launch
 from tests.gpu.units import Compared, Ratio, Way
-from workers.contract.run.ahead import SECONDS, STALENESS, TRUNCATED
+from workers.contract.run.async_generation import SECONDS, STALENESS, TRUNCATED
 from workers.contract.run.spec import AttemptSpec
 
 PARTS = ("generation", "weight_sync", "rewards", "logps", "update")

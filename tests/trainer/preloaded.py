@@ -31,7 +31,7 @@ LIBRARIES = (
     *(
         "workers.trainer.train",
         "workers.trainer.describe",
-        "workers.trainer.scoring.rewardmodels",
+        "workers.trainer.scoring.reward_models",
         "torch.distributed.run",
     ),
     *("transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen2.tokenization_qwen2"),

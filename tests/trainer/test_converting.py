@@ -127,8 +127,8 @@ def test_the_script_gets_an_argument_list_and_no_secret(convert: Convert, runs_d
         ("import no_such_module", "a module that the trainer's interpreter"),
         (f"{HALF}\nraise OSError(28, 'No space left on device')", "the GGUF file didn't fit into"),
         (f"{HALF}\nos.kill(os.getpid(), 9)", "was ended by SIGKILL"),
-        (f"{HEAD}\nout.write_bytes(b'what')", "has ended well, but written no GGUF file"),
-        ("pass", "written no GGUF file: nothing was said"),
+        (f"{HEAD}\nout.write_bytes(b'what')", "ended without an error, but has written no GGUF file"),
+        ("pass", "written no GGUF file: it printed nothing"),
     ],
 )
 def test_a_script_that_fails_is_told_with_its_last_line(

@@ -9,8 +9,8 @@ from tests.trainer.preloaded import Preloaded
 pytestmark = pytest.mark.trainer
 
 NEAR_THE_END = """
-from workers.trainer.episodes.generation import Wanted, calls
-wanted = [Wanted([1], 100, 500), Wanted([1], 30, 30), Wanted([1], 20, 60), Wanted([1], 5, 100)]
+from workers.trainer.episodes.generation import TurnRequest, calls
+wanted = [TurnRequest([1], 100, 500), TurnRequest([1], 30, 30), TurnRequest([1], 20, 60), TurnRequest([1], 5, 100)]
 assert calls(wanted) == [([0, 3], 100), ([1, 2], 30)], calls(wanted)
 assert calls(wanted[:1]) == [([0], 100)]
 """
@@ -62,7 +62,7 @@ for name, text in broken.items():
 CHANGING = """
 from workers.trainer import tiny
 from workers.trainer.gateway.branches import Branches
-from workers.trainer.gateway.conversing import Conversing, branches_dropped
+from workers.trainer.gateway.conversing import Conversing
 tokenizer = tiny.make_tokenizer()
 tokenizer.chat_template = (
     "{{ messages | length }}{% for message in messages %}<|im_start|>{{ message.role }}\\n{{ message.content }}"
@@ -77,15 +77,15 @@ for answer in ("b", "cd"):
     spoke = {"role": "assistant", "content": answer}
     branches.add(branch.answered(tokenizer(answer)["input_ids"], None, spoke, spoke, version=0, full=False), place)
     messages = [*messages, spoke, {"role": "user", "content": "ok"}]
-assert branches_dropped(branches) == 1
+assert branches.dropped == 1
 assert branches.longest().turns[-1].message["content"] == "cd"
 """
 
 
 CLOSING = """
 import asyncio, json
-from workers.trainer.episodes.generation import Wanted
-from workers.trainer.gateway.engine import Servers
+from workers.trainer.episodes.generation import TurnRequest
+from workers.trainer.gateway.engine import PolicyServers
 choice = {"token_ids": [5], "logprobs": {"token_logprobs": [-1.0]}}
 body = json.dumps({"choices": [choice]}).encode()
 head = b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body)
@@ -101,8 +101,8 @@ async def once(reader, writer):
 
 async def main():
     server = await asyncio.start_server(once, "127.0.0.1", 0)
-    engine = Servers([(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "m")], {}, seconds=10)
-    answers = [await engine.answer(Wanted([1], 1, 1), "key") for _ in range(3)]
+    engine = PolicyServers([(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "m")], {}, seconds=10)
+    answers = [await engine.answer(TurnRequest([1], 1, 1), "key") for _ in range(3)]
     assert [answer.ids for answer in answers] == [[5]] * 3 and engine.failure is None
     await engine.close()
 

@@ -19,7 +19,7 @@ from workers.contract.run.spec import AttemptSpec, LoraSpec
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import FileName
 from workers.trainer.rollouts import fanout
-from workers.trainer.rollouts.vllmclient import ServerError
+from workers.trainer.rollouts.vllm_client import ServerError
 
 
 def spec(folder: Path, *ports: int, attached: tuple[str, ...] = ()) -> AttemptSpec:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from workers.trainer.gateway.sessions import Desk, Refused, Session, Task
+from workers.trainer.gateway.sessions import AgentSession, AgentTask, Desk
+from workers.trainer.keyed_endpoint import Refused
 
 At = Callable[[Desk], Coroutine[Any, Any, None]]
 
@@ -21,11 +22,11 @@ def run(work: At, *, session_s: float = 60.0) -> None:
     asyncio.run(main())
 
 
-def tasks(count: int) -> list[Task]:
-    return [Task({"row": number}, f"task {number}") for number in range(count)]
+def tasks(count: int) -> list[AgentTask]:
+    return [AgentTask({"row": number}, f"task {number}") for number in range(count)]
 
 
-async def taken(desk: Desk, wait_s: float = 5.0) -> Session:
+async def taken(desk: Desk, wait_s: float = 5.0) -> AgentSession:
     session = await desk.take(wait_s)
     assert session is not None
     return session

@@ -10,7 +10,7 @@ import pytest
 
 from workers.contract.run import prompts as metric
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.rollouts.prompts import EXPLORED, FILE, RETRIED, PromptHistory
+from workers.trainer.rollouts.prompt_history import EXPLORED, FILE, RETRIED, PromptHistory
 
 ROWS = (3, 5, 8, 13)
 

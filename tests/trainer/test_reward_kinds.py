@@ -224,7 +224,7 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.tools import Tools
 from workers.rewards.scoring import score
 from workers.trainer.scoring.rewards import Generated
-from workers.trainer.scoring.trlrewards import SCORERS
+from workers.trainer.scoring.trl_rewards import SCORERS
 third = r"It is \boxed{\frac{1}{3}}"
 texts = [third, r"It is \boxed{\frac{1}{2}}", "<think>a</think>b", "", f"<think>a</think>{third}", f"<think>{third}"]
 ids = [[1, 2, 3, 4], [5] * 40, [1, 2], [], [1] * 15, [1] * 20]
@@ -275,7 +275,7 @@ def test_a_text_that_a_reward_model_stumbles_over_has_no_score_and_an_error_of_t
 ) -> None:
     script = """
 import torch
-from workers.trainer.scoring.rewardmodels import _guard
+from workers.trainer.scoring.reward_models import _guard
 class Model(torch.nn.Module):
     def forward(self, input_ids, **inputs):
         raise self.error

@@ -199,26 +199,26 @@ CALCULATE = {"type": "function", "function": {"name": "calculate", "parameters":
 CALLED = """
 import json
 from workers.contract.reports.chat import Finish
-from workers.trainer import tiny
-from workers.trainer.jobs import asking, openai_shapes
-from workers.trainer.jobs.asking import Answered, AskError
+from workers.trainer import openai_shapes, tiny
+from workers.trainer.jobs import generation
+from workers.trainer.jobs.generation import GenerationError, GenerationResult
 call = {"id": "a", "type": "function", "function": {"name": "calculate", "arguments": '{"of": "1 + 1"}'}}
 messages = [{"role": "user", "content": "Compute."}, {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "a", "content": "2"}]
 given = {"messages": messages, "tools": [TOOL]}
-request = openai_shapes.read_request(openai_shapes.Shape.CHAT, json.dumps(given).encode(), ["base"])
+request = openai_shapes.read_model_request(given, ["base"], chat=True)
 tokenizer = tiny.make_tokenizer()
-shown = tokenizer.decode(asking.prompt_ids(tokenizer, request.asked[0]))
+shown = tokenizer.decode(generation.prompt_ids(tokenizer, request.prompts[0]))
 assert "calculate" in shown and '{"of": "1 + 1"}' in shown, shown
 text = 'So: <tool_call>{"name": "calculate", "arguments": {"of": "2"}}</tool_call><tool_call>{</tool_call>'
-[choice] = request.whole([(text, Answered(Finish.STOP, 3, 3))])["choices"]
+[choice] = request.answer([(text, GenerationResult(Finish.STOP, 3, 3))])["choices"]
 assert choice["finish_reason"] == "tool_calls"
 assert choice["message"]["content"] == "So: <tool_call>{</tool_call>"
 assert choice["message"]["tool_calls"][0]["function"] == {"name": "calculate", "arguments": '{"of": "2"}'}
 tokenizer.chat_template = "{{ messages }}"
 try:
-    asking.prompt_ids(tokenizer, request.asked[0])
-except AskError as error:
+    generation.prompt_ids(tokenizer, request.prompts[0])
+except GenerationError as error:
     assert "can't show tools" in str(error)
 else:
     raise AssertionError("tools were left out")
@@ -262,7 +262,7 @@ def test_bad_requests_are_refused_in_words(listening: Served) -> None:
         status, text = ask(listening, "/v1/completions", {**plain, **change})
         assert (status, why in text) == (400, True), text
     with socket.create_connection(("127.0.0.1", port_of(listening)), timeout=30) as large:
-        large.sendall(f"POST /v1/completions HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\n".encode())
+        large.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {KEY}\r\n".encode())
         large.sendall(b"Content-Length: 1048577\r\n\r\n")
         assert b" 413 " in large.recv(100)  # the body is not waited for
     assert ask(listening, "/v1/other", plain)[0] == 404

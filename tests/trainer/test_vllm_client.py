@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.running_vllm import RunningVllm
-from workers.trainer.rollouts.vllmclient import AdapterClient, ServerError
+from workers.trainer.rollouts.vllm_client import AdapterClient, ServerError
 
 pytestmark = pytest.mark.processes
 

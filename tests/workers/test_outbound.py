@@ -20,13 +20,13 @@ from cryptography.x509.oid import NameOID
 
 from tests.runs.engine.alerts.servers import answering, dripping, flooding, hook, silent
 from workers import outbound
-from workers.outbound import AddressRefused, Answer, Disconnected, OutboundError, TimedOut, TooLong
+from workers.outbound import AddressRefused, Disconnected, OutboundError, Response, TimedOut, TooLong
 
 KEY = "sk-very-secret-key-0123456789"
 Resolver = Callable[..., list[str]]
 
 
-def send(url: str, **more: Any) -> Answer:
+def send(url: str, **more: Any) -> Response:
     given = {"body": b"{}", "seconds": 5.0, "limit": 1000, "headers": {"Authorization": f"Bearer {KEY}"}, **more}
     return outbound.send("POST", url, **given)
 
@@ -87,8 +87,8 @@ def test_a_redirect_is_an_answer_and_not_followed() -> None:
         ("host/v1", "starts with https"),
         ("https:///v1", "names a server"),
         ("http://user:pass@host/v1", "user name or password"),
-        ("http://host:99999/v1", "port can't be read"),
-        ("http://[::1/v1", "port can't be read"),
+        ("http://host:99999/v1", "port is invalid"),
+        ("http://[::1/v1", "port is invalid"),
         ("http://h/v1\r\nX: 1", "without spaces"),
         ("http://host/a b", "without spaces"),
         ("http://jüdge.example/", "xn--"),
@@ -101,7 +101,7 @@ def test_what_is_no_address_is_refused(url: str, says: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "127.1"])
 def test_the_rule_judges_the_ip_address_however_it_is_written(host: str) -> None:
-    with hook() as server, pytest.raises(AddressRefused, match=r"Nothing is sent there: .* is not allowed"):
+    with hook() as server, pytest.raises(AddressRefused, match=r"No request is sent there: .* is not allowed"):
         send(f"http://{host}:{server.port}/", rule=only("8.8.8.8"))
     assert server.heard == []
 
@@ -271,7 +271,7 @@ def test_an_answer_that_is_none_is_a_failure_with_words(answer: Any) -> None:
     ],
 )
 def test_a_body_that_breaks_off_is_not_taken_for_a_whole_one(answer: bytes) -> None:
-    with hook(answer) as server, pytest.raises(Disconnected, match="closed it before the answer's end"):
+    with hook(answer) as server, pytest.raises(Disconnected, match="closed it before the answer was complete"):
         send(server.url).whole()
 
 

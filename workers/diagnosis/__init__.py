@@ -1,6 +1,6 @@
-"""Why a run failed, from its logs, exits and figures: a catalogue of causes, and one interpreter for it.
+"""Diagnoses why a run failed, from its logs, exits and figures, with a catalogue of causes and one interpreter.
 
-Standard library only, and nothing else of the project: `python -m workers.diagnosis` works on a folder or a log that
-somebody has sent. An entry of catalogue.toml names the patterns of a cause, where they are written, the cause and its
-fix in words, and what to change in the New run form; the interpreter ranks the entries that match.
+Uses the standard library only, and nothing else of the project: `python -m workers.diagnosis` works on any folder or
+log. An entry of catalogue.toml has the patterns of a cause, the processes that write them, the cause and its fix in
+words, and the settings to change in the New run form; the interpreter ranks the entries that match.
 """

@@ -29,7 +29,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def in_words(report: Report) -> str:
-    parts = [_words(one) for one in report.diagnoses]
+    """Format a report for a terminal."""
+    parts = [_paragraph(diagnosis) for diagnosis in report.diagnoses]
     if not parts:
         parts = ["No cause is known for this failure."]
     if report.first_errors and not report.diagnoses:
@@ -38,10 +39,10 @@ def in_words(report: Report) -> str:
     return "\n\n".join(parts)
 
 
-def _words(one: Diagnosis) -> str:
-    lines = [f"{one.title} ({one.confidence})", f"  {one.cause}", f"  What to do: {one.fix}"]
-    lines += [f"  {line.file}:{line.number}: {line.text}" for line in one.lines]
-    return "\n".join(lines + [f"  {fact}" for fact in one.facts])
+def _paragraph(diagnosis: Diagnosis) -> str:
+    lines = [f"{diagnosis.title} ({diagnosis.confidence})", f"  {diagnosis.cause}", f"  What to do: {diagnosis.fix}"]
+    lines += [f"  {line.file}:{line.number}: {line.text}" for line in diagnosis.lines]
+    return "\n".join(lines + [f"  {fact}" for fact in diagnosis.facts])
 
 
 if __name__ == "__main__":

@@ -15,13 +15,15 @@ TABLE = Path(__file__).with_name("catalogue.toml")
 
 
 class Confidence(StrEnum):
+    """How sure a diagnosis is."""
+
     CERTAIN = "certain"
     LIKELY = "likely"
     POSSIBLE = "possible"
 
     @property
     def rank(self) -> int:
-        """0 for certain."""
+        """The position in the order of confidence; 0 for certain."""
         return list(Confidence).index(self)
 
     def lowered(self, steps: int = 1) -> Confidence:
@@ -29,25 +31,25 @@ class Confidence(StrEnum):
 
 
 class BadCatalogue(ValueError):
-    """An entry that can't be used; the message names it."""
+    """An entry is invalid; the message names it."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What to change in a run's settings."""
+    """A change of a run's settings that fixes a cause."""
 
     field: str
-    """Of the New run form."""
+    """A field of the New run form."""
     how: str
-    """halve | double | set | at_most | profile; `profile`: another hardware profile has to be chosen."""
+    """halve | double | set | at_most | profile; `profile`: another hardware profile must be chosen."""
     why: str
     value: str = ""
-    """Of `set` and `at_most`; may name a group of the pattern in braces."""
+    """The value for `set` and `at_most`; may name a group of the pattern in braces."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One cause of failure."""
+class CatalogueEntry:
+    """A cause of failure."""
 
     id: str
     title: str
@@ -56,35 +58,36 @@ class Entry:
     """One or two sentences; may name groups of the pattern in braces."""
     fix: str
     patterns: tuple[re.Pattern[str], ...] = ()
-    """Of a line, without its prefixes (time, rank, level)."""
+    """Patterns of a line, without its prefixes (time, rank, level)."""
     where: tuple[str, ...] = ()
-    """The processes that write it, `vllm` for every server; () for any."""
+    """The processes that write the line, `vllm` for every server; () for any process."""
     when: str = ""
     """start | training; "" for any time."""
     near: tuple[re.Pattern[str], ...] = ()
-    """One of them is in the lines around the match, such as a frame of the traceback."""
+    """Patterns of which one must match in the lines around the match, such as a frame of the traceback."""
     confidence: Confidence = Confidence.CERTAIN
-    """The most that a match is worth."""
+    """The highest confidence of a match."""
     follows: tuple[str, ...] = ()
-    """Entries whose consequence this is: with one of them it is not shown. `*`: any other entry."""
+    """Entries of which this is a consequence: if one of them matches, this is not shown. `*`: any other entry."""
     reasons: tuple[str, ...] = ()
-    """End reasons of a run that are this cause by themselves, or with one of `exits` if there are any."""
+    """End reasons that prove this cause, alone or with one of `exits` if there are any."""
     exits: tuple[int, ...] = ()
-    """Exit codes that point to it, without a line or reason; only if nothing else matches."""
+    """Exit codes that suggest this cause if nothing else matches."""
     events: tuple[str, ...] = ()
-    """Kinds of events in the outbox that are this cause; their data must match `patterns` if there are any."""
+    """Kinds of events in the outbox that prove this cause; their data must match `patterns` if there are any."""
     figures: bool = False
-    """Matched in the trainer's lines of figures, too."""
+    """Whether the trainer's lines of figures are searched too."""
     anywhere: bool = False
-    """Certain on any line; otherwise only where an error is raised or logged."""
+    """Whether a match is certain on any line; otherwise only on a line where an error is raised or logged."""
     changes: tuple[Change, ...] = ()
 
     def words(self, text: str, values: dict[str, str]) -> str:
-        return _Words().vformat(text, (), values)
+        """Fill in a text's groups with the values of a match."""
+        return _MatchFormatter().vformat(text, (), values)
 
 
-class _Words(string.Formatter):
-    """Formats with what a match has found; a group that took no part reads as an ellipsis."""
+class _MatchFormatter(string.Formatter):
+    """Formats with the groups of a match; a group that did not take part becomes an ellipsis."""
 
     def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
         return kwargs.get(str(key)) or "…"
@@ -92,33 +95,35 @@ class _Words(string.Formatter):
 
 @dataclass(frozen=True)
 class Catalogue:
-    entries: tuple[Entry, ...]
+    """All entries of catalogue.toml."""
+
+    entries: tuple[CatalogueEntry, ...]
     noise: tuple[re.Pattern[str], ...] = ()
-    """Lines that speak of errors and report none."""
-    by_id: dict[str, Entry] = field(default_factory=dict)
+    """Patterns of lines that mention errors but report none."""
+    by_id: dict[str, CatalogueEntry] = field(default_factory=dict)
 
 
 @functools.cache
 def catalogue() -> Catalogue:
-    """Raises BadCatalogue."""
+    """Read the catalogue, once. Raises BadCatalogue."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    made = tuple(_entry(row) for row in table["entry"])
-    by_id = {entry.id: entry for entry in made}
-    if len(by_id) < len(made):
+    all_entries = tuple(_entry(row) for row in table["entry"])
+    by_id = {entry.id: entry for entry in all_entries}
+    if len(by_id) < len(all_entries):
         raise BadCatalogue("two entries have the same id")
-    for entry in made:
+    for entry in all_entries:
         unknown = set(entry.follows) - set(by_id) - {"*"}
         if unknown:
             raise BadCatalogue(f"{entry.id} follows {', '.join(sorted(unknown))}, which are no entries")
-    return Catalogue(made, tuple(re.compile(pattern) for pattern in table["noise"]), by_id)
+    return Catalogue(all_entries, tuple(re.compile(pattern) for pattern in table["noise"]), by_id)
 
 
-def entries() -> dict[str, Entry]:
-    """Every entry by its id, in the catalogue's order."""
+def entries() -> dict[str, CatalogueEntry]:
+    """Return id -> entry, in the catalogue's order."""
     return catalogue().by_id
 
 
-def _entry(row: dict[str, Any]) -> Entry:
+def _entry(row: dict[str, Any]) -> CatalogueEntry:
     values = dict(row)
     name = values.get("id", "an entry without an id")
     try:
@@ -128,6 +133,6 @@ def _entry(row: dict[str, Any]) -> Entry:
             values[key] = tuple(values.get(key, ()))
         values["confidence"] = Confidence(values.get("confidence", Confidence.CERTAIN))
         values["changes"] = tuple(Change(**change) for change in values.get("changes", ()))
-        return Entry(**values)
+        return CatalogueEntry(**values)
     except (TypeError, ValueError, re.error) as error:
         raise BadCatalogue(f"{name}: {error}") from error

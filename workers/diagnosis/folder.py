@@ -1,31 +1,35 @@
-"""What to read of an attempt's folder, a run's folder, or a single log."""
+"""Diagnoses an attempt's folder, a run's folder, or a single log."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from workers.diagnosis.judging import Facts, Log, Report, judge
 
-TELLING = frozenset({"reward_failed", "metrics_left_out", "hang"})
-"""Kinds of events that a cause may rest on."""
+EVIDENCE_KINDS = frozenset({"reward_failed", "metrics_left_out", "hang"})
+"""Kinds of events that may be evidence of a cause."""
 LONGEST_LINE = 1 << 20
+_CONTINUES = re.compile(r": training (continues|goes on)\.")
+"""The end of a note after a hang, in present and earlier versions."""
 
 
 class NothingToRead(Exception):
-    """No log is there; the message says where one was looked for."""
+    """There is no log; the message says where logs were expected."""
 
 
 def diagnose(path: Path, most: int | None = None) -> Report:
-    """Diagnose a log, an attempt's folder, or the newest attempt of a run's folder. `most`: bytes to read of a log.
+    """Diagnose a log, an attempt's folder, or the newest attempt of a run's folder. `most`: bytes to read of each log.
 
     Raises NothingToRead, and OSError for a path that can't be read.
     """
     if path.is_file():
         return judge([Log(role_of(path), path)], Facts(), most)
-    folder = _newest_attempt(path)
+    attempts = [inner for inner in path.iterdir() if inner.is_dir() and inner.name.isdecimal()]
+    folder = max(attempts, key=lambda inner: int(inner.name)) if attempts else path
     logs = _logs(folder)
     if not logs:
         raise NothingToRead(f"{path} has no logs: expected a log file, or a folder with logs/trainer.log and the like.")
@@ -33,13 +37,13 @@ def diagnose(path: Path, most: int | None = None) -> Report:
 
 
 def role_of(path: Path) -> str:
-    """Told by the name of one of our own logs."""
+    """LineFacts by the name of one of our own logs."""
     stem = path.stem
     return stem if path.suffix == ".log" and stem.partition("-")[0] in ("trainer", "vllm", "download") else ""
 
 
 def facts_of(folder: Path) -> Facts:
-    """From the outbox, as far as it goes."""
+    """Read the facts in the outbox of an attempt's folder, as far as they can be read."""
     exits: dict[str, int] = {}
     events: list[tuple[str, str]] = []
     reason, trained, seen = "", False, False
@@ -49,21 +53,16 @@ def facts_of(folder: Path) -> Facts:
         if not isinstance(data, dict):
             continue
         if kind == "process_exited" and isinstance(data.get("exit_code"), int) and not reason:
-            exits.setdefault(str(data.get("role")), data["exit_code"])  # later ones are the supervisor's own kills
+            exits.setdefault(str(data.get("role")), data["exit_code"])  # later exits are the supervisor's own kills
         elif kind == "training":
             trained = True
         elif kind in ("phase", "ended") and data.get("reason"):
             reason = reason or str(data["reason"])
-        elif kind == "note" and "training goes on" in str(data.get("text")):
+        elif kind == "note" and _CONTINUES.search(str(data.get("text"))):
             events = [event for event in events if event[0] != "hang"]
-        elif kind in TELLING:
+        elif kind in EVIDENCE_KINDS:
             events.append((str(kind), json.dumps(data, ensure_ascii=False)))
     return Facts(reason, exits, tuple(events[:50]), trained if seen else None)
-
-
-def _newest_attempt(path: Path) -> Path:
-    attempts = [inner for inner in path.iterdir() if inner.is_dir() and inner.name.isdecimal()]
-    return max(attempts, key=lambda inner: int(inner.name)) if attempts else path
 
 
 def _logs(folder: Path) -> list[Log]:
@@ -75,7 +74,7 @@ def _logs(folder: Path) -> list[Log]:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The events; lines of metrics, most of the file, are not parsed."""
+    """Yield the events. Lines of metrics, which are most of the file, are not parsed."""
     try:
         with path.open("rb") as file:
             while line := file.readline(LONGEST_LINE):

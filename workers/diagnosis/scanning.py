@@ -1,4 +1,4 @@
-"""Reading a log of any size and content: lines that may tell something, without their prefixes, with their numbers."""
+"""Reads a log of any size and content: the lines that may be evidence, without their prefixes, with their numbers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 BLOCK = 1 << 20
 LONG = 16 * 1024
 REACH = 4096
-"""Of a longer line, so many bytes on either side of what tells something."""
+"""The bytes of a longer line that are read on either side of a stem."""
 AROUND = 24 * 1024
-"""Bytes before a match in which its traceback is looked for."""
+"""The bytes before a match in which its traceback is searched."""
 BEHIND = 4 * 1024
 STEMS = (
     b"rror", b"xception", b"annot", b"n't ", b"ailed", b"ailure", b"emory", b"illed", b"ssert", b"imeout",
@@ -23,8 +23,8 @@ STEMS = (
     b"terminat", b"NCCL", b"undefined", b"already", b"o step", b"ootstrapping", b"Not Found", b"Not Allowed",
     b"return code", b"mismatch",
 )  # fmt: skip
-"""Every line of a failure has one of these, and few others do: bytes are found a hundred times faster than patterns. A
-line without any of them is never matched."""
+"""Parts of words of which every line of a failure has one, and few others do. A line without any is never matched:
+bytes are found a hundred times faster than patterns."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _PREFIX = re.compile(
@@ -60,36 +60,38 @@ _STEP = re.compile(rb"\d+/\d+(?= \[)")
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line of a log, as it is shown."""
+    """A line of a log as it is shown."""
 
     file: str
     number: int
-    """From 1."""
+    """The line's number, from 1."""
     text: str
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a line tells."""
+class LineFacts:
+    """A line that may be evidence."""
 
     text: str
-    """Without prefixes and colours."""
+    """The text without prefixes and colours."""
     raised: bool
-    """It raises or logs an error."""
+    """Whether the line raises or logs an error."""
     mild: bool
-    """It is logged as a warning, or as nothing special."""
+    """Whether the line is logged as a warning or below."""
     figures: bool
-    """One of the trainer's lines of figures."""
+    """Whether the line has the trainer's figures."""
 
 
 class Level(Enum):
+    """A log level."""
+
     ERROR = 1
     MILD = 2
     """Warnings and below."""
 
 
 def clean(raw: bytes) -> tuple[str, Level | None]:
-    """A line without colours, what a progress bar has overwritten, and prefixes; and the level that it names."""
+    """Remove colours, the text that a progress bar has overwritten, and prefixes; also return the line's level."""
     text = raw.decode("utf-8", "replace").replace("\0", "")
     text = _ANSI.sub("", text) if "\x1b" in text else text
     if "\r" in text:
@@ -101,26 +103,26 @@ def clean(raw: bytes) -> tuple[str, Level | None]:
     return text[prefix.end() :], level
 
 
-def is_raised(text: str) -> bool:
-    return bool(_RAISED.match(text))
-
-
 def is_progress(text: str) -> bool:
-    """Whether the line shows that the process went on."""
+    """Return whether the line shows that the process continued."""
     return bool(_PROGRESS.search(text))
 
 
 def step_of(raw: bytes) -> bytes:
-    """The step that a progress bar shows. A bar that is drawn again as its program ends has the one from before; a line
-    without a bar is its own step."""
+    """Return the step that a progress bar shows, or the whole line if it has no bar.
+
+    A bar that is drawn again when its program ends shows the same step as before.
+    """
     steps = _STEP.findall(raw)
     return steps[-1] if steps else raw
 
 
 def raw_lines(path: Path, most: int | None = None) -> Iterator[tuple[int, int, bytes]]:
-    """(offset, number from 1, bytes) of each line that isn't empty; of a line that is longer than LONG, only what is
-    around its telling places. Of a file larger than `most` bytes, its first quarter of them and the last three. Raises
-    OSError."""
+    """Yield (offset, number from 1, bytes) of each line that isn't empty. Raises OSError.
+
+    Of a line longer than LONG, only the surroundings of its stems. Of a file larger than `most` bytes, a quarter of
+    them from the beginning and three quarters from the end.
+    """
     for offset, number, block in _blocks(path, most):
         at = offset
         for line, raw in enumerate(block.split(b"\n"), number):
@@ -133,21 +135,21 @@ def raw_lines(path: Path, most: int | None = None) -> Iterator[tuple[int, int, b
 
 
 def shape_of(raw: bytes) -> int:
-    """The same for lines that differ in digits alone: a log repeats itself."""
+    """Hash a line without its digits, since a log repeats lines that differ only in digits."""
     return hash(raw.translate(None, b"0123456789"))
 
 
-def read(raw: bytes) -> Told | None:
-    """None for a line that tells nothing."""
+def read(raw: bytes) -> LineFacts | None:
+    """Read a line; None if it can't be evidence."""
     if not any(stem in raw for stem in STEMS):
         return None
     text, level = clean(raw)
-    raised = level is Level.ERROR or (level is None and is_raised(text))
-    return Told(text, raised, mild=level is Level.MILD, figures=text.startswith(_FIGURES))
+    raised = level is Level.ERROR or (level is None and bool(_RAISED.match(text)))
+    return LineFacts(text, raised, mild=level is Level.MILD, figures=text.startswith(_FIGURES))
 
 
 def around(path: Path, offset: int) -> str:
-    """The cleaned lines around an offset: its traceback, and what follows. Raises OSError."""
+    """Return the cleaned lines around an offset: its traceback, and the lines after it. Raises OSError."""
     with path.open("rb") as file:
         file.seek(max(0, offset - AROUND))
         raw = file.read(min(offset, AROUND) + BEHIND)
@@ -155,8 +157,8 @@ def around(path: Path, offset: int) -> str:
 
 
 def _windows(raw: bytes) -> Iterator[tuple[int, int]]:
-    """The surroundings of the telling places of a long line, in order."""
-    hits = sorted(at for stem in STEMS for at in _places(raw, stem))
+    """Yield the surroundings of the stems in a long line, in order."""
+    hits = sorted(at for stem in STEMS for at in _offsets(raw, stem))
     end = 0
     for at in hits:
         if at >= end:
@@ -164,7 +166,7 @@ def _windows(raw: bytes) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-def _places(raw: bytes, stem: bytes) -> Iterator[int]:
+def _offsets(raw: bytes, stem: bytes) -> Iterator[int]:
     at = raw.find(stem)
     while at >= 0:
         yield at
@@ -172,7 +174,7 @@ def _places(raw: bytes, stem: bytes) -> Iterator[int]:
 
 
 def _blocks(path: Path, most: int | None) -> Iterator[tuple[int, int, bytes]]:
-    """(offset, number of its first line, bytes): cut at ends of lines where there are some."""
+    """Yield (offset, number of the first line, bytes) of each block, cut at the ends of lines if possible."""
     size, at, number = path.stat().st_size, 0, 1
     gap = (most // 4, size - most * 3 // 4) if most and size > most else None
     with path.open("rb") as file:
@@ -193,7 +195,7 @@ def _blocks(path: Path, most: int | None) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _count(file: object, length: int) -> int:
-    """The number of lines in the next `length` bytes."""
+    """Count the lines in the next `length` bytes."""
     lines = 0
     while length > 0 and (block := file.read(min(length, BLOCK))):  # type: ignore[attr-defined]
         lines += block.count(b"\n")

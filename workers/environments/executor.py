@@ -15,9 +15,9 @@ from typing import Any
 
 from workers.contract.run.episodes import EpisodeLimits, PartSpec, ToolError
 from workers.environments import arguments
+from workers.environments.concurrent_steps import Done, Left, Step, Task, run
 from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
 from workers.environments.library import LIBRARY
-from workers.environments.side_by_side import Done, Left, Step, Task, run
 from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox.outcomes import SandboxUnavailable
 

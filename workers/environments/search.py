@@ -1,6 +1,6 @@
 """Search over an uploaded corpus by BM25. The same query always has the same answer: equal scores rank by id.
 
-The index is built once for each corpus and setting, at the first session, and kept on disk (kept_index), where the
+The index is built once for each corpus and setting, at the first session, and kept on disk (index_cache), where the
 next process finds it; a process keeps it in its Tools. To build it takes 5 seconds and 0.4 GB for 100,000 documents of
 100 words. A query takes a millisecond.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from workers.contract.run import corpora
 from workers.contract.run.episodes import ToolError
-from workers.environments import kept_index
+from workers.environments import index_cache
 from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost
@@ -76,7 +76,7 @@ class Index:
         self._titles, self._texts = table.column("title"), table.column("text")
         self._stop = _STOP_WORDS if stop_words else frozenset[str]()
         setting = f"{FORMAT} {k1!r} {b!r} {stop_words}"
-        self._bm25 = kept_index.opened(path, len(self), setting, lambda: self._built(k1, b))
+        self._bm25 = index_cache.opened(path, len(self), setting, lambda: self._built(k1, b))
         self._known: Mapping[str, int] = self._bm25.vocab_dict if self._bm25 is not None else {}
 
     def __len__(self) -> int:

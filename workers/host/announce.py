@@ -1,8 +1,7 @@
-"""The host's inventory, reported to the control plane from the Celery worker's own process: every 10 s, and every 2 s
-while somebody looks.
+"""Reports the host's inventory to the control plane: every 10 s, and every 2 s while somebody watches.
 
-Silence therefore means that launches can't arrive. The trainer's interpreter is asked once for its capabilities, in a
-subprocess: importing TRL takes ten seconds, and this program never imports it.
+The Celery worker's own process reports, so a silent host is one that launches can't reach. A subprocess queries the
+trainer's interpreter for its capabilities: importing TRL takes ten seconds, and this program never imports it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any
 from workers.contract.run import gateway, sinks
 from workers.contract.stack import packages
 from workers.contract.wire.joining import VERSION
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.parent_death import die_with_parent
 from workers.host.inventory import Inventory
 from workers.host.runsizes import RunSizes
 from workers.settings import HostSettings
@@ -35,7 +34,7 @@ from workers.supervisor.commands import (
     trainer_tool_environment,
 )
 from workers.supervisor.processes.loops import Loop
-from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.control import Control, ControlError, RequestRefused
 
 log = logging.getLogger(__name__)
 
@@ -43,23 +42,21 @@ DESCRIBE_TIMEOUT_S = 300
 SANDBOX_TIMEOUT_S = 120
 ANNOUNCED = ".announced"
 SANDBOX_EVERY_S = 600
-"""Requirements of a sandbox, a package or a kernel setting, may change while a host runs."""
+"""Packages and kernel settings that a sandbox needs may change while a host runs."""
 VERSIONS = (
     "torch", "trl", "transformers", "peft", "accelerate", "vllm", "deepspeed", "bitsandbytes", "flash-attn",
     "liger-kernel",
 )  # fmt: skip
 _ASK_VERSIONS = """
 import importlib.metadata, json, sys
-found = {"python": sys.version.split()[0]}
+versions = {"python": sys.version.split()[0]}
 for name in sys.argv[1:]:
     try:
-        found[name] = importlib.metadata.version(name)
+        versions[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         pass
-print(json.dumps(found))
+print(json.dumps(versions))
 """
-
-
 _ASK_CUDA = """
 import json, torch
 print(json.dumps({"built_for": torch.version.cuda or "", "usable": torch.cuda.is_available()}))
@@ -68,7 +65,7 @@ print(json.dumps({"built_for": torch.version.cuda or "", "usable": torch.cuda.is
 
 
 class TrainerProbe:
-    """Facts about the trainer's interpreter: queried in a thread until available, cached by versions."""
+    """Facts about the trainer's interpreter, queried in a thread and cached by the versions of its packages."""
 
     def __init__(self, settings: HostSettings) -> None:
         self._settings = settings
@@ -77,70 +74,68 @@ class TrainerProbe:
         self.versions: dict[str, str] = {}
         self.schema: dict[str, Any] | None = None
         self.sandbox: dict[str, Any] | None = None
-        """{"backend": its name or None, "tried": {each: why it doesn't work, or ""}}; None: not known yet."""
+        """{"backend": its name or None, "tried": {backend: why it doesn't work, or ""}}; None: not known yet."""
         self._sandbox_due = float("-inf")
         self.packages: dict[str, str] | None = None
-        """The packages of others in their own interpreter, with their versions; {} if it isn't there, and is built when
-        a run needs it."""
+        """Versions of the optional packages that have an interpreter of their own (environments, Atropos, sinks)."""
         self.driver = ""
-        """Of the host's GPUs, as last read; "" without any."""
+        """The GPU driver's version as last read; "" without GPUs."""
         self.cuda: dict[str, Any] | None = None
-        """{"built_for": torch's CUDA version, "usable": whether torch can use the GPUs}; None: not asked."""
-        self._cuda_of: tuple[str, str] | None = None
+        """{"built_for": torch's CUDA version, "usable": whether torch can use the GPUs}; None: not known."""
+        self._cuda_key: tuple[str, str] | None = None
+        """The versions of driver and torch that `cuda` is about."""
 
     def tick(self, now: float) -> float:
-        """Environments are installed and upgraded while a host runs: check again, cheaply."""
-        versions = self._ask_versions()
+        """Query the interpreter again, since packages are installed and upgraded while a host runs."""
+        argv = [self._settings.trainer_python, "-c", _ASK_VERSIONS, *VERSIONS]
+        versions = {str(name): str(value) for name, value in (self._ask(argv, timeout_s=60) or {}).items()}
         if "trl" not in versions:
             self.state, self.versions, self.schema = "missing", versions, None
         elif versions != self.versions or self.state != "ready":
             self._describe(versions)
         if not self.driver:
-            self.cuda = self._cuda_of = None
-        elif "torch" in versions and self._cuda_of != (self.driver, versions["torch"]):
-            self._look_at_cuda(versions["torch"])
+            self.cuda = self._cuda_key = None
+        elif "torch" in versions and self._cuda_key != (self.driver, versions["torch"]):
+            self._query_cuda(versions["torch"])
         if versions and now >= self._sandbox_due:
-            self._look_at_sandbox(now)
+            self._test_sandbox(now)
         if versions:
-            self._look_at_packages()
+            self._query_packages()
         return 60.0 if self.state == "ready" else 5.0
 
-    def _ask_versions(self) -> dict[str, str]:
-        argv = [self._settings.trainer_python, "-c", _ASK_VERSIONS, *VERSIONS]
-        answer = self._ask(argv, timeout_s=60)
-        return {str(name): str(value) for name, value in answer.items()} if answer else {}
-
-    def _look_at_packages(self) -> None:
+    def _query_packages(self) -> None:
         self.packages = {}
         for python, names in (
             (packages_python(self._settings), packages.ALL),
             (atropos_python(self._settings), (gateway.ATROPOSLIB,)),
             (sinks_python(self._settings), tuple(sinks.DISTRIBUTIONS.values())),
         ):
-            found = self._ask([python, "-c", _ASK_VERSIONS, *names], timeout_s=60) or {}
-            self.packages |= {name: str(found[name]) for name in names if name in found}
+            versions = self._ask([python, "-c", _ASK_VERSIONS, *names], timeout_s=60) or {}
+            self.packages |= {name: str(versions[name]) for name in names if name in versions}
 
     def _describe(self, versions: dict[str, str]) -> None:
         self.versions = versions
-        file = self._cache / f"trainer-{self._key(versions)}.json"
+        source = (SOURCE_ROOT / "workers" / "trainer" / "describe.py").read_bytes()
+        key = json.dumps([self._settings.trainer_python, sorted(versions.items())]).encode() + source
+        file = self._cache / f"trainer-{hashlib.sha256(key).hexdigest()[:16]}.json"
         schema = _read_object(file)
         if schema is None:
             self.state = "checking"
             argv = [self._settings.trainer_python, "-m", "workers.trainer.describe"]
             schema = self._ask(argv, timeout_s=DESCRIBE_TIMEOUT_S)
             if schema is not None:
-                self._keep(file, schema)
+                file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                _replace(file, json.dumps(schema))
         self.schema = schema
         self.state = "missing" if schema is None else "ready"
 
-    def _look_at_cuda(self, torch: str) -> None:
-        """With the GPUs visible, once for each driver and torch."""
+    def _query_cuda(self, torch: str) -> None:
         argv = [self._settings.trainer_python, "-c", _ASK_CUDA]
         self.cuda = self._ask(argv, timeout_s=DESCRIBE_TIMEOUT_S, gpus=True)
-        self._cuda_of = (self.driver, torch) if self.cuda is not None else None
+        self._cuda_key = (self.driver, torch) if self.cuda is not None else None
 
-    def _look_at_sandbox(self, now: float) -> None:
-        """Run the sandbox's self-test, which attacks itself and takes a second."""
+    def _test_sandbox(self, now: float) -> None:
+        """Run the sandbox's self-test: it attacks itself, which takes a second."""
         argv = [self._settings.trainer_python, "-m", "workers.sandbox", "--json"]
         report = self._ask(argv, timeout_s=SANDBOX_TIMEOUT_S, fails_with=1)
         self.sandbox = report or {
@@ -152,7 +147,10 @@ class TrainerProbe:
     def _ask(
         self, argv: list[str], *, timeout_s: float, fails_with: int = 0, gpus: bool = False
     ) -> dict[str, Any] | None:
-        """The last line of a program's output as an object; None for exit codes other than 0 and `fails_with`."""
+        """Return the last line of a program's output as a JSON object.
+
+        `fails_with`: an exit code besides 0 with which the output counts. None: there is no such object.
+        """
         environment = trainer_tool_environment(self._settings, os.environ, gpus=gpus)
         try:
             completed = subprocess.run(
@@ -162,7 +160,7 @@ class TrainerProbe:
                 capture_output=True,
                 timeout=timeout_s,
                 check=False,
-                preexec_fn=partial(end_with, os.getpid(), signal.SIGKILL),
+                preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL),
             )
             if completed.returncode not in (0, fails_with):
                 completed.check_returncode()
@@ -177,18 +175,6 @@ class TrainerProbe:
             return None
         return answer if isinstance(answer, dict) else None
 
-    def _key(self, versions: dict[str, str]) -> str:
-        """A cache key of interpreter, library versions and describe version."""
-        source = (SOURCE_ROOT / "workers" / "trainer" / "describe.py").read_bytes()
-        words = json.dumps([self._settings.trainer_python, sorted(versions.items())]).encode()
-        return hashlib.sha256(words + source).hexdigest()[:16]
-
-    def _keep(self, file: Path, schema: dict[str, Any]) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = file.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(schema))
-        temporary.replace(file)
-
 
 def _read_object(file: Path) -> dict[str, Any] | None:
     try:
@@ -199,6 +185,8 @@ def _read_object(file: Path) -> dict[str, Any] | None:
 
 
 class Announcer:
+    """Sends the inventory, and what has changed of the trainer's schema and the runs' sizes."""
+
     def __init__(
         self,
         settings: HostSettings,
@@ -215,12 +203,12 @@ class Announcer:
         self._sent_schema: dict[str, Any] | None = None
         self._sent_sizes: dict[str, int] | None = None
         self._failing = ""
-        """The last error, which is logged once."""
+        """The last error, so that each is logged once."""
 
     def tick(self, now: float) -> float:
         schema = self._probe.schema
-        news = schema if schema != self._sent_schema else None
-        body: dict[str, Any] = {"name": self._settings.name, "inventory": self.inventory(), "trainer_schema": news}
+        unsent = schema if schema != self._sent_schema else None
+        body: dict[str, Any] = {"name": self._settings.name, "inventory": self.inventory(), "trainer_schema": unsent}
         body |= {"version": VERSION, "time": time.time()}
         sizes = self._sizes.measured
         if sizes is not self._sent_sizes:
@@ -231,30 +219,28 @@ class Announcer:
             if str(error) != self._failing:
                 log.warning("this host could not announce itself: %s", error)
             self._failing = str(error)
-            refused = isinstance(error, Refused)  # and the next request would be too
+            refused = isinstance(error, RequestRefused)  # the next request would be refused too
             return self._settings.announce_s if refused else min(2.0, self._settings.announce_s)
         self._failing = ""
-        self._tell_health_check()
+        with contextlib.suppress(OSError):
+            # A container's health check reads the file's age: when the control plane last answered this host.
+            (self._settings.runs_dir / ANNOUNCED).touch()
         self._sent_schema = None if answer.get("want_schema") else schema
         self._sent_sizes = sizes
         if answer.get("want_schema") and schema is not None:
             return 0.5
-        # Sooner while something is pending or someone watches: a form or a page waits for it.
+        # Sooner while a form or a page waits for it.
         soon = schema is None or bool(answer.get("watched"))
         return min(self._settings.announce_watched_s, self._settings.announce_s) if soon else self._settings.announce_s
 
-    def _tell_health_check(self) -> None:
-        """The file's age tells a container's health check when the control plane last heard of this host."""
-        with contextlib.suppress(OSError):
-            (self._settings.runs_dir / ANNOUNCED).touch()
-
     def inventory(self) -> dict[str, Any]:
+        """Return the host's resources, and the facts about its programs that are known so far."""
         probe = self._probe
         resources = self._inventory.take()
         probe.driver = resources["driver"]
-        known = {"sandbox": probe.sandbox, "cuda": probe.cuda, "packages": probe.packages}
-        asked = {name: answer for name, answer in known.items() if answer is not None}
-        return {**resources, "versions": probe.versions, "trainer": probe.state, **asked}
+        facts = {"sandbox": probe.sandbox, "cuda": probe.cuda, "packages": probe.packages}
+        known = {name: fact for name, fact in facts.items() if fact is not None}
+        return {**resources, "versions": probe.versions, "trainer": probe.state, **known}
 
 
 _loops: list[Loop] = []
@@ -288,11 +274,16 @@ def stop() -> None:
 
 
 def write_control_url(settings: HostSettings) -> None:
-    temporary = settings.control_url_file.with_suffix(f".{os.getpid()}")
-    temporary.write_text(settings.control_url + "\n")
-    temporary.replace(settings.control_url_file)
+    """Write the control plane's address to the file that supervisors read."""
+    _replace(settings.control_url_file, settings.control_url + "\n")
+
+
+def _replace(file: Path, text: str) -> None:
+    temporary = file.with_suffix(f".{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(file)
 
 
 def quiet_http_log() -> None:
-    """httpx logs every request; heartbeats aren't worth logging."""
+    """Keep httpx from logging every heartbeat."""
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -23,7 +23,7 @@ app = Celery("workers", fixups=[], include=["workers.host.tasks"])
 app.conf.update(
     broker_url=broker_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")),
     broker_connection_retry_on_startup=True,
-    # A blocking read must not time out while the queue is silent. Keys of its own: its user in Redis has no others.
+    # A blocking read must not time out while the queue is silent. The host's user in Redis may use these keys only.
     broker_transport_options={
         "socket_timeout": None,
         "socket_keepalive": True,
@@ -32,8 +32,7 @@ app.conf.update(
     task_serializer="json",
     accept_content=["json"],
     task_ignore_result=True,
-    # Tasks are short and idempotent, and the control plane resends lost ones. Redelivery by the broker would come an
-    # hour late.
+    # Tasks are short and idempotent, and the control plane resends lost ones. The broker would redeliver an hour late.
     task_acks_late=False,
     task_time_limit=300,
     worker_prefetch_multiplier=1,
@@ -47,7 +46,7 @@ app.conf.update(
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def _begin_announcing(**kwargs: object) -> None:
-    """In the worker's own process, which lives as long as the worker receives messages."""
+    # In the worker's own process, which lives as long as the worker receives messages.
     announce.start(HostSettings.from_env())
 
 

@@ -1,4 +1,4 @@
-"""Deleting a folder on this host: a checkpoint of an attempt, or all of an attempt that has ended."""
+"""Deletes a folder on this host: one checkpoint of an attempt, or the whole folder of an attempt that has ended."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from workers.supervisor.reports.control import Control
 
 
 class NotDeleted(Exception):
-    """The folder is still there, or isn't one to delete; a sentence for people."""
+    """The folder could not or must not be deleted. The message is a sentence for people."""
 
 
-def delete_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
-    """Delete <run>/<attempt>/checkpoints/checkpoint-N, or <run>/<attempt>, and tell the control plane. True: it is
-    gone. `token`: the attempt's. What is gone already is told again."""
+def delete_and_report(folder: str, token: str, settings: HostSettings) -> bool:
+    """Delete <run>/<attempt>/checkpoints/checkpoint-N or <run>/<attempt>, and report the result to the control plane.
+
+    `token`: the attempt's token. Returns whether the folder is gone; deleting a missing folder succeeds. Raises
+    ValueError for any other folder.
+    """
     named = CHECKPOINT_FOLDER.fullmatch(folder) or ATTEMPT_FOLDER.fullmatch(folder)
     if named is None:
         raise ValueError(f"{folder!r} is not the folder of a checkpoint or an attempt")
@@ -27,7 +30,9 @@ def delete_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
     problem = ""
     try:
         if not path:
-            _check_ended(AttemptFolder.of(settings.runs_dir, named["run"], int(named["attempt"])))
+            attempt = AttemptFolder.of(settings.runs_dir, named["run"], int(named["attempt"]))
+            if Lock(attempt).is_held():
+                raise NotDeleted(f"A process of the run is still using {attempt.path}.")
         delete(folder, settings.runs_dir)
         if not path:
             with suppress(OSError):
@@ -42,24 +47,18 @@ def delete_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
     return not problem
 
 
-def _check_ended(folder: AttemptFolder) -> None:
-    """Raises NotDeleted."""
-    if Lock(folder).is_held():
-        raise NotDeleted(f"A process of the run is still at work in {folder.path}.")
-
-
 def delete(folder: str, runs_dir: Path) -> None:
-    """Raises NotDeleted."""
+    """Delete a folder below `runs_dir`. Raises NotDeleted."""
     path = runs_dir / folder
     if os.path.realpath(path) != os.path.join(os.path.realpath(runs_dir), folder):
-        raise NotDeleted(f"{path} is a link, or below one: what it leads to is not deleted from here.")
-    going = path.with_name(f"deleted-{path.name}")
+        raise NotDeleted(f"{path} is a link or lies below one. The control plane does not delete what links lead to.")
+    renamed = path.with_name(f"deleted-{path.name}")
     try:
         if path.is_dir():
-            # First out of the way: half of a model must not look like one.
-            shutil.rmtree(going, ignore_errors=True)
-            path.rename(going)
-        if os.path.lexists(going):
-            shutil.rmtree(going)
+            # Renamed first: a partly deleted model must not look like a model.
+            shutil.rmtree(renamed, ignore_errors=True)
+            path.rename(renamed)
+        if os.path.lexists(renamed):
+            shutil.rmtree(renamed)
     except OSError as error:
         raise NotDeleted(f"{error.filename or path} can't be deleted: {error.strerror or error}.") from error

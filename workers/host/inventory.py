@@ -1,4 +1,4 @@
-"""This host's resources and their current state, for its announcement."""
+"""The inventory of this host: its resources, their use, and its models."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ log = logging.getLogger(__name__)
 
 MOST_PORTS = 500
 FOLDER_ID = ".folder-id"
-SHM = Path("/dev/shm")  # noqa: S108  # not a file of ours: ranks and vLLM's processes exchange tensors there
+SHM = Path("/dev/shm")  # noqa: S108  # ranks and vLLM's processes exchange tensors there
 GPU_PATIENCE_S = 3.0
-"""A driver in trouble may never answer; the announcement then has no GPUs."""
+"""The wait for a driver that may never answer; without an answer the announcement has no GPUs."""
 
 
 class Inventory:
+    """The inventory as the host announces it."""
+
     def __init__(
         self,
         settings: HostSettings,
@@ -46,6 +48,7 @@ class Inventory:
         psutil.cpu_percent(None)  # the first call has nothing to compare with
 
     def take(self) -> dict[str, Any]:
+        """Read the host's present state. Sizes are in MiB."""
         settings = self._settings
         memory = psutil.virtual_memory()
         disk = shutil.disk_usage(settings.runs_dir)
@@ -70,7 +73,7 @@ class Inventory:
             "model_roots": [str(root) for root in settings.model_roots],
             "models": [model["model"] for model in models],
             "model_facts": models,
-            "converts_to_gguf": _converts(settings),
+            "converts_to_gguf": _has_gguf_script(settings),
             "port_range": list(settings.port_range),
             "listening": listening.ports()[:MOST_PORTS],
             "programs": {name: list(argv) for name, argv in asdict(commands.programs(settings)).items()},
@@ -78,28 +81,27 @@ class Inventory:
 
 
 def folder_id(runs_dir: Path) -> str:
-    """A random id that RUNS_DIR keeps in a file: hosts with the same id share the folder. "": it can't be kept."""
+    """Return the random id stored in RUNS_DIR: hosts with the same id share the folder. "": it can't be stored."""
     path = runs_dir / FOLDER_ID
     try:
         with suppress(FileExistsError), tempfile.NamedTemporaryFile("w", dir=runs_dir, prefix=FOLDER_ID) as new:
             if not path.exists():
                 new.write(uuid.uuid4().hex)
                 new.flush()
-                os.link(new.name, path)  # complete when it appears, and only the first of several hosts succeeds
+                os.link(new.name, path)  # atomic: only the first of several hosts succeeds
         return path.read_text().strip()
     except OSError as error:
         log.warning("no id for %s: %s", runs_dir, error)
         return ""
 
 
-def _converts(settings: HostSettings) -> bool:
-    """Whether llama.cpp's script is where the host's owner says."""
+def _has_gguf_script(settings: HostSettings) -> bool:
     script = settings.llama_cpp_dir / gguf.SCRIPT if settings.llama_cpp_dir else None
     return script is not None and os.path.isfile(script) and os.access(script, os.R_OK)
 
 
 class Gpus:
-    """The GPUs available to runs, and why others, or all, are missing."""
+    """The GPUs that runs may use, and why others are missing."""
 
     def __init__(
         self,
@@ -118,13 +120,14 @@ class Gpus:
         self._last_error = ""
 
     def take(self) -> tuple[list[dict[str, Any]], str]:
-        entries, error = self._look()
+        """Return the usable GPUs, and why others can't be used; "" if none is missing."""
+        entries, error = self._query()
         if error and error != self._last_error:
             log.warning("GPUs: %s", error)
         self._last_error = error
         return entries, error
 
-    def _look(self) -> tuple[list[dict[str, Any]], str]:
+    def _query(self) -> tuple[list[dict[str, Any]], str]:
         fresh = self._job is None
         job = self._job = self._job or BackgroundCall("gpus", self._read)
         if not job.wait(GPU_PATIENCE_S if fresh else 0.0):

@@ -3,8 +3,8 @@
     python3 -m workers.host.join https://control.example CODE     the first time
     python3 -m workers.host.join                                  later
 
-Works with nothing but python3 and pip, as manage.py does: it builds `.venv` and `.venv-train` when needed. It stays in
-the foreground, for systemd or a container to run. SIGTERM ends it; runs on this host go on.
+Like manage.py, this needs nothing but python3 and pip: it builds `.venv` and `.venv-train` if they are missing. It
+stays in the foreground, for systemd or a container to run. SIGTERM ends it; runs on this host continue.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def main() -> None:
     code = parsed.code_file.read_text().strip() if parsed.code_file else parsed.code
     try:
         if parsed.url:
-            asked = membership.Asked(
+            arguments = membership.JoinArguments(
                 url=parsed.url, code=code, name=parsed.name, ca_file=parsed.ca_file, plaintext=parsed.plaintext
             )
-            membership.join(asked, parsed.data, report=_say)
-        # Only now: it may take longer than a code is good for.
+            membership.join(arguments, parsed.data, report=_print)
+        # Only now: it may take longer than a code is valid.
         ensure_trainer()
         if not parsed.only_join:
-            sys.exit(service.run(membership.read(parsed.data), parsed.data, report=_say))
+            sys.exit(service.run(membership.read(parsed.data), parsed.data, report=_print))
     except membership.NotAMember as error:
         sys.exit(str(error))
 
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("url", nargs="?", default="", help="the control plane's address")
     parser.add_argument("code", nargs="?", default="", help="a one-time code from its Hardware page")
     parser.add_argument("--code-file", type=Path, help="a file with the code, in place of CODE")
-    parser.add_argument("--name", default="", help="this host's name; default: the one of the code, else the machine's")
+    parser.add_argument("--name", default="", help="this host's name; default: the code's, else the machine's")
     parser.add_argument("--data", type=Path, default=SOURCE / ".host", help="this host's folder; default: %(default)s")
     parser.add_argument("--ca-file", type=Path, help="certificates (PEM) that vouch for the control plane and Redis")
     parser.add_argument("--plaintext", action="store_true", help="allow http:// and redis:// beyond this machine")
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The launch: the folder, the spec, a detached supervisor, its lock. A repeated delivery changes nothing."""
+"""Launches an attempt: its folder, its spec, a detached supervisor and its lock. Repeated deliveries change nothing."""
 
 from __future__ import annotations
 
@@ -22,56 +22,57 @@ log = logging.getLogger(__name__)
 
 
 class Launch(StrEnum):
+    """The outcome of a launch."""
+
     STARTED = "started"
     RUNNING = "running"
-    """The lock is held by an earlier delivery's supervisor, or by the reaper."""
+    """An earlier delivery's supervisor or the reaper holds the lock."""
     ENDED = "ended"
     LOST = "lost"
-    """A supervisor got its `go` here and is gone: the folder is left to the reaper."""
+    """A supervisor was allowed to start here and is gone: the reaper cleans up the folder."""
     FAILED = "failed"
     """No supervisor took the lock in time; the supervisor's log says why."""
 
 
-def launch_or_tell(document: Mapping[str, Any], token: str, settings: HostSettings) -> Launch:
-    """Launch; failures are reported to the run, which otherwise would only see a missing claim."""
+def launch_and_report(document: Mapping[str, Any], token: str, settings: HostSettings) -> Launch:
+    """Launch an attempt, and report a failure to the control plane, which would otherwise only see a missing claim."""
     try:
         outcome = launch(document, token, settings)
     except (ContractError, ValueError) as error:
-        _tell(document, token, settings, f"The launcher refused the attempt: {error}", final=True)
+        _report(document, token, settings, f"The launcher refused the attempt: {error}", final=True)
         raise
     except OSError as error:
-        _tell(document, token, settings, f"The launcher failed: {error}", final=False)
+        _report(document, token, settings, f"The launcher failed: {error}", final=False)
         raise
     if outcome == Launch.FAILED:
-        words = _last_words(AttemptFolder.of(settings.runs_dir, document["run"]["run_id"], document["number"]))
-        detail = f"No supervisor took the attempt's lock within {settings.lock_wait_s:g} s. {words}"
-        _tell(document, token, settings, detail.strip(), final=False)
+        folder = AttemptFolder.of(settings.runs_dir, document["run"]["run_id"], document["number"])
+        lines = last_lines(folder.log("supervisor"), whole=False)
+        output = next((line.decode(errors="replace").strip()[:400] for line in reversed(lines) if line.strip()), "")
+        detail = f"No supervisor took the attempt's lock within {settings.lock_wait_s:g} s. {output}"
+        _report(document, token, settings, detail.strip(), final=False)
     return outcome
 
 
 def launch(
     document: Mapping[str, Any], token: str, settings: HostSettings, *, environment: Mapping[str, str] | None = None
 ) -> Launch:
+    """Launch an attempt from its spec as JSON. Raises ContractError, ValueError or OSError."""
     spec = from_dict(AttemptSpec, document)
+    if spec.resume_from is not None:
+        # The control plane names a checkpoint by run and attempt; only the host knows the path.
+        spec = dataclasses.replace(spec, resume_from=str(settings.runs_dir / spec.resume_from))
     folder = AttemptFolder.of(settings.runs_dir, spec.run.run_id, spec.number)
     lock = Lock(folder)
     if lock.is_held():
-        return Launch.RUNNING  # checked first: a folder removed under its supervisor must not be recreated
+        return Launch.RUNNING  # checked first: a folder removed during a run must not be recreated
     folder.create()
     if folder.has_ended():
         return Launch.ENDED
     if folder.was_started():
         return Launch.LOST
-    folder.write_spec_once(to_json(_with_local_checkpoint(spec, settings)))
+    folder.write_spec_once(to_json(spec))
     _start(folder, token, settings, os.environ if environment is None else environment)
     return _wait_for_lock(folder, lock, settings.lock_wait_s)
-
-
-def _with_local_checkpoint(spec: AttemptSpec, settings: HostSettings) -> AttemptSpec:
-    """The control plane names a checkpoint by run and attempt; only the host knows the path."""
-    if spec.resume_from is None:
-        return spec
-    return dataclasses.replace(spec, resume_from=str(settings.runs_dir / spec.resume_from))
 
 
 def _start(folder: AttemptFolder, token: str, settings: HostSettings, source: Mapping[str, str]) -> None:
@@ -105,19 +106,13 @@ def _wait_for_lock(folder: AttemptFolder, lock: Lock, seconds: float) -> Launch:
     return Launch.FAILED
 
 
-def _tell(document: Mapping[str, Any], token: str, settings: HostSettings, detail: str, *, final: bool) -> None:
+def _report(document: Mapping[str, Any], token: str, settings: HostSettings, detail: str, *, final: bool) -> None:
     attempt_id = str(document.get("attempt_id"))
     control = Control.of(settings, token, follow=True)
     try:
         control.send_not_launched(attempt_id, detail[:2000], final=final)
     except ControlError as error:
-        # The tick notices the missing claim and sends the launch again.
+        # The control plane notices the missing claim and sends the launch again.
         log.error("%s was not launched, which could not be reported: %s", attempt_id, error)
     finally:
         control.close()
-
-
-def _last_words(folder: AttemptFolder) -> str:
-    """The supervisor's last output."""
-    lines = last_lines(folder.log("supervisor"), whole=False)
-    return next((line.decode(errors="replace").strip()[:400] for line in reversed(lines) if line.strip()), "")

@@ -1,4 +1,4 @@
-"""What a host keeps of its control plane: address, name, token, its user in Redis; and how it gets them."""
+"""A host's membership of a control plane: joining, and the stored address, name, token and Redis user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from workers.contract.wire.joining import TOLERATED_SKEW_S, VERSION, is_loopback
-from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.control import Control, ControlError, RequestRefused
 
 TIMEOUT_S = 20
 Report = Callable[[str], None]
@@ -24,8 +24,8 @@ class NotAMember(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The command line."""
+class JoinArguments:
+    """The arguments of the command that joins a control plane."""
 
     url: str
     code: str
@@ -36,42 +36,43 @@ class Asked:
 
 @dataclass(frozen=True)
 class Membership:
-    """host.json in the host's folder, mode 0600: the address of Redis holds a password."""
+    """The content of host.json in the host's folder. Its mode is 0600: the address of Redis holds a password."""
 
     control_url: str
     name: str
     redis_url: str
     ca_file: str = ""
     code_sha256: str = ""
-    """Of the code that was used: a service that is started with the same command again has joined already."""
+    """The hash of the code that was used, by which a service that restarts with the same command knows that it has
+    joined."""
 
 
-def join(asked: Asked, data: Path, *, report: Report) -> None:
-    """Exchange the code and store what comes, unless this very code was used here before. Raises NotAMember."""
-    url = _usable(asked)
-    digest = hashlib.sha256(asked.code.encode()).hexdigest()
+def join(arguments: JoinArguments, data: Path, *, report: Report) -> None:
+    """Exchange the code for credentials and store them, unless this code was used here before. Raises NotAMember."""
+    url = _checked_url(arguments)
+    digest = hashlib.sha256(arguments.code.encode()).hexdigest()
     before = _stored(data)
     if before is not None and before.code_sha256 == digest:
-        report(f"This machine has joined {before.control_url} with this code already, as {before.name}.")
+        report(f"This machine has already joined {before.control_url} with this code, as {before.name}.")
         if before.control_url != url:
             _write(data, replace(before, control_url=url))
         return
-    folder = _make(data)
-    ca_file = asked.ca_file.absolute() if asked.ca_file else None
-    answer = _exchange(asked, url, ca_file)
+    _make_folders(data)
+    ca_file = arguments.ca_file.absolute() if arguments.ca_file else None
+    answer = _exchange(arguments, url, ca_file)
     redis_url = str(answer["redis_url"])
     parts = urlsplit(redis_url)
-    if parts.scheme != "rediss" and not is_loopback(parts.hostname or "") and not asked.plaintext:
-        report(f"Commands from Redis at {parts.hostname} come unencrypted, as the control plane is set up.")
+    if parts.scheme != "rediss" and not is_loopback(parts.hostname or "") and not arguments.plaintext:
+        report(f"Commands from Redis at {parts.hostname} are not encrypted: the control plane is set up this way.")
     member = Membership(url, str(answer["name"]), redis_url, str(ca_file or ""), digest)
-    _private(folder / "host_token", str(answer["token"]))
-    _write(folder, member)
-    report(f"Joined {url} as {member.name}. What this host keeps is in {folder}.")
-    _tell_skew(answer, report)
+    _write_private(data / "host_token", str(answer["token"]))
+    _write(data, member)
+    report(f"Joined {url} as {member.name}. This host's files are in {data}.")
+    _report_skew(answer, report)
 
 
 def read(data: Path) -> Membership:
-    """Raises NotAMember."""
+    """Read the stored membership. Raises NotAMember."""
     stored = _stored(data)
     if stored is None:
         raise NotAMember(
@@ -81,31 +82,31 @@ def read(data: Path) -> Membership:
     return stored
 
 
-def _usable(asked: Asked) -> str:
-    """The address without what doesn't belong to it. Raises NotAMember."""
+def _checked_url(arguments: JoinArguments) -> str:
+    url = arguments.url
     try:
-        parts = urlsplit(asked.url)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        fine = False
-    if not fine or parts.username or parts.query or parts.fragment:
-        raise NotAMember(f"{asked.url} is not an address such as https://control.example:8443.")
-    if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not asked.plaintext:
+        valid = False
+    if not valid or parts.username or parts.query or parts.fragment:
+        raise NotAMember(f"{url} is not an address such as https://control.example:8443.")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not arguments.plaintext:
         raise NotAMember(
-            f"{asked.url} is not encrypted: whoever is on the network could take this host's token. Use https, or say "
+            f"{url} is not encrypted: anybody on the network could take this host's token. Use https, or pass "
             "--plaintext if the network is private."
         )
-    return asked.url.rstrip("/")
+    return url.rstrip("/")
 
 
-def _exchange(asked: Asked, url: str, ca_file: Path | None) -> dict[str, object]:
+def _exchange(arguments: JoinArguments, url: str, ca_file: Path | None) -> dict[str, object]:
     if ca_file is not None and not ca_file.is_file():
-        raise NotAMember(f"{ca_file} is not there.")
+        raise NotAMember(f"{ca_file} does not exist.")
     control = Control(url=url, token="", timeout_s=TIMEOUT_S, ca_file=ca_file)
-    body = {"code": asked.code, "name": asked.name, "hostname": socket.gethostname(), "version": VERSION}
+    body = {"code": arguments.code, "name": arguments.name, "hostname": socket.gethostname(), "version": VERSION}
     try:
         answer = control.join(body)
-    except Refused as error:
+    except RequestRefused as error:
         raise NotAMember(f"{url} doesn't let this machine join: {error.text}") from None
     except ControlError as error:
         raise NotAMember(f"This machine could not join: {error}") from None
@@ -117,13 +118,13 @@ def _exchange(asked: Asked, url: str, ca_file: Path | None) -> dict[str, object]
     return answer
 
 
-def _tell_skew(answer: dict[str, object], report: Report) -> None:
+def _report_skew(answer: dict[str, object], report: Report) -> None:
     theirs = answer.get("time")
     skew = time.time() - theirs if isinstance(theirs, int | float) else 0.0
     if abs(skew) > TOLERATED_SKEW_S:
         how = "ahead of" if skew > 0 else "behind"
         report(
-            f"This machine's clock is {abs(skew):.0f} s {how} the control plane's. Nothing depends on it; set it right."
+            f"This machine's clock is {abs(skew):.0f} s {how} the control plane's. Nothing depends on it, but set it."
         )
 
 
@@ -137,21 +138,20 @@ def _stored(data: Path) -> Membership | None:
         raise NotAMember(f"{path} can't be read ({error}). Remove it and join with a new code.") from None
 
 
-def _make(data: Path) -> Path:
+def _make_folders(data: Path) -> None:
     try:
         for folder in (data, data / "runs", data / "models"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise NotAMember(f"{data} can't be used ({error.strerror}). Choose another folder with --data.") from None
-    return data
 
 
 def _write(data: Path, member: Membership) -> None:
-    _private(data / "host.json", json.dumps(asdict(member), indent=2) + "\n")
+    _write_private(data / "host.json", json.dumps(asdict(member), indent=2) + "\n")
 
 
-def _private(path: Path, text: str) -> None:
-    """Renamed into place, so that it is never seen half-written."""
+def _write_private(path: Path, text: str) -> None:
+    """Write a file with mode 0600 atomically."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

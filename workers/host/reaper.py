@@ -1,11 +1,11 @@
-"""The reap: after silence, check whether the supervisor lives; if not, clean up after it and prove it.
+"""The reaper: cleans up after a silent supervisor that is no longer alive, and proves that nothing is left.
 
-The lock comes first: while it is held, nothing is touched. Processes to kill are identified by pid *and* start time
-within the same boot, or by their working directory in the attempt's folder, even a removed one; never by name, and
-never by a pid that may be reused.
+It takes the lock first; while somebody else holds it, nothing is touched. Processes to kill are identified by pid *and*
+start time within the same boot, or by a working directory in the attempt's folder, even a removed one; never by name,
+and never by a pid that may be reused.
 
-An attempt is reaped because it was claimed, so a missing or empty folder proves nothing: processes are searched, and
-GPUs and ports are proved free, whatever the folder says.
+An attempt is reaped because it was claimed, so a missing or empty folder proves nothing: the reaper always searches for
+processes, and proves that GPUs and ports are free.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,14 @@ from workers.contract.wire.documents import ContractError, from_dict, to_dict, t
 from workers.contract.wire.names import TRAINER_KINDS, EventKind, FileName
 from workers.diagnosis.folder import facts_of
 from workers.settings import HostSettings
-from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
+from workers.supervisor.ends import DIAGNOSIS_WAIT_S, UNDIAGNOSED, diagnosis_of
 from workers.supervisor.processes import gpus, procfs
 from workers.supervisor.processes.folder import AttemptFolder, Lock
 from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.procfs import Process
 from workers.supervisor.processes.teardown import Teardown
-from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.control import Control, ControlError, RequestRefused
 from workers.supervisor.reports.logs import LogUploader
 from workers.supervisor.reports.outbox import Outbox, line_of
 from workers.supervisor.reports.samples import SampleUploader
@@ -47,7 +47,7 @@ LINES_WITH_THE_REPORT = 1000
 
 LOST = "A line was lost on the host's disk."
 LOST_LINES = 1000
-"""A larger gap wasn't caused by a disk that lost lines."""
+"""The largest gap that a disk may have caused by losing lines."""
 
 FILES_DEADLINE_S = 60.0
 _REMOVED = " (deleted)"
@@ -63,7 +63,7 @@ def reap(
     *,
     read_gpus: Callable[[], list[GpuReading]] = gpus.read,
 ) -> bool:
-    """True if the attempt's remains were cleaned up; False while its lock is held."""
+    """Clean up an attempt's remains. Returns False, and does nothing, while its lock is held."""
     folder = AttemptFolder.of(settings.runs_dir, run_id, number)
     control = Control.of(settings, token, alive=False)
     lock = Lock(folder)
@@ -80,17 +80,19 @@ def reap(
 
 
 def leftovers(folder: AttemptFolder) -> list[Process]:
-    """The processes of an attempt without a supervisor, and their descendants."""
+    """Find the processes of an attempt without a supervisor, and their descendants."""
     rows = procfs.table()
     recorded = folder.recorded()
     path = os.path.realpath(folder.path)
-    own_pids = _ourselves(rows)
+    own_pids = _own_lineage(rows)
     roots = [row for row in rows if row.pid not in own_pids and (row.identity in recorded or _works_in(row, path))]
     below = procfs.descendants([row.pid for row in roots], rows)
     return [*roots, *(row for row in below if row.pid not in own_pids)]
 
 
 class _Report:
+    """Sends the reaper's report on one attempt."""
+
     def __init__(self, attempt_id: str, control: Control) -> None:
         self.attempt_id = attempt_id
         self.control = control
@@ -111,7 +113,7 @@ class _Report:
         }
         try:
             self.control.send_reaped(self.attempt_id, body, [line.text for line in lines])
-        except Refused:
+        except RequestRefused:
             if not lines:
                 raise
             # The control plane refuses one of the lines.
@@ -126,22 +128,27 @@ def _clean_up(
     report: _Report,
     placement: Placement | None,
 ) -> None:
-    spec = _spec(folder)
+    spec: AttemptSpec | None = None
+    with suppress(OSError, ContractError, ValueError):
+        spec = folder.read_spec()
     placement = placement or (spec.placement if spec else None)
     receipt = _tear_down(folder, placement, settings, read_gpus)
     folder.remove_unfinished()
     if spec is None or not folder.was_started():
-        report.send(receipt=receipt, detail=_without_lines(folder, placement, receipt))
+        report.send(receipt=receipt, detail=_detail_without_lines(folder, placement, receipt))
     else:
         receipt = _first_receipt(folder, receipt)
         folder.write_if_possible(FileName.REAPED, to_json(receipt))
-        lines, trouble = _lines_left(folder, spec, report)
+        lines, trouble = _remaining_lines(folder, spec, report)
         report.send(receipt=receipt, lines=lines, detail=f"{_sentence(receipt)} {trouble}".strip())
     _hand_over_files(folder, settings, report)
 
 
-def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tuple[list[Line], str]:
-    """The remaining lines, and what kept some back: no fault in them may withhold the receipt, and with it the GPUs."""
+def _remaining_lines(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tuple[list[Line], str]:
+    """Return the lines not yet confirmed, and why others are missing.
+
+    No fault in the lines may withhold the receipt, without which the GPUs stay reserved.
+    """
     trouble = ""
     try:
         with closing(Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)) as outbox:
@@ -151,17 +158,17 @@ def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tu
                     trouble = _recover_metrics(folder, outbox, acked)
                     _diagnose(folder, outbox)
             except OSError as error:
-                trouble = f"What the trainer wrote last could not be read: {error}."
+                trouble = f"The trainer's last lines could not be read: {error}."
             return _hand_over(outbox, report, acked), trouble
     except ControlError:
-        raise  # it could not be sent now either: the next reap retries
+        raise  # the report could not be sent now either: the next reap retries
     except Exception as error:
         log.exception("the lines of %s can't be handed over", folder.path)
-        return [], f"The lines it left could not be handed over: {type(error).__name__}: {error}."[:500]
+        return [], f"Its last lines could not be handed over: {type(error).__name__}: {error}."[:500]
 
 
 def _first_receipt(folder: AttemptFolder, receipt: Receipt) -> Receipt:
-    """A repeated reap, after a lost report, finds nothing: the first receipt has the figures."""
+    """Prefer the receipt of an earlier reap whose report was lost: a repeated reap finds nothing."""
     earlier = folder.read_json(FileName.REAPED)
     try:
         first = from_dict(Receipt, earlier) if earlier else receipt
@@ -184,7 +191,7 @@ def _tear_down(
         peaks={},
         ports=placement.every_port if placement else (),
         read_gpus=read_gpus,
-        is_orphan=lambda process: True,  # all of them: their supervisor is gone
+        is_orphan=lambda process: True,  # their supervisor is gone
     )
     while (receipt := teardown.tick(time.monotonic())) is None:
         time.sleep(settings.tick_watched_s)
@@ -193,30 +200,27 @@ def _tear_down(
 
 
 def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
-    """The baseline of each leased GPU: 0 if none was recorded; {} if no process was started, since the usage isn't the
-    attempt's."""
-    if _started_nothing(folder):
+    """Return the baseline of each leased GPU in MiB: 0 if none was recorded.
+
+    {} if the supervisor started no process, because the memory in use then isn't the attempt's. Before its first child
+    a supervisor writes pids.json and opens the child's log.
+    """
+    logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
+    has_pids = os.path.lexists(folder / FileName.PIDS)
+    if folder.was_started() and not has_pids and logs == {folder.log("supervisor").name}:
         return {}
     recorded = (folder.read_json(FileName.PIDS) or {}).get("baselines")
     baselines = {int(gpu): int(mib) for gpu, mib in recorded.items()} if isinstance(recorded, dict) else {}
     return {gpu: baselines.get(gpu, 0) for gpu in placement.every_gpu}
 
 
-def _started_nothing(folder: AttemptFolder) -> bool:
-    """Whether a supervisor was here but started nothing: before its first child it would have written pids.json and
-    opened the child's log."""
-    logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
-    return (
-        folder.was_started() and not os.path.lexists(folder / FileName.PIDS) and logs == {folder.log("supervisor").name}
-    )
-
-
 def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
     """Store the lines that the supervisor hadn't read when it died; return a note about broken ones.
 
-    The trainer's lines are in the outbox in order, so they are counted; timestamps won't do, since clocks change. If
-    the control plane has more lines than the disk (sent from memory while it was full, or lost with the host's power),
-    as many of the trainer's lines may be among them: none is stored twice, so those are skipped.
+    The trainer's lines are in the outbox in order, so they are counted; timestamps can't be used, since clocks change.
+    The control plane may have more lines than the disk: some were sent from memory while the disk was full, or were
+    lost with the host's power. As many of the trainer's lines may be among those, so they are skipped: no line may be
+    stored twice.
     """
     known = outbox.count(TRAINER_KINDS) + outbox.skip_to(acked)
     tail = Tail(folder / FileName.METRICS, trainer_line)
@@ -234,17 +238,16 @@ def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
 
 
 def _diagnose(folder: AttemptFolder, outbox: Outbox) -> None:
-    """Once, and not of an attempt that was asked to end."""
     if outbox.count({EventKind.DIAGNOSED}) or facts_of(folder.path).reason in UNDIAGNOSED:
         return
-    call = BackgroundCall("diagnosis", lambda: diagnosed(folder.path))
-    data = call.value() if call.wait(WAIT_S) else None
+    call = BackgroundCall("diagnosis", lambda: diagnosis_of(folder.path))
+    data = call.value() if call.wait(DIAGNOSIS_WAIT_S) else None
     if data is not None:
         outbox.add(event_line(EventKind.DIAGNOSED, data, t=time.time()))
 
 
 def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[Line]:
-    """The lines that the control plane has not confirmed; all but the last ones are sent ahead."""
+    """Return the last lines that the control plane has not confirmed, after sending earlier ones ahead."""
     offset = outbox.offset_after(acked)
     waiting: list[Line] = []
     while True:
@@ -253,7 +256,7 @@ def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[Line]:
         waiting += fresh
         if after == offset:
             return waiting
-        # Lines that a full disk keeps in memory follow each reading that comes to the file's end.
+        # Lines that a full disk keeps in memory follow each read that reaches the file's end.
         offset, acked = after, fresh[-1].seq if fresh else acked
         if len(waiting) > LINES_WITH_THE_REPORT:
             deliver(report.control, report.attempt_id, waiting)
@@ -261,7 +264,7 @@ def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[Line]:
 
 
 def _without_gaps(lines: list[Line], acked: int) -> list[Line]:
-    """A line that the disk lost is stood in for: the control plane takes none that comes after a gap."""
+    """Fill gaps with notes for lines that the disk lost: the control plane accepts no line after a gap."""
     whole: list[Line] = []
     for line in lines:
         for seq in range(acked + 1, min(line.seq, acked + 1 + LOST_LINES)):
@@ -273,7 +276,7 @@ def _without_gaps(lines: list[Line], acked: int) -> list[Line]:
 
 
 def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Report) -> None:
-    """Upload completions and logs within the deadline; the control plane skips what it has."""
+    """Upload completions and logs within the deadline; the control plane skips the ones it has."""
     samples = SampleUploader(report.attempt_id, folder / FileName.SAMPLES, report.control, settings, hold=_never)
     logs = LogUploader(report.attempt_id, folder, report.control, settings, watched=_never, hold=_never)
     samples.close()
@@ -291,11 +294,11 @@ def _never() -> bool:
 
 
 def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
-    """The control plane's own acknowledged seq: the file may be outdated if the disk was full."""
+    """Ask the control plane for the last seq that it has: the file may be outdated if the disk was full."""
     try:
         return max(outbox.first_seq - 1, report.control.sync(report.attempt_id, []).ack)
-    except Refused:
-        pass  # it doesn't know the attempt: the report will get the same answer
+    except RequestRefused:
+        pass  # it doesn't know the attempt, and will refuse the report as well
     try:
         return int((folder / FileName.ACK).read_text())
     except (OSError, ValueError):
@@ -303,26 +306,23 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
 
 
 def _works_in(row: Process, path: str) -> bool:
-    """Processes with a terminal belong to people, who may have a shell in this folder. Other users' processes don't
-    count either."""
+    """Tell whether a process works in the folder, as the folder's owner or the current user.
+
+    Processes with a terminal belong to people, who may have a shell in this folder.
+    """
     where = procfs.working_directory(row.pid) if row.tty == 0 else None
     if where is None:
         return False
     if where.endswith(_REMOVED) and not os.path.exists(where):  # a folder may really have this name
         where = where.removesuffix(_REMOVED)
-    return Path(where).is_relative_to(path) and procfs.user(row.pid) in _ours(path)
+    users = {os.getuid()}
+    with suppress(OSError):
+        users.add(os.stat(path).st_uid)
+    return Path(where).is_relative_to(path) and procfs.user(row.pid) in users
 
 
-def _ours(path: str) -> set[int]:
-    """The users that the attempt's processes run as: the folder's owner, and the current user."""
-    try:
-        return {os.stat(path).st_uid, os.getuid()}
-    except OSError:
-        return {os.getuid()}
-
-
-def _ourselves(rows: list[Process]) -> set[int]:
-    """This process and its ancestors."""
+def _own_lineage(rows: list[Process]) -> set[int]:
+    """Return the pids of this process and its ancestors."""
     parents = {row.pid: row.ppid for row in rows}
     lineage, pid = set(), os.getpid()
     while pid > 0 and pid not in lineage:
@@ -331,18 +331,11 @@ def _ourselves(rows: list[Process]) -> set[int]:
     return lineage
 
 
-def _spec(folder: AttemptFolder) -> AttemptSpec | None:
-    try:
-        return folder.read_spec()
-    except (OSError, ContractError, ValueError):
-        return None
-
-
-def _without_lines(folder: AttemptFolder, placement: Placement | None, receipt: Receipt) -> str:
+def _detail_without_lines(folder: AttemptFolder, placement: Placement | None, receipt: Receipt) -> str:
     exists = os.path.isdir(folder.path)  # a failing file system is not an error here
-    situation = "The attempt's folder holds no line" if exists else "The host has no folder of this attempt"
+    situation = "The attempt's folder holds no lines" if exists else "The host has no folder of this attempt"
     if placement is None:
-        return f"{situation}, and which GPUs it had is not known here, so none is proved free."
+        return f"{situation}, and the host doesn't know which GPUs it had, so none is proved free."
     return f"{situation}. {_sentence(receipt)}"
 
 

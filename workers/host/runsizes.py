@@ -1,4 +1,4 @@
-"""What the folder of each run takes on this host's disk: a walk over all files, now and then."""
+"""Measures the size of each run's folder on this host's disk, by walking over all files from time to time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
 SHARE = 50
-"""A walk takes a fiftieth of the time at most: there may be very many files, or a slow disk."""
+"""Walks take at most a fiftieth of the time, since there may be many files or a slow disk."""
 MOST_RUNS = 50_000
 BLOCK = 512
-"""The unit of st_blocks, whatever the file system's."""
+"""Bytes in a unit of st_blocks, on every file system."""
 
 
 class RunSizes:
-    """`tick` is for a Loop."""
+    """The sizes of the runs' folders; `tick` is for a Loop."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
         self.measured: dict[str, int] | None = None
-        """Bytes by run id, as last measured; another object after each walk. None: not yet."""
+        """Run id -> bytes, as last measured: a new dict after each walk. None: not measured yet."""
 
     def tick(self, now: float) -> float:
         started = time.monotonic()
@@ -35,17 +35,19 @@ class RunSizes:
 
 
 def measure(runs_dir: Path) -> dict[str, int]:
-    """Bytes of the disk's blocks by run id, of the biggest MOST_RUNS. Links are not followed; what can't be read, or
-    goes meanwhile, is left out."""
+    """Return the bytes on disk of the MOST_RUNS largest runs, by run id.
+
+    Links are not followed. Files that can't be read, or that disappear meanwhile, are left out.
+    """
     sizes = {}
     for entry in _entries(str(runs_dir)):
         if RUN_FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
             sizes[entry.name] = _size(entry.path, set())
-    return dict(sorted(sizes.items(), key=lambda one: -one[1])[:MOST_RUNS])
+    return dict(sorted(sizes.items(), key=lambda item: -item[1])[:MOST_RUNS])
 
 
 def _size(folder: str, seen: set[tuple[int, int]]) -> int:
-    """`seen`: files with several names, which count once."""
+    """Measure a folder. `seen`: files with several names that were counted already."""
     size = 0
     for entry in _entries(folder):
         try:

@@ -1,8 +1,8 @@
-"""The foreground program of a host that has joined: its Celery worker, started again when it dies.
+"""The foreground program of a host that has joined: runs the Celery worker, and restarts it when it dies.
 
-When it is told to end, the runs of the host go on, unless GRPO_AT_STOP says otherwise: in a container the end of this
-program is the end of all of them. On a machine that an engine gave for some time (GRPO_LEAVE_AFTER_S), it tells the
-control plane that it leaves, when it has been idle for long, or once its runs have ended.
+When the program ends, the host's runs continue, unless GRPO_AT_STOP says otherwise: in a container no process outlives
+this program. A host on a machine that was lent by an engine (GRPO_LEAVE_AFTER_S) leaves the control plane after being
+idle for that long, or once its runs have ended.
 """
 
 from __future__ import annotations
@@ -18,54 +18,55 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from workers.contract.wire.joining import Leaving, host_worker
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.parent_death import die_with_parent
 from workers.host import shutdown
 from workers.host.membership import Membership
 from workers.settings import AtStop, HostSettings
 from workers.supervisor.commands import SOURCE_ROOT
-from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.control import Control, ControlError, RequestRefused
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
 STEADY_AFTER_S = 60.0
-LOOK_S = 5.0
-"""The interval of looks at whether a host that leaves when it is idle has a run."""
+IDLE_POLL_S = 5.0
 GRACE_S = 10.0
-"""A worker that has been told to end finishes its short task first."""
+"""How long a worker that gets SIGTERM may take to finish its short task."""
 
 
 def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int:
-    """Run the worker until SIGTERM or Ctrl-C. Its output is ours. Call from the main thread, to whose life it is
-    tied. 1: runs that should have ended have not."""
-    told = Told()
-    before = {number: signal.signal(number, partial(_tell, told)) for number in (signal.SIGTERM, signal.SIGINT)}
+    """Run the worker until SIGTERM or Ctrl-C, with its output as ours.
+
+    Call this from the main thread, with which the worker dies. Returns 1 if runs that should have ended are alive.
+    """
+    stop = StopSignal()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
     environment = environment_of(member, data, os.environ)
     settings = HostSettings.from_env(environment)
     backoff_s = FIRST_BACKOFF_S
-    leaving = Leaver(settings, told, report) if settings.leave_after_s else None
+    leaver = Leaver(settings, stop, report) if settings.leave_after_s else None
     try:
-        while not told.is_set():
+        while not stop.is_set():
             begun = time.monotonic()
-            code = _once(host_worker(sys.executable, member.name), environment, told)
-            if told.is_set():
+            code = _run_worker(host_worker(sys.executable, member.name), environment, stop)
+            if stop.is_set():
                 break
             backoff_s = FIRST_BACKOFF_S if time.monotonic() - begun > STEADY_AFTER_S else backoff_s
             report(f"The worker ended with code {code}; starting it again in {backoff_s:.0f} s.")
-            told.wait(backoff_s)
+            stop.wait(backoff_s)
             backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
-        if leaving is None:
-            return _end_runs(settings, told.at, report)
-        return leaving.gone_with(lambda: _end_runs(settings, told.at, report))
+        if leaver is None:
+            return _end_runs(settings, stop.at, report)
+        return leaver.leave(lambda: _end_runs(settings, stop.at, report))
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
 
 
-class Told(threading.Event):
-    """Ends the host's program."""
+class StopSignal(threading.Event):
+    """An event that is set once the host's program must shut down."""
 
     at = math.inf
     """When it was first set, by time.monotonic()."""
@@ -76,71 +77,71 @@ class Told(threading.Event):
 
 
 class Leaver:
-    """Tells the control plane that this host leaves for good. `told` ends the host's program."""
+    """Reports to the control plane that this host leaves for good. `stop` ends the host's program."""
 
-    def __init__(self, settings: HostSettings, told: threading.Event, report: Callable[[str], None]) -> None:
+    def __init__(self, settings: HostSettings, stop: threading.Event, report: Callable[[str], None]) -> None:
         self._settings = settings
-        self._told = told
+        self._stop = stop
         self._report = report
         self._idle_since = time.monotonic()
         self._has_left = False
         self._thread = threading.Thread(target=self._watch, name="leaver", daemon=True)
         self._thread.start()
 
-    def gone_with(self, end_runs: Callable[[], int]) -> int:
-        """Once the program was told to end: end the runs, and leave. 0: none is left, also if nobody answers."""
+    def leave(self, end_runs: Callable[[], int]) -> int:
+        """End the runs and leave, when the program stops. Returns what `end_runs` does; 0 if the host has left."""
         self._thread.join()
         if self._has_left:
             return 0
-        self._say(Leaving.STOPPING)
+        self._report_leaving(Leaving.STOPPING)
         code = end_runs()
-        self._say(Leaving.STOPPED)
+        self._report_leaving(Leaving.STOPPED)
         return code
 
     def _watch(self) -> None:
-        every_s = min(LOOK_S, self._settings.leave_after_s)
-        while not self._told.wait(every_s):
+        every_s = min(IDLE_POLL_S, self._settings.leave_after_s)
+        while not self._stop.wait(every_s):
             if any(shutdown.supervisors(self._settings)):
                 self._idle_since = time.monotonic()
             elif time.monotonic() - self._idle_since >= self._settings.leave_after_s:
-                self._leave()
+                self._leave_if_allowed()
 
-    def _leave(self) -> None:
-        """The control plane knows whether a run is on its way; if so, and if it doesn't answer, wait as long again."""
+    def _leave_if_allowed(self) -> None:
+        """Leave, unless the control plane knows of a run on its way or doesn't answer: then wait as long again."""
         self._idle_since = time.monotonic()
-        if self._say(Leaving.IDLE):
-            self._report("No run needs this host any more: it leaves.")
+        if self._report_leaving(Leaving.IDLE):
+            self._report("No run needs this host any longer, so it leaves.")
             self._has_left = True
-            self._told.set()
+            self._stop.set()
 
-    def _say(self, how: Leaving) -> bool:
+    def _report_leaving(self, how: Leaving) -> bool:
         try:
             control = Control.of(self._settings, self._settings.host_token())
         except OSError as error:
-            self._report(f"The control plane can't be told how this host leaves: {error}")
+            self._report(f"This host's token can't be read, so it can't leave: {error}")
             return False
         try:
             control.leave(self._settings.name, how)
-        except Refused as error:
+        except RequestRefused as error:
             self._report(f"This host stays: {error.text}")
             return False
         except ControlError as error:
-            self._report(f"The control plane could not be told how this host leaves: {error}")
+            self._report(f"The control plane could not be reached, so this host can't leave: {error}")
             return False
         finally:
             control.close()
         return True
 
 
-def _end_runs(settings: HostSettings, told_at: float, report: Callable[[str], None]) -> int:
+def _end_runs(settings: HostSettings, notice_at: float, report: Callable[[str], None]) -> int:
     if settings.at_stop == AtStop.LEAVE:
         return 0
     report("Ending the runs of this host …")
-    return 1 if shutdown.end_runs(settings, save=settings.at_stop == AtStop.SAVE, told_at=told_at) else 0
+    return 1 if shutdown.end_runs(settings, save=settings.at_stop == AtStop.SAVE, notice_at=notice_at) else 0
 
 
 def environment_of(member: Membership, data: Path, source: Mapping[str, str]) -> dict[str, str]:
-    """The worker's environment. The user's own variables take precedence, except for what joining has settled."""
+    """Return the worker's environment: the user's own variables take precedence, except for those set by joining."""
     data = data.absolute()
     roots = [str(data / "models"), source.get("GRPO_MODEL_ROOTS", "")]
     fixed = {
@@ -152,7 +153,7 @@ def environment_of(member: Membership, data: Path, source: Mapping[str, str]) ->
     }
     if member.ca_file:
         fixed["GRPO_CA_FILE"] = member.ca_file
-    # The layout of a control plane's own folder is not this host's.
+    # This host doesn't have the layout of a control plane's data folder.
     own = {name: value for name, value in source.items() if name != "CONTROLPLANE_DATA"}
     return {"GRPO_RUNS_DIR": str(data / "runs"), "PYTHONUNBUFFERED": "1", **own, **fixed}
 
@@ -163,7 +164,7 @@ def _redis_url(member: Membership) -> str:
     return f"{member.redis_url}{'&' if '?' in member.redis_url else '?'}ssl_ca_certs={member.ca_file}"
 
 
-def _once(argv: list[str], environment: Mapping[str, str], told: threading.Event) -> int:
+def _run_worker(argv: list[str], environment: Mapping[str, str], stop: threading.Event) -> int:
     # Its own session: Ctrl-C in the terminal reaches only this program, which then ends the worker.
     worker = subprocess.Popen(
         argv,
@@ -171,9 +172,9 @@ def _once(argv: list[str], environment: Mapping[str, str], told: threading.Event
         env=dict(environment),
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
+        preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
     )
-    while not _has_ended(worker) and not told.wait(0.2):
+    while not _has_ended(worker) and not stop.wait(0.2):
         pass
     if not _has_ended(worker):
         os.kill(worker.pid, signal.SIGTERM)
@@ -187,9 +188,5 @@ def _once(argv: list[str], environment: Mapping[str, str], told: threading.Event
 
 
 def _has_ended(worker: subprocess.Popen[bytes]) -> bool:
-    """Checked without reaping: while it is a zombie, its pid and group id can't be reused."""
+    """Check without reaping: while the worker is a zombie, its pid and group id can't be reused."""
     return os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _tell(told: threading.Event, number: int, frame: FrameType | None) -> None:
-    told.set()

@@ -1,4 +1,4 @@
-"""The upload of a checkpoint to the artifact store after its run's end, when the run's own process could not do it."""
+"""Uploads a checkpoint to the artifact store after its run has ended, if the run could not upload it itself."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.reports.control import Control
 
 
-def store_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
-    """Start the upload of <run>/<attempt>/checkpoints/checkpoint-N, which tells the control plane itself. False: it
-    isn't here. `token`: the attempt's."""
+def store_and_report(folder: str, token: str, settings: HostSettings) -> bool:
+    """Start a process that uploads <run>/<attempt>/checkpoints/checkpoint-N and reports to the control plane.
+
+    `token`: the attempt's token. Returns False if the checkpoint is not on this host.
+    """
     named = CHECKPOINT_FOLDER.fullmatch(folder)
     if named is None:
         raise ValueError(f"{folder!r} is not the folder of a checkpoint")
     if not (settings.runs_dir / folder).is_dir():
-        _tell_missing(f"{named['run']}-{named['attempt']}", named["path"], token, settings)
+        _report_missing(f"{named['run']}-{named['attempt']}", named["path"], token, settings)
         return False
     attempt = AttemptFolder.of(settings.runs_dir, named["run"], int(named["attempt"]))
     with open(attempt.log("supervisor"), "ab") as log_file:
@@ -36,11 +38,11 @@ def store_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
     if process.stdin is not None:
         with process.stdin:
             process.stdin.write(token.encode())
-    Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie
+    Thread(target=process.wait, daemon=True).start()  # reaps the process
     return True
 
 
-def _tell_missing(attempt_id: str, path: str, token: str, settings: HostSettings) -> None:
+def _report_missing(attempt_id: str, path: str, token: str, settings: HostSettings) -> None:
     problem = f"{path} is no longer on {settings.name}."
     control = Control.of(settings, token)
     try:

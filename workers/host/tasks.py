@@ -1,4 +1,4 @@
-"""The control plane's commands as Celery tasks. Short, idempotent, no logic of their own."""
+"""Celery tasks for the control plane's commands: short, idempotent, and without logic of their own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import logging
 from typing import Any
 
 from workers.contract.wire.names import StopMode, Task
-from workers.host import deleting, launcher, reaper, stopping, storing, watching
+from workers.host import deleting, launcher, reaper, storing
 from workers.host.celery import app
 from workers.models import inspection, tokenizer_files
 from workers.models.hub import Hub
 from workers.settings import HostSettings
+from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.reports.control import Control
 
 log = logging.getLogger(__name__)
@@ -18,19 +19,19 @@ log = logging.getLogger(__name__)
 
 @app.task(name=Task.LAUNCH_RUN)  # type: ignore[untyped-decorator]
 def launch_run(attempt_spec: dict[str, Any], token: str) -> str:
-    outcome = launcher.launch_or_tell(attempt_spec, token, HostSettings.from_env())
+    outcome = launcher.launch_and_report(attempt_spec, token, HostSettings.from_env())
     log.info("launch of %s: %s", attempt_spec.get("attempt_id"), outcome)
     return outcome
 
 
 @app.task(name=Task.STOP_RUN)  # type: ignore[untyped-decorator]
 def stop_run(run_id: str, attempt_number: int, mode: str) -> bool:
-    return stopping.ask_to_stop(run_id, attempt_number, StopMode(mode), HostSettings.from_env())
+    return AttemptFolder.of(HostSettings.from_env().runs_dir, run_id, attempt_number).request_stop(StopMode(mode))
 
 
 @app.task(name=Task.WATCH_RUN)  # type: ignore[untyped-decorator]
 def watch_run(run_id: str, attempt_number: int) -> bool:
-    return watching.say_watched(run_id, attempt_number, HostSettings.from_env())
+    return AttemptFolder.of(HostSettings.from_env().runs_dir, run_id, attempt_number).mark_watched()
 
 
 @app.task(name=Task.REAP_RUN)  # type: ignore[untyped-decorator]
@@ -40,12 +41,12 @@ def reap_run(run_id: str, attempt_number: int, token: str, placement: dict[str, 
 
 @app.task(name=Task.DELETE_MODEL)  # type: ignore[untyped-decorator]
 def delete_model(folder: str, token: str) -> bool:
-    return deleting.delete_and_tell(folder, token, HostSettings.from_env())
+    return deleting.delete_and_report(folder, token, HostSettings.from_env())
 
 
 @app.task(name=Task.STORE_MODEL)  # type: ignore[untyped-decorator]
 def store_model(folder: str, token: str) -> bool:
-    return storing.store_and_tell(folder, token, HostSettings.from_env())
+    return storing.store_and_report(folder, token, HostSettings.from_env())
 
 
 @app.task(name=Task.INSPECT_MODEL)  # type: ignore[untyped-decorator]

@@ -1,5 +1,8 @@
-"""A model's facts from its files: architecture, sizes, tokenizer, weights. A config that contradicts the weights is
-refused, because all estimates before a launch (memory, tensor parallelism, lengths) rely on it."""
+"""Reads a model's facts from its files: architecture, sizes, tokenizer, weights.
+
+A config that contradicts the weights is refused, because all estimates before a launch (memory, tensor parallelism,
+lengths) rely on it.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +26,30 @@ _SIZES: dict[str, tuple[str, ...]] = {
     "kv_heads": ("num_key_value_heads", "num_kv_heads"),
     "vocab": ("vocab_size",),
 }
-"""The names used by model families. A list (one value per layer) is valid, but gives no single size."""
+"""Size -> its names in the configs of model families. A list (a value for each layer) is valid, but no single size."""
 _LARGEST = 100_000_000
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte)\.weight$")
 _LAYER = re.compile(r"^(.*?\b(?:layers|h))\.(\d+)\.")
 _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
-"""Layers for speculative decoding, after the counted ones."""
+"""Config keys that count the additional layers for speculative decoding."""
 _PLAIN = frozenset(
     ["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text",
      "olmo2", "smollm3", "granite", "cohere", "phi"]
 )  # fmt: skip
 """Families whose q_proj has the shape (heads × head size, hidden size) in every layer."""
 _HEAD_OF_ITS_OWN = ("gemma", "qwen3")
-"""Families whose unstated head size is a constant, not hidden size / heads."""
+"""Families whose default head size is a constant, and not hidden size / heads."""
 
 
 def facts(files: ModelFiles) -> dict[str, Any]:
+    """Return the facts that an inspection reports. Raises InspectionError for an unusable model."""
     config = _config(files)
     text = config["text_config"] if isinstance(config.get("text_config"), dict) else config
     sizes = _sizes(text)
     tokenizer = _tokenizer(files)
     weights = files.weights()
     if problem := _contradiction(text, sizes, weights):
-        raise InspectionError(f"config.json does not fit the weights: {problem}. One of them is of another model.")
+        raise InspectionError(f"config.json does not fit the weights: {problem}. One of them is from another model.")
     quantization = config.get("quantization_config")
     architectures = config.get("architectures")
     return {
@@ -120,42 +124,42 @@ def _token(value: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
-# --- does the config tell the truth? ----------------------------------------------------------------------------------
+# --- Comparing the config with the weights ----------------------------------------------------------------------------
 
 
 def _contradiction(config: Mapping[str, Any], sizes: Mapping[str, int | None], weights: Weights) -> str:
-    """How the weights contradict the config; "" if they agree or can't be compared.
+    """Describe how the weights contradict the config; "" if they agree or can't be compared.
 
-    Models with several parts have several embeddings and towers: one that agrees is enough.
+    Models with several parts have several embeddings and towers: it is enough if one agrees.
     """
     return (
-        _of_the_embedding(config, sizes["vocab"], sizes["hidden"], weights)
-        or _of_the_layers(config, sizes["layers"], weights)
-        or _of_the_attention(config, sizes, weights)
+        _embedding_problem(config, sizes["vocab"], sizes["hidden"], weights)
+        or _layers_problem(config, sizes["layers"], weights)
+        or _attention_problem(config, sizes, weights)
     )
 
 
-def _of_the_embedding(config: Mapping[str, Any], vocab: int | None, hidden: int | None, weights: Weights) -> str:
+def _embedding_problem(config: Mapping[str, Any], vocab: int | None, hidden: int | None, weights: Weights) -> str:
     shapes = [shape for name, shape in weights.shapes.items() if _EMBEDDING.search(name) and len(shape) == 2]
-    apart = config.get("embedding_size") or config.get("word_embed_proj_dim") or config.get("quantization_config")
-    if not shapes or vocab is None or hidden is None or apart or [vocab, hidden] in shapes:
+    special = config.get("embedding_size") or config.get("word_embed_proj_dim") or config.get("quantization_config")
+    if not shapes or vocab is None or hidden is None or special or [vocab, hidden] in shapes:
         return ""
     return f"it says {vocab} tokens of {hidden} numbers, and the embedding is {_times(shapes[0])}"
 
 
-def _of_the_layers(config: Mapping[str, Any], layers: int | None, weights: Weights) -> str:
+def _layers_problem(config: Mapping[str, Any], layers: int | None, weights: Weights) -> str:
     indexes: dict[str, set[int]] = {}
     for name in weights.names:
         if match := _LAYER.match(name):
             indexes.setdefault(match[1], set()).add(int(match[2]))
-    counts = sorted({len(found) for found in indexes.values()}, reverse=True)
+    counts = sorted({len(numbers) for numbers in indexes.values()}, reverse=True)
     extra = next((value for key in _EXTRA_LAYERS if isinstance(value := config.get(key), int)), 0)
     if not counts or layers is None or layers in counts or layers + extra in counts:
         return ""
     return f"it says {layers} layers, and there are {counts[0]}"
 
 
-def _of_the_attention(config: Mapping[str, Any], sizes: Mapping[str, int | None], weights: Weights) -> str:
+def _attention_problem(config: Mapping[str, Any], sizes: Mapping[str, int | None], weights: Weights) -> str:
     hidden, heads, kv_heads = sizes["hidden"], sizes["heads"], sizes["kv_heads"]
     if (
         config.get("model_type") not in _PLAIN
@@ -167,10 +171,11 @@ def _of_the_attention(config: Mapping[str, Any], sizes: Mapping[str, int | None]
     if not stated and str(config["model_type"]).startswith(_HEAD_OF_ITS_OWN):
         return ""
     head = stated if isinstance(stated, int) and stated > 0 else hidden // heads
-    for module, count, said in (("q_proj", heads, "attention heads"), ("k_proj", kv_heads, "key-value heads")):
+    for module, count, title in (("q_proj", heads, "attention heads"), ("k_proj", kv_heads, "key-value heads")):
         shapes = [s for n, s in weights.shapes.items() if n.endswith(f".self_attn.{module}.weight") and len(s) == 2]
         if shapes and [count * head, hidden] not in shapes:
-            return f"it says {count} {said} of {head} in a hidden size of {hidden}, and {module} is {_times(shapes[0])}"
+            claim = f"{count} {title} of {head} in a hidden size of {hidden}"
+            return f"it says {claim}, and {module} is {_times(shapes[0])}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""A model's files for reading facts: JSON documents, and the headers of safetensors files.
+"""Reads a model's files: JSON documents, and the headers of safetensors files.
 
 Standard library only; nothing is executed or unpickled.
 """
@@ -25,33 +25,40 @@ _NOT_LINEAR = re.compile(r"embed|norm|\bwte\b|\bwpe\b", re.IGNORECASE)
 
 
 class InspectionError(Exception):
-    """The model can't be used; the message is for the user who named it."""
+    """The model can't be used. The message is for the user who named it."""
 
 
 class Tensor(NamedTuple):
+    """A tensor by a safetensors header."""
+
     dtype: str
     shape: list[int]
     size: int
+    """Bytes."""
 
 
 @dataclass(frozen=True)
 class Weights:
+    """Facts about a model's weights."""
+
     parameters: int | None
     dtypes: dict[str, int]
-    """Parameters by dtype."""
+    """Dtype -> number of parameters."""
     size: int
-    """Bytes: of the tensors in a folder, or of the download from the hub."""
+    """Bytes of the tensors in a folder, or of the download from the hub."""
     modules: list[str]
-    """Linear layers by the last part of their names."""
+    """Linear modules by the last part of their names."""
     names: frozenset[str] = frozenset()
     """The names of all tensors."""
     shapes: dict[str, list[int]] = field(default_factory=dict)
-    """Shapes of the tensors whose headers were read: all of them in a folder."""
+    """Tensor -> shape, for the headers that were read: in a folder, all of them."""
 
 
 class ModelFiles(Protocol):
+    """A model's files, in a folder or on the hub."""
+
     what: str
-    """The kind of container, in words."""
+    """The kind of container: folder or repository."""
 
     def exists(self, name: str) -> bool: ...
     def json(self, name: str) -> dict[str, Any]: ...
@@ -59,8 +66,7 @@ class ModelFiles(Protocol):
 
 
 class LocalFiles:
-    """Reads the files of one model folder; links that leave the roots (or the model's part of the cache) are
-    refused."""
+    """The files of a model folder. Links that leave the roots, or the model's part of the cache, are refused."""
 
     what = "folder"
 
@@ -69,6 +75,7 @@ class LocalFiles:
         self._allowed = [os.path.realpath(root) for root in (folder, *roots)]
 
     def path(self, name: str) -> Path:
+        """Return the real path of a file. Raises InspectionError for a forbidden link."""
         real = os.path.realpath(self.folder / name)
         if not any(os.path.commonpath([root, real]) == root for root in self._allowed):
             raise InspectionError(f"{name} is a link that leaves the host's model folders.")
@@ -105,18 +112,19 @@ class LocalFiles:
         return names
 
     def _header(self, name: str) -> dict[str, Tensor]:
-        """Read a header, and check that the file has the promised length."""
+        """Read a file's header, and check that the file is as long as the header says."""
         path = self.path(name)
         size = path.stat().st_size
         with open(path, "rb") as file:
             length = header_length(file.read(8), name, limit=min(HEADER_LIMIT, size - 8))
             tensors, end = tensors_of(file.read(length), name)
         if 8 + length + end > size:
-            raise InspectionError(f"{name} is cut short: {size} of {8 + length + end} bytes are there.")
+            raise InspectionError(f"{name} is incomplete: it has {size} of {8 + length + end} bytes.")
         return tensors
 
 
 def json_object(text: bytes, name: str) -> dict[str, Any]:
+    """Parse a JSON object. Raises InspectionError."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -127,6 +135,7 @@ def json_object(text: bytes, name: str) -> dict[str, Any]:
 
 
 def shards_of(index: Mapping[str, Any]) -> list[str]:
+    """Return the names of the weight files in an index. Raises InspectionError."""
     weight_map = index.get("weight_map")
     names = sorted({str(name) for name in weight_map.values()}) if isinstance(weight_map, dict) else []
     if not names or len(names) > SHARDS_LIMIT:
@@ -135,14 +144,15 @@ def shards_of(index: Mapping[str, Any]) -> list[str]:
 
 
 def header_length(start: bytes, name: str, *, limit: int) -> int:
+    """Return the header's length in bytes from a safetensors file's first 8 bytes. Raises InspectionError."""
     length: int = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
     if not 0 < length <= limit:
-        raise InspectionError(f"{name} is not a safetensors file, or it is cut short.")
+        raise InspectionError(f"{name} is not a safetensors file, or it is incomplete.")
     return length
 
 
 def tensors_of(header: bytes, name: str) -> tuple[dict[str, Tensor], int]:
-    """The tensors of a safetensors header, and the end of their data."""
+    """Parse a safetensors header; also return where the tensors' data ends. Raises InspectionError."""
     try:
         entries = [(tensor, entry) for tensor, entry in json.loads(header).items() if tensor != "__metadata__"]
         offsets = {tensor: (int(entry["data_offsets"][0]), int(entry["data_offsets"][1])) for tensor, entry in entries}
@@ -158,6 +168,7 @@ def tensors_of(header: bytes, name: str) -> tuple[dict[str, Tensor], int]:
 
 
 def weights_of(tensors: Mapping[str, Tensor]) -> Weights:
+    """Sum up a model's tensors."""
     counts: Counter[str] = Counter()
     for tensor in tensors.values():
         counts[tensor.dtype] += math.prod(tensor.shape)
@@ -172,7 +183,7 @@ def weights_of(tensors: Mapping[str, Tensor]) -> Weights:
 
 
 def linear_modules(names: Iterable[str]) -> list[str]:
-    """The linear modules: tensors with two dimensions, as far as known."""
+    """Return the linear modules among tensors with two dimensions."""
     modules = {
         name.removesuffix(".weight").rsplit(".", 1)[-1]
         for name in names

@@ -1,7 +1,7 @@
-"""Facts from the Hugging Face hub about a model that this host has no copy of, by a few short HTTP requests.
+"""Reads facts about a model from the Hugging Face hub by a few short HTTP requests, if this host has no copy of it.
 
-Every answer has a limit of size and all of them one of time. The hub redirects to where it stores files: each hop is
-checked like the first request, https stays https, and the token goes to the hub alone.
+Each answer is limited in size, and all of them together in time. The hub redirects to its file storage: each redirect
+is checked like the first request, https stays https, and only the hub gets the token.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from workers.models.files import (
 
 ENDPOINT = "https://huggingface.co"
 WITHIN_S = 25.0
-"""For all questions about one model; the page waits a minute for the host's answer."""
+"""The time for all requests about one model; the page waits a minute for the host's answer."""
 HEADER_S = 10.0
-"""For a weight file's header, which can be done without."""
+"""The time for a weight file's header, which is optional."""
 JSON_LIMIT = 32 << 20
 HEADER_LIMIT = 16 << 20
 FIRST_READ = 1 << 20
-"""First bytes read of a weight file; nearly every header is shorter."""
-MOST_HOPS = 5
-_MOVED = frozenset({301, 302, 303, 307, 308})
-_YES = frozenset({"1", "ON", "YES", "TRUE"})
+"""The bytes first read of a weight file; nearly every header is shorter."""
+MOST_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 
 
-class Away(Exception):
-    """The hub can't be asked now; the message says what was met."""
+class HubUnavailable(Exception):
+    """The hub can't be reached now; the message says why."""
 
 
 class Gated(InspectionError):
-    """Somebody has to accept the model's terms first."""
+    """The model's terms must be accepted first."""
 
 
 @dataclass(frozen=True)
 class Hub:
-    """Where the hub is and who asks it, as huggingface_hub in the trainer's environment will have it."""
+    """The hub's address and this host's token, as huggingface_hub in the trainer's environment will use them."""
 
     endpoint: str = ENDPOINT
     token: str | None = None
@@ -63,7 +63,7 @@ class Hub:
 
     @classmethod
     def of(cls, token_file: Path | None, environment: Mapping[str, str] | None = None) -> Hub:
-        """`token_file`: the host's setting; else the token of whoever signed in on the host."""
+        """Read the environment. `token_file`: the host's setting, before the token of a user signed in on the host."""
         env = os.environ if environment is None else environment
         home = Path(env.get("HF_HOME") or "~/.cache/huggingface").expanduser()
         places = (token_file, Path(env.get("HF_TOKEN_PATH") or home / "token"))
@@ -71,16 +71,16 @@ class Hub:
         return cls(
             endpoint=(env.get("HF_ENDPOINT") or ENDPOINT).rstrip("/"),
             token=next((token for place in places if place and (token := _read(place))), None),
-            offline=offline.upper() in _YES,
+            offline=offline.upper() in _TRUE,
         )
 
     def files(self, model: str, revision: str = "") -> HubFiles:
-        """The model's repository. Raises Away, Gated, InspectionError."""
+        """Open the model's repository. Raises HubUnavailable, Gated, InspectionError."""
         return HubFiles(self, model, revision or hub_files.NEWEST, time.monotonic() + WITHIN_S)
 
 
 class HubFiles:
-    """The files of one repository at a revision: a branch, a tag or a commit."""
+    """The files of a repository at a revision, which is a branch, a tag or a commit."""
 
     what = "repository"
 
@@ -99,7 +99,7 @@ class HubFiles:
 
     @property
     def download(self) -> int:
-        """Bytes."""
+        """The size of the download in bytes."""
         return sum(size for name, size in self.sizes.items() if hub_files.wanted(name))
 
     def exists(self, name: str) -> bool:
@@ -109,7 +109,7 @@ class HubFiles:
         return json_object(self._get(self._address(name)), name)
 
     def content(self, name: str, *, limit: int) -> bytes:
-        """A whole file. Raises InspectionError for one of more than `limit` bytes."""
+        """Read a whole file. Raises InspectionError if it has more than `limit` bytes."""
         return self._get(self._address(name), limit=limit)
 
     def weights(self) -> Weights:
@@ -119,7 +119,7 @@ class HubFiles:
         if index:
             names = frozenset(str(name) for name in index["weight_map"])
             known = replace(known, names=names, modules=linear_modules(names), parameters=None, dtypes={})
-        parameters, dtypes = _counted(self.info)
+        parameters, dtypes = _parameter_counts(self.info)
         return replace(
             known,
             parameters=parameters or known.parameters or _metadata(index, "total_parameters") or None,
@@ -128,13 +128,13 @@ class HubFiles:
         )
 
     def _header(self, name: str) -> dict[str, Tensor]:
-        """Empty if it can't be read in time; the other facts are reported without it."""
+        """Read a weight file's header; {} if that takes too long, since the other facts are useful without it."""
         try:
             start = self._get(self._address(name), limit=FIRST_READ, whole=False)
             length = header_length(start[:8], name, limit=HEADER_LIMIT)
             if len(start) < 8 + length:
                 start = self._get(self._address(name), limit=8 + length, whole=False)
-        except Away:
+        except HubUnavailable:
             return {}
         return tensors_of(start[8 : 8 + length], name)[0]
 
@@ -142,38 +142,38 @@ class HubFiles:
         return f"/{self._model}/resolve/{quote(self.commit, safe='')}/{quote(name)}"
 
     def _get(self, path: str, *, limit: int | None = None, whole: bool = True) -> bytes:
-        """The answer's content; with `whole` false at most its first `limit` bytes."""
+        """Return a response's body; with `whole` false, at most its first `limit` bytes."""
         limit = limit or JSON_LIMIT
         try:
-            answer = self._answer(self._hub.endpoint + path, limit, whole)
-            self._refuse(answer)
-            return answer.whole()
+            response = self._request(self._hub.endpoint + path, limit, whole)
+            self._check_status(response)
+            return response.whole()
         except outbound.TooLong:
             if not whole:
-                return answer.start
+                return response.start
             raise InspectionError(f"The hub's answer to {path} is larger than {limit >> 20} MiB.") from None
         except outbound.TimedOut:
-            raise Away(f"{self._hub.endpoint} answers too slowly") from None
-        except (outbound.OutboundError, ValueError) as error:  # a Location can be anything
-            raise Away(f"{self._hub.endpoint}: {str(error).rstrip('.')}") from None
+            raise HubUnavailable(f"{self._hub.endpoint} answers too slowly") from None
+        except (outbound.OutboundError, ValueError) as error:  # a Location header may contain anything
+            raise HubUnavailable(f"{self._hub.endpoint}: {str(error).rstrip('.')}") from None
 
-    def _answer(self, url: str, limit: int, whole: bool) -> outbound.Answer:
-        for _ in range(1 + MOST_HOPS):
+    def _request(self, url: str, limit: int, whole: bool) -> outbound.Response:
+        for _ in range(1 + MOST_REDIRECTS):
             headers = {"User-Agent": "grpo-control-plane"} | ({} if whole else {"Range": f"bytes=0-{limit - 1}"})
             if self._hub.token and _origin(url) == _origin(self._hub.endpoint):
                 headers["Authorization"] = f"Bearer {self._hub.token}"
             seconds = self._deadline - time.monotonic()
             seconds = seconds if whole else min(seconds, HEADER_S)
-            answer = outbound.send("GET", url, headers=headers, seconds=seconds, limit=limit, proxy=_proxy_for(url))
-            if answer.status not in _MOVED:
-                return answer
-            before, url = url, urljoin(url, answer.headers.get("Location", ""))
+            response = outbound.send("GET", url, headers=headers, seconds=seconds, limit=limit, proxy=_proxy_for(url))
+            if response.status not in _REDIRECTS:
+                return response
+            before, url = url, urljoin(url, response.headers.get("Location", ""))
             if before.startswith("https:") and not url.startswith("https:"):
-                raise Away(f"{self._hub.endpoint} redirects from https to {urlsplit(url).scheme}")
-        raise Away(f"{self._hub.endpoint} redirects more than {MOST_HOPS} times")
+                raise HubUnavailable(f"{self._hub.endpoint} redirects from https to {urlsplit(url).scheme}")
+        raise HubUnavailable(f"{self._hub.endpoint} redirects more than {MOST_REDIRECTS} times")
 
-    def _refuse(self, answer: outbound.Answer) -> None:
-        status, code = answer.status, answer.headers.get("X-Error-Code")
+    def _check_status(self, response: outbound.Response) -> None:
+        status, code = response.status, response.headers.get("X-Error-Code")
         if status < 300:
             return
         if code == "GatedRepo":
@@ -188,17 +188,17 @@ class HubFiles:
             raise InspectionError(
                 f"{self._hub.endpoint} refuses {self._model}: status {status}, {code or 'no reason'}."
             )
-        raise Away(f"{self._hub.endpoint} answered with status {status}")
+        raise HubUnavailable(f"{self._hub.endpoint} answered with status {status}")
 
 
-def ask(model: str, hub: Hub, revision: str = "") -> dict[str, Any]:
-    """The facts of a model that this host has no copy of, as the hub tells them. Raises InspectionError."""
+def facts_from_hub(model: str, hub: Hub, revision: str = "") -> dict[str, Any]:
+    """Return a model's facts by its files on the hub. Raises InspectionError."""
     if hub.offline:
         raise InspectionError(f"This host has no complete copy of {model}, and HF_HUB_OFFLINE keeps it off the hub.")
     try:
         files = hub.files(model, revision)
         return {**facts(files), "gated": files.gated}
-    except Away as error:
+    except HubUnavailable as error:
         return {"unreachable": True, "why": str(error), "chat_template": None}
 
 
@@ -208,7 +208,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _proxy_for(url: str) -> str:
-    """That of the environment, which huggingface_hub uses too; "" for none."""
+    """Return the proxy of the environment, which huggingface_hub uses too; "" for none."""
     proxy = getproxies().get("https", "")
     if not proxy or not url.startswith("https:") or proxy_bypass(urlsplit(url).netloc):
         return ""
@@ -216,7 +216,7 @@ def _proxy_for(url: str) -> str:
 
 
 def _read(path: Path) -> str:
-    """A token; "" for a file that isn't there or holds something else."""
+    """Read a token; "" if the file is missing or contains no token."""
     try:
         text = path.read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -225,18 +225,18 @@ def _read(path: Path) -> str:
 
 
 def _sizes(info: Mapping[str, Any]) -> dict[str, int]:
-    """File name -> bytes."""
+    """Return file name -> bytes."""
     siblings = info.get("siblings")
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for sibling in siblings if isinstance(siblings, list) else []:
         if isinstance(sibling, dict) and isinstance(sibling.get("rfilename"), str):
             size = sibling.get("size")
-            found[sibling["rfilename"]] = size if isinstance(size, int) and size > 0 else 0
-    return found
+            sizes[sibling["rfilename"]] = size if isinstance(size, int) and size > 0 else 0
+    return sizes
 
 
-def _counted(info: Mapping[str, Any]) -> tuple[int | None, dict[str, int]]:
-    """Parameters as the hub has counted them: all, and by type."""
+def _parameter_counts(info: Mapping[str, Any]) -> tuple[int | None, dict[str, int]]:
+    """Return the hub's own counts of parameters: all, and by type."""
     safetensors = info.get("safetensors")
     by_type = safetensors.get("parameters") if isinstance(safetensors, dict) else None
     if not isinstance(by_type, dict):

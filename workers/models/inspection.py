@@ -1,4 +1,4 @@
-"""Inspecting a model on this host: from its files, or from the hub if no local cache has it.
+"""Inspects a model for this host: by its local files, or by those on the hub if no local cache has it.
 
 Nothing is executed or unpickled. A local path must be inside the host's allowed roots after resolving all symbolic
 links; a hub id is looked up in the local cache first.
@@ -17,25 +17,27 @@ from workers.contract.stack.commands import is_local
 from workers.contract.wire import hub_files
 from workers.models.facts import facts
 from workers.models.files import InspectionError, LocalFiles
-from workers.models.hub import Gated, Hub, ask
+from workers.models.hub import Gated, Hub, facts_from_hub
 
 _REVISION = re.compile(hub_files.REVISION)
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 
 
 def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revision: str = "") -> dict[str, Any]:
-    """Answer an inspection: `ok` and the facts, or `ok: false` and an `error`. `revision`: of a hub's model; "": main.
+    """Answer an inspection: `ok` and the facts, or `ok: false` and an `error`.
 
     Facts from the hub include `hub: true`, `bytes` to download and `free_bytes` at the destination; `unreachable: true`
-    if the hub could not be reached. Without a `hub` it isn't contacted.
+    if the hub could not be reached. `hub`: None: it isn't contacted. `revision`: for a model of the hub; "": main.
     """
     try:
         folder, source = find(model, roots, revision=revision)
         if folder is not None:
             files = LocalFiles(folder, (*roots, cache_folder()))
             return {"ok": True, "hub": False, "source": source, "path": str(folder), **facts(files)}
-        hub_facts = ask(model, hub, revision) if hub else {"chat_template": None}
-        return {"ok": True, "hub": True, "source": "hub", "free_bytes": _free(cache_folder()), **hub_facts}
+        hub_facts = facts_from_hub(model, hub, revision) if hub else {"chat_template": None}
+        cache = cache_folder()
+        free = shutil.disk_usage(next(place for place in (cache, *cache.parents) if place.exists())).free
+        return {"ok": True, "hub": True, "source": "hub", "free_bytes": free, **hub_facts}
     except InspectionError as error:
         return {"ok": False, "error": str(error), **({"gated": True} if isinstance(error, Gated) else {})}
     except OSError as error:
@@ -43,9 +45,12 @@ def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revisi
 
 
 def find(model: str, roots: Sequence[Path], *, revision: str = "") -> tuple[Path | None, str]:
-    """The model's folder and its origin; None for a hub id of which no cache has a complete copy."""
+    """Find a model's folder and its origin. None: a hub id of which no cache has a complete copy.
+
+    Raises InspectionError.
+    """
     if revision and (is_local(model) or not _REVISION.fullmatch(revision)):
-        raise InspectionError(f"{model} has no revision {revision!r}: only models of the hub have any.")
+        raise InspectionError(f"{model} has no revision {revision!r}: only models on the hub have revisions.")
     if is_local(model):
         return inside(Path(model), roots), "path"
     if not _HUB_ID.fullmatch(model) or len(model) > 200:
@@ -54,13 +59,13 @@ def find(model: str, roots: Sequence[Path], *, revision: str = "") -> tuple[Path
 
 
 def inside(path: Path, roots: Sequence[Path]) -> Path:
-    """The real folder of a local path, if it is inside one of the roots."""
+    """Return the real folder of a local path. Raises InspectionError if it isn't inside one of the roots."""
     if not path.is_absolute() or "\0" in str(path):
         raise InspectionError(f"{path} is not an absolute path.")
     real = Path(os.path.realpath(path))
     allowed = [Path(os.path.realpath(root)) for root in roots]
     if not any(real.is_relative_to(root) for root in allowed):
-        # The same message whether it exists or not: nothing outside the roots is revealed.
+        # The same message whether it exists or not, so that nothing outside the roots is revealed.
         where = ", ".join(str(root) for root in roots) or "none is set on this host"
         raise InspectionError(f"{path} is not inside the host's model folders ({where}).")
     if not real.is_dir():
@@ -69,21 +74,17 @@ def inside(path: Path, roots: Sequence[Path]) -> Path:
 
 
 def cache_folder() -> Path:
+    """Return the folder of huggingface_hub's cache."""
     home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 
 
 def cached(model: str, revision: str = "") -> Path | None:
-    """The copy that the download would use unchanged; incomplete ones are downloaded again, so the hub is asked."""
+    """Return the cached copy that a download would use unchanged; None if there is none, or it is incomplete."""
     folder = cache_folder() / f"models--{model.replace('/', '--')}"
     try:
         commit = (folder / "refs" / (revision or hub_files.NEWEST)).read_text().strip()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        commit = revision  # which may be one itself
+        commit = revision  # the revision may be a commit
     snapshot = folder / "snapshots" / commit
     return snapshot if commit and "/" not in commit and hub_files.is_complete(snapshot) else None
-
-
-def _free(folder: Path) -> int:
-    """Free bytes where the cache is or will be."""
-    return shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free

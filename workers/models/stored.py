@@ -1,4 +1,4 @@
-"""The models that lie on this host, in its model folders and in its cache of the hub, with facts from their files."""
+"""Lists the models in this host's model folders and in its cache of the hub, with facts from their files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from workers.models.files import InspectionError, LocalFiles
 from workers.models.inspection import cache_folder, cached
 
 MOST = 200
-"""In each folder."""
-_TOLD = ("model_type", "parameters", "dtype", "bytes")
+"""The largest number of models in each folder."""
+_REPORTED = ("model_type", "parameters", "dtype", "bytes")
 
 
 def stored(roots: Sequence[Path]) -> list[dict[str, Any]]:
-    """Each with `model`, its folder or its id on the hub, and its facts, or else the `problem` with it."""
+    """List the models, each as `model` (its folder or its id on the hub) with its facts, or with its `problem`."""
     places = (*roots, cache_folder())
     return [
         {"model": name, **_facts(folder, (folder / "config.json").stat().st_mtime, places)}
@@ -26,7 +26,7 @@ def stored(roots: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _in_roots(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Folders directly below the roots that look like models."""
+    """Yield the folders directly below the roots that look like models."""
     for root in roots:
         if root.is_dir():
             yield from ((str(path.parent), path.parent) for path in sorted(root.glob("*/config.json"))[:MOST])
@@ -42,9 +42,9 @@ def _in_cache() -> Iterator[tuple[str, Path]]:
 
 @lru_cache(maxsize=4 * MOST)
 def _facts(folder: Path, changed_at: float, places: tuple[Path, ...]) -> dict[str, Any]:
-    """`changed_at`: of its config; files are read again when it changes."""
+    """Read a model's facts. `changed_at`: when its config changed, so that files are read again after a change."""
     try:
-        found = facts(LocalFiles(folder, places))
+        model = facts(LocalFiles(folder, places))
     except (InspectionError, OSError) as error:
         return {"problem": str(error)}
-    return {name: found[name] for name in _TOLD}
+    return {name: model[name] for name in _REPORTED}

@@ -1,6 +1,6 @@
-"""A model's tokenizer and chat template, read where the model is, for previews by the control plane.
+"""Reads a model's tokenizer and chat template for previews by the control plane.
 
-Read as bytes: nothing in them is parsed or run on the host.
+The files are read as bytes: nothing in them is parsed or run on the host.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from workers.contract.wire.tokenizers import TOKENIZER_FILES, TOKENIZER_LIMIT, head_of
 from workers.models.files import InspectionError, LocalFiles
-from workers.models.hub import Away, Hub
+from workers.models.hub import Hub, HubUnavailable
 from workers.models.inspection import cache_folder, find
 
 FILES_LIMIT = TOKENIZER_LIMIT - 4096
@@ -23,14 +23,16 @@ PIECE = 2**18
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """`files`: name -> content; empty if unavailable. `note`: what is missing and why."""
+    """A model's tokenizer files."""
 
     files: Mapping[str, bytes]
+    """Name -> content; empty if unavailable."""
     note: str = ""
+    """A sentence about missing files, and why."""
 
     @property
     def sha256(self) -> str:
-        """The sha256 of the transfer body; "" without files."""
+        """The sha256 of the transfer's body; "" without files."""
         if not self.files:
             return ""
         digest = hashlib.sha256()
@@ -44,6 +46,7 @@ class TokenizerFiles:
         return sum(map(len, self.body()))
 
     def body(self) -> Iterator[bytes]:
+        """Yield the transfer's body, in the format of workers.contract.wire.tokenizers."""
         yield head_of({name: len(content) for name, content in self.files.items()})
         for name in sorted(self.files):
             content = memoryview(self.files[name])
@@ -51,19 +54,19 @@ class TokenizerFiles:
                 yield bytes(content[start : start + PIECE])
 
     def summary(self) -> dict[str, Any]:
-        """The `tokenizer_files` part of an inspection's answer."""
+        """Return the `tokenizer_files` part of an inspection's answer."""
         size = self.size if self.files else 0
         return {"sha256": self.sha256, "bytes": size, "names": sorted(self.files), "note": self.note}
 
 
 def collect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revision: str = "") -> TokenizerFiles:
-    """The files of an inspected model. A failure becomes a note: the model can be used without them."""
+    """Read the files of an inspected model. A failure becomes a note, because the model can be used without them."""
     try:
         folder, _ = find(model, roots, revision=revision)
         if folder is not None:
             return _local(LocalFiles(folder, (*roots, cache_folder())))
-        return _from_hub(model, hub, revision) if hub else TokenizerFiles({}, "No hub was asked for the tokenizer.")
-    except Away as error:
+        return _from_hub(model, hub, revision) if hub else TokenizerFiles({}, "The hub is not used for the tokenizer.")
+    except HubUnavailable as error:
         return TokenizerFiles({}, f"The tokenizer could not be fetched: {error}.")
     except InspectionError as error:
         return TokenizerFiles({}, str(error))
@@ -77,7 +80,7 @@ def _local(files: LocalFiles) -> TokenizerFiles:
     contents: dict[str, bytes] = {}
     for name, path in paths.items():
         with path.open("rb") as file:
-            contents[name] = file.read(FILES_LIMIT + 1)  # it may have grown since it was measured
+            contents[name] = file.read(FILES_LIMIT + 1)  # the file may have grown meanwhile
     _refuse_too_much(sum(map(len, contents.values())))
     return TokenizerFiles(contents, _note(contents, any(files.exists(name) for name in SENTENCEPIECE)))
 
@@ -97,11 +100,11 @@ def _from_hub(model: str, hub: Hub, revision: str) -> TokenizerFiles:
 
 def _refuse_too_much(size: int) -> None:
     if size > FILES_LIMIT:
-        raise InspectionError(f"The tokenizer's files are {size:,} bytes; at most {FILES_LIMIT:,} are brought.")
+        raise InspectionError(f"The tokenizer's files have {size:,} bytes; the limit is {FILES_LIMIT:,}.")
 
 
-def _note(found: Mapping[str, bytes], sentencepiece: bool) -> str:
-    if "tokenizer.json" in found:
+def _note(contents: Mapping[str, bytes], sentencepiece: bool) -> str:
+    if "tokenizer.json" in contents:
         return ""
-    kind = "sentencepiece's file alone" if sentencepiece else "a vocabulary in other files"
-    return f"The model has no tokenizer.json, but {kind}: prompts can be shown, their tokens can't be counted."
+    kind = "only SentencePiece's file" if sentencepiece else "only a vocabulary in other files"
+    return f"The model has no tokenizer.json, {kind}: prompts can be shown, but their tokens can't be counted."

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.parent_death import die_with_parent
 
 GRACE_S = 5.0
 """Beyond a request's time, in which the program itself says that it is over."""
@@ -131,7 +131,7 @@ class _Running:
                 env=_ENVIRONMENT | {name: os.environ[name] for name in _KEPT if name in os.environ},
                 cwd="/",
                 start_new_session=True,
-                preexec_fn=partial(end_with, os.getpid(), signal.SIGKILL),
+                preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL),
             )
         except OSError as error:
             started.put(error)

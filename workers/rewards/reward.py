@@ -29,6 +29,25 @@ class Completion:
     """How many tokens it has; None where nobody counted."""
 
 
+def turns_of(completion: Completion) -> list[Completion]:
+    """Split a completion into its turns: each message of the model with what answers it.
+
+    A completion without messages is one turn.
+    """
+    if not completion.turns:
+        return [completion]
+    turns: list[list[Mapping[str, Any]]] = []
+    for message in completion.turns:
+        if message.get("role") == "assistant" or not turns:
+            turns.append([])
+        turns[-1].append(message)
+    texts = [turn[0].get("content") for turn in turns]
+    return [
+        Completion(text if isinstance(text, str) else "", tuple(turn), turn[0].get("tokens"))
+        for turn, text in zip(turns, texts, strict=True)
+    ]
+
+
 class RewardGroup(StrEnum):
     """Where a reward stands in the library."""
 

@@ -1,7 +1,7 @@
 """python -m workers.supervisor FOLDER: run the attempt described by FOLDER/spec.json, detached.
 
-The token comes on standard input, so it is in no argument list and no environment. The started process returns at once;
-the working one is detached from its parent.
+The token comes on standard input, so that no argument list or environment contains it. The started process returns at
+once; the process that supervises is detached from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workers.supervisor.servers import compilecache
 log = logging.getLogger("workers.supervisor")
 
 LOCK_PATIENCE_S = 1.0
-"""A process that only checks whether the lock is held takes it for an instant."""
+"""How long to retry: a process that only checks whether the lock is held takes it for an instant."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,8 +43,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def supervise(folder: AttemptFolder) -> int:
+    """Run an attempt to its end, unless another process holds its lock. Returns the exit code."""
     lock = Lock(folder)
-    if not _take(lock):
+    if not _acquire(lock):
         return 0  # another delivery of the same launch was first
     procfs.become_undumpable()
     procfs.become_subreaper()
@@ -56,7 +57,7 @@ def supervise(folder: AttemptFolder) -> int:
     if folder.was_started() or folder.has_ended():
         log.warning("this folder has been used by a supervisor before; it is not started again")
         return 0
-    lock.sign()  # not before: what the file says about an earlier supervisor stays true
+    lock.sign()  # not earlier: the file may still name a previous supervisor
     settings = HostSettings.from_env()
     _run(folder, settings, token)
     lock.release()
@@ -74,7 +75,7 @@ def _run(folder: AttemptFolder, settings: HostSettings, token: str) -> None:
 
     # Through the module, so that tests can substitute other GPUs.
     life = Lifecycle(folder, folder.read_spec(), settings, make_control=make_control, read_gpus=lambda: gpus.read())
-    signal.signal(signal.SIGTERM, lambda *_: life.told_to_end())
+    signal.signal(signal.SIGTERM, lambda *_: life.on_sigterm())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: life.wake())
@@ -82,7 +83,7 @@ def _run(folder: AttemptFolder, settings: HostSettings, token: str) -> None:
     life.run()
 
 
-def _take(lock: Lock) -> bool:
+def _acquire(lock: Lock) -> bool:
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while not lock.acquire():
         if time.monotonic() >= deadline:

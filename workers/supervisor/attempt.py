@@ -1,6 +1,7 @@
-"""A claimed attempt, from `go` to its receipt, as a tick() of the main thread: exits, stops, and the current step.
+"""A claimed attempt, from the control plane's `go` to its receipt.
 
-Nothing here waits: threads query the network, NVML and the dataset, and deliver results through the inbox or a job.
+The main thread calls tick(), which handles exits, stops and the current step. Nothing here waits: threads query the
+network, NVML and the dataset, and deliver results through the inbox or a background call.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from workers.contract.wire.documents import to_json
 from workers.contract.wire.names import EndReason, EventKind, FileName, Phase, StopMode
 from workers.settings import HostSettings
 from workers.supervisor import claim, ends
-from workers.supervisor.ending import Draining, Ending, goes_at, tell_exit
+from workers.supervisor.ending import Draining, Ending, deadline_of, report_exit
 from workers.supervisor.ends import End, Judge
 from workers.supervisor.fetching import Fetching
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes.child import Children
 from workers.supervisor.processes.folder import AttemptFolder, HostStop
 from workers.supervisor.processes.gpus import GpuReading
-from workers.supervisor.processes.witnesses import figures_of_agents
+from workers.supervisor.processes.witnesses import agent_figures
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.reporting import Inbox, Reporting
-from workers.supervisor.servers.fleet import Servers
+from workers.supervisor.servers.fleet import Fleet
 from workers.supervisor.starting import Preparing, ServersStarting
-from workers.supervisor.steps import BEFORE_END, STARTED, Outcome, Shared, Step, Work
+from workers.supervisor.steps import BEFORE_END, STARTED, AttemptStep, Outcome, Shared, StepWork
 from workers.supervisor.storage import Storage
 from workers.supervisor.training import Pair, Saving, Settling, Training
 from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
@@ -37,10 +38,12 @@ _KEPT_WITHOUT_A_FOLDER = frozenset(
     {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
     | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED, EndReason.DISK_FULL}
 )
-"""Reasons that stand if the folder is gone. Any other end is then a consequence of losing the folder."""
+"""End reasons that are kept if the folder is gone. Any other end is a consequence of losing the folder."""
 
 
 class ClaimedAttempt:
+    """A claimed attempt: its steps, and its end."""
+
     def __init__(
         self,
         folder: AttemptFolder,
@@ -52,7 +55,7 @@ class ClaimedAttempt:
         make_control: Callable[[], Control],
         read_gpus: Callable[[], list[GpuReading]],
     ) -> None:
-        self.step = Step.PREPARING
+        self.step = AttemptStep.PREPARING
         self.end: End | None = None
         self._inbox = inbox
         self._stop_mode: StopMode | None = None
@@ -73,16 +76,16 @@ class ClaimedAttempt:
         self._pair = Pair(self._shared)
         self._ending = Ending(self._shared)
         self._draining = Draining(self._shared)
-        self._works: dict[Step, Work] = {
-            Step.PREPARING: Preparing(self._shared, control, stores=STORES in answer.secrets),
-            Step.FETCHING: Fetching(self._shared),
-            Step.SERVERS_STARTING: ServersStarting(self._shared),
-            Step.TRAINING: Training(self._shared, self._pair),
-            Step.SAVING: Saving(self._shared, self._pair),
-            Step.SETTLING: Settling(self._shared, self._pair),
-            Step.ENDING: self._ending,
-            Step.DRAINING: self._draining,
-            Step.DONE: Work(),
+        self._works: dict[AttemptStep, StepWork] = {
+            AttemptStep.PREPARING: Preparing(self._shared, control, stores=STORES in answer.secrets),
+            AttemptStep.FETCHING: Fetching(self._shared),
+            AttemptStep.SERVERS_STARTING: ServersStarting(self._shared),
+            AttemptStep.TRAINING: Training(self._shared, self._pair),
+            AttemptStep.SAVING: Saving(self._shared, self._pair),
+            AttemptStep.SETTLING: Settling(self._shared, self._pair),
+            AttemptStep.ENDING: self._ending,
+            AttemptStep.DRAINING: self._draining,
+            AttemptStep.DONE: StepWork(),
         }
         self._begin(answer, time.monotonic())
 
@@ -90,8 +93,9 @@ class ClaimedAttempt:
 
     def tick(self, now: float) -> None:
         shared = self._shared
-        self._look_at_exits(now)
-        self._look_at_the_folder(now)
+        self._handle_exits(now)
+        if not self._folder_exists() and self.end is None:
+            self.finish(End(EndReason.FOLDER_LOST, ""), now)
         while not self._inbox.empty():
             self._inbox.get()()
         if shared.folder.take_watched():
@@ -102,10 +106,12 @@ class ClaimedAttempt:
             self._request_stop(requested, now)
         if self.step in STARTED and now >= self._next_scan:
             self._next_scan = now + shared.settings.tree_scan_s
-            self._scan()
+            tree = shared.children.descendants()
+            shared.children.record(tree)
+            shared.figures.tree_bytes = sum(process.rss_bytes for process in tree)
         if trouble := self.report.outbox.trouble or shared.trainer.trouble:
             self.finish(ends.of_disk(trouble), now)
-        if shared.trainer.progress.saved and self.step in (Step.TRAINING, Step.SAVING):
+        if shared.trainer.progress.saved and self.step in (AttemptStep.TRAINING, AttemptStep.SAVING):
             shared.storage.tick(now)
         self._go(self._works[self.step].tick(now), now)
 
@@ -113,64 +119,53 @@ class ClaimedAttempt:
     def children(self) -> Children:
         return self._shared.children
 
-    def told_to_end(self, now: float) -> None:
-        """After SIGTERM, at each tick."""
-        self._look_at_exits(now)
+    def on_sigterm(self, now: float) -> None:
+        """End the attempt after a SIGTERM, from then on called at each tick."""
+        self._handle_exits(now)
         if self._host_stop is None:
-            self._host_stop = self._shared.folder.host_stop()
-            self._shared.host_goes_at = goes_at(self._host_stop, now)
-            if self._host_stop.saves and self.step == Step.TRAINING:
-                self._save_for_the_host(self._host_stop, now)
-        if not (self._host_stop.saves and self.step == Step.SAVING):
+            stop = self._host_stop = self._shared.folder.host_stop()
+            self._shared.host_deadline = deadline_of(stop, now)
+            if stop.saves and self.step == AttemptStep.TRAINING:
+                self.report.note("The host shuts down, so the run saves a checkpoint first.")
+                detail = "The host's program was stopped, and let the run save first."
+                self._pair.requested_end = End(stop.reason, detail)
+                self._go(AttemptStep.SAVING, now)
+        if not (self._host_stop.saves and self.step == AttemptStep.SAVING):
             reason = EndReason.STOPPED_BY_USER if self._stop_mode else self._host_stop.reason
             self._finish_for_stop("The supervisor received SIGTERM on the host.", now, reason)
-        if self._shared.host_goes_at is not None:
-            self._draining.hurry(self._shared.host_goes_at, now)
-
-    def _save_for_the_host(self, stop: HostStop, now: float) -> None:
-        self.report.note("The host shuts down: the run is to save first.")
-        self._pair.asked = End(stop.reason, "The host's program was told to stop, and let the run save first.")
-        self._go(Step.SAVING, now)
+        if self._shared.host_deadline is not None:
+            self._draining.hurry(self._shared.host_deadline, now)
 
     def finish(self, end: End, now: float) -> None:
-        """The only way to end: record the reason, then end the tree."""
+        """Begin the end, which starts nowhere else: record the reason, then end the processes."""
         if self.end is not None:
             return
-        if not self._folder_is_there() and end.reason not in _KEPT_WITHOUT_A_FOLDER:
-            end = End(EndReason.FOLDER_LOST, f"{self._shared.folder.path} was removed, or a part of it.")
+        if not self._folder_exists() and end.reason not in _KEPT_WITHOUT_A_FOLDER:
+            end = End(EndReason.FOLDER_LOST, f"{self._shared.folder.path} or a part of it was removed.")
         self.end = end
-        self._ending.because(end, now)
-        self.step = Step.ENDING
+        self._ending.record(end, now)
+        self.step = AttemptStep.ENDING
 
-    def _look_at_the_folder(self, now: float) -> None:
-        if not self._folder_is_there() and self.end is None:
-            self.finish(End(EndReason.FOLDER_LOST, ""), now)
-
-    def _folder_is_there(self) -> bool:
-        """Whether the folder exists with its outbox: a removal that races with writes may leave the folder itself."""
+    def _folder_exists(self) -> bool:
+        """Check for the folder and its outbox: a removal that races with writes may leave the folder itself."""
         folder = self._shared.folder
         folder.lost = folder.lost or self.report.outbox.removed
-        return folder.look()
+        return folder.check()
 
     def _go(self, outcome: Outcome, now: float) -> None:
-        """Run through all steps that have nothing to wait for."""
-        while isinstance(outcome, Step):
+        """Begin the next step, and those that follow without waiting."""
+        while isinstance(outcome, AttemptStep):
             self.step = outcome
             outcome = self._works[outcome].begin(now)
         if outcome is not None:
             self.finish(outcome, now)
 
-    def _look_at_exits(self, now: float) -> None:
-        """Judge exits before accepting any stop: the stop was not their cause."""
+    def _handle_exits(self, now: float) -> None:
+        """Judge exits. Called before a stop is accepted, because the stop was not their cause."""
         for exit_ in self._shared.children.reap():
-            tell_exit(self._shared, exit_)
+            report_exit(self._shared, exit_)
         if self.step in STARTED and self._shared.children.exits:
             self._go(self._works[self.step].on_exits(now), now)
-
-    def _scan(self) -> None:
-        tree = self._shared.children.descendants()
-        self._shared.children.record(tree)
-        self._shared.figures.tree_bytes = sum(process.rss_bytes for process in tree)
 
     # --- stops --------------------------------------------------------------------------------------------
 
@@ -182,20 +177,20 @@ class ClaimedAttempt:
             self._request_stop(StopMode(answer.stop), time.monotonic())
 
     def _request_stop(self, mode: StopMode, now: float) -> None:
-        """Handle a stop from push or poll, any number of times; `now` escalates `save`, never the reverse."""
-        self._look_at_exits(now)
+        """Handle a stop from push or poll, any number of times; `now` escalates `save`, but not the reverse."""
+        self._handle_exits(now)
         if self.step not in BEFORE_END or self._stop_mode == mode or self._stop_mode == StopMode.NOW:
             return
-        saving = mode == StopMode.SAVE and self.step == Step.SAVING  # for a limit
+        saving = mode == StopMode.SAVE and self.step == AttemptStep.SAVING  # because of a limit
         self._stop_mode = mode
         self.report.append(EventKind.STOP_SEEN, {"mode": mode})
-        if self.step == Step.TRAINING and mode == StopMode.SAVE:
-            self._go(Step.SAVING, now)
+        if self.step == AttemptStep.TRAINING and mode == StopMode.SAVE:
+            self._go(AttemptStep.SAVING, now)
         elif not saving:
             self._finish_for_stop("", now)
 
     def _finish_for_stop(self, detail: str, now: float, reason: EndReason = EndReason.STOPPED_BY_USER) -> None:
-        """A trainer that had already ended keeps its own reason; only the wait for its servers is cut short."""
+        """End for a stop. A trainer that had already ended keeps its own reason."""
         self.finish(self._pair.settled or End(reason, detail), now)
 
     # --- the beginning ------------------------------------------------------------------------------------
@@ -211,7 +206,7 @@ class ClaimedAttempt:
     ) -> Shared:
         children = Children(folder)
         pace = StepPace(after=spec.run.hang.after, least_s=settings.hang_least_s, first_s=settings.stall_s)
-        driven = spec.run.episodes is not None and spec.run.episodes.gateway is not None
+        has_gateway = spec.run.episodes is not None and spec.run.episodes.gateway is not None
         limits = LimitWatch(spec.run.limits, spec.placement, began=time.monotonic())
         trainer = TrainerWatch(folder, self.report, pace, limits)
         # A spec with invalid servers is refused by the first step.
@@ -228,10 +223,10 @@ class ClaimedAttempt:
                 self.report,
                 trainer.progress,
                 open_for=lambda: self.step in BEFORE_END,
-                more=lambda: {**limits.figures(time.monotonic()), **(figures_of_agents(folder) if driven else {})},
+                more=lambda: {**limits.figures(time.monotonic()), **(agent_figures(folder) if has_gateway else {})},
             ),
             limits=limits,
-            servers=Servers(spec, settings, places, tree=lambda: {row.pid for row in children.descendants()}),
+            servers=Fleet(spec, settings, places, tree=lambda: {row.pid for row in children.descendants()}),
             judge=Judge(folder),
             storage=Storage(folder, settings, children, token=token if STORES in answer.secrets else ""),
             read_gpus=read_gpus,
@@ -240,9 +235,9 @@ class ClaimedAttempt:
     def _begin(self, answer: ClaimAnswer, now: float) -> None:
         self.report.phase(Phase.CLAIMED)
         if answer.spec_sha256 != claim.spec_sha256(self._shared.spec, self._shared.settings):
-            detail = "The spec that reached this host is not the one that the control plane has."
+            detail = "The spec that reached this host differs from the control plane's."
             self.finish(End(EndReason.SPEC_REFUSED, detail), now)
         elif answer.stop:
             self._request_stop(StopMode(answer.stop), now)
         else:
-            self._go(Step.PREPARING, now)
+            self._go(AttemptStep.PREPARING, now)

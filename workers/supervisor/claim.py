@@ -1,4 +1,4 @@
-"""Before the start: the claim, the dataset and the corpora, the GPUs' baselines, each in its own thread."""
+"""Prepares an attempt before anything is started: the claim, dataset and corpora, and the GPUs' baselines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from workers.artifactstore import Spoilt, StoreError
+from workers.artifactstore import Corrupted, StoreError
 from workers.contract.reports.lines import ClaimAnswer
 from workers.contract.run import corpora, jobs, sinks
 from workers.contract.run.episodes import CorpusSpec
@@ -49,7 +49,7 @@ class GpusBusy(NotPrepared):
 
 
 def end_for(error: Exception) -> End:
-    """The end that a failed preparation leads to."""
+    """Return the attempt's end after a failed preparation."""
     if isinstance(error, GpusBusy):
         return End(EndReason.GPUS_BUSY, str(error))
     if isinstance(error, CheckpointError):
@@ -62,7 +62,7 @@ def end_for(error: Exception) -> End:
 
 
 def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimAnswer:
-    """Claim the attempt; retries until there is an answer or the deadline has passed (Unreachable)."""
+    """Claim the attempt, with retries until the control plane answers. Raises Unreachable after the deadline."""
     return _until(
         settings.claim_deadline_s,
         settings,
@@ -73,13 +73,13 @@ def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimA
 
 
 def spec_sha256(spec: AttemptSpec, settings: HostSettings) -> str:
-    """Of the spec as it was launched: the launcher has replaced the checkpoint's name by its path."""
+    """Return the hash of the spec as it was sent: the launcher has replaced the checkpoint's name by its path."""
     name = (spec.resume_from or "").removeprefix(f"{settings.runs_dir}/")
     return digest(dataclasses.replace(spec, resume_from=name or None))
 
 
 class Preparation:
-    """Fetches the dataset and the baselines concurrently; the main thread polls for them."""
+    """Gets the dataset and the GPUs' baselines in two threads, for which the main thread polls."""
 
     def __init__(
         self,
@@ -115,22 +115,29 @@ class Preparation:
     def baselines(self) -> dict[int, int]:
         return self._baselines.value()
 
-    def kinds(self) -> set[str]:
-        """Of the leased GPUs."""
+    def gpu_models(self) -> set[str]:
+        """Return the models of the leased GPUs."""
         return {gpu.name for gpu in self._readings if gpu.index in self._gpus}
 
 
 def prepare(
     spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder, *, stores: bool = False
 ) -> None:
-    """`stores`: a checkpoint that isn't on this host may be in the artifact store."""
+    """Fetch all files that the attempt needs, and check them.
+
+    `stores`: whether there is an artifact store for checkpoints that are not on this host. Raises NotPrepared,
+    CheckpointError and Unreachable.
+    """
     if stores:
         _restore(spec, settings, control)
     check_paths(spec, settings)
     if spec.resume_from:
         checkpoints.check(Path(spec.resume_from), spec.run)
     elif spec.run.start_from:
-        _check_start(settings.runs_dir / spec.run.start_from, spec)
+        try:
+            checkpoints.check_weights(settings.runs_dir / spec.run.start_from, spec.run)
+        except CheckpointError as error:
+            raise PathRefused(f"The run needs a checkpoint. {error}") from None
     if jobs.needs_rows(spec.run.kind):
         fetch_dataset(spec, settings, control, folder)
     if spec.run.episodes:
@@ -141,22 +148,17 @@ def prepare(
 def _restore(spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
     try:
         restoring.restore_missing(spec, settings, control)
-    except Spoilt as error:
+    except Corrupted as error:
         raise CheckpointError(str(error)) from error
     except StoreError as error:
-        raise NotPrepared(f"A checkpoint that this needs is not on this host. {error}") from error
-
-
-def _check_start(folder: Path, spec: AttemptSpec) -> None:
-    try:
-        checkpoints.check_weights(folder, spec.run)
-    except CheckpointError as error:
-        raise PathRefused(f"The run needs a checkpoint. {error}") from None
+        raise NotPrepared(f"A checkpoint that the run needs is not on this host. {error}") from error
 
 
 def spec_problem(spec: AttemptSpec) -> str:
-    """Why the spec can't be started here, or "". The control plane has checked the same, but each host decides what it
-    starts."""
+    """Return why the spec can't be started, or "".
+
+    The control plane has checked the same, but each host decides for itself what it starts.
+    """
     for name, value in spec.run.hardware.environment.items():
         problem = environment_problem(name, value) if isinstance(value, str) else f"{name} must be a text."
         if problem:
@@ -179,46 +181,48 @@ def spec_problem(spec: AttemptSpec) -> str:
 
 
 def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
-    """Check local model paths, as models contain code: they must be in the host's model folders."""
+    """Check that local models are in the host's model folders, because models contain code. Raises PathRefused."""
     try:
         for model in models_of(spec.run):
             if is_local(model.path):
                 inspection.inside(Path(model.path), settings.model_folders)
         checkpoint = spec.resume_from or spec.run.start_from
-        if checkpoint and (settings.runs_dir / checkpoint).exists():  # a missing one is named by its own check
+        if checkpoint and (settings.runs_dir / checkpoint).exists():  # another check reports a missing one
             inspection.inside(settings.runs_dir / checkpoint, (settings.runs_dir,))
     except InspectionError as error:
         raise PathRefused(str(error)) from None
 
 
 def fetch_dataset(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:
+    """Fetch the run's dataset into the attempt's folder. Raises NotPrepared and Unreachable."""
     data = spec.run.data
-    named = f"The dataset {data.name} version {data.version}"
-    ask = partial(control.fetch_dataset, spec.attempt_id)
-    _fetch(data.sha256, folder / FileName.DATASET, ask, named, settings)
+    title = f"The dataset {data.name} version {data.version}"
+    download = partial(control.fetch_dataset, spec.attempt_id)
+    _fetch(data.sha256, folder / FileName.DATASET, download, title, settings)
 
 
 def fetch_corpus(
     spec: AttemptSpec, corpus: CorpusSpec, settings: HostSettings, control: Control, folder: AttemptFolder
 ) -> None:
+    """Fetch a corpus into the attempt's folder. Raises NotPrepared and Unreachable."""
     target = corpora.path_in(folder.path, corpus.sha256)
     target.parent.mkdir(mode=0o700, exist_ok=True)
-    ask = partial(control.fetch_corpus, spec.attempt_id, corpus.sha256)
-    _fetch(corpus.sha256, target, ask, f"The corpus {corpus.title}", settings)
+    download = partial(control.fetch_corpus, spec.attempt_id, corpus.sha256)
+    _fetch(corpus.sha256, target, download, f"The corpus {corpus.title}", settings)
 
 
-def _fetch(sha256: str, target: Path, ask: Callable[[Path], str], named: str, settings: HostSettings) -> None:
-    """Fetch a file from this host's cache or the control plane; it exists only when complete and verified."""
+def _fetch(sha256: str, target: Path, download: Callable[[Path], str], title: str, settings: HostSettings) -> None:
+    """Fetch a file from this host's cache or the control plane. `target` exists only when complete and verified."""
     part = target.with_name(f"{target.name}.part")
     cache = DatasetCache(settings.dataset_cache_folder, settings.dataset_cache_mib * 2**20)
     part.unlink(missing_ok=True)
     with cache.alone(sha256, settings.dataset_deadline_s):
         if not cache.give(sha256, part):
-            digest = _until(settings.dataset_deadline_s, settings, lambda: ask(part))
+            digest = _until(settings.dataset_deadline_s, settings, lambda: download(part))
             if digest != sha256:
                 part.unlink()
                 raise NotPrepared(
-                    f"{named} arrived with checksum {digest[:12]}…, "
+                    f"{title} arrived with checksum {digest[:12]}…, "
                     f"but the run was launched with {sha256[:12]}…: its file on the control plane has changed."
                 )
             cache.keep(sha256, part)
@@ -231,8 +235,11 @@ def gpu_baselines(
     read_gpus: Callable[[], list[GpuReading]],
     attached: Sequence[str] = (),
 ) -> dict[int, int]:
-    """MiB in use on each leased GPU before the attempt started anything. `attached`: servers that take weights by NCCL
-    and keep some memory of each run on its GPUs."""
+    """Return the MiB in use on each leased GPU before the attempt starts anything.
+
+    `attached`: servers that take weights by NCCL and keep some memory on the GPUs of each run. Raises NotPrepared, and
+    GpusBusy if a GPU doesn't become free in time.
+    """
     if not gpus:
         return {}
     deadline = time.monotonic() + settings.gpu_free_deadline_s
@@ -244,23 +251,23 @@ def gpu_baselines(
                 raise NotPrepared(f"GPU {gpu.index} can't be read: {gpu.trouble}.")
         missing = [gpu for gpu in gpus if gpu not in used]
         if missing:
-            raise NotPrepared(f"GPU {missing[0]} is not there: this host shows {len(used)}.")
+            raise NotPrepared(f"GPU {missing[0]} is missing: this host shows {len(used)}.")
         busy = {gpu: used[gpu] for gpu in gpus if used[gpu] > settings.gpu_busy_mib}
         if not busy:
             return {gpu: used[gpu] for gpu in gpus}
         if time.monotonic() >= deadline:
             words = ", ".join(f"GPU {gpu}: {mib} MiB" for gpu, mib in busy.items())
-            left = f" Attached vLLM servers keep some of each run's memory: restart {', '.join(attached)}."
-            raise GpusBusy(f"Something else holds memory on leased GPUs ({words}).{left if attached else ''}")
+            fix = f" Attached vLLM servers keep some memory after each run: restart {', '.join(attached)}."
+            raise GpusBusy(f"Something else uses memory of leased GPUs ({words}).{fix if attached else ''}")
         time.sleep(0.5)
 
 
-def _until(deadline_s: float, settings: HostSettings, ask: Callable[[], T]) -> T:
+def _until(deadline_s: float, settings: HostSettings, request: Callable[[], T]) -> T:
     deadline = time.monotonic() + deadline_s
     backoff = Backoff(settings.backoff_max_s)
     while True:
         try:
-            return ask()
+            return request()
         except Unreachable:
             wait = backoff.failed()
             if time.monotonic() + wait >= deadline:

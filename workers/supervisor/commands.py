@@ -1,7 +1,7 @@
-"""The children's environments on this host, for the commands that workers.contract.stack.commands derives from a spec.
+"""The commands of an attempt's processes on this host, and their environments.
 
 A child gets an allow-list of the host's environment, so that neither the token nor Redis's address nor the web's secret
-can reach model or reward code.
+can reach model or reward code. workers.contract.stack.commands derives the rest from the spec.
 """
 
 from __future__ import annotations
@@ -67,26 +67,26 @@ _NEVER = frozenset(
         "CUDA_VISIBLE_DEVICES",
         HUB_TOKEN,
         "VLLM_API_KEY",
-        "VLLM_PORT",  # a server's processes meet there: several servers would get the same one
+        "VLLM_PORT",  # where a server's processes meet: several servers would get the same port
         "VLLM_SERVER_DEV_MODE",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
     ]
 )
-"""Set per process or fetched at the claim, never inherited."""
+"""Variables that are set for each process, and never inherited."""
 _OFFLINE = frozenset(["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""`python -m` would search the working directory first: the attempt's folder, whose `adapters/` isn't a package.
-Commands from the settings may be scripts that need their own folder."""
+"""Keeps `python -m` from searching the working directory, which is the attempt's folder: its `adapters/` is no package.
+Not for commands from the settings, which may be scripts that need their own folder."""
 
 
 def supervisor_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
-    # The launcher's own interpreter, so that modules are found where the launcher found them.
+    """Return the supervisor's environment, with the module path of the launcher."""
     path = os.pathsep.join(part for part in (str(SOURCE_ROOT), source.get("PYTHONPATH", "")) if part)
     return {**_allowed(source), **settings.as_env(), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def programs(settings: HostSettings) -> Programs:
-    """The commands of this host, which it announces so that pages show the same ones."""
+    """Return this host's commands, which it announces so that pages show the same ones."""
     python = settings.trainer_python
     return Programs(
         trainer=settings.trainer_command or (python, "-m", "workers.trainer"),
@@ -101,53 +101,58 @@ def trainer_argv(settings: HostSettings, folder: Path) -> list[str]:
 def trainer_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
+    """Return the environment of a trainer or a job, with the secrets that it may have."""
     if jobs.pushes(spec.run.kind):
         return _pushing_environment(settings, source, secrets)
     others = (sinks.SECRET_PREFIX, sinks.LINK, HUB_TOKEN)
     reward_secrets = {name: value for name, value in secrets.items() if not name.startswith(others)}
     safe = {} if settings.trainer_command else _SAFE_PATH
     if spec.run.kind == jobs.BENCHMARK:
-        more = _benchmarking(settings)
+        more = _benchmark_variables(settings)
     elif spec.run.kind == jobs.GGUF:
         more = {variable("llama_cpp_dir"): str(settings.llama_cpp_dir or "")}
     else:
-        more = {**reward_secrets, **_offline(spec), **_packages(settings), **_atropos(spec, settings)}
+        more = {**reward_secrets, **_offline(spec), **_interpreters(spec, settings)}
     return {**_base(settings, source), **commands.trainer_environment(spec), **more, **safe}
 
 
-def _benchmarking(settings: HostSettings) -> dict[str, str]:
-    python = settings.lm_eval_python or str(SOURCE_ROOT / benchmarks.ENVIRONMENT / "bin" / "python")
+def _benchmark_variables(settings: HostSettings) -> dict[str, str]:
+    python = settings.lm_eval_python or _python_of(benchmarks.ENVIRONMENT)
     tasks = settings.lm_eval_tasks
     return {variable("lm_eval_python"): python, **({variable("lm_eval_tasks"): str(tasks)} if tasks else {})}
 
 
+def _interpreters(spec: AttemptSpec, settings: HostSettings) -> dict[str, str]:
+    """Return the variables that name the interpreters of optional packages, as far as they are set."""
+    named = {packages.PYTHON: settings.environments_python}
+    if spec.run.episodes and spec.run.episodes.gateway and spec.run.episodes.gateway.kind == gateway.ATROPOS:
+        named[gateway.PYTHON] = settings.atropos_python
+    return {name: python for name, python in named.items() if python}
+
+
 def packages_python(settings: HostSettings) -> str:
-    return settings.environments_python or str(SOURCE_ROOT / packages.ENVIRONMENT / "bin" / "python")
-
-
-def _packages(settings: HostSettings) -> dict[str, str]:
-    return {packages.PYTHON: settings.environments_python} if settings.environments_python else {}
+    return settings.environments_python or _python_of(packages.ENVIRONMENT)
 
 
 def atropos_python(settings: HostSettings) -> str:
-    return settings.atropos_python or str(SOURCE_ROOT / gateway.ENVIRONMENT / "bin" / "python")
-
-
-def _atropos(spec: AttemptSpec, settings: HostSettings) -> dict[str, str]:
-    of_run = spec.run.episodes.gateway if spec.run.episodes else None
-    asked = of_run is not None and of_run.kind == gateway.ATROPOS and settings.atropos_python
-    return {gateway.PYTHON: settings.atropos_python} if asked else {}
+    return settings.atropos_python or _python_of(gateway.ENVIRONMENT)
 
 
 def sinks_python(settings: HostSettings) -> str:
-    return settings.sinks_python or str(SOURCE_ROOT / sinks.ENVIRONMENT / "bin" / "python")
+    return settings.sinks_python or _python_of(sinks.ENVIRONMENT)
+
+
+def _python_of(environment: str) -> str:
+    return str(SOURCE_ROOT / environment / "bin" / "python")
 
 
 def sinks_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Of what sends the figures elsewhere: no GPU, and no secret but the sinks' own. A person's login on this host is
-    nobody else's, so what W&B would find of one is out of its sight."""
+    """Return the environment of the process that sends figures to sinks: no GPU, and only the sinks' own secrets.
+
+    W&B must not find the login of a person on this host, so no `.netrc` is read.
+    """
     own = {name: value for name, value in secrets.items() if name.startswith(sinks.SECRET_PREFIX)}
     named = {sinks.PYTHON: settings.sinks_python} if settings.sinks_python else {}
     ours = f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"
@@ -159,8 +164,11 @@ def sinks_environment(
 def _pushing_environment(
     settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Of a push to the hub: no GPU, and no secret but the hub's token. It goes online on a host that otherwise doesn't:
-    a person has asked for it. Uploads go over HTTP, whose bytes can be counted, and not over Xet."""
+    """Return the environment of a push to the hub: no GPU, and only the hub's token.
+
+    A push goes online even on an offline host, because a person has requested it. Uploads use HTTP, whose bytes can be
+    counted, and not Xet.
+    """
     base = {name: value for name, value in _base(settings, source).items() if name not in _OFFLINE}
     token = {name: value for name, value in secrets.items() if name == HUB_TOKEN}
     safe = {} if settings.trainer_command else _SAFE_PATH
@@ -179,7 +187,7 @@ def server_environment(
 
 
 def needs_download(spec: AttemptSpec) -> bool:
-    """Whether a model is named by a hub id. Cached ones are checked too, which is quick."""
+    """Return whether a model is named by a hub id. For cached models the download only checks them, which is quick."""
     return bool(commands.hub_models(spec.run))
 
 
@@ -191,14 +199,14 @@ def download_argv(spec: AttemptSpec, settings: HostSettings, folder: Path) -> li
 def download_environment(
     settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str], host_token: str
 ) -> dict[str, str]:
-    """The environment of the download: no GPU, and no secret but the hub's token."""
+    """Return the environment of the model download: no GPU, and only the hub's token."""
     token = secrets.get(HUB_TOKEN) or host_token
     safe = {} if settings.fetch_command else _SAFE_PATH
     return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe}
 
 
 def storing_argv(folder: Path, *, finish: bool, only: str = "") -> list[str]:
-    """This interpreter, like the supervisor's own. `only`: the path of one checkpoint."""
+    """Return the command that uploads checkpoints. `only`: the path of a single checkpoint."""
     options = [*(["--finish"] if finish else []), *(["--only", only] if only else [])]
     return [sys.executable, "-m", "workers.supervisor.storing", str(folder), *options]
 
@@ -208,14 +216,14 @@ def storing_environment(settings: HostSettings, source: Mapping[str, str]) -> di
 
 
 def _offline(spec: AttemptSpec) -> dict[str, str]:
-    """Offline mode: only what was downloaded is used, no process contacts the hub again, and none has its token."""
+    """Use only downloaded models: no process contacts the hub again, and none has its token."""
     return {"HF_HUB_OFFLINE": "1"} if needs_download(spec) else {}
 
 
 def trainer_tool_environment(
     settings: HostSettings, source: Mapping[str, str], *, gpus: bool = False
 ) -> dict[str, str]:
-    """For queries to the trainer's interpreter: no secrets, and no GPU unless asked about them."""
+    """Return the environment for queries to the trainer's interpreter: no secrets, and no GPU unless `gpus`."""
     return {**_base(settings, source), **({} if gpus else commands.devices(()))}
 
 

@@ -1,4 +1,4 @@
-"""From the reason to the receipt, and until the control plane has everything."""
+"""The last steps of an attempt: from the end's reason to its receipt, and until the control plane has everything."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from workers.contract.reports.lines import Receipt
 from workers.contract.run import sinks
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EventKind, Phase
-from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
-from workers.supervisor.ends import End
+from workers.supervisor.ends import DIAGNOSIS_WAIT_S, UNDIAGNOSED, End, diagnosis_of
 from workers.supervisor.processes.child import STORING, TRAINER, ChildExit
 from workers.supervisor.processes.folder import HostStop
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.teardown import Teardown
 from workers.supervisor.reports.trainerlines import lines_left_out
-from workers.supervisor.steps import Outcome, Shared, Step, Work
+from workers.supervisor.steps import AttemptStep, Outcome, Shared, StepWork
 
 log = logging.getLogger(__name__)
 
 SIGTERM_DRAIN_S = 10.0
-"""For handing over on a host that shuts down, and before it for uploads if the host hasn't said how long it has. The
-reaper hands over the rest when it is back."""
+"""The time for handing over on a host that shuts down, and for uploads before that if the host's notice is unknown.
+When the host is back, its reaper hands over the rest."""
 
 
-def goes_at(stop: HostStop, now: float) -> float:
-    """`Shared.host_goes_at` of a host that stops."""
+def deadline_of(stop: HostStop, now: float) -> float:
+    """Return `Shared.host_deadline` for a host that stops."""
     return math.inf if stop.within_s is None else now + max(0.0, stop.within_s - SIGTERM_DRAIN_S)
 
 
-class Ending(Work):
-    """Ends the tree, proves the GPUs free, and reports the end with its receipt."""
+class Ending(StepWork):
+    """Ends all processes, proves the GPUs free, and reports the end with its receipt."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -40,24 +39,24 @@ class Ending(Work):
         self._teardown: Teardown | None = None
         self._diagnosis: BackgroundCall[dict[str, Any] | None] | None = None
         self._receipt: Receipt | None = None
-        self._waits_until = 0.0
-        self._sinks_until = 0.0
-        self._uploads_until: float | None = None
+        self._diagnosis_deadline = 0.0
+        self._sinks_deadline = 0.0
+        self._uploads_deadline: float | None = None
 
-    def because(self, end: End, now: float) -> None:
-        """Record the reason in the outbox before the first signal."""
+    def record(self, end: End, now: float) -> None:
+        """Record the reason in the outbox. Called before the first signal."""
         shared = self._shared
         self._end = end
         log.info("ending: %s %s", end.reason, end.detail)
         shared.report.phase(Phase.STOPPING, " ".join(part for part in (end.reason, end.detail) if part), end.reason)
         shared.servers.close()
         sending = TRAINER in shared.children.exits and sinks.ROLE in shared.children.running()
-        self._sinks_until = now + shared.settings.sinks_end_s if sending else now
+        self._sinks_deadline = now + shared.settings.sinks_end_s if sending else now
 
     def _begin_teardown(self, now: float) -> Teardown | None:
-        """Once the sinks have sent the trainer's last lines, if it has ended by itself; in any case soon."""
+        """Begin, unless the sinks still have time to send the last lines of a trainer that has exited."""
         shared = self._shared
-        if now < self._sinks_until and sinks.ROLE in shared.children.running():
+        if now < self._sinks_deadline and sinks.ROLE in shared.children.running():
             return None
         return Teardown(
             shared.children.descendants,
@@ -83,43 +82,43 @@ class Ending(Work):
             self._shared.report.phase(Phase.VERIFYING)
             if self._end.reason not in UNDIAGNOSED:
                 folder = self._shared.folder.path
-                self._diagnosis = BackgroundCall("diagnosis", lambda: diagnosed(folder))
-                self._waits_until = now + WAIT_S
-        if self._receipt is None or (self._diagnosis and not self._diagnosis.done and now < self._waits_until):
+                self._diagnosis = BackgroundCall("diagnosis", lambda: diagnosis_of(folder))
+                self._diagnosis_deadline = now + DIAGNOSIS_WAIT_S
+        if self._receipt is None or (self._diagnosis and not self._diagnosis.done and now < self._diagnosis_deadline):
             return None
         if not self._uploaded(now):
             return None
-        self._tell_diagnosis()
-        self._tell(self._end, self._receipt)
-        return Step.DRAINING
+        diagnosis = self._diagnosis.value() if self._diagnosis is not None and self._diagnosis.done else None
+        if diagnosis is not None:
+            step = self._shared.trainer.progress.step
+            self._shared.report.append(EventKind.DIAGNOSED, diagnosis, step=step)
+        self._report_end(self._end, self._receipt)
+        return AttemptStep.DRAINING
 
     def _uploaded(self, now: float) -> bool:
-        """Before a host goes, a checkpoint is in the store before the end is reported: the next attempt is then planned
-        from it. Where the host stays, `Draining` uploads."""
+        """Upload checkpoints before the end is reported if the host goes away; return whether that is done.
+
+        The next attempt is then planned from the checkpoint. On a host that stays, `Draining` uploads.
+        """
         shared = self._shared
-        if shared.host_goes_at is None or not (shared.storage.stores and shared.trainer.progress.saved):
+        if shared.host_deadline is None or not (shared.storage.stores and shared.trainer.progress.saved):
             return True
-        if self._uploads_until is None:
-            self._uploads_until = _or_soon(shared.host_goes_at, now)
+        if self._uploads_deadline is None:
+            self._uploads_deadline = _upload_deadline(shared.host_deadline, now)
             shared.report.phase(Phase.UPLOADING)
             shared.storage.finish()
-        if now >= self._uploads_until:
+        if now >= self._uploads_deadline:
             shared.storage.give_up()
         return shared.storage.done
 
-    def _tell_diagnosis(self) -> None:
-        data = self._diagnosis.value() if self._diagnosis is not None and self._diagnosis.done else None
-        if data is not None:
-            self._shared.report.append(EventKind.DIAGNOSED, data, step=self._shared.trainer.progress.step)
-
-    def _tell(self, end: End, receipt: Receipt) -> None:
+    def _report_end(self, end: End, receipt: Receipt) -> None:
         shared = self._shared
         shared.report.stop_sampling()
         shared.trainer.read_to_the_end()
         if shared.trainer.bad_lines:
             shared.report.note(lines_left_out(shared.trainer.bad_lines), level="warning")
         for exit_ in shared.children.reap():
-            tell_exit(shared, exit_)
+            report_exit(shared, exit_)
         data = {
             "reason": end.reason,
             "detail": end.detail,
@@ -129,53 +128,54 @@ class Ending(Work):
         shared.report.append(EventKind.ENDED, data, step=shared.trainer.progress.step)
 
 
-class Draining(Work):
-    """Stays until the control plane has confirmed the last line, and nothing half-made is left."""
+class Draining(StepWork):
+    """Waits until the control plane has confirmed the last line, and unfinished files are removed."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._drain_s = shared.settings.drain_deadline_s
         self._deadline = float("inf")
         self._tidied: BackgroundCall[None] | None = None
-        self._storing_until = float("inf")
+        self._storing_deadline = float("inf")
 
     def begin(self, now: float) -> Outcome:
         self._tidied = BackgroundCall("tidying", self._shared.folder.remove_unfinished)
         self._deadline = now + self._drain_s
         self._shared.report.close()
         self._shared.children.record([])
-        self._storing_until = now + self._shared.settings.store_deadline_s
-        if self._shared.trainer.progress.saved and self._shared.host_goes_at is None:
+        self._storing_deadline = now + self._shared.settings.store_deadline_s
+        if self._shared.trainer.progress.saved and self._shared.host_deadline is None:
             self._shared.storage.finish()
         return None
 
-    def hurry(self, goes_at: float, now: float) -> None:
-        """The host goes: at each tick since it has said so."""
+    def hurry(self, host_deadline: float, now: float) -> None:
+        """Shorten the deadlines because the host goes away. Called at each tick from then on."""
         if self._drain_s != SIGTERM_DRAIN_S:
             self._drain_s = SIGTERM_DRAIN_S
-            uploads_until = _or_soon(goes_at, now)
-            self._storing_until = min(self._storing_until, uploads_until)
+            uploads_until = _upload_deadline(host_deadline, now)
+            self._storing_deadline = min(self._storing_deadline, uploads_until)
             self._deadline = min(self._deadline, uploads_until + SIGTERM_DRAIN_S)
 
     def tick(self, now: float) -> Outcome:
         storage = self._shared.storage
-        if now >= self._storing_until:
+        if now >= self._storing_deadline:
             storage.give_up()
         if self._shared.report.handed_over() and (self._tidied is None or self._tidied.done) and storage.done:
-            return Step.DONE
+            return AttemptStep.DONE
         if now >= self._deadline:
             storage.give_up()
-            log.error("the control plane did not confirm everything in time; the reaper finds the rest in the outbox")
-            return Step.DONE
+            log.error("the control plane did not confirm everything in time; the reaper will send the rest")
+            return AttemptStep.DONE
         return None
 
 
-def _or_soon(goes_at: float, now: float) -> float:
-    return goes_at if math.isfinite(goes_at) else now + SIGTERM_DRAIN_S
+def _upload_deadline(host_deadline: float, now: float) -> float:
+    return host_deadline if math.isfinite(host_deadline) else now + SIGTERM_DRAIN_S
 
 
-def tell_exit(shared: Shared, exit_: ChildExit) -> None:
+def report_exit(shared: Shared, exit_: ChildExit) -> None:
+    """Report a child's exit as an event."""
     if exit_.role == STORING:
-        return  # it reports for itself, also after the last line
+        return  # it reports to the control plane itself, also after the last line
     data = {"role": exit_.role, "pid": exit_.pid, "exit_code": exit_.code, "signal": exit_.signal}
     shared.report.append(EventKind.PROCESS_EXITED, data)

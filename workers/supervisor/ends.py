@@ -1,21 +1,28 @@
-"""The reason of an attempt's end, from exits and logs: a table of patterns and one interpreter."""
+"""The reason of an attempt's end, from exits and a table of log patterns; and its diagnosis, from the logs."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workers.contract.wire.names import EndReason
+from workers.diagnosis.folder import NothingToRead, diagnose
 from workers.supervisor.processes.child import DOWNLOAD, TRAINER, ChildExit
 from workers.supervisor.processes.folder import AttemptFolder, last_lines
 from workers.supervisor.reports.trainerlines import TrainerProgress
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class End:
+    """An attempt's end: the reason, and a sentence with details."""
+
     reason: EndReason
     detail: str
 
@@ -44,11 +51,21 @@ _SERVER_SIGNS = (
     (EndReason.PORT_IN_USE, re.compile(r"address already in use", re.IGNORECASE)),
 )
 _NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored|^\{'")
-"""torchrun's own report, stack frames, rulers, a step's figures: never the sentence that says what happened."""
+"""torchrun's own report, stack frames, rulers and figures: lines that never say what happened."""
+
+DIAGNOSIS_WAIT_S = 3.0
+"""How long a receipt waits for the diagnosis."""
+_MOST_LOG_BYTES = 256 << 20
+_MOST_CAUSES = 5
+UNDIAGNOSED = frozenset(
+    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
+    | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED, EndReason.FOLDER_LOST}
+)
+"""End reasons without a diagnosis."""
 
 
 class Judge:
-    """Judges exits by the attempt's logs and the kernel's count of killed processes before it began."""
+    """Judges exits by the attempt's logs, and by the kernel's count of killed processes before the attempt began."""
 
     def __init__(self, folder: AttemptFolder) -> None:
         self._folder = folder
@@ -58,7 +75,7 @@ class Judge:
         return of_trainer(exit_, progress, log=self._folder.log(TRAINER), killed_by_kernel=self._killed())
 
     def server(self, exit_: ChildExit, *, among: int = 1) -> End:
-        """`among`: the attempt's number of servers; if there are several, the end names the one."""
+        """Judge a server's exit. `among`: the attempt's number of servers; if several, the end names the server."""
         end = of_server(exit_, log=self._folder.log(exit_.role), killed_by_kernel=self._killed())
         return end if among == 1 else End(end.reason, f"{exit_.role}: {end.detail}")
 
@@ -70,7 +87,7 @@ class Judge:
 
 
 def of_trainer(exit_: ChildExit, progress: TrainerProgress, *, log: Path, killed_by_kernel: bool) -> End:
-    """The end after the trainer has exited by itself."""
+    """Return the end after the trainer has exited without being stopped."""
     if exit_.code == 0:
         return _of_clean_exit(progress)
     last_words = _last_words(log)
@@ -94,7 +111,7 @@ def of_trainer(exit_: ChildExit, progress: TrainerProgress, *, log: Path, killed
 
 
 def of_server(exit_: ChildExit, *, log: Path, killed_by_kernel: bool) -> End:
-    """The end after vLLM has exited unasked."""
+    """Return the end after a vLLM server has exited without being stopped."""
     sign = _sign(_SERVER_SIGNS, log)
     if sign is not None:
         return sign
@@ -104,7 +121,7 @@ def of_server(exit_: ChildExit, *, log: Path, killed_by_kernel: bool) -> End:
 
 
 def of_download(exit_: ChildExit, *, log: Path) -> End:
-    """The end after the model's download has failed."""
+    """Return the end after the model's download has failed."""
     if exit_.code == MODEL_UNAVAILABLE_CODE:
         return End(EndReason.MODEL_UNAVAILABLE, _last_words(log))
     sign = _sign(_SIGNS, log)
@@ -114,19 +131,20 @@ def of_download(exit_: ChildExit, *, log: Path) -> End:
 
 
 def of_error(error: BaseException) -> End:
+    """Return the end after an error of the supervisor's own."""
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
         return of_disk(error)
     return End(EndReason.SUPERVISOR_ERROR, f"{type(error).__name__}: {error}"[:500])
 
 
 def of_disk(error: OSError) -> End:
-    """The end when the run's folder can't be written, or the trainer's lines can't be read."""
+    """Return the end when the run's folder can't be written, or the trainer's lines can't be read."""
     reason = EndReason.DISK_FULL if error.errno in _DISK_FULL else EndReason.SUPERVISOR_ERROR
     return End(reason, f"The run's folder on the host can't be used: {error.strerror}.")
 
 
 def kernel_kills() -> int:
-    """Processes that the kernel has killed for lack of memory since boot."""
+    """Count the processes that the kernel has killed for lack of memory since boot."""
     try:
         for line in Path("/proc/vmstat").read_text().splitlines():
             name, _, value = line.partition(" ")
@@ -152,7 +170,7 @@ def _how(exit_: ChildExit) -> str:
 
 
 def _sign(signs: tuple[tuple[EndReason, re.Pattern[str]], ...], log: Path) -> End | None:
-    """The last line that matches a pattern: later lines are closer to the end."""
+    """Return the end for the last line that matches a pattern: later lines are closer to the end."""
     for line in reversed(_lines(log)):
         for reason, pattern in signs:
             if pattern.search(line):
@@ -181,3 +199,15 @@ def _disk_is_full(path: Path) -> bool:
     except OSError:
         return False
     return space.f_bavail * space.f_frsize < 1 << 16
+
+
+def diagnosis_of(folder: Path) -> dict[str, Any] | None:
+    """Diagnose an attempt that has ended, for its event. None without logs, or if the diagnosis itself fails."""
+    try:
+        report = diagnose(folder, _MOST_LOG_BYTES).as_dict()
+    except (OSError, NothingToRead):
+        return None
+    except Exception:  # a log may contain anything, and no end waits for an error in reading it
+        log.exception("the diagnosis failed")
+        return None
+    return {**report, "diagnoses": report["diagnoses"][:_MOST_CAUSES]}

@@ -1,4 +1,4 @@
-"""The model's download from the hub, by a child in the trainer's interpreter: progress and failures."""
+"""Downloads models from the hub by a child in the trainer's interpreter, and reports progress and failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workers.supervisor.ends import End
 from workers.supervisor.processes.child import DOWNLOAD
 from workers.supervisor.reports.tail import Tail
 from workers.supervisor.starting import after_fetching
-from workers.supervisor.steps import Outcome, Shared, Work
+from workers.supervisor.steps import Outcome, Shared, StepWork
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +22,7 @@ _MIB = 1 << 20
 _FIGURES = {"done_bytes": "download/done_mib", "total_bytes": "download/total_mib"}
 
 
-class Fetching(Work):
-    """For a cached model this step takes a moment."""
-
+class Fetching(StepWork):
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._progress = Tail(shared.folder / FileName.DOWNLOAD, object_of)

@@ -1,4 +1,4 @@
-"""The hang watch: no step ends any more, and who waits for whom."""
+"""The hang watch: notices that no training step ends, and explains which process waits for which."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from workers.supervisor.watching import Stall
 log = logging.getLogger(__name__)
 
 STATES = {"R": "running", "S": "sleeping", "D": "waiting in the kernel, for a disk or a driver", "T": "stopped"}
-LOADED = 50.0
-"""Percent of a core from which a process computes."""
+COMPUTING_PERCENT = 50.0
+"""The processor time, in percent of a core, from which a process counts as computing."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """All that was seen of a hang."""
+    """The processes, servers and GPUs of an attempt during a hang."""
 
     processes: Sequence[Witness]
     servers: Sequence[ServerState] = ()
@@ -37,42 +37,44 @@ class Scene:
 
 
 class HangWatch:
+    """Reports each hang once, and ends the attempt if its run says so."""
+
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._stall: Stall | None = None
-        self._looking: BackgroundCall[Scene] | None = None
+        self._examination: BackgroundCall[Scene] | None = None
 
     def tick(self, now: float) -> End | None:
-        """The attempt's end, if the run asks for it."""
+        """Return the attempt's end if it hangs and its run wants to end then."""
         stall = self._shared.trainer.stall(now)
-        if stall is not None and self._looking is None:
-            self._stall, self._looking = stall, self._look()
-        if self._stall is None or self._looking is None or not self._looking.done:
+        if stall is not None and self._examination is None:
+            self._stall, self._examination = stall, self._examine()
+        if self._stall is None or self._examination is None or not self._examination.done:
             return None
-        stall, looking, self._stall, self._looking = self._stall, self._looking, None, None
+        stall, examination, self._stall, self._examination = self._stall, self._examination, None, None
         if self._shared.trainer.progress.step != stall.step:
-            return None  # it has gone on meanwhile
-        return self._report(stall, looking)
+            return None  # training has continued meanwhile
+        return self._report(stall, examination)
 
-    def _look(self) -> BackgroundCall[Scene]:
+    def _examine(self) -> BackgroundCall[Scene]:
         shared = self._shared
         trees = shared.children.trees()
         heard_at = shared.trainer.heard_at
 
-        def look() -> Scene:
+        def examine() -> Scene:
             ranks = witnesses.activities(shared.folder)
-            seen, missing = witnesses.look(trees, ranks)
+            processes, missing = witnesses.examine(trees, ranks)
             if missing:
-                witnesses.ask_for_stacks(ranks, trees)
-            return Scene(seen, shared.servers.states(heard_at=heard_at), dict(shared.figures.use), missing)
+                witnesses.request_stacks(ranks, trees)
+            return Scene(processes, shared.servers.states(heard_at=heard_at), dict(shared.figures.use), missing)
 
-        return BackgroundCall("hang", look)
+        return BackgroundCall("hang", examine)
 
-    def _report(self, stall: Stall, looking: BackgroundCall[Scene]) -> End | None:
+    def _report(self, stall: Stall, examination: BackgroundCall[Scene]) -> End | None:
         try:
-            scene = looking.value()
-        except Exception:  # its thread's border: whatever went wrong there, the hang itself is told
-            log.exception("the processes of a hang could not be looked at")
+            scene = examination.value()
+        except Exception:  # whatever went wrong in its thread, the hang itself is reported
+            log.exception("the processes of a hang could not be examined")
             scene = Scene(())
         who = explain(scene, time.monotonic())
         text = f"{stall} {who}".strip()
@@ -89,39 +91,41 @@ class HangWatch:
 
 
 def explain(scene: Scene, now: float) -> str:
-    """Who waits for whom; "" if nothing is known."""
-    stopped = [one for one in scene.processes if one.state in "Tt"]
+    """Explain which process waits for which; "" if nothing is known."""
+    stopped = [process for process in scene.processes if process.state in "Tt"]
     if stopped:
         others = " The rest of the run waits for it." if len(scene.processes) > 1 else ""
-        return f"{_who(stopped[0], scene)} is stopped, as by SIGSTOP or a debugger.{others}"
-    ranks = [one for one in scene.processes if one.activity is not None]
-    late = [one for one in ranks if one.collective is None]
+        return f"{_name(stopped[0], scene)} is stopped, perhaps by SIGSTOP or a debugger.{others}"
+    ranks = [process for process in scene.processes if process.activity is not None]
+    late = [rank for rank in ranks if rank.collective is None]
     if len(ranks) > 1 and not late:
-        places = "; ".join(f"rank {one.activity.rank} in {one.collective}" for one in ranks if one.activity)
-        return f"All ranks wait for each other in an operation of all ranks, perhaps not the same one: {places}."
-    first = min(late or ranks, key=lambda one: one.activity.since if one.activity else now, default=None)
+        places = "; ".join(f"rank {rank.activity.rank} in {rank.collective}" for rank in ranks if rank.activity)
+        return f"All ranks wait for each other in collective operations, perhaps in different ones: {places}."
+    first = min(late or ranks, key=lambda rank: rank.activity.since if rank.activity else now, default=None)
     if first is None:
-        first = next((one for one in scene.processes if one.role == "trainer"), None)
+        first = next((process for process in scene.processes if process.role == "trainer"), None)
     if first is None:
         return ""
     waiting = len(ranks) - len(late) if late else 0
     others = {0: "", 1: " The other rank waits for it."}.get(waiting, f" {waiting} other ranks wait for it.")
-    return " ".join(part for part in (_waits(first, scene, now), others.strip()) if part)
+    return " ".join(part for part in (_explain_process(first, scene, now), others.strip()) if part)
 
 
-def _waits(one: Witness, scene: Scene, now: float) -> str:
-    doing = one.activity.doing if one.activity else ()
-    seconds = now - one.activity.since if one.activity else None
-    who, inner = _who(one, scene), doing[-1] if doing else ""
+def _explain_process(process: Witness, scene: Scene, now: float) -> str:
+    doing = process.activity.doing if process.activity else ()
+    seconds = now - process.activity.since if process.activity else None
+    who, inner = _name(process, scene), doing[-1] if doing else ""
     during = "In an evaluation: " if StepPart.EVALUATION in doing[:-1] else ""
     if StepPart.REWARDS in doing[:-1]:
-        of = "" if who == TRAINER_WORDS else f" of {_lower(who)}"
-        return f"{during}The reward {inner}{of} has not returned for {seconds:.0f} s. {_place(one)}".strip()
+        of = "" if who == TRAINER_WORDS else f" of {who[0].lower()}{who[1:]}"
+        return f"{during}The reward {inner}{of} has not returned for {seconds:.0f} s. {_place(process)}".strip()
     if scene.servers and inner in _FROM_SERVERS:
         return f"{during}{who} has waited {seconds:.0f} s for {_FROM_SERVERS[inner]}. {_servers(scene)}"
     what = _DOING.get(inner, inner)
-    lead = f"{who} has been {what} for {seconds:.0f} s." if seconds is not None else f"{who} does not say what it does."
-    return " ".join(part for part in (during + lead, _place(one), _gpus(scene)) if part)
+    lead = (
+        f"{who} has been {what} for {seconds:.0f} s." if seconds is not None else f"{who} doesn't report its activity."
+    )
+    return " ".join(part for part in (during + lead, _place(process), _gpus(scene)) if part)
 
 
 TRAINER_WORDS = "The trainer"
@@ -146,22 +150,24 @@ _DOING: dict[str, str] = {
 def _servers(scene: Scene) -> str:
     worst = max(scene.servers, key=lambda server: (server.unanswered_s, server.running + server.waiting))
     name = f"The server {worst.role}" if len(scene.servers) > 1 else "vLLM"
-    engine = next((one for one in scene.processes if one.role == worst.role and "Engine" in one.name), None)
+    of_server = (process for process in scene.processes if process.role == worst.role)
+    engine = next((process for process in of_server if "Engine" in process.name), None)
     at = f" Its engine{_place(engine).removeprefix('It')}" if engine else ""
     if worst.unanswered_s:
         return f"{name} has not answered for {worst.unanswered_s:.0f} s.{at}"
     if not worst.running + worst.waiting:
-        return f"{name} answers and has no request: an answer was lost, or nothing was asked.{at}"
+        return f"{name} answers and has no request: an answer was lost, or no request was sent.{at}"
     requests = f"{worst.running} requests running and {worst.waiting} waiting"
-    return f"{name} has {requests}, and has made no token for {worst.still_s:.0f} s.{at}"
+    return f"{name} has {requests}, and has generated no token for {worst.still_s:.0f} s.{at}"
 
 
-def _place(one: Witness) -> str:
-    """Where it is and what it does there, as a sentence."""
-    parts = [f"at {one.frame}"] if one.frame else []
-    busy = f"computing on {one.cpu_percent:.0f} % of a core" if one.cpu_percent >= LOADED else ""
-    parts += [busy or STATES.get(one.state, "")]
-    parts += [f"connected to {', '.join(one.peers)}"] if one.peers else []
+def _place(process: Witness) -> str:
+    """Describe in a sentence where a process is in its code, and what it does there."""
+    parts = [f"at {process.frame}"] if process.frame else []
+    computes = process.cpu_percent >= COMPUTING_PERCENT
+    busy = f"computing on {process.cpu_percent:.0f} % of a core" if computes else ""
+    parts += [busy or STATES.get(process.state, "")]
+    parts += [f"connected to {', '.join(process.peers)}"] if process.peers else []
     words = ", ".join(part for part in parts if part)
     return f"It is {words}." if words else ""
 
@@ -172,17 +178,13 @@ def _gpus(scene: Scene) -> str:
     return f"GPU use: {', '.join(f'{gpu}: {use:.0f} %' for gpu, use in sorted(scene.gpus.items()))}."
 
 
-def _who(one: Witness, scene: Scene) -> str:
-    ranks = sum(each.activity is not None for each in scene.processes)
-    if one.activity is not None and ranks > 1:
-        return f"Rank {one.activity.rank} of the trainer (pid {one.pid})"
-    if one.role == "trainer" and (one.activity is not None or not ranks):
+def _name(process: Witness, scene: Scene) -> str:
+    ranks = sum(other.activity is not None for other in scene.processes)
+    if process.activity is not None and ranks > 1:
+        return f"Rank {process.activity.rank} of the trainer (pid {process.pid})"
+    if process.role == "trainer" and (process.activity is not None or not ranks):
         return TRAINER_WORDS
-    return f"{one.name} of {one.role} (pid {one.pid})"
-
-
-def _lower(who: str) -> str:
-    return who[0].lower() + who[1:]
+    return f"{process.name} of {process.role} (pid {process.pid})"
 
 
 # --- the log --------------------------------------------------------------------------------------------------
@@ -193,13 +195,14 @@ def _write(path: os.PathLike[str], stall: Stall, who: str, scene: Scene) -> None
     lines = [time.strftime("=== %Y-%m-%d %H:%M:%S UTC", time.gmtime()), str(stall), who]
     if scene.missing:
         lines.append(f"{scene.missing} The trainer was asked to write its own stacks to its log.")
-    for one in scene.processes:
-        lines += ["", f"--- {_who(one, scene)}: {STATES.get(one.state, one.state)}, {one.cpu_percent:.0f} % of a core"]
-        if one.activity is not None:
-            lines.append(f"doing: {' > '.join(one.activity.doing) or 'between two steps'}")
-        if one.peers:
-            lines.append(f"connected to {', '.join(one.peers)}")
-        for thread in one.threads:
+    for process in scene.processes:
+        state = STATES.get(process.state, process.state)
+        lines += ["", f"--- {_name(process, scene)}: {state}, {process.cpu_percent:.0f} % of a core"]
+        if process.activity is not None:
+            lines.append(f"doing: {' > '.join(process.activity.doing) or 'between two steps'}")
+        if process.peers:
+            lines.append(f"connected to {', '.join(process.peers)}")
+        for thread in process.threads:
             lines += [f"Thread {thread.name}", *(f"    {f.function} ({f.file}:{f.line})" for f in thread.frames)]
     with open(path, "a", encoding="utf-8", errors="replace") as file:
         file.write("\n".join(lines) + "\n\n")

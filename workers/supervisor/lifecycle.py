@@ -6,6 +6,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty
 
 from workers.contract.reports.lines import ClaimAnswer
@@ -21,17 +22,17 @@ from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.procfs import Process
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.reporting import Inbox
-from workers.supervisor.steps import Step
+from workers.supervisor.steps import AttemptStep
 
 log = logging.getLogger(__name__)
 
 ERRORS_ALLOWED = 20
-"""Consecutive errors until the attempt is given up."""
+"""Consecutive errors after which the attempt is given up."""
 GIVE_UP_ROUNDS = 5
 
 
 class Lifecycle:
-    """The claim, then the claimed attempt, and the supervisor's own errors."""
+    """The supervisor's main loop: the claim, then the claimed attempt; handles the supervisor's own errors."""
 
     def __init__(
         self,
@@ -50,43 +51,45 @@ class Lifecycle:
         self.refused = False
         self._make_control = make_control
         self._read_gpus = read_gpus
-        self._told_to_end = False
+        self._sigterm_received = False
         self._claim: BackgroundCall[ClaimAnswer] = BackgroundCall(
             "claim", lambda: claim.claim(spec, settings, make_control())
         )
 
     @property
     def done(self) -> bool:
-        return self.refused or (self.attempt is not None and self.attempt.step == Step.DONE)
+        return self.refused or (self.attempt is not None and self.attempt.step == AttemptStep.DONE)
 
     @property
     def hurried(self) -> bool:
-        """Whether someone watches, or something is ending."""
+        """Whether somebody watches the run, or it is ending: then ticks follow faster."""
         attempt = self.attempt
-        return attempt is not None and (attempt.step == Step.ENDING or attempt.report.syncer.watched)
+        return attempt is not None and (attempt.step == AttemptStep.ENDING or attempt.report.syncer.watched)
 
     def tick(self) -> None:
         now = time.monotonic()
         if self.attempt is None:
-            self._claiming(now)
+            self._poll_claim(now)
             return
-        if self._told_to_end:
-            self.attempt.told_to_end(now)
+        if self._sigterm_received:
+            self.attempt.on_sigterm(now)
         self.attempt.tick(now)
 
-    def told_to_end(self) -> None:
+    def on_sigterm(self) -> None:
         """Handle SIGTERM; called from a signal handler, so it only sets a flag."""
-        self._told_to_end = True
+        self._sigterm_received = True
         self.wake()
 
     def wake(self) -> None:
         self.inbox.put(lambda: None)
 
     def run(self) -> None:
+        """Run to the end. Raises an error of the supervisor's own, after killing all children."""
         errors = 0
         while not self.done:
             try:
-                self._wait()
+                with suppress(Empty):
+                    self.inbox.get(timeout=self.settings.tick_watched_s if self.hurried else self.settings.tick_s)()
                 self.tick()
                 errors = 0
             except Exception as error:
@@ -100,14 +103,8 @@ class Lifecycle:
                     self._give_up()
                     raise
 
-    def _wait(self) -> None:
-        try:
-            self.inbox.get(timeout=self.settings.tick_watched_s if self.hurried else self.settings.tick_s)()
-        except Empty:
-            return
-
     def _give_up(self) -> None:
-        """When nothing can be reported any more, leave no process behind; the reaper will find the folder."""
+        """Kill all children, because nothing can be reported any longer; the reaper will find the folder."""
         children = self.attempt.children if self.attempt else Children(self.folder)
         for _ in range(GIVE_UP_ROUNDS):
             try:
@@ -118,10 +115,10 @@ class Lifecycle:
                 children.kill_started()
             children.reap()
 
-    def _claiming(self, now: float) -> None:
-        if self._told_to_end:
+    def _poll_claim(self, now: float) -> None:
+        if self._sigterm_received:
             self.refused = True
-        if self._told_to_end or not self._claim.done:
+        if self._sigterm_received or not self._claim.done:
             return
         if self._claim.error is not None:
             log.error("no claim, so nothing is started: %s", self._claim.error)

@@ -1,4 +1,4 @@
-"""A run's limits and early-stop rules, enforced on the host: they hold while the control plane is away."""
+"""Enforces a run's limits and early-stop rules on the host, so that they hold while the control plane is away."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workers.contract.wire.names import EndReason
 
 NUM_TOKENS = "num_tokens"
 UNSEEN_STEPS = 100
-"""A metric that has not come by then is reported."""
+"""The step by which a rule's metric must have been logged; its absence is reported."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Reached:
     reason: EndReason
     text: str
     recommended: int | None = None
-    """The step whose model is the best by the rule; None: the last one."""
+    """The step with the best model by the rule; None: the last step."""
 
 
 class LimitWatch:
-    """Rules on metrics count within the attempt; what is used counts over all of them."""
+    """Watches the limits, whose use counts over all attempts, and the rules on metrics, which count in this attempt."""
 
     def __init__(self, limits: LimitsSpec, placement: Placement, *, began: float) -> None:
         self._limits = limits
@@ -43,7 +43,7 @@ class LimitWatch:
 
     @property
     def reads(self) -> bool:
-        """Whether the trainer's metrics matter to it."""
+        """Whether a limit or rule depends on the trainer's metrics."""
         return bool(self._limits.tokens is not None or self._no_better or self._beyond)
 
     def note(self, step: int | None, values: Mapping[str, Any]) -> None:
@@ -56,6 +56,7 @@ class LimitWatch:
                 self._reached = self._reached or rule.note(step, float(value))
 
     def reached(self, now: float) -> Reached | None:
+        """Return the limit or rule that ends the run now, if any."""
         limits, hours, money = self._limits, self._hours(now), self._money(now)
         if limits.hours is not None and hours >= limits.hours:
             return Reached(EndReason.LIMIT_REACHED, f"it has used {hours:.3g} of {limits.hours:g} hours.")
@@ -67,7 +68,7 @@ class LimitWatch:
         return self._reached
 
     def figures(self, now: float) -> dict[str, float]:
-        """What of each limit is used, as metrics: `limits/<field of LimitsSpec>`; of rules, the steps that count."""
+        """Return the use of each limit as metrics `limits/<field of LimitsSpec>`; for rules, the steps that count."""
         limits = self._limits
         used: dict[str, float | None] = {
             "hours": None if limits.hours is None else self._hours(now),
@@ -79,13 +80,15 @@ class LimitWatch:
         return {f"limits/{name}": float(value) for name, value in used.items() if value is not None}
 
     def unseen(self) -> str:
-        """A rule's metric that doesn't come; told once."""
+        """Return a sentence about a rule's metric that is never logged, once for each metric; otherwise ""."""
         for rule in (self._no_better, self._beyond):
             if rule is None or rule.seen or rule.spec.metric in self._warned:
                 continue
             if self._step >= max(UNSEEN_STEPS, rule.spec.steps):
                 self._warned.add(rule.spec.metric)
-                return f"The metric {rule.spec.metric} has not come in {self._step} steps: its rule can't end the run."
+                return (
+                    f"The metric {rule.spec.metric} was not logged in {self._step} steps: its rule can't end the run."
+                )
         return ""
 
     def _hours(self, now: float) -> float:

@@ -1,5 +1,4 @@
-"""From `go` to the trainer's start: the dataset and the GPUs' baselines, then the vLLM servers, and beside them the
-trainer."""
+"""The first steps of an attempt: prepares dataset and GPU baselines, then starts the vLLM servers and the trainer."""
 
 from __future__ import annotations
 
@@ -13,19 +12,19 @@ from workers.supervisor.ends import End
 from workers.supervisor.processes.child import TRAINER
 from workers.supervisor.reports.control import Control
 from workers.supervisor.servers import compilecache
-from workers.supervisor.servers.vllmlog import memory_in_words
+from workers.supervisor.servers.vllm import memory_in_words
 from workers.supervisor.servers.warmth import OTHER_FILES, files_of
-from workers.supervisor.steps import Outcome, Shared, Step, Work
+from workers.supervisor.steps import AttemptStep, Outcome, Shared, StepWork
 
 DRIVER_PATIENCE = 4
-"""Multiples of `gpu_free_deadline_s` until busy GPUs are reported."""
+"""How many times `gpu_free_deadline_s` a GPU driver may take to answer."""
 
 
-class Preparing(Work):
-    """Fetches dataset and baselines in threads."""
+class Preparing(StepWork):
+    """Prepares the dataset and the GPUs' baselines in threads."""
 
     def __init__(self, shared: Shared, control: Control, *, stores: bool) -> None:
-        """`stores`: there is an artifact store."""
+        """`stores`: whether there is an artifact store."""
         self._shared = shared
         self._control = control
         self._stores = stores
@@ -42,7 +41,7 @@ class Preparing(Work):
         self._preparation = claim.Preparation(
             shared.spec, shared.settings, self._control, shared.folder, shared.read_gpus, stores=self._stores
         )
-        shared.report.sample_system(shared.spec.placement.every_gpu, shared.read_gpus, shared.figures.of_system)
+        shared.report.sample_system(shared.spec.placement.every_gpu, shared.read_gpus, shared.figures.on_system_sample)
         return None
 
     def tick(self, now: float) -> Outcome:
@@ -54,13 +53,13 @@ class Preparing(Work):
             return claim.end_for(error)
         shared.children.baselines = preparation.baselines()
         shared.figures.gpus = tuple(shared.children.baselines)
-        shared.caches = compilecache.variables(shared.settings, os.environ, preparation.kinds())
+        shared.caches = compilecache.variables(shared.settings, os.environ, preparation.gpu_models())
         if commands.needs_download(shared.spec):
-            return Step.FETCHING
+            return AttemptStep.FETCHING
         return after_fetching(shared)
 
     def _too_late(self, now: float) -> End | None:
-        """A call to a broken driver may never return; the dataset has its own deadline."""
+        """End if the GPUs' driver doesn't answer: a call to it may never return. The dataset has its own deadline."""
         if now < self._deadline or self._preparation is None or self._preparation.has_read_gpus():
             return None
         seconds = DRIVER_PATIENCE * self._shared.settings.gpu_free_deadline_s
@@ -69,19 +68,19 @@ class Preparing(Work):
         )
 
 
-def after_fetching(shared: Shared) -> Step:
-    return Step.SERVERS_STARTING if shared.servers.places else Step.TRAINING
+def after_fetching(shared: Shared) -> AttemptStep:
+    return AttemptStep.SERVERS_STARTING if shared.servers.places else AttemptStep.TRAINING
 
 
 def start_trainer(shared: Shared, *, waits: bool) -> End | None:
-    """`waits`: for FileName.SERVERS_READY, before it asks a server anything."""
+    """Start the trainer. `waits`: it sends no request to a server before FileName.SERVERS_READY exists."""
     argv = commands.trainer_argv(shared.settings, shared.folder.path)
     environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
     return shared.start(TRAINER, argv, environment | shared.caches | ({AWAIT_SERVERS: "1"} if waits else {}))
 
 
-class ServersStarting(Work):
-    """Starts all servers at once, and beside them the trainer, whose imports and model take as long as theirs."""
+class ServersStarting(StepWork):
+    """Starts all servers at once, and meanwhile the trainer, whose imports and model take as long as theirs."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -95,7 +94,8 @@ class ServersStarting(Work):
             return End(EndReason.PORT_IN_USE, f"Port {port} is held by another process on this host.")
         if servers.lease:
             self._files = files_of(shared.spec)
-            shared.report.note(f"It uses the warm server {servers.lease.attempt_id}, which stays when this run ends.")
+            text = f"This run uses the warm server {servers.lease.attempt_id}, which continues after the run ends."
+            shared.report.note(text)
         elif servers.attached:
             self._warn()
         if shared.spec.run.kind == jobs.WARM:
@@ -111,7 +111,10 @@ class ServersStarting(Work):
         return start_trainer(shared, waits=True) if self._side_by_side() else None
 
     def _side_by_side(self) -> bool:
-        """Where both have a GPU, each would count the other's memory as its own; a job may ask its server at once."""
+        """Decide whether to start the trainer while its servers start.
+
+        On a shared GPU each would count the other's memory as its own, and a job may use its server at once.
+        """
         spec = self._shared.spec
         taken = {gpu for place in self._shared.servers.own for gpu in place.gpus}
         apart = taken.isdisjoint(spec.placement.gpus) and spec.run.kind not in jobs.KINDS
@@ -134,9 +137,9 @@ class ServersStarting(Work):
             for place in servers.own:
                 if words := memory_in_words(shared.folder.log(place.role)):
                     shared.report.note(words if len(servers.own) == 1 else f"{place.role}: {words}")
-            servers.pulses = shared.report.sample_servers(servers.addresses, shared.figures.of_servers)
+            servers.pulses = shared.report.sample_servers(servers.addresses, shared.figures.on_server_sample)
             shared.folder.write(FileName.SERVERS_READY, "")
-            return Step.TRAINING
+            return AttemptStep.TRAINING
         if ready != self._ready:
             self._ready = ready
             shared.report.phase(Phase.VLLM_STARTING, self._progress())
@@ -150,8 +153,8 @@ class ServersStarting(Work):
     def _warn(self) -> None:
         names = ", ".join(place.address for place in self._shared.servers.attached)
         self._shared.report.note(
-            f"Somebody else runs {names}. The run neither starts nor ends what is there, and can't prove whose process "
-            "answers, which weights it holds, or that its GPUs and port are free: the receipt is about this run's "
-            "own processes alone.",
+            f"Somebody else runs {names}. This run neither starts nor ends that server, and can't prove whose process "
+            "answers, which weights it has, or that its GPUs and port are free: the receipt covers only this run's own "
+            "processes.",
             level="warning",
         )

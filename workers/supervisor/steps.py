@@ -1,10 +1,9 @@
-"""The steps of a claimed attempt, their interface, and what they share.
+"""The steps of a claimed attempt, their interface, and the state that they share.
 
     PREPARING -> (FETCHING ->) (SERVERS_STARTING ->) TRAINING -> (SAVING | SETTLING ->) ENDING -> DRAINING -> DONE
 
-The trainer starts in SERVERS_STARTING already, if it can do so beside the servers.
-
-Any step before ENDING may go there. A step returns the next step and never waits.
+The trainer starts in SERVERS_STARTING if it can do so while the servers start. ENDING can follow any step before it. A
+step returns the next step and never waits.
 """
 
 from __future__ import annotations
@@ -22,12 +21,14 @@ from workers.supervisor.processes.child import ChildExit, Children
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.reports.reporting import Reporting
-from workers.supervisor.servers.fleet import Servers
+from workers.supervisor.servers.fleet import Fleet
 from workers.supervisor.storage import Storage
 from workers.supervisor.watching import HostFigures, TrainerWatch
 
 
-class Step(StrEnum):
+class AttemptStep(StrEnum):
+    """A step of a claimed attempt."""
+
     PREPARING = "preparing"
     FETCHING = "fetching"
     SERVERS_STARTING = "servers_starting"
@@ -39,31 +40,34 @@ class Step(StrEnum):
     DONE = "done"
 
 
-STARTED = frozenset({Step.FETCHING, Step.SERVERS_STARTING, Step.TRAINING, Step.SAVING, Step.SETTLING})
-BEFORE_END = STARTED | {Step.PREPARING}
+STARTED = frozenset(
+    {AttemptStep.FETCHING, AttemptStep.SERVERS_STARTING, AttemptStep.TRAINING, AttemptStep.SAVING, AttemptStep.SETTLING}
+)
+BEFORE_END = STARTED | {AttemptStep.PREPARING}
 
-Outcome = Step | End | None
+Outcome = AttemptStep | End | None
 """The next step, an end with its reason, or None to stay."""
 
 
-class Work:
+class StepWork:
     """The work of one step."""
 
     def begin(self, now: float) -> Outcome:
-        """Called on entering the step."""
+        """Begin the step."""
         return None
 
     def on_exits(self, now: float) -> Outcome:
-        """Interpret the exits so far. Called before a stop is accepted: the stop was not their cause."""
+        """Judge the exits so far. Called before a stop is accepted, because the stop was not their cause."""
         return None
 
     def tick(self, now: float) -> Outcome:
+        """Continue the step, without waiting."""
         return None
 
 
 @dataclass
 class Shared:
-    """One attempt's folder, spec, processes and reports."""
+    """The state that the steps of one attempt share: its folder, spec, processes and reports."""
 
     folder: AttemptFolder
     spec: AttemptSpec
@@ -73,23 +77,24 @@ class Shared:
     report: Reporting
     trainer: TrainerWatch
     figures: HostFigures
-    servers: Servers
+    servers: Fleet
     judge: Judge
     limits: LimitWatch
     storage: Storage
     read_gpus: Callable[[], list[GpuReading]]
-    host_goes_at: float | None = None
-    """The host stops: until when runs may save and upload, so that there is time to hand over. inf: it hasn't said.
-    None: it stays."""
+    host_deadline: float | None = None
+    """If the host stops: until when the run may save and upload, so that time remains to hand over. inf: unknown.
+    None: the host doesn't stop."""
     caches: dict[str, str] = field(default_factory=dict)
-    """Variables of the trainer and the servers: where what they compile is kept."""
+    """Environment variables of the trainer and the servers that name their compile caches."""
 
     def server_end(self) -> End | None:
-        """The end of the first own server that has exited."""
+        """Return the attempt's end if an own server has exited."""
         exit_ = self.servers.first_exit(self.children.exits)
         return self.judge.server(exit_, among=len(self.servers.places)) if exit_ else None
 
     def trainer_end(self, exit_: ChildExit) -> End:
+        """Return the attempt's end for the trainer's exit, after reading its last lines."""
         self.trainer.read_to_the_end()
         return self.judge.trainer(exit_, self.trainer.progress)
 

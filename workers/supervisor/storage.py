@@ -1,5 +1,4 @@
-"""The process that uploads an attempt's checkpoints, as the supervisor keeps it: during the training, and to its end
-after the run's."""
+"""Starts and ends the process that uploads an attempt's checkpoints, during the training and after its end."""
 
 from __future__ import annotations
 
@@ -13,14 +12,15 @@ from workers.supervisor.processes.folder import AttemptFolder
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 30.0
-"""After its own failure."""
+RESTART_S = 30.0
+"""How long to wait after a failure of the process."""
 
 
 class Storage:
-    """Main thread only; nothing here waits. `token`: the attempt's; "": there is no store."""
+    """The uploads of one attempt. For the main thread only; nothing here waits."""
 
     def __init__(self, folder: AttemptFolder, settings: HostSettings, children: Children, *, token: str) -> None:
+        """`token`: the attempt's token; "": there is no store."""
         self._folder = folder
         self._settings = settings
         self._children = children
@@ -41,13 +41,13 @@ class Storage:
         return not self.running
 
     def tick(self, now: float) -> None:
-        """While the trainer runs."""
+        """Keep the process running while the trainer runs."""
         if self._token and not self.running and now >= self._next_at:
-            self._next_at = now + AGAIN_S
+            self._next_at = now + RESTART_S
             self._start(finish=False)
 
     def finish(self) -> None:
-        """After the end, whose teardown has ended the process with all others: upload what is left."""
+        """Upload the remaining checkpoints after the teardown, which has ended this process like all others."""
         if self._token:
             self._start(finish=True)
 
@@ -61,6 +61,6 @@ class Storage:
         argv = commands.storing_argv(self._folder.path, finish=finish)
         environment = commands.storing_environment(self._settings, os.environ)
         try:
-            self._children.start(STORING, argv, environment, told=self._token.encode())
+            self._children.start(STORING, argv, environment, stdin=self._token.encode())
         except OSError:
             log.exception("the uploads could not be started")

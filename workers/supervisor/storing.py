@@ -1,7 +1,7 @@
-"""python -m workers.supervisor.storing FOLDER: upload an attempt's checkpoints, in a process of its own.
+"""python -m workers.supervisor.storing FOLDER: upload an attempt's checkpoints.
 
-A slow store delays neither the supervisor's ticks nor a stop. The attempt's token comes on standard input; the store's
-keys come from the control plane and stay in this process's memory.
+A separate process, so that a slow store delays neither the supervisor's ticks nor a stop. The attempt's token comes on
+standard input; the store's keys come from the control plane and stay in this process's memory.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from workers.settings import HostSettings
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, Refused, Unreachable
+from workers.supervisor.reports.control import Control, RequestRefused, Unreachable
 from workers.supervisor.reports.tail import Tail
 from workers.supervisor.reports.trainerlines import trainer_line
 
 log = logging.getLogger("workers.supervisor.storing")
 
-LOOK_S = 1.0
+POLL_S = 1.0
 LONGEST_PAUSE_S = 60.0
 LAST_TRIES = 3
-"""Of a checkpoint, once the run has ended."""
+"""Consecutive failures after which uploads are given up, once the run has ended."""
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.supervisor.storing", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--finish", action="store_true", help="the run has ended: end when all is stored")
-    parser.add_argument("--only", metavar="PATH", help="of one checkpoint, in the attempt's folder")
+    parser.add_argument("--finish", action="store_true", help="the run has ended: exit when everything is stored")
+    parser.add_argument("--only", metavar="PATH", help="upload only this checkpoint of the attempt's folder")
     options = parser.parse_args(argv)
     procfs.become_undumpable()
     token = sys.stdin.read().strip()
@@ -50,12 +50,12 @@ def main(argv: list[str] | None = None) -> int:
         if options.finish and uploader.finished:
             return 0
         if os.getppid() != parent:
-            return 0  # the supervisor is gone: a reaper ends the attempt
+            return 0  # the supervisor is gone; the reaper will end the attempt
         time.sleep(pause)
 
 
 class Uploader:
-    """Follows the trainer's lines: the newest checkpoint first; those that the trainer has removed leave the store."""
+    """Follows the trainer's lines, uploads the newest checkpoint first, and removes those that the trainer removed."""
 
     def __init__(self, folder: AttemptFolder, control: Control, *, only: str | None = None) -> None:
         self._only = only
@@ -67,33 +67,36 @@ class Uploader:
         self._lines = Tail(folder / FileName.METRICS, trainer_line)
         self._backoff = Backoff(LONGEST_PAUSE_S)
         self._waiting: dict[int, str] = {}
-        """Step -> path, of those that are to be uploaded."""
+        """Step -> path of each checkpoint to upload."""
         self._stored: dict[int, str] = {}
         self._tried = set[int]()
-        """Those of which the store may hold something."""
-        self._going: dict[int, str] = {}
-        """Those that are to leave the store."""
+        """Steps of which the store may hold files."""
+        self._obsolete: dict[int, str] = {}
+        """Step -> path of each checkpoint to remove from the store."""
 
     @property
     def finished(self) -> bool:
-        return not (self._waiting or self._going) or self._backoff.failures >= LAST_TRIES
+        return not (self._waiting or self._obsolete) or self._backoff.failures >= LAST_TRIES
 
     def tick(self) -> float:
-        """Do one piece of work; return the seconds until the next."""
+        """Upload or remove one checkpoint; return the seconds until the next tick."""
         self._read()
-        if not (self._waiting or self._going):
-            return LOOK_S
+        if not (self._waiting or self._obsolete):
+            return POLL_S
         step = max(self._waiting, default=None)
         try:
-            store = self._ask()
-            if self._going:
-                self._remove(store, *next(iter(self._going.items())))
+            store = self._connect()
+            if self._obsolete:
+                obsolete, path = next(iter(self._obsolete.items()))
+                store.remove(f"{self._name}/{path}")
+                self._report(path, Storing.REMOVED)
+                self._obsolete.pop(obsolete)
             elif step is not None:
                 self._upload(store, step)
         except StoreError as error:
             log.warning("%s", error)
-            if step is not None and not self._going:
-                self._say(self._waiting[step], Storing.FAILED, problem=str(error))
+            if step is not None and not self._obsolete:
+                self._report(self._waiting[step], Storing.FAILED, problem=str(error))
             return self._backoff.failed()
         except Unreachable as error:
             log.warning("%s", error)
@@ -112,41 +115,36 @@ class Uploader:
             for step in known.difference(kept if isinstance(kept, list) else known):
                 path = self._waiting.pop(step, "") or self._stored.pop(step, "")
                 if step in self._tried:
-                    self._going[step] = path
+                    self._obsolete[step] = path
 
-    def _ask(self) -> ArtifactStore:
+    def _connect(self) -> ArtifactStore:
         try:
             answer: StoreAnswer = self._control.ask_store(self._attempt)
-        except Refused as error:
-            raise StoreError(f"The control plane doesn't give the store's keys: {error.text}") from error
+        except RequestRefused as error:
+            raise StoreError(f"The control plane doesn't hand out the store's keys: {error.text}") from error
         if answer.store is None:
-            raise StoreError("There is no store any more: an admin has removed it under Settings, Secrets.")
+            raise StoreError("There is no store any longer: an admin has removed it under Settings, Secrets.")
         return ArtifactStore(answer.store)
 
     def _upload(self, store: ArtifactStore, step: int) -> None:
         path = self._waiting[step]
         self._tried.add(step)
-        self._say(path, Storing.UPLOADING)
+        self._report(path, Storing.UPLOADING)
         try:
             manifest = store.upload(self._folder / path, f"{self._name}/{path}")
         except FolderChanged as error:
-            log.info("%s is no longer there: %s", path, error)
+            log.info("%s no longer exists: %s", path, error)
             self._waiting.pop(step)
-            self._going[step] = path  # what was uploaded of it
+            self._obsolete[step] = path  # the files that were uploaded
             return
-        self._say(path, Storing.STORED, manifest=manifest)
+        self._report(path, Storing.STORED, manifest=manifest)
         self._stored[step] = self._waiting.pop(step)
 
-    def _remove(self, store: ArtifactStore, step: int, path: str) -> None:
-        store.remove(f"{self._name}/{path}")
-        self._say(path, Storing.REMOVED)
-        self._going.pop(step)
-
-    def _say(self, path: str, state: Storing, *, problem: str = "", manifest: str = "") -> None:
+    def _report(self, path: str, state: Storing, *, problem: str = "", manifest: str = "") -> None:
         try:
             self._control.send_stored(self._attempt, path=path, state=state, problem=problem, manifest=manifest)
-        except Refused as error:
-            log.warning("the control plane does not take %s of %s: %s", state, path, error)
+        except RequestRefused as error:
+            log.warning("the control plane does not accept state %s of %s: %s", state, path, error)
 
 
 if __name__ == "__main__":

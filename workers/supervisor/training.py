@@ -1,4 +1,4 @@
-"""While the trainer runs: its end, a server's end, and a stop that lets it save."""
+"""The steps while the trainer runs: training, settling after its end, and saving for a stop."""
 
 from __future__ import annotations
 
@@ -9,42 +9,44 @@ from workers.supervisor.hangs import HangWatch
 from workers.supervisor.processes.child import TRAINER, ChildExit
 from workers.supervisor.sinks import Sinks
 from workers.supervisor.starting import start_trainer
-from workers.supervisor.steps import Outcome, Shared, Step, Work
+from workers.supervisor.steps import AttemptStep, Outcome, Shared, StepWork
 
 
 class Pair:
-    """The trainer and its servers, as far as they have ended."""
+    """The ends of the trainer and its servers, as far as they are known."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self.settled: End | None = None
         """The trainer's own end, while waiting to see whether a server was its cause."""
-        self.asked = End(EndReason.STOPPED_BY_USER, "")
-        """The end of a run that saves: a stop, or a limit."""
+        self.requested_end = End(EndReason.STOPPED_BY_USER, "")
+        """The end of a run that saves because of a stop or a limit."""
 
     @property
     def trainer(self) -> ChildExit | None:
         return self._shared.children.exits.get(TRAINER)
 
     def lost(self, *, after_s: float) -> End | None:
-        """The end when an attached server is lost, whose process can't be watched."""
-        words = self._shared.servers.lost(after_s=after_s)
-        return End(EndReason.VLLM_EXITED, words) if words else None
+        """Return the end if an attached server no longer answers; its process can't be watched."""
+        problem = self._shared.servers.lost(after_s=after_s)
+        return End(EndReason.VLLM_EXITED, problem) if problem else None
 
     def waits_for_servers(self) -> bool:
-        """Whether a live server may turn out to be the cause."""
+        """Return whether a server that is still alive may turn out to be the cause."""
         servers = self._shared.servers
         running = self._shared.children.running()
         return bool(servers.attached) or any(place.role in running for place in servers.own)
 
 
-class Training(Work):
+class Training(StepWork):
+    """Starts the trainer, and watches it, its servers, limits and hangs."""
+
     def __init__(self, shared: Shared, pair: Pair) -> None:
         self._shared = shared
         self._pair = pair
         self._hangs = HangWatch(shared)
         self._sinks = Sinks(shared)
-        self._is_job = shared.spec.run.kind in jobs.KINDS  # it has no steps that could fail to end
+        self._is_job = shared.spec.run.kind in jobs.KINDS  # jobs have no training steps that could hang
 
     def begin(self, now: float) -> Outcome:
         shared = self._shared
@@ -59,7 +61,7 @@ class Training(Work):
             return self._shared.trainer_end(trainer)
         if server is not None:
             return server
-        return Step.SETTLING if trainer is not None else None
+        return AttemptStep.SETTLING if trainer is not None else None
 
     def tick(self, now: float) -> Outcome:
         shared = self._shared
@@ -81,12 +83,12 @@ class Training(Work):
             return None
         data = {"text": reached.text, "reason": reached.reason, "recommended": reached.recommended}
         shared.report.append(EventKind.LIMIT, data, step=shared.trainer.progress.step)
-        self._pair.asked = End(reached.reason, reached.text)
-        return Step.SAVING
+        self._pair.requested_end = End(reached.reason, reached.text)
+        return AttemptStep.SAVING
 
 
-class Settling(Work):
-    """A server's death fails the trainer's next request, and may be noticed a moment after it."""
+class Settling(StepWork):
+    """Waits after a trainer's failure: a server's death may be its cause, and be noticed a moment later."""
 
     def __init__(self, shared: Shared, pair: Pair) -> None:
         self._shared = shared
@@ -110,8 +112,8 @@ class Settling(Work):
         return self._pair.settled if now >= self._deadline else None
 
 
-class Saving(Work):
-    """STOP is in the folder: the trainer saves and ends by itself, or the deadline passes."""
+class Saving(StepWork):
+    """Lets the trainer save and exit, which it does when it finds STOP in the folder, or ends at the deadline."""
 
     def __init__(self, shared: Shared, pair: Pair) -> None:
         self._shared = shared
@@ -128,25 +130,25 @@ class Saving(Work):
     def on_exits(self, now: float) -> Outcome:
         if self._pair.trainer is not None:
             end = self._shared.trainer_end(self._pair.trainer)
-            if end.reason == EndReason.STOPPED_BY_USER and self._pair.asked.detail:
-                return self._pair.asked
+            if end.reason == EndReason.STOPPED_BY_USER and self._pair.requested_end.detail:
+                return self._pair.requested_end
             good = end.reason in (EndReason.STOPPED_BY_USER, EndReason.COMPLETED)
             return end if good else self._could_not_save(end)
         server = self._shared.server_end()
         return self._could_not_save(server) if server else None
 
     def tick(self, now: float) -> Outcome:
-        goes_at = self._shared.host_goes_at
-        if goes_at is not None and goes_at <= now < self._deadline:
-            return self._ended("The trainer did not save in the time that the host had left.")
+        host_deadline = self._shared.host_deadline
+        if host_deadline is not None and host_deadline <= now < self._deadline:
+            return self._unsaved("The trainer did not save in the time that the host had left.")
         if now < self._deadline:
             return None
         seconds = self._shared.settings.save_deadline_s
-        return self._ended(f"The trainer did not save within {seconds:g} s.")
+        return self._unsaved(f"The trainer did not save within {seconds:g} s.")
 
     def _could_not_save(self, end: End) -> End:
-        return self._ended(f"It could not save: {end.detail}")
+        return self._unsaved(f"It could not save: {end.detail}")
 
-    def _ended(self, problem: str) -> End:
-        asked = self._pair.asked
-        return End(asked.reason, f"{asked.detail} {problem}".strip())
+    def _unsaved(self, problem: str) -> End:
+        requested = self._pair.requested_end
+        return End(requested.reason, f"{requested.detail} {problem}".strip())

@@ -1,4 +1,4 @@
-"""A running attempt's reports: the trainer's lines and the machine's figures, on their way to the outbox."""
+"""Reads the trainer's lines and the machine's figures, and writes them to the outbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workers.contract.reports.lines import Line
 from workers.contract.wire.names import UNHURRIED, EventKind, FileName
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes.folder import AttemptFolder
-from workers.supervisor.processes.witnesses import Activity, activities
+from workers.supervisor.processes.witnesses import activities
 from workers.supervisor.reports.reporting import Reporting
 from workers.supervisor.reports.tail import Tail
 from workers.supervisor.reports.trainerlines import TrainerProgress, trainer_line
@@ -21,19 +21,20 @@ REMEMBERED = 50
 
 
 class Stall(NamedTuple):
-    """No step ends any more."""
+    """A training that has stopped to progress."""
 
     step: int | None
-    """The last one."""
+    """The last step that ended."""
     seconds: float
+    """Seconds since then."""
     usual_s: float | None
-    """What a step takes; None before the first."""
+    """The usual duration of a step in seconds; None before the first step."""
 
     def __str__(self) -> str:
         if self.usual_s is None:
             return f"Training began {self.seconds:.0f} s ago, and no step has ended yet."
-        rule = f"where one takes {self.usual_s:.3g} s as a rule"
-        return f"No step for {self.seconds:.0f} s, {rule}: the last one was step {self.step}."
+        usual = f"although steps usually take {self.usual_s:.3g} s"
+        return f"No step has ended for {self.seconds:.0f} s, {usual}: the last was step {self.step}."
 
 
 class TrainerWatch:
@@ -47,7 +48,7 @@ class TrainerWatch:
         self._limits = limits
         self.progress = TrainerProgress()
         self.heard_at = float("-inf")
-        """When its last line was read, by the monotonic clock."""
+        """When the trainer's last line was read, by time.monotonic()."""
 
     @property
     def trouble(self) -> OSError | None:
@@ -67,17 +68,20 @@ class TrainerWatch:
             self._report.forward(line)
 
     def read_to_the_end(self) -> None:
-        """Read the trainer's last lines before its exit is judged."""
+        """Read the trainer's last lines. Called before its exit is judged."""
         while not self._tail.at_end():
             self.read()
 
     def stall(self, now: float) -> Stall | None:
-        """A stall that was not reported before. Evaluations, saves and waits for others count by their own parts, and
-        not for the steps around them."""
+        """Return a stall that was not reported before.
+
+        Evaluations, saves and waits for agents count by their own progress, and not as a part of the step.
+        """
         if self._pace.stall(now) is None:
             return None
         ranks = activities(self._folder)
-        stall = self._pace.stall(now, since=max(map(_moved_at, ranks), default=float("-inf")))
+        moved_at = [rank.since if UNHURRIED.intersection(rank.doing) else rank.steps_since for rank in ranks]
+        stall = self._pace.stall(now, since=max(moved_at, default=float("-inf")))
         if stall is not None:
             self._pace.reported = True
         return stall
@@ -90,25 +94,21 @@ class TrainerWatch:
             self._report.note(text)
 
 
-def _moved_at(rank: Activity) -> float:
-    return rank.since if UNHURRIED.intersection(rank.doing) else rank.steps_since
-
-
 class StepPace:
-    """The usual duration of a step, and stalls: reported once, and once when training goes on."""
+    """The usual duration of a step, and stalls; each is reported once, as is the end of a stall."""
 
     def __init__(self, *, after: float, least_s: float, first_s: float) -> None:
-        """`after`: how many usual durations are a stall, if they are at least `least_s`; the first step may take
-        `first_s`."""
+        """`after`: the number of usual durations after which a step stalls, but not before `least_s`. `first_s`: the
+        limit of the first step."""
         self._after, self._least_s, self._first_s = after, least_s, first_s
         self._took: deque[float] = deque(maxlen=REMEMBERED)
         self._step: int | None = None
         self._at: float | None = None
-        """When the last step was seen; None before training begins."""
+        """When the last step ended; None before training begins."""
         self.reported = False
 
     def step(self, step: int | None, now: float) -> str:
-        """Record the start of training or a step; returns a message if that ends a stall."""
+        """Record the start of training or the end of a step; return a message if that ends a stall."""
         if step == self._step and self._at is not None:
             return ""
         before, self._at, self._step = self._at, now, step
@@ -116,11 +116,13 @@ class StepPace:
         if before is not None:
             self._took.append(now - before)
         return (
-            f"Step {step} came after {now - before:.0f} s: training goes on." if reported and before is not None else ""
+            f"Step {step} ended after {now - before:.0f} s: training continues."
+            if reported and before is not None
+            else ""
         )
 
     def stall(self, now: float, since: float = float("-inf")) -> Stall | None:
-        """`since`: something other than a step ended then."""
+        """Return a stall, if there is one. `since`: when an activity other than a step last progressed."""
         usual = median(self._took) if self._took else None
         limit = self._first_s if usual is None else max(self._least_s, self._after * usual)
         if self._at is None or self.reported or now - max(self._at, since) < limit:
@@ -129,7 +131,7 @@ class StepPace:
 
 
 class HostFigures:
-    """Samples of the host, its GPUs and the vLLM servers; peaks are kept for the receipt."""
+    """Reports samples of the host, its GPUs and the vLLM servers, and keeps the peaks for the receipt."""
 
     def __init__(
         self,
@@ -145,13 +147,13 @@ class HostFigures:
         self._open = open_for
         self._more = more
         self.tree_bytes: int | None = None
-        """Resident memory of all descendants at the last scan; None if there are none."""
+        """Resident memory of all descendants at the last scan; None before the first."""
         self.peaks: dict[int, int] = {}
         self.gpus: Collection[int] = ()
         self.use: dict[int, float] = {}
         """GPU -> percent, as last sampled."""
 
-    def of_system(self, sample: dict[str, float]) -> None:
+    def on_system_sample(self, sample: dict[str, float]) -> None:
         for gpu in self.gpus:
             self.use[gpu] = sample.get(f"gpu/{gpu}/util_percent", 0.0)
             used = int(sample.get(f"gpu/{gpu}/memory_mib", 0))
@@ -162,6 +164,6 @@ class HostFigures:
         if self._open():
             self._report.append(EventKind.SYSTEM, sample, step=self._progress.step)
 
-    def of_servers(self, sample: dict[str, float]) -> None:
+    def on_server_sample(self, sample: dict[str, float]) -> None:
         if self._open():
             self._report.append(EventKind.VLLM, sample, step=self._progress.step)

@@ -1,4 +1,4 @@
-"""What this rank is doing, in a small file that the supervisor reads when no step ends any more.
+"""A small file with what this rank is doing, which the supervisor reads when steps stop ending.
 
 Standard library only.
 """
@@ -18,12 +18,12 @@ WIDTH = 600
 """Bytes of the record: one write replaces it whole."""
 LONGEST_NAME = 60
 BEAT_S = 1.0
-"""How often a rank that waits for others' programs says that it is well."""
+"""How often a rank that waits for other programs reports that it is alive."""
 Figures = Mapping[str, float]
 
 
 class Activity:
-    """Costs some microseconds a change, and never raises into the training."""
+    """Writes what this rank is doing. Costs some microseconds a change, and never raises into the training."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._rank = rank
@@ -37,7 +37,7 @@ class Activity:
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """`what`: a StepPart, or the name of a reward."""
+        """Record an activity. `what`: a StepPart, or the name of a reward."""
         self._doing.append(what[:LONGEST_NAME])
         self._write()
         try:
@@ -50,8 +50,8 @@ class Activity:
 
     @contextmanager
     def waiting(self, figures: Callable[[], Figures]) -> Iterator[Callable[[], None]]:
-        """While others' programs are awaited. What it yields is called again and again meanwhile: it says that this
-        rank is well, and `figures`."""
+        """Record waiting for other programs. Yields a function to call repeatedly, which reports that this rank is
+        alive, with `figures`."""
 
         def beat() -> None:
             if time.monotonic() - self._written_at >= BEAT_S:

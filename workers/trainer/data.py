@@ -1,4 +1,4 @@
-"""The canonical dataset file: rows in memory as stored, and the columns that TRL gets."""
+"""The canonical dataset file: its rows in memory, and the columns that TRL gets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 class Table(Mapping[int, Row]):
-    """Rows by id. A row is built from its columns on each access, so a million rows are just a few arrays."""
+    """Rows by id, built from the columns on each access, so that a million rows are just a few arrays."""
 
     def __init__(self, table: pa.Table, *, chat: bool) -> None:
         self.arrow = table
@@ -42,7 +42,7 @@ class Table(Mapping[int, Row]):
         return len(self._ids)
 
     def place(self, row_id: int) -> int:
-        """The row's index in the table; ids ascend. Raises KeyError."""
+        """Return the row's index in the table, whose ids ascend. Raises KeyError."""
         place = bisect_left(self._ids, row_id)
         if place == len(self._ids) or self._ids[place] != row_id:
             raise KeyError(row_id)
@@ -51,14 +51,16 @@ class Table(Mapping[int, Row]):
 
 @dataclass(frozen=True)
 class Rows:
-    """A run's rows. `by_id` serves rewards: any columns, however different from other rows'."""
+    """A run's rows."""
 
     by_id: Table
+    """Whole rows for rewards; their columns may differ."""
     train: list[int]
     evaluation: list[int]
 
 
 def read(folder: Path, spec: AttemptSpec) -> Rows:
+    """Read the attempt's dataset, and draw the rows to evaluate. Raises SpecError."""
     path = folder / FileName.DATASET
     try:
         with path.open("rb") as file:
@@ -81,12 +83,12 @@ def read(folder: Path, spec: AttemptSpec) -> Rows:
 
 
 def draw(ids: list[int], count: int, seed: int) -> list[int]:
-    """A random sample of `count` ids by the run's seed, in file order."""
+    """Draw a random sample of `count` ids, in file order."""
     return sorted(random.Random(seed).sample(ids, count))  # noqa: S311  # a draw, not a secret
 
 
 def to_dataset(rows: Rows, ids: list[int]) -> Any:
-    """A datasets.Dataset with only prompt and row id.
+    """Return a datasets.Dataset with only prompt and row id.
 
     The other columns stay out: their types differ between datasets, and TRL gives some names (image, environment) a
     meaning. Rewards get whole rows by id.
@@ -102,7 +104,7 @@ def to_dataset(rows: Rows, ids: list[int]) -> Any:
 
 
 def prompt_text(prompt: Any) -> str:
-    """A prompt as readable text."""
+    """Return a prompt as readable text."""
     if isinstance(prompt, str):
         return prompt
     if len(prompt) == 1:
@@ -111,7 +113,7 @@ def prompt_text(prompt: Any) -> str:
 
 
 def completion_text(completion: Any) -> str:
-    """The last text that the model wrote: TRL passes text for text prompts and messages for chats."""
+    """Return the last text that the model wrote. TRL passes text for text prompts and messages for chats."""
     if isinstance(completion, str):
         return completion
     own = (message for message in reversed(completion) if message.get("role") == "assistant")
@@ -119,15 +121,16 @@ def completion_text(completion: Any) -> str:
 
 
 def turns(messages: Any) -> list[Any] | None:
-    """Messages that are more than one text (a chat, or tool calls), in a form that can be written as JSON."""
+    """Return JSON-compatible messages, if there is more than one text (several messages, or tool calls); else None."""
     if isinstance(messages, str) or (len(messages) == 1 and not messages[0].get("tool_calls")):
         return None
     return plain(messages)
 
 
 def plain(messages: Any) -> list[Any]:
-    made: list[Any] = json.loads(json.dumps(messages, default=str))
-    return made
+    """Return a JSON-compatible copy."""
+    copy: list[Any] = json.loads(json.dumps(messages, default=str))
+    return copy
 
 
 def _content(message: dict[str, Any]) -> str:
@@ -138,7 +141,7 @@ def _content(message: dict[str, Any]) -> str:
 
 
 def _table(path: Path) -> Table:
-    """Raises SpecError if the file is not canonical."""
+    """Read the file. Raises SpecError if it is not canonical."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -149,6 +152,6 @@ def _table(path: Path) -> Table:
         if any(row >= after for row, after in pairwise(ids)):
             raise ValueError("its row ids don't ascend")
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        said_of_it = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise SpecError(f"{FileName.DATASET} has no canonical rows: {said_of_it}.") from error
+        why = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise SpecError(f"{FileName.DATASET} has no canonical rows: {why}.") from error
     return rows

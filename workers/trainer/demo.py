@@ -53,14 +53,14 @@ CONFIG: dict[str, Any] = {
 
 
 def problems(count: int, seed: int) -> list[dict[str, str]]:
-    """`count` distinct arithmetic problems as rows of an uploadable dataset."""
-    every = [
+    """Return `count` distinct arithmetic problems as rows of an uploadable dataset."""
+    rows = [
         {"question": phrase.format(a=a, op=op, b=b), "answer": str(result(a, op, b))}
         for a, op, b in facts()
         for phrase in PHRASES
     ]
-    random.Random(seed).shuffle(every)  # noqa: S311  exercises, not secrets
-    return every[:count]
+    random.Random(seed).shuffle(rows)  # noqa: S311  exercises, not secrets
+    return rows[:count]
 
 
 def problem_lines(count: int, seed: int) -> str:
@@ -72,7 +72,7 @@ def result(a: int, op: str, b: int) -> int:
 
 
 def facts() -> Iterator[tuple[int, str, int]]:
-    """All problems: sums, and non-negative differences."""
+    """Yield all problems: sums, and non-negative differences."""
     for a in range(LARGEST + 1):
         for b in range(LARGEST + 1):
             yield a, "+", b

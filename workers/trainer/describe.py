@@ -72,7 +72,7 @@ def describe() -> dict[str, Any]:
 
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
-    """Whether the installed TRL accepts these settings with this number of ranks."""
+    """Tell whether the installed TRL accepts these settings with this number of ranks."""
     from trl import GRPOConfig
 
     from workers.trainer.configuration import config, hardware
@@ -81,7 +81,7 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
     processes = int(request.get("processes", 1))
 
     class Planned(GRPOConfig):  # type: ignore[misc]
-        """The config only looks at the other ranks' number."""
+        """A config that believes in the planned number of ranks, without starting them."""
 
         world_size = property(lambda self: processes)
 
@@ -97,21 +97,22 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _field(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
-    kind, optional, choices = _kind(hint)
+    kind, optional, members = _kind(hint)
+    choices = CHOICES.get(field.name) or field.metadata.get("choices") or members
     default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
     return {
         "name": field.name,
         "type": kind,
         "optional": optional or default is None,
         "default": default.value if isinstance(default, enum.Enum) else default,
-        "choices": _choices(field, choices),
+        "choices": list(choices) if choices else None,
         "help": " ".join(str(field.metadata.get("help", "")).replace("%%", "%").split()),
-        "group": _group(field.name),
+        "group": next((group for group, prefixes in GROUPS.items() if field.name.startswith(prefixes)), OTHER),
     }
 
 
 def _kind(hint: Any) -> tuple[str, bool, list[str] | None]:
-    """(type for a form, whether None is allowed, the members of an enum)."""
+    """Return (the form's type, whether None is allowed, the members of an enum)."""
     members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     optional = type(None) in members
     for member in members:
@@ -123,20 +124,6 @@ def _kind(hint: Any) -> tuple[str, bool, list[str] | None]:
     if set(plain) <= {int, str}:  # "auto" or a number
         return "str", optional, None
     return "json", optional, None
-
-
-def _choices(field: dataclasses.Field[Any], members: list[str] | None) -> list[str] | None:
-    if field.name in CHOICES:
-        return list(CHOICES[field.name])
-    stated = field.metadata.get("choices")
-    return list(stated) if stated else members
-
-
-def _group(name: str) -> str:
-    for group, beginnings in GROUPS.items():
-        if name.startswith(beginnings):
-            return group
-    return OTHER
 
 
 if __name__ == "__main__":

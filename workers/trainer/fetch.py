@@ -27,20 +27,22 @@ from workers.trainer.fetching import DownloadProgress, PartialFiles
 from workers.trainer.unavailable import ModelUnavailable
 
 UNAVAILABLE = 6
-LOOK_S = 0.25
+POLL_S = 0.25
 TRIES = 4
-"""Tries of a download that failed temporarily; complete files are not downloaded again."""
-ROOM_LEFT = 64 << 20
-ASK_TIMEOUT_S = 20.0
+"""Attempts at a download that fails temporarily; complete files are not downloaded again."""
+LEAST_FREE = 64 << 20
+HUB_TIMEOUT_S = 20.0
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.trainer.fetch", description=__doc__)
     parser.add_argument("model", help="a hub id such as Qwen/Qwen3-0.6B")
     parser.add_argument("--revision", help="a branch, a tag or a commit; default: main")
-    parser.add_argument("--also", action="append", default=[], metavar="MODEL[@REVISION]", help="another one after it")
+    parser.add_argument(
+        "--also", action="append", default=[], metavar="MODEL[@REVISION]", help="another model to fetch after it"
+    )
     parser.add_argument("--progress", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--stall-s", type=float, default=120.0, help="give up when nothing came for so long")
+    parser.add_argument("--stall-s", type=float, default=120.0, help="give up after this many seconds without data")
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _terminated)
     progress = DownloadProgress(options.progress)
@@ -49,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         fetch(options.model, options.revision, progress, stall_s=options.stall_s)
         for other in options.also:
             model, _, revision = other.partition("@")
-            progress.go_on()
+            progress.begin_next()
             fetch(model, revision or None, progress, stall_s=options.stall_s)
     except ModelUnavailable as error:
         code = UNAVAILABLE
@@ -73,6 +75,7 @@ def _terminated(*_: object) -> None:
 
 
 def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall_s: float) -> None:
+    """Download a model unless it is cached. Raises ModelUnavailable, also after `stall_s` seconds without data."""
     download = Download(model, revision, progress)
     folder = download.cached()
     if folder is not None:
@@ -82,8 +85,8 @@ def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall
     thread = threading.Thread(target=download.run, name="download", daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(LOOK_S)
-        progress.look()
+        thread.join(POLL_S)
+        progress.update()
         if progress.silent_s() > stall_s:
             raise ModelUnavailable(
                 f"The download of {model} stalled: {fetching.endpoint()} sent nothing for {stall_s:g} s. Start the run "
@@ -91,13 +94,13 @@ def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall
             )
     if download.error is not None:
         raise download.error
-    progress.look(last=True)
+    progress.update(last=True)
     print(f"{model} is complete: {download.folder}", flush=True)
 
 
 @dataclass
 class Download:
-    """One model's download into the cache; `run` is for a thread and never raises."""
+    """One model's download into the cache. `run` is for a thread and never raises."""
 
     model: str
     revision: str | None
@@ -106,7 +109,7 @@ class Download:
     error: ModelUnavailable | None = None
 
     def cached(self) -> Path | None:
-        """The snapshot that offline loading would find, if it is complete."""
+        """Return the snapshot that offline loading would find, if it is complete."""
         from huggingface_hub.errors import LocalEntryNotFoundError
 
         try:
@@ -114,7 +117,7 @@ class Download:
         except LocalEntryNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise self._in_words(error) from None
+            raise self._as_unavailable(error) from None
         return folder if hub_files.is_complete(folder) else None
 
     def run(self) -> None:
@@ -126,8 +129,8 @@ class Download:
                 self.error = error
                 return
             except Exception as error:
-                if attempt == TRIES or not unavailable.may_pass(error):
-                    self.error = self._in_words(error)
+                if attempt == TRIES or not unavailable.is_temporary(error):
+                    self.error = self._as_unavailable(error)
                     return
                 print(f"Trying again: {unavailable.first_line(error)}", flush=True)
                 time.sleep(2 ** (attempt - 1))
@@ -135,16 +138,16 @@ class Download:
     def _download(self) -> Path:
         from huggingface_hub import HfApi
 
-        info = HfApi().model_info(self.model, revision=self.revision, files_metadata=True, timeout=ASK_TIMEOUT_S)
+        info = HfApi().model_info(self.model, revision=self.revision, files_metadata=True, timeout=HUB_TIMEOUT_S)
         siblings = info.siblings or []
         names = [sibling.rfilename for sibling in siblings]
         if problem := hub_files.refusal(names):
             raise ModelUnavailable(f"{self.model} can't be used. {problem}")
         listing = fetching.FileListing.of(self.model, info)
         self.progress.follow(listing)
-        self._need_room(listing)
-        where = fetching.endpoint()
-        print(f"Fetching {self.model} from {where}: {len(listing.files)} files, {listing.total:,} bytes", flush=True)
+        self._check_room(listing)
+        hub = fetching.endpoint()
+        print(f"Fetching {self.model} from {hub}: {len(listing.files)} files, {listing.total:,} bytes", flush=True)
         folder = Path(self._snapshot())
         if folder.name == info.sha and (missing := [f.name for f in listing.files if not (folder / f.name).exists()]):
             raise ModelUnavailable(f"The copy of {self.model} in the cache is incomplete: {missing[0]} is missing.")
@@ -166,17 +169,17 @@ class Download:
             )
         )
 
-    def _in_words(self, error: Exception) -> ModelUnavailable:
+    def _as_unavailable(self, error: Exception) -> ModelUnavailable:
         text = unavailable.sentence(error, self.model, self.revision)
         if not text:
             traceback.print_exception(error)
             text = f"{self.model} could not be fetched: {type(error).__name__}: {unavailable.first_line(error)}"
         return ModelUnavailable(text)
 
-    def _need_room(self, listing: fetching.FileListing) -> None:
-        needed = listing.total - listing.arrived().done
+    def _check_room(self, listing: fetching.FileListing) -> None:
+        needed = listing.total - listing.cached().done
         free = shutil.disk_usage(fetching.existing(fetching.cache())).free
-        if needed + ROOM_LEFT > free:
+        if needed + LEAST_FREE > free:
             raise ModelUnavailable(
                 f"{self.model} needs {unavailable.gigabytes(needed)} more in {fetching.cache()}, and "
                 f"{unavailable.gigabytes(free)} are free there: delete models that nobody needs, or give the host a "

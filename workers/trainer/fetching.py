@@ -1,4 +1,4 @@
-"""A download observed from outside: how much is in the cache, and whether it grows."""
+"""Observes a download from outside: how much is in the cache, and whether it grows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 WRITE_EVERY_S = 1.0
 ABANDONED_S = 300.0
-"""A partial file untouched for this long with a free lock was left by a killed download."""
+"""A partial file with a free lock that is older than this was left by a killed download."""
 
 
 @dataclass(frozen=True)
-class File:
+class HubFile:
     name: str
     size: int
     blob: str | None
@@ -31,11 +31,15 @@ class File:
 
 
 @dataclass(frozen=True)
-class Arrived:
+class CacheState:
+    """How much of a model is in the cache."""
+
     done: int
+    """Bytes."""
     files: int
-    moving: int
-    """Grows with anything the cache receives of this model, from this process or another one it waits for."""
+    """Complete files."""
+    activity: int
+    """Changes with anything that the cache receives of this model, from any process."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class FileListing:
 
     storage: Path
     commit: str
-    files: tuple[File, ...]
+    files: tuple[HubFile, ...]
 
     @classmethod
     def of(cls, model: str, info: ModelInfo) -> FileListing:
@@ -53,23 +57,23 @@ class FileListing:
             if hub_files.wanted(sibling.rfilename):
                 blob = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
                 size = (sibling.lfs.size if sibling.lfs else sibling.size) or 0
-                files.append(File(sibling.rfilename, size, blob))
+                files.append(HubFile(sibling.rfilename, size, blob))
         return cls(cache() / f"models--{model.replace('/', '--')}", info.sha or "", tuple(files))
 
     @property
     def total(self) -> int:
         return sum(file.size for file in self.files)
 
-    def arrived(self) -> Arrived:
+    def cached(self) -> CacheState:
         partial = self._partial()
         complete = [file for file in self.files if self._is_whole(file)]
         sizes = {file.blob: file.size for file in self.files if file not in complete}
         received = sum(file.size for file in complete)
         received += sum(min(size, sizes[blob]) for blob, size in partial.items() if blob in sizes)
-        return Arrived(received, len(complete), sum(partial.values()) + len(complete))
+        return CacheState(received, len(complete), sum(partial.values()) + len(complete))
 
     def discard_abandoned(self) -> None:
-        """Delete abandoned partial files; downloads never resume them, because each uses a new name."""
+        """Delete abandoned partial files. Downloads never resume them, because each uses a new name."""
         for path in (self.storage / "blobs").glob("*.incomplete"):
             lock = self.storage.parent / ".locks" / self.storage.name / f"{path.name.partition('.')[0]}.lock"
             try:
@@ -78,13 +82,13 @@ class FileListing:
             except FileNotFoundError:
                 continue
 
-    def _is_whole(self, file: File) -> bool:
+    def _is_whole(self, file: HubFile) -> bool:
         if (self.storage / "snapshots" / self.commit / file.name).exists():
             return True
         return file.blob is not None and (self.storage / "blobs" / file.blob).exists()
 
     def _partial(self) -> dict[str, int]:
-        """Content name -> bytes on disk of the largest partial file."""
+        """Return the bytes on disk of the largest partial file, by content name."""
         sizes: dict[str, int] = {}
         for path in (self.storage / "blobs").glob("*.incomplete"):
             try:
@@ -110,32 +114,31 @@ def endpoint() -> str:
 
 
 def existing(path: Path) -> Path:
-    """The path, or its nearest existing parent."""
+    """Return the path, or its nearest existing parent."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 class PartialFiles:
-    """The partial files that this process has opened for writing.
+    """Knows the partial files that this process has opened for writing.
 
-    huggingface_hub gives each a name of its own and opens it in a thread of its own; the interpreter's audit events
-    tell which.
+    huggingface_hub gives each a new name and opens it in a thread; the interpreter's audit events reveal the names.
     """
 
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._leaving = False
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._audit)
 
     def leave(self, code: int) -> NoReturn:
-        """Exit without these files.
+        """Exit and delete these files.
 
-        No thread can be stopped while it downloads, but a new program in place of this one stops them all, so that
-        none opens or writes a file after its deletion.
+        A downloading thread can't be stopped, but replacing this program by a new one stops them all, so that none
+        writes a file after its deletion.
         """
         self._leaving = True
         os.execv("/bin/sh", ["sh", "-c", f'rm -f -- "$@"; exit {code}', "sh", *self._names])  # noqa: S606
 
-    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str) and args[0].endswith(".incomplete"):
             self._names.add(args[0])
             if self._leaving:
@@ -165,7 +168,7 @@ class DownloadProgress:
         self._ticks = 0
         self._newest = self._before = (0, 0, 0, 0)
 
-    def go_on(self) -> None:
+    def begin_next(self) -> None:
         """Continue with the next model; earlier figures are added to its own."""
         self._before = self._newest
         self._listing = None
@@ -176,7 +179,7 @@ class DownloadProgress:
         self._listing = listing
 
     def bar_class(self) -> type:
-        """For huggingface_hub: an invisible progress bar that counts each update as a sign of life.
+        """Return an invisible progress bar for huggingface_hub that counts each update as activity.
 
         Data over Xet is reported there before it reaches the disk.
         """
@@ -184,30 +187,31 @@ class DownloadProgress:
 
         from huggingface_hub.utils import tqdm
 
-        class SignOfLife(tqdm):  # type: ignore[misc]
+        class ActivityBar(tqdm):  # type: ignore[misc]
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 super().__init__(*args, **{**kwargs, "disable": True})
 
             def update(self, n: float | None = 1) -> None:
                 progress._ticks += 1 if n else 0
 
-        return SignOfLife
+        return ActivityBar
 
-    def look(self, *, last: bool = False) -> None:
+    def update(self, *, last: bool = False) -> None:
+        """Measure, and write a line if the last one is old enough or `last`."""
         listing = self._listing
         if listing is None:
             return
-        arrived = listing.arrived()
-        seen = (arrived.moving, self._ticks)
+        state = listing.cached()
+        seen = (state.activity, self._ticks)
         now = time.monotonic()
         if seen != self._seen:
             self._seen, self._moved_at = seen, now
         if last or now - self._written_at >= WRITE_EVERY_S:
             self._written_at = now
-            self._write(arrived.done, listing.total, arrived.files, len(listing.files))
+            self._write(state.done, listing.total, state.files, len(listing.files))
 
     def complete(self, folder: Path) -> None:
-        """The only line for a model that was already cached."""
+        """Write the only line of a model that was already cached."""
         sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
         self._write(sum(sizes), sum(sizes), len(sizes), len(sizes))
 
@@ -215,7 +219,7 @@ class DownloadProgress:
         return time.monotonic() - self._moved_at
 
     def _write(self, *figures: int) -> None:
-        """Bytes received and in total, and the same for files."""
+        """`figures`: bytes received, bytes in total, files received, files in total."""
         totals = [before + now for before, now in zip(self._before, figures, strict=True)]
         self._newest = (totals[0], totals[1], totals[2], totals[3])
         line = {

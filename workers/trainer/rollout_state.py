@@ -19,7 +19,7 @@ def save(checkpoint: Path, *, rank: int, micro_step: int, batches: list[dict[str
 
 
 def load(checkpoint: Path, *, rank: int) -> tuple[int, list[dict[str, Any]] | None]:
-    """(micro-step, the completions in use); zero and None for a checkpoint just before a generation."""
+    """Return (micro-step, the completions in use); zero and None for a checkpoint just before a generation."""
     path = _path(checkpoint, rank)
     if not path.is_file():
         return 0, None
@@ -33,7 +33,7 @@ def epochs_done(checkpoint: Path) -> int:
 
 
 def let_cpu_ranks_load() -> None:
-    """On the CPU, accelerate calls rank 1's device cpu:1, which torch.load doesn't know."""
+    """Let torch.load read devices such as cpu:1, as accelerate names rank 1's device on the CPU."""
     torch.serialization.register_package(
         priority=50,
         tagger=lambda storage: None,

@@ -1,8 +1,8 @@
-"""A tiny language model with a little arithmetic, made on the spot for the demo and the tests.
+"""A tiny language model that knows a little arithmetic, created for the demo and the tests.
 
 `python -m workers.trainer.tiny FOLDER` writes a Qwen2 model of about a million parameters with its own tokenizer and
 chat template. Its short supervised warm-up shows right answers first and later mixes in many wrong and malformed ones,
-so it starts as what GRPO is for: a model that knows the answer and often doesn't say it.
+so it starts as a model for which GRPO is made: it knows the answer and often doesn't give it.
 
 `--problems FILE` writes the demo's dataset and `--demo-config` prints its settings; neither loads torch.
 """
@@ -61,7 +61,7 @@ STEPS, QUICK_STEPS, BATCH, RATE = 300, 12, 64, 3e-3
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.trainer.tiny", description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, nargs="?", help="where the model goes")
+    parser.add_argument("folder", type=Path, nargs="?", help="folder for the model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="hardly any warm-up: a model for tests that must load")
     parser.add_argument("--problems", type=Path, metavar="FILE", help="write the demo's dataset as JSONL")
@@ -102,7 +102,7 @@ def make(folder: Path, *, seed: int, steps: int) -> None:
 
 
 def make_tokenizer() -> Qwen2Tokenizer:
-    """Qwen2's tokenizer without merges: one token per byte, so that it can read any text, and one for each of WORDS.
+    """Return Qwen2's tokenizer without merges: one token per byte, so that it reads any text, and per word of WORDS.
 
     It must be Qwen2's class: AutoTokenizer uses that for a Qwen2 model's folder, whatever was saved.
     """
@@ -127,7 +127,7 @@ def make_tokenizer() -> Qwen2Tokenizer:
 
 
 def _warm_up(model: Any, tokenizer: Qwen2Tokenizer, draw: random.Random, steps: int) -> None:
-    """Supervised training on prompts with completions of mixed quality; only the completions count."""
+    """Train supervised on prompts with completions of mixed quality; only the completions count for the loss."""
     import torch
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
@@ -151,7 +151,7 @@ def _warm_up(model: Any, tokenizer: Qwen2Tokenizer, draw: random.Random, steps: 
 
 
 def _example(draw: random.Random, fact: tuple[int, str, int], *, faulty: bool, chat: bool) -> tuple[str, str]:
-    """(prompt, completion). A dataset may map its prompts to plain texts or to chats, so the model learns both."""
+    """Return (prompt, completion). Datasets may map prompts to plain texts or to chats, so the model learns both."""
     a, op, b = fact
     question = draw.choice(demo.PHRASES).format(a=a, op=op, b=b)
     if chat:
@@ -173,7 +173,7 @@ def _completion(draw: random.Random, fact: tuple[int, str, int], *, faulty: bool
 
 
 def _batch(examples: list[tuple[str, str]], tokenizer: Qwen2Tokenizer) -> tuple[Any, Any, Any]:
-    """(token ids, attention mask, labels), padded on the right."""
+    """Return (token ids, attention mask, labels), each (examples, tokens), padded on the right."""
     import torch
 
     prompts = tokenizer([prompt for prompt, _ in examples])["input_ids"]

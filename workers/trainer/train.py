@@ -18,7 +18,6 @@ from workers.contract.wire.names import EventKind, FileName
 from workers.rewards.tools import Tools
 from workers.trainer import data
 from workers.trainer.activity import Activity
-from workers.trainer.choosing import ChoosingTrainer
 from workers.trainer.configuration import config, hardware, ranks
 from workers.trainer.configuration.environment import local_rank, rank
 from workers.trainer.configuration.spec import (
@@ -31,21 +30,22 @@ from workers.trainer.configuration.spec import (
 from workers.trainer.episodes import setup
 from workers.trainer.episodes.crediting import TurnCredit
 from workers.trainer.gateway import setup as gateway
+from workers.trainer.prompt_selection import PromptSelectingTrainer
 from workers.trainer.recording import memory
 from workers.trainer.recording.callbacks import MetricsWriter, StopCallback
 from workers.trainer.recording.metrics import LineFile
 from workers.trainer.recording.samples import SampleFile
 from workers.trainer.recording.waterfall import Lanes, Waterfall
-from workers.trainer.rollouts import serverclient
-from workers.trainer.rollouts.beside import Beside
-from workers.trainer.scoring import rewardmodels, rewards
+from workers.trainer.rollouts import adapter_generation
+from workers.trainer.scoring import reward_models, rewards
+from workers.trainer.scoring.concurrent_rewards import ConcurrentRewards
 from workers.trainer.scoring.failures import Failures
-from workers.trainer.scoring.groups import GroupsOf, score_together
+from workers.trainer.scoring.groups import GroupFeed, score_together
 from workers.trainer.trainer import WatchedTrainer
 
 
 def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, tools: Tools) -> None:
-    """Raises RewardFailedError after the last checkpoint if rewards failed on too many rows."""
+    """Train, or evaluate. Raises RewardFailedError after the last checkpoint if rewards failed on too many rows."""
     if spec.run.hardware.threads:
         torch.set_num_threads(spec.run.hardware.threads)
     ranks.meet(spec)
@@ -58,32 +58,34 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
         config.check_steps(arguments, len(rows.train))
 
     chat_arguments = arguments.chat_template_kwargs or {}
-    served = gateway.prepare(spec, rows, folder, chat_arguments=chat_arguments)
-    played = served or setup.prepare(spec, rows, tools, chat_arguments=chat_arguments)
+    gateway_setup = gateway.prepare(spec, rows, folder, chat_arguments=chat_arguments)
+    episodes = gateway_setup or setup.prepare(spec, rows, tools, chat_arguments=chat_arguments)
 
     def stage(text: str) -> None:
         metrics.event(EventKind.STAGE, {"stage": text})
 
     stage("loading model")
-    of_evaluations = frozenset(reward.name for reward in spec.run.eval_rewards)
-    failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=of_evaluations)
+    evaluated_only = frozenset(reward.name for reward in spec.run.eval_rewards)
+    failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=evaluated_only)
     activity = Activity(folder, rank())
     waterfall = Waterfall(lambda step, data: metrics.event(EventKind.SPANS, data, step=step))
     lanes = Lanes(waterfall, spec)
     stop = StopCallback(folder, failures)
-    with serverclient.rollouts(spec, folder, stage) as servers:
-        trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity, lanes, played)
-    if played is not None:
-        setup.bound(played.rollouts, trainer)
-    if served is not None:
-        served.open(trainer, activity)
+    with adapter_generation.rollouts(spec, folder, stage) as servers:
+        trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity, lanes, episodes)
+    if episodes is not None:
+        setup.bound(episodes.rollouts, trainer)
+    if gateway_setup is not None:
+        gateway_setup.open(trainer, activity)
     trainer.add_callback(MetricsWriter(metrics, stop, trainer.times, waterfall))
     trainer.add_callback(stop)
 
     if spec.run.start_from and spec.resume_from is None:
         trainer.start_from(folder.parent.parent / spec.run.start_from)
-    if evaluates:
-        _evaluate(trainer, metrics)
+    if evaluates:  # the evaluation is the run's only step
+        metrics.event(EventKind.TRAINING, {"max_steps": 1, "step": 0}, step=0)
+        trainer.evaluate()
+        metrics.event(EventKind.TRAINED, {"how": "completed"}, step=1)
     else:
         stage("starting the first step")
         try:
@@ -91,8 +93,8 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
         except StoppedWaitingError:
             stop.seen = True
             trainer.end_at_the_last_step()
-    if served is not None:
-        served.close()
+    if gateway_setup is not None:
+        gateway_setup.close()
     if servers is not None:
         servers.close()
     # Destroy the process group explicitly: at the interpreter's exit, one of its threads may abort a finished rank.
@@ -109,13 +111,6 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     ranks.leave()
 
 
-def _evaluate(trainer: WatchedTrainer, metrics: LineFile) -> None:
-    """The evaluation is the run's one step."""
-    metrics.event(EventKind.TRAINING, {"max_steps": 1, "step": 0}, step=0)
-    trainer.evaluate()
-    metrics.event(EventKind.TRAINED, {"how": "completed"}, step=1)
-
-
 def _trainer(
     spec: AttemptSpec,
     rows: data.Rows,
@@ -125,7 +120,7 @@ def _trainer(
     failures: Failures,
     activity: Activity,
     lanes: Lanes,
-    played: setup.Setup | None,
+    episodes: setup.Setup | None,
 ) -> WatchedTrainer:
     run = spec.run
     credit = TurnCredit.of(run)
@@ -135,7 +130,7 @@ def _trainer(
         with activity.doing(reward), lanes.reward(reward):
             yield
 
-    beside = Beside(run, tools, lanes.reward) if run.rewards_beside else None
+    early = ConcurrentRewards(run, tools, lanes.reward) if run.rewards_beside else None
     functions: list[Any] = list(
         rewards.functions(
             run.every_reward,
@@ -145,11 +140,11 @@ def _trainer(
             doing,
             turn_scores=credit.scores if credit else None,
             together=score_together,
-            beside=beside,
+            early=early,
         )
     )
     tokenizers: list[Any] = [None] * len(functions)
-    models = rewardmodels.load(run, chat=rows.by_id.chat)
+    models = reward_models.load(run, chat=rows.by_id.chat)
     for reward_model in models:
         functions[reward_model.index], tokenizers[reward_model.index] = reward_model.model, reward_model.tokenizer
     samples = SampleFile(
@@ -160,10 +155,10 @@ def _trainer(
         writes=rank() == 0,
     )
 
-    def groups_of(trainer: WatchedTrainer) -> GroupsOf | None:
-        return GroupsOf(trainer, beside, rows, episodes=played.rollouts if played else None) if beside else None
+    def group_feed(trainer: WatchedTrainer) -> GroupFeed | None:
+        return GroupFeed(trainer, early, rows, episodes=episodes.rollouts if episodes else None) if early else None
 
-    trainer_class = ChoosingTrainer if run.prompts.on else WatchedTrainer
+    trainer_class = PromptSelectingTrainer if run.prompts.on else WatchedTrainer
     choice = {"prompts": run.prompts} if run.prompts.on else {}
     try:
         return trainer_class(
@@ -182,13 +177,13 @@ def _trainer(
             train_dataset=data.to_dataset(rows, rows.train),
             eval_dataset=data.to_dataset(rows, rows.evaluation) if rows.evaluation else None,
             peft_config=config.lora(run.lora),
-            keep_best=run.keep_best,
+            best_metric=run.keep_best,
             only_samples=run.kind == EVALUATION,
             ahead=run.ahead,
-            episodes=played.rollouts if played else None,
+            episodes=episodes.rollouts if episodes else None,
             turn_credit=credit,
-            groups=groups_of,
-            processing_class=played.tokenizer if played else None,
+            groups=group_feed,
+            processing_class=episodes.tokenizer if episodes else None,
             quantization_config=hardware.quantization(run),
         )
     except (ValueError, NotImplementedError, OSError) as error:

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer with recording of completions, measurement of the ratio and of step times, and exact resumption.
+"""TRL's GRPOTrainer that also records completions, measures the ratio and step times, and resumes exactly.
 
 Nothing here draws a random number or changes a tensor that TRL uses, so the training is identical to that of a bare
 GRPOTrainer with the same arguments and attention kernels; `bench overhead` proves it.
@@ -25,16 +25,16 @@ from workers.trainer.configuration import rotary
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.data import completion_text, plain, turns
 from workers.trainer.episodes import figures, templates
-from workers.trainer.episodes.crediting import TurnCredit, with_given
+from workers.trainer.episodes.crediting import TurnCredit, with_supplied
 from workers.trainer.episodes.episode import Episode, Source
 from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.recording.samples import Sample, SampleFile, end_of
 from workers.trainer.recording.timing import StepTimes
 from workers.trainer.recording.waterfall import Lanes
 from workers.trainer.rollouts import correction
-from workers.trainer.rollouts.ahead import NextBatches
+from workers.trainer.rollouts.async_generation import NextBatches
 from workers.trainer.scoring.failures import Failures
-from workers.trainer.scoring.groups import GroupsOf, advantages_of
+from workers.trainer.scoring.groups import GroupFeed, advantages_of
 from workers.trainer.scoring.rewards import RewardSet
 
 T = TypeVar("T")
@@ -51,26 +51,26 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         activity: Activity,
         lanes: Lanes,
         models: Sequence[int] = (),
-        keep_best: str = "",
+        best_metric: str = "",
         only_samples: bool = False,
         ahead: bool = False,
         episodes: Source | None = None,
         turn_credit: TurnCredit | None = None,
-        groups: Callable[[Any], GroupsOf | None] = lambda trainer: None,
+        groups: Callable[[Any], GroupFeed | None] = lambda trainer: None,
         **arguments: Any,
     ) -> None:
-        """`trained_on`: the number of rewards that are; those after them are computed in evaluations only. `models`:
-        indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays.
+        """`trained_on`: how many of the rewards are trained on; the others are computed in evaluations only. `models`:
+        indexes of the rewards that are models. `best_metric`: the metric whose best checkpoint is never deleted.
         `only_samples`: evaluations generate and score, without a loss. `ahead`: vLLM servers generate the next batch
-        meanwhile. `episodes`: completions have several turns. `turn_credit`: of the rewards that score each turn.
-        `groups` is given the trainer once it can generate."""
-        self.times = StepTimes(finish=_finish, doing=activity.doing, told=lanes.told)
+        meanwhile. `episodes`: the source of completions with several turns. `turn_credit`: rewards that score each
+        turn. `groups` is called with the trainer once it can generate."""
+        self.times = StepTimes(finish=_finish, doing=activity.doing, record=lanes.record)
         self._activity = activity
         self._lanes = lanes
         self._samples = samples
         self._failures = failures
         self._models = models
-        self._keep_best = keep_best
+        self._best_metric = best_metric
         self._only_samples = only_samples
         self._epochs_done = 0
         self._scored: tuple[list[Any], list[list[int]], torch.Tensor] | None = None
@@ -92,9 +92,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             if only_samples and hasattr(generation, "logprobs"):  # inside the trainer; a server's cost it little
                 correction.leave_out_logprobs(generation)
         self._groups = groups(self)
-        tell = self._groups.come if self._groups else lambda prompts, rows: None
-        self._ahead = NextBatches(self, tell) if ahead else None
-        self._sampled_by: list[int | None] = []
+        announce = self._groups.announce if self._groups else lambda prompts, rows: None
+        self._ahead = NextBatches(self, announce) if ahead else None
+        self._policy_steps: list[int | None] = []
 
     # --- where a step's time goes -------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         unread = nullcontext() if self._episodes is None else templates.calls_unread(self._tokenizer)
         with self.times.within(StepPart.GENERATION), unread:
             generated = super()._generate(*args, **kwargs)
-        self._sampled_by = [self._ahead.sampled_by() if self._ahead else None] * len(generated[1])
+        self._policy_steps = [self._ahead.policy_step() if self._ahead else None] * len(generated[1])
         if self._episodes is not None:
             self._metrics_of_episodes()
         return generated
@@ -135,8 +135,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             if self._only_evaluated.reward_funcs and not self.model.training:
                 others = self._calculate_only_evaluated(inputs, prompts, completions, completion_ids_list)
                 rewards = torch.cat([rewards, others], dim=1)
-            self._look_at_models(rewards, [example["row"] for example in inputs])
-            self._leave_out_broken(rewards)
+            self._check_model_scores(rewards, [example["row"] for example in inputs])
+            if self._episodes is not None:  # what broke an environment is not the model's doing
+                broken = self._of_all_ranks([episode.end in UNSCORED for episode in self._episodes.episodes])
+                rewards[torch.tensor(broken, device=rewards.device)] = torch.nan
             if self._turn_credit is not None:
                 self._turn_credit.leave_out(rewards)
             self._failures.settle(self.state.global_step + self.model.training, self._of_all_ranks)
@@ -154,7 +156,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return scores
 
     def _log_only_evaluated(self, scores: torch.Tensor) -> None:
-        """As TRL logs the others: means of all ranks' completions, without those that have no score."""
+        """Log means over all ranks' completions as TRL does for the others, without completions that have no score."""
         if not scores.shape[1]:
             return
         metrics = self._metrics["eval"]
@@ -164,8 +166,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         totals[scores.isnan().all(dim=1)] = torch.nan
         metrics[best.OTHER].append(totals.nanmean().item())
 
-    def _look_at_models(self, rewards: torch.Tensor, rows: list[int]) -> None:
-        """Non-finite scores count as failed: TRL treats NaN so, but infinity would spoil every advantage."""
+    def _check_model_scores(self, rewards: torch.Tensor, rows: list[int]) -> None:
+        """Count non-finite scores of reward models as failed. TRL skips NaN; infinity would spoil all advantages."""
         for index in self._models:
             if index >= rewards.shape[1]:
                 continue  # of evaluations only
@@ -178,27 +180,21 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             self._failures.note(name, rows, failed)
             self._log_metric(f"rewards/{name}/failed", len(failed) / max(len(rows), 1))
 
-    def _leave_out_broken(self, rewards: torch.Tensor) -> None:
-        """An episode whose environment broke has no reward: what happened to it is not the model's doing."""
-        if self._episodes is not None:
-            broken = self._of_all_ranks([episode.end in UNSCORED for episode in self._episodes.episodes])
-            rewards[torch.tensor(broken, device=rewards.device)] = torch.nan
-
     def _metrics_of_episodes(self) -> None:
         assert self._episodes is not None  # noqa: S101  # checked by the caller
-        told = self._of_all_ranks([figures.Told.of(episode) for episode in self._episodes.episodes])
+        stats = self._of_all_ranks([figures.EpisodeStats.of(episode) for episode in self._episodes.episodes])
         metrics = self._metrics["train" if self.model.training else "eval"]
-        for name, value in figures.metrics(told, self._episodes.tools).items():
+        for name, value in figures.metrics(stats, self._episodes.tools).items():
             metrics[name].append(value)
 
-    def _of_all_ranks(self, notes: list[T]) -> list[T]:
-        gathered: list[T] = gather_object(notes) if self.accelerator.num_processes > 1 else notes
+    def _of_all_ranks(self, items: list[T]) -> list[T]:
+        gathered: list[T] = gather_object(items) if self.accelerator.num_processes > 1 else items
         return gathered
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self._note([example["row"] for example in inputs])
         if self._ahead is not None and self.model.training:
-            self._ahead.turn_to(inputs[0]["row"], epochs_done=self._epochs_done)
+            self._ahead.expect(inputs[0]["row"], epochs_done=self._epochs_done)
         output = super()._generate_and_score_completions(inputs)
         self._log_corrected(output)
         self._log_zero_spread()
@@ -206,21 +202,20 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         if self._turn_credit is not None:
             output["advantages"] = self._credited(self._turn_credit, outcome, output["completion_ids"].shape[1])
         if self._episodes is not None:
-            given = [episode.given for episode in self._episodes.episodes]
-            output["advantages"] = with_given(output["advantages"], given, output["completion_ids"].shape[1])
+            supplied = [episode.advantages for episode in self._episodes.episodes]
+            output["advantages"] = with_supplied(output["advantages"], supplied, output["completion_ids"].shape[1])
         self._record([example["row"] for example in inputs], outcome)
         return output
 
     def _note(self, rows: list[int]) -> None:
-        """Those of the prompts that are generated for next."""
+        """Announce the rows of the prompts that are generated for next."""
         if self._episodes is not None:
             self._episodes.note(rows, step=self.state.global_step if self.model.training else EVALUATED)
         if self._groups is not None and self.model.training:
             self._groups.note(rows)
 
     def _credited(self, credit: TurnCredit, outcome: torch.Tensor, width: int) -> torch.Tensor:
-        """The advantages of `width` tokens of each completion. TRL shuffles and splits a batch by its first dimension,
-        and takes advantages of tokens as they are."""
+        """Return advantages per token, (B, `width`), which TRL accepts: it splits a batch by its first dimension."""
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
         completions, ids, _ = self._scored
         training = self.model.training
@@ -241,15 +236,16 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         )
 
     def _log_corrected(self, output: dict[str, Any]) -> None:
-        """The share of tokens, or of sequences, that the correction of vLLM's sampling truncates or leaves out."""
+        """Log the share of tokens, or sequences, that the importance sampling correction truncates or masks."""
         low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
-        found = correction.beyond(output, mode=self.vllm_importance_sampling_mode, low=low, high=high)
-        if found is not None:
-            cut, total = self.accelerator.reduce(found[1], reduction="sum").tolist()
-            self._metrics["train" if self.model.training else "eval"][found[0]].append(cut / max(total, 1.0))
+        clipped = correction.beyond(output, mode=self.vllm_importance_sampling_mode, low=low, high=high)
+        if clipped is not None:
+            name, counts = clipped
+            cut, total = self.accelerator.reduce(counts, reduction="sum").tolist()
+            self._metrics["train" if self.model.training else "eval"][name].append(cut / max(total, 1.0))
 
     def _log_zero_spread(self) -> None:
-        """Where the whole batch's deviation divides rewards, TRL tells whether that is 0, and nothing of groups."""
+        """Correct frac_reward_zero_std: with batch-wide scaling TRL logs it for the batch and not for groups."""
         if self.scale_rewards != "batch" and self.multi_objective_aggregation == "sum_then_normalize":
             return
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
@@ -266,9 +262,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         own_rewards = rewards[self.accelerator.process_index * len(rows) :][: len(rows)]  # `rewards` is all ranks'
         episodes = self._episodes.episodes if self._episodes is not None else [None] * len(rows)
         samples = [
-            self._as_sample(*each)
-            for each in zip(
-                *(rows, completions, ids, own_rewards.tolist(), advantages.tolist(), episodes, self._sampled_by),
+            self._as_sample(*columns)
+            for columns in zip(
+                *(rows, completions, ids, own_rewards.tolist(), advantages.tolist(), episodes, self._policy_steps),
                 strict=True,
             )
         ]
@@ -326,8 +322,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return loss
 
     def _mean_ratio(self, inputs: Any) -> float:
-        """Mean over all completion tokens of new over old probability; 1 by construction where TRL keeps no old
-        ones."""
+        """Return the mean ratio of new to old token probabilities; exactly 1 where TRL keeps no old ones."""
         old, new = inputs.get("old_per_token_logps"), self._policy_logps
         if old is None or new is None:
             return 1.0
@@ -339,7 +334,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     # --- start and resume ---------------------------------------------------------------------------------------------
 
     def start_from(self, checkpoint: Path) -> None:
-        """Take over a checkpoint's weights, but neither its optimizer nor its step. The reference stays the model."""
+        """Load a checkpoint's weights, without its optimizer and step. The reference stays the base model."""
         if not checkpoint.is_dir():
             raise SpecError(f"There is no checkpoint to start from in {checkpoint}.")
         self._load_from_checkpoint(str(checkpoint))
@@ -375,7 +370,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             )
 
     def end_at_the_last_step(self) -> None:
-        """What the training loop does at a stop, where the step that has begun can't be finished."""
+        """Save and finish as the training loop does at a stop, when the step that has begun can't be finished."""
         step = self.state.global_step
         saved = Path(self._get_output_dir(trial=None), f"checkpoint-{step}").is_dir()
         self.accelerator.wait_for_everyone()  # before a rank makes that folder
@@ -385,8 +380,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self.callback_handler.on_train_end(self.args, self.state, self.control)
 
     def _note_best(self, trial: Any) -> None:
-        """Note the best checkpoint, which is spared when older ones are deleted, with its score for resumed runs."""
-        name = self._keep_best
+        """Record the best checkpoint, which is never deleted, with its score for resumed runs."""
+        name = self._best_metric
         figure = best.figure_of(name, [entry[name] for entry in self.state.log_history if name in entry])
         before = self.state.best_metric if self.state.best_model_checkpoint else None
         if figure is not None and (before is None or best.is_better(name, figure, before)):

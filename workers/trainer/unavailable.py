@@ -1,4 +1,4 @@
-"""Why a model of the hub is unavailable: huggingface_hub's exceptions as sentences."""
+"""Explains why a model of the hub is unavailable: huggingface_hub's exceptions as sentences."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ModelUnavailable(Exception):
     """The model is unavailable; the message is for the user who named it."""
 
 
-def may_pass(error: BaseException) -> bool:
-    """Whether a retry may succeed: a temporary problem of the hub or the network."""
+def is_temporary(error: BaseException) -> bool:
+    """Tell whether a retry may succeed: a temporary problem of the hub or the network."""
     import httpx
 
     status = _status(error)
@@ -32,7 +32,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def sentence(error: BaseException, model: str, revision: str | None) -> str:
-    """ "" for any other error."""
+    """Return a sentence for people; "" for errors of other kinds."""
     from huggingface_hub import get_token
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -58,8 +58,8 @@ def sentence(error: BaseException, model: str, revision: str | None) -> str:
     if status is not None:
         return f"{hub} answered with status {status} when asked for {model}: start the run again later."
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
-        return _of_the_disk(error.errno, model)
-    return _of_the_network(error, model, hub)
+        return _disk_sentence(error.errno, model)
+    return _network_sentence(error, model, hub)
 
 
 def first_line(error: BaseException) -> str:
@@ -71,14 +71,14 @@ def gigabytes(size: int) -> str:
     return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
 
 
-def _of_the_disk(number: int, model: str) -> str:
+def _disk_sentence(number: int, model: str) -> str:
     where = cache()
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"The disk became full while {model} was fetched into {where}: free some, and start the run again."
     return f"{model} could not be written into {where}: {os.strerror(number)}."
 
 
-def _of_the_network(error: BaseException, model: str, hub: str) -> str:
+def _network_sentence(error: BaseException, model: str, hub: str) -> str:
     import httpx
 
     broken = _caused_by(error, httpx.TransportError)
@@ -92,12 +92,12 @@ def _of_the_network(error: BaseException, model: str, hub: str) -> str:
 def _status(error: BaseException) -> int | None:
     from huggingface_hub.errors import HfHubHTTPError
 
-    answered = _caused_by(error, HfHubHTTPError)
-    return answered.response.status_code if answered is not None else None
+    answer = _caused_by(error, HfHubHTTPError)
+    return answer.response.status_code if answer is not None else None
 
 
 def _caused_by(error: BaseException, kind: type[E]) -> E | None:
-    """The cause of this type; huggingface_hub wraps what it met while looking for a local copy."""
+    """Return the cause of this type: huggingface_hub wraps errors that it met while looking for a local copy."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, kind):
         cause = cause.__cause__

@@ -32,7 +32,7 @@ def is_command(text: str) -> bool:
 
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """(options by their names, what else stands there and why it isn't taken). Raises Unreadable."""
+    """Read (options by their names, other parts with the reason why they aren't taken). Raises Unreadable."""
     if len(text) > MOST_CHARACTERS:
         raise Unreadable(f"A command line of more than {MOST_CHARACTERS // 1024} KB is not read here.")
     found: dict[str, Any] = {}
@@ -57,7 +57,7 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with those that continue them, numbered by the first."""
+    """Lines joined with their continuations, numbered by the first."""
     start, joined = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         start = start if joined else number
@@ -113,7 +113,7 @@ def _option(name: str, values: list[str], found: dict[str, Any]) -> None:
 
 
 def scalar(word: str) -> Any:
-    """A word as YAML reads a plain scalar; what is no valid one stays text."""
+    """A word as YAML reads a plain scalar; an invalid one stays text."""
     try:
         value = safe_yaml.load(word.encode())
     except (safe_yaml.YamlRefused, yaml.YAMLError, UnicodeEncodeError):

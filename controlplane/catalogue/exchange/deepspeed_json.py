@@ -120,7 +120,7 @@ def _a_part(reading: Reading, kept: dict[str, Any]) -> None:
 
 
 def _kept(reading: Reading) -> dict[str, Any]:
-    """The tuned part: what is neither a setting of ours nor refused."""
+    """The tuned part: keys that are neither settings here nor refused."""
     kept: dict[str, Any] = {}
     moved = []
     for path in [path for path in reading.values if path.startswith(KEEP)]:

@@ -1,4 +1,4 @@
-"""Any config as bytes: what kind of document it is, by its content, and what it says."""
+"""Reading of any config from bytes: the kind of document, recognised by its content, and its values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from controlplane.platform.templatetags.figures import size_in_words
 MOST_BYTES = 2**20
 ZIP = b"PK\x03\x04"
 OWN = re.compile(r"^#! ([a-z_0-9]+(?:\.[A-Za-z_0-9]+)*): (.*)$", re.MULTILINE)
-"""A line of an export for what its format has no key for."""
+"""A line of an export with a value for which its format has no key."""
 HEAD = "# Lines with #! hold what this format has no key for; an import here reads them back."
 EXPECTED = (
     "Expected an Axolotl or TRL YAML, a command line, a script with GRPOConfig(…), a DeepSpeed JSON, an accelerate "
@@ -54,7 +54,7 @@ def read(content: bytes, fields: Mapping[str, str]) -> Reading:
 
 
 def restore(reading: Reading, lines: list[tuple[str, str]]) -> None:
-    """Put in what an export of ours has kept in comments; null takes a value out."""
+    """Restore the values that an export from here keeps in comments; null removes a value."""
     tree: dict[str, Any] = {}
     for path, text in lines:
         try:
@@ -76,7 +76,7 @@ def restore(reading: Reading, lines: list[tuple[str, str]]) -> None:
 
 
 BEFORE = (Verdict.WRONG, Verdict.CONTRADICTION, Verdict.UNKNOWN)
-"""Notes on an export of ours that are news: somebody has edited it."""
+"""Verdicts of notes that stay for an export from here, since they mean that it was edited."""
 
 
 def _restored(reading: Reading, key: str) -> bool:
@@ -142,7 +142,7 @@ def _yaml(text: str, fields: Mapping[str, str]) -> Reading:
 def _options(
     form: Format, text: str, options: tuple[dict[str, Any], list[tuple[str, str]]], fields: Mapping[str, str]
 ) -> Reading:
-    """A command line or a script: its options, and what else stands there."""
+    """Read a command line or a script: its options, and notes on its other parts."""
     tree, rest = options
     if not tree:
         raise Unreadable(f"The {form.kind} has no settings to take. {EXPECTED}")
@@ -177,7 +177,7 @@ SIGNS: dict[Kind, frozenset[str]] = {
 
 
 def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> Kind:
-    """By the keys: signs first, otherwise the format that knows most of them. Raises Unreadable."""
+    """Recognise the kind by the keys: signs first, otherwise the format that knows most of them. Raises Unreadable."""
     keys = set(tree)
     inner = tree.get("run", tree)
     if isinstance(inner, dict) and {"grpo", "model", "hardware"} <= set(inner):
@@ -196,7 +196,7 @@ def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> Kind:
 
 
 def line_finder(text: str) -> Callable[[str], int | None]:
-    """The line of a dotted key: its sections are looked for one after the other."""
+    """Find the line of a dotted key by searching its sections one after the other."""
 
     def find(key: str) -> int | None:
         at = 0

@@ -26,7 +26,7 @@ class Take:
 
 @dataclass(frozen=True)
 class Leave:
-    """The key is known and on purpose not taken."""
+    """The key is known and deliberately not taken."""
 
     reason: str
 
@@ -109,7 +109,7 @@ class Interpreter:
 
 
 def written(table: Mapping[str, Rule], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of these values, nested, as far as the table can say them; each path goes to its first key."""
+    """Build the nested document of these values, as far as the table has keys; each path goes to its first key."""
     tree: dict[str, Any] = {}
     done: set[str] = set()
     for key, rule in table.items():

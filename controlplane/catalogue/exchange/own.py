@@ -21,7 +21,7 @@ OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from"
 OF_A_JOB = ("check_groups", "job")
 FLAGS = tuple(setting.name for setting in settings.of_section("") if setting.type is bool)
 WHOLE = (
-    *("data", "rewards", "failed_share", "eval_rewards"),
+    *settings.ROWS,
     *(setting.name for setting in settings.of_section("") if setting.type is not bool),
 )
 """Keys that are taken as they are."""
@@ -50,7 +50,7 @@ def default_hardware() -> dict[str, Any]:
 
 
 def vllm_share(spec: HardwareSpec, values: Mapping[str, Any]) -> float | None:
-    """What a document's values say of vLLM's share for hardware like this; None: nothing, or it has no vLLM."""
+    """vLLM's share in a document's values, for hardware like this; None: there is none, or no vLLM."""
     path = SHARES.get(spec.rollout)
     share = values.get(path, default_hardware().get(path)) if path else None
     return float(share) if isinstance(share, int | float) and not isinstance(share, bool) else None
@@ -137,7 +137,7 @@ def _lora(reading: Reading, value: Any) -> None:
 
 
 def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
-    """Without the corpora, which a launch looks up again by the parts that name them."""
+    """Read the episodes, without the corpora: a launch looks those up again by the parts that name them."""
     tree.pop("corpora", None)
     parts, limits, gateway = (tree.pop(name, None) for name in ("parts", "limits", "gateway"))
     _take(reading, EpisodeSpec, tree, "episodes")
@@ -152,17 +152,17 @@ def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
 
 
 def _sinks(reading: Reading, value: Any) -> None:
-    """As the form has them: one project and one name for all. A `#!` line of an export has them so too."""
+    """Read the sinks as the form has them, with one project and one name for all; so does a `#!` line of an export."""
     if isinstance(value, Mapping):
-        for name, one in value.items():
+        for name, item in value.items():
             known = name in ("project", "name") or name.removesuffix("_secret") in sinks.TITLES
-            if known and isinstance(one, bool if name in sinks.TITLES else str) and one:
-                reading.put(f"sinks.{name}", one, "sinks")
+            if known and isinstance(item, bool if name in sinks.TITLES else str) and item:
+                reading.put(f"sinks.{name}", item, "sinks")
             else:
-                reading.note(Verdict.UNKNOWN, f"sinks.{name}", f"The value was {short(one)}.")
+                reading.note(Verdict.UNKNOWN, f"sinks.{name}", f"The value was {short(item)}.")
         return
     try:
-        chosen = [from_dict(SinkSpec, one, at="sinks") for one in (value if isinstance(value, list) else [])]
+        chosen = [from_dict(SinkSpec, sink, at="sinks") for sink in (value if isinstance(value, list) else [])]
     except ContractError as error:
         reading.note(Verdict.WRONG, "sinks", f"{str(error).capitalize()[:300]}.", path="sinks.project")
         return
@@ -189,7 +189,7 @@ def _limits(reading: Reading, tree: dict[str, Any]) -> None:
 def _take(
     reading: Reading, cls: type, tree: dict[str, Any], at: str, *, keep_defaults: bool = False, **needed: Any
 ) -> None:
-    """The fields of one of the contract's dataclasses one by one, so that every wrong one is listed."""
+    """Read the fields of a contract's dataclass one by one, so that every wrong one is listed."""
     fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "server"}
     for name, raw in tree.items():
         key = f"{at}.{name}"

@@ -43,7 +43,7 @@ def is_python(text: str) -> bool:
 
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """(settings by TRL's names, what isn't taken and why). Raises Unreadable."""
+    """Read (settings by TRL's names, other parts with the reason why they aren't taken). Raises Unreadable."""
     if len(text) > MOST_CHARACTERS or deeper(text):
         raise Unreadable("The script is too long or nested too deeply to be read.")
     tree = parsed(textwrap.dedent(text))

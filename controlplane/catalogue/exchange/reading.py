@@ -1,4 +1,4 @@
-"""What a config of another tool says about a run and its hardware: the values, and notes on everything else.
+"""A config as it was read: the values for a run and its hardware, and notes on everything else.
 
 A value's path is its place in the run's spec: `grpo.learning_rate`, `hardware.server.gpus`, `lora.r`, `model.path`.
 """
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What happened to a key that did not simply fill a field; each is a list on the page, in this order."""
+    """Verdicts on keys that didn't simply fill a field; each is a list on the page, in this order."""
 
     WRONG = "Values that can't be used"
     CONTRADICTION = "Contradictions"
@@ -47,7 +47,7 @@ class WrongValue(ValueError):
 class Note:
     verdict: Verdict
     key: str
-    """In the document; empty if it concerns several."""
+    """The key in the document; empty if the note concerns several."""
     text: str
     line: int | None = None
     path: str = ""
@@ -65,7 +65,7 @@ class Reading:
     """Path in the spec -> key in the document."""
     notes: list[Note] = field(default_factory=list)
     complete: bool = False
-    """It is one of our own documents: what it doesn't say has its default."""
+    """True for a document from here: a setting that it lacks has its default."""
 
     def note(self, verdict: Verdict, key: str, text: str, **more: Any) -> None:
         if len(self.notes) < MOST_NOTES:
@@ -78,7 +78,7 @@ class Reading:
         self.sources[path] = key
 
     def pop(self, path: str, default: Any = None) -> Any:
-        """Take a value out that only helps to find others; such paths begin with an underscore."""
+        """Remove a value, such as one that only helps to find others, whose path begins with an underscore."""
         self.sources.pop(path, None)
         return self.values.pop(path, default)
 

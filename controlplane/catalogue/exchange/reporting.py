@@ -1,4 +1,4 @@
-"""Where a document's training reports to: W&B, TensorBoard and others, as sinks of a run. Configs say it by keys,
+"""Reporting of a document's training to W&B, TensorBoard and others, as sinks of a run. Configs name them by keys,
 commands and scripts by environment variables as well."""
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ADDRESS = "Addresses are endpoints among the secrets: choose one under Also send
 FIGURES = "Only a run's figures, its settings and the link to its page are sent."
 
 ANY = "any"
-"""Beside the kinds of sinks: names that are any sink's."""
+"""Names of values that every kind of sink has."""
 
 
 def reports(raw: Any) -> tuple[str, ...]:
-    """The kinds of sinks; transformers has more of them than we do."""
+    """Names of the kinds of sinks; transformers has further kinds."""
     words = tuple(word for word in (() if raw == [] else names(raw)) if word not in ("none", "all"))
     if wrong := [word for word in words if word not in TITLES]:
         raise WrongValue(f"Figures are sent to {', '.join(TITLES)}, not to {wrong[0]}")
@@ -61,7 +61,7 @@ KEYS: dict[str, Rule] = {
     "use_tensorboard": Take("_tensorboard.on", flag),
     **dict.fromkeys(("wandb_watch", "wandb_log_model", "wandb_run_id", "hf_mlflow_log_artifacts"), Leave(FIGURES)),
 }
-"""Axolotl's, and those of scripts around TRL."""
+"""Keys of Axolotl, and of scripts around TRL."""
 _AS_VARIABLES = (
     "wandb_project", "wandb_entity", "wandb_name", "wandb_mode", "wandb_watch", "wandb_log_model", "wandb_run_id",
     "mlflow_experiment_name", "mlflow_tracking_uri", "trackio_project_name", "trackio_space_id",
@@ -78,7 +78,7 @@ VARIABLES: dict[str, Rule] = {
     ),
     **dict.fromkeys(("WANDB_RUN_GROUP", "WANDB_TAGS", "WANDB_NOTES", "WANDB_DIR", "MLFLOW_TAGS"), Leave(FIGURES)),
 }
-"""Of the environment, as W&B, MLflow, trackio and transformers read them."""
+"""Environment variables that W&B, MLflow, trackio and transformers read."""
 TABLE: dict[str, Rule] = {
     "report_to": Take("_report_to", reports),
     "project": Take(f"_{ANY}.project", text),
@@ -89,8 +89,8 @@ TABLE: dict[str, Rule] = {
 
 
 def finish(reading: Reading) -> None:
-    """A sink for each that a config reports to. Whoever names a project or a run of one reports to it, unless the
-    document says elsewhere what it reports to."""
+    """Fill in a sink for each tool that a config reports to. A config that names a tool's project or run reports to it,
+    unless it lists its tools elsewhere."""
     said, source = "_report_to" in reading.values, reading.sources.get("_report_to", "report_to")
     kinds = reading.pop("_report_to") or ()
     for kind in (WANDB, MLFLOW, TRACKIO, TENSORBOARD):
@@ -110,14 +110,14 @@ def finish(reading: Reading) -> None:
 
 
 def _named(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
-    """What the document says of one kind: (value, key)."""
+    """(value, key) in the document for one kind of sink."""
     start = f"_{kind}."
     sources = {path: reading.sources[path] for path in reading.values if path.startswith(start)}
     return {path.removeprefix(start): (reading.pop(path), source) for path, source in sources.items()}
 
 
 def _join_entity(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
-    """W&B's projects belong to a person or a team."""
+    """Join a W&B project with the person or team that owns it."""
     entity, source = named.pop("entity", ("", ""))
     if entity and "project" in named:
         project, at = named["project"]

@@ -1,4 +1,4 @@
-"""Whether exports read back as they were, for every format."""
+"""Checks that exports in every format read back unchanged."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ SETTINGS: tuple[tuple[dict[str, Any], str | None], ...] = (
     ({"optim": "sgd", "generation_kwargs": {"a": [{"b": {"c": [1]}}]}, "shuffle_dataset": False}, "eager"),
     ({"bf16": False, "fp16": True, "epsilon_high": 0.28, "eval_strategy": "steps", "warmup_steps": 0.1}, None),
 )
-"""GRPOConfig's arguments beside the profile's batch, and the attention."""
+"""Cases: GRPOConfig's arguments beside the profile's batch, and the attention implementation."""
 
 
 def losses(spec: RunSpec) -> list[str]:
-    """What an export and an import change, as `format: path`; nothing if all round trips hold."""
+    """List what an export and an import change, as `format: path`; empty if all round trips hold."""
     values = own.values_of(spec)
     texts = {
         "spec": to_json(spec),
@@ -64,7 +64,7 @@ def losses(spec: RunSpec) -> list[str]:
 
 
 def hold(specs: Iterable[RunSpec] | None = None) -> bool:
-    """Whether all round trips hold; without specs, those of every shipped profile with a few settings."""
+    """True if all round trips hold; without `specs`, those of every shipped profile with a few settings."""
     return not any(losses(spec) for spec in (shipped_specs() if specs is None else specs))
 
 
@@ -110,7 +110,7 @@ def _tuned(hardware: HardwareSpec) -> dict[str, Any]:
 
 
 def _sharding_lost(hardware: HardwareSpec) -> list[str]:
-    """A DeepSpeed JSON holds the sharding and the tuned config: the one of a launch stays the same."""
+    """List what a DeepSpeed JSON loses of the sharding and the tuned config that a launch would use."""
     back = documents.read(deepspeed_json(hardware).encode(), trl.BASIC).values
     offload = back.get("hardware.offload", Offload.NONE)
     if (back.get("hardware.strategy"), offload) != (hardware.strategy, hardware.offload):

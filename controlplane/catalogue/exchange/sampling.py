@@ -1,4 +1,4 @@
-"""Dynamic sampling under the names that other trainers have for it: ms-swift, verl, NeMo RL and OpenRLHF."""
+"""Dynamic sampling under the names of other trainers: ms-swift, verl, NeMo RL and OpenRLHF."""
 
 from __future__ import annotations
 

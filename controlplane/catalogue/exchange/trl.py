@@ -80,13 +80,13 @@ def grpo_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
 
 
 def positive(raw: Any) -> Any:
-    """Steps or a limit; -1 and 0 stand for none."""
+    """Read steps or a limit; -1 and 0 mean none."""
     steps = whole(raw)
     return UNSET if steps < 1 else steps
 
 
 def iterations(raw: Any) -> Any:
-    """Of tool calls: the model's last turn comes after them."""
+    """Turns for a limit of tool calls: the model's last turn comes after them."""
     count = positive(raw)
     return count if count is UNSET else count + 1
 
@@ -96,7 +96,7 @@ def atropos(raw: Any) -> str:
 
 
 def optimizer(raw: Any) -> Any:
-    """One of the profile's optimizers; others stay the run's own argument."""
+    """Read one of the profile's optimizers; others stay the run's own argument."""
     name = text(raw).lower().removeprefix("optimizernames.")
     return OPTIMIZERS.get(name, name)
 
@@ -320,7 +320,7 @@ def _optim(reading: Reading) -> None:
 
 
 def _credit(reading: Reading) -> None:
-    """MT-GRPO is GRPO with a turn's own advantage beside the outcome's."""
+    """Read MT-GRPO, which is GRPO with a turn's own advantage beside the outcome's."""
     name = reading.pop("_trainer", "grpo").lower()
     if name.replace("-", "_") in MULTI_TURN:
         if "episodes.turn_advantage_coef" not in reading.values:
@@ -368,13 +368,13 @@ def _preset(reading: Reading, preset: str | None) -> Strategy | None:
 
 
 def named_stage(file: str) -> Strategy | None:
-    """The ZeRO stage that a config's file name says: ds_zero2.json."""
+    """The ZeRO stage in a config's file name, such as ds_zero2.json."""
     name = file.lower().rpartition("/")[2]
     return next((s for n, s in PRESETS.items() if n.startswith("zero") and n in name.replace("_", "")), None)
 
 
 def check(reading: Reading) -> None:
-    """Contradictions of a run's own settings."""
+    """Note contradictions among a run's own settings."""
     values = reading.values
     if values.get("grpo.bf16") and values.get("grpo.fp16"):
         reading.note(Verdict.CONTRADICTION, "fp16", "bf16 and fp16 are both on; bf16 is kept.", path="precision")

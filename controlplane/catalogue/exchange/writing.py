@@ -41,7 +41,7 @@ AXOLOTL_SECTION = frozenset(
 @dataclass(frozen=True)
 class ExportFormat:
     name: str
-    """Of the file."""
+    """The file's name."""
     label: str
     write: Callable[[RunSpec], str]
 
@@ -169,7 +169,7 @@ def _depth(value: Any) -> int:
 
 
 def _document(title: str, tree: dict[str, Any], form: Format, values: Mapping[str, Any]) -> str:
-    """The tree as YAML, then every value that reading it alone would miss or change."""
+    """Write the tree as YAML, then every value that reading it alone would miss or change."""
     plain: dict[str, Any] = json.loads(json.dumps(tree))
     reading = Interpreter(form, trl.BASIC).read(plain)
     missed = {path: value for path, value in values.items() if reading.values.get(path, reading) != value}

@@ -187,6 +187,24 @@ def duration(value: Any) -> str:
 
 
 @register.filter
+def computing_time(seconds: Any) -> str | SafeString:
+    """Seconds that a computation took, in milliseconds below a second."""
+    number = _number(seconds)
+    if number is None or number >= 1:
+        return duration(seconds)
+    return format_html('{}<span class="unit">ms</span>', significant(1000 * number, 2))
+
+
+@register.filter
+def in_format(value: Any, form: str) -> str | SafeString:
+    """A metric's value in the format of its tile or chart."""
+    if form in ("percent", "mib"):
+        return percent(value) if form == "percent" else mib(value)
+    unit = SafeString('<span class="unit">tok</span>') if form == "tokens" and value is not None else ""
+    return format_html("{}{}", sig(value), unit)
+
+
+@register.filter
 def about(value: Any) -> str:
     """Format an estimate in seconds, rounded to its accuracy."""
     number = _number(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django import template
@@ -35,6 +36,22 @@ def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -
     if section := context.get("section"):
         current = name == section
     return {"name": name, "icon": icon, "label": label, "address": address, "current": current, **extra}
+
+
+@dataclass(frozen=True)
+class EmptyState:
+    """What a page shows where there is nothing yet, with the next step."""
+
+    icon: str
+    title: str
+    text: str
+    address: str = ""
+    act: str = ""
+
+
+@register.inclusion_tag("components/empty.html")
+def empty_state(state: EmptyState) -> dict[str, str]:
+    return asdict(state)
 
 
 CIRCLE = '<circle cx="6" cy="6" r="4.5"/>'

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from controlplane.setup.bootstrap.environments import BASE, GPU_LOCK, ON_DEMAND, ROOT, TEST, TRAINER
-from workers.contract.torch_sets import CPU, GPU
+from workers.contract.stack.packages import CPU, GPU
 
 NOT_LOCKED = re.compile(r"^(torch|triton|vllm|nvidia-|cuda-)")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from controlplane.setup.bootstrap import torch
 from controlplane.setup.bootstrap.console import Failed, ask, say
 from controlplane.setup.bootstrap.installers import choose_installer
-from workers.contract.torch_sets import SETS
+from workers.contract.stack.packages import SETS
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ROOT / ".tools"

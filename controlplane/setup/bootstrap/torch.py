@@ -1,6 +1,6 @@
 """Installs torch: with CUDA and vLLM if a GPU with a recent driver responds, else the CPU build.
 
-The versions are in workers.contract.torch_sets.
+The versions are in workers.contract.stack.packages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from controlplane.setup.bootstrap.console import Failed, ask, say
 from controlplane.setup.bootstrap.installers import Installer, Uv
-from workers.contract.torch_sets import CPU, GPU
+from workers.contract.stack.packages import CPU, GPU
 
 _CUDA_ANSWERS = """
 import ctypes

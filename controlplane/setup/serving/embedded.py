@@ -12,8 +12,8 @@ from pathlib import Path
 
 from controlplane.platform.datafolder import incoming
 from controlplane.setup.serving.processes import ServedProgram
-from workers.contract.stack.priority import niceness
 from workers.contract.wire.joining import celery_worker, host_worker
+from workers.contract.wire.processes import niceness
 
 
 @dataclass(frozen=True)

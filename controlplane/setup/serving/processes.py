@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.parent_death import die_with_parent
 
 BASE_DIR = Path(__file__).resolve().parents[3]
 
@@ -179,7 +179,7 @@ def spawn(program: ServedProgram) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             pass_fds=program.pass_fds,
             start_new_session=True,
-            preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
+            preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),
         )
     if program.niceness:
         with contextlib.suppress(OSError):  # ended already, or nicer

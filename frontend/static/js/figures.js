@@ -90,7 +90,7 @@ export function figure(value, format) {
   }
 }
 
-/** A difference with its sign; a small one in plain decimals, of one that is smaller still no direction is told.
+/** A signed difference: small ones in plain decimals, still smaller ones without a sign.
  * @param {number} value */
 export function change(value) {
   const sign = value > 0 ? "+" : value < 0 ? "−" : "";

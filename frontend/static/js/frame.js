@@ -1,4 +1,4 @@
-// The frame of every page: theme, keyboard, dialogs, menus, ages that go on, the connection bar's element.
+// The frame of every page: theme, keyboard, dialogs, menus, ages that count on, the connection bar's element.
 
 import { age, elapsed } from "./figures.js";
 import { watchNetwork } from "./pages/live/connection.js";
@@ -74,7 +74,7 @@ function clicks() {
       openDialog(opener.dataset.dialog ?? "");
     }
     const back = target.closest("a[data-back]");
-    // The page before, with what was entered there, where the browser has it.
+    // The previous page with its entries, if the browser still has it.
     if (back instanceof HTMLAnchorElement && back.href === document.referrer && history.length > 1 && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
       history.back();

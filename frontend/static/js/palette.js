@@ -96,7 +96,7 @@ function group(kind, members) {
 /** @param {Hit} hit */
 function option(hit) {
   const row = document.createElement("div");
-  row.className = "palette-hit";
+  row.className = "row single palette-hit";
   row.id = `palette-hit-${hits.indexOf(hit)}`;
   row.setAttribute("role", "option");
   row.setAttribute("aria-selected", "false");

@@ -7,7 +7,7 @@ const EDGE = 8;
 
 const bubble = document.createElement("div");
 bubble.id = "why";
-bubble.className = "why-bubble";
+bubble.className = "why-bubble floating";
 bubble.popover = "manual";
 bubble.setAttribute("role", "tooltip");
 

@@ -16,12 +16,12 @@ from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, Reque
 from runs.engine import checkpoints, deletions, queries
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import archiving, benchmarking, converting, merging, pushing, results
+from runs.engine.jobs import archives, benchmarking, converting, merging, pushing, results
 from runs.engine.jobs.results import JobView
 from runs.engine.models import Run
 from runs.engine.records import RunEvent
 from runs.engine.scheduling.limits import QueueFull
-from runs.pages.model_pages import card, file_views
+from runs.pages.model_pages import action_views, card
 from runs.pages.model_pages.push_views import PushForm
 from workers.contract.run.benchmarks import MOST_EXAMPLES, TASKS, USUAL_EXAMPLES
 from workers.contract.run.gguf import TYPES
@@ -100,7 +100,7 @@ def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
 @router.post("models/{int:event_id}/archive", response={201: RunResponse})
 def archive(request: HttpRequest, event_id: Id) -> Any:
     """Archive a model for a download. Starts a job."""
-    return _job(request, event_id, lambda model: archiving.start(model, person(request), card=card.text(model)))
+    return _job(request, event_id, lambda model: archives.start(model, person(request), card=card.text(model)))
 
 
 @router.post("models/{int:event_id}/gguf", response={201: RunResponse})
@@ -149,7 +149,7 @@ def jobs(request: HttpRequest, event_id: Id) -> Any:
 @router.get("models/{int:event_id}/archive/{slug:job_id}")
 def download(request: HttpRequest, event_id: Id, job_id: str) -> HttpResponseBase:
     """Download an archived model. As a .tar file. A Range header resumes an interrupted download."""
-    return file_views.download(request, event_id, job_id)
+    return action_views.download(request, event_id, job_id)
 
 
 @router.delete("models/{int:event_id}", response={202: Deletion})

@@ -19,7 +19,7 @@ from runs.engine.scheduling.limits import QueueFull
 from runs.engine.served import conversation, endpoint, starting
 from runs.engine.served.conversation import NotAsked
 from runs.insight.scoring import rows
-from runs.pages.served import asking, page, scoring
+from runs.pages.served import page, questions, scoring
 from runs.pages.served.forms import LONGEST_IDLE, AskForm, PlaceForm, ServeForm
 from runs.pages.served.page import TurnView
 from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS
@@ -151,11 +151,11 @@ def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
         row = rows.by_number(model.run.dataset_version, [payload.row]).rows.get(payload.row)
         if row is None:
             raise Problem(422, f"The dataset has no row {payload.row} that can be read.", where="row")
-        shown = asking.prompt_of(row)
+        shown = questions.prompt_of(row)
         values |= {"text": shown["text"], "system": shown["system"]}
     form = form_values.filled(AskForm(), AskForm, values)
     with refusing(NotAsked, ContractError, QueueFull, where="model", fix="POST …/chat loads it."):
-        turn = asking.ask(model, person(request), asking.question(model, form))
+        turn = questions.ask(model, person(request), questions.question(model, form))
     return Status(201, {"item": _turn(page.view_of(turn))})
 
 
@@ -177,7 +177,7 @@ def stop_chat(request: HttpRequest, event_id: Id) -> Any:
 def scores(request: HttpRequest, event_id: Id, turn_id: Id) -> Any:
     """Score a turn of the chat. With the rewards that the run was trained on, once its answers are finished."""
     model = catalogue.model_for(request, event_id)
-    view = page.view_of(asking.turn_of(model, turn_id))
+    view = page.view_of(questions.turn_of(model, turn_id))
     if view.live:
         raise Problem(
             409, "This turn is still being answered.", where="turn", fix="Repeat the request when it has ended."

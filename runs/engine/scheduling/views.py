@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.platform.accounts.roles import operator_required, person
 from runs.engine import queries
-from runs.engine.models import Priority
+from runs.engine.models import Attempt, Priority
 from runs.engine.scheduling import reordering, stopping
 from runs.engine.states import RunStatus
 
@@ -62,7 +62,17 @@ def queue_remove(request: HttpRequest, run_id: str) -> HttpResponseBase:
             return redirect("hardware")
         return _notice(request, f"{run.name} had already left the queue. Nothing was stopped.")
     waits, place = attempt.status == RunStatus.QUEUED, queries.summary(run)["place"]
-    return render(request, "pages/hosts/unqueue.html", {"run": run, "attempt": attempt, "waits": waits, "place": place})
+    context = {"run": run, "attempt": attempt, "waits": waits, "place": place, "loss": _loss(attempt)}
+    context["later"] = "resumed" if attempt.resume_step else "cloned"
+    return render(request, "pages/hosts/unqueue.html", context)
+
+
+def _loss(attempt: Attempt) -> str:
+    """What a queued attempt loses by leaving the queue."""
+    if attempt.number == 1:
+        return "It has not started, so nothing is lost."
+    checkpoint = f" from its checkpoint of step {attempt.resume_step}" if attempt.resume_step else ""
+    return f"It would have resumed{checkpoint}; what it has trained and saved is kept."
 
 
 def _queue() -> HttpResponseBase:

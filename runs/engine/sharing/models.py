@@ -25,3 +25,7 @@ class SharedLink(models.Model):
 
     def __str__(self) -> str:
         return f"a link to {self.run_id}"
+
+    @property
+    def shows(self) -> str:
+        return "charts and health, completions" if self.with_completions else "charts and health"

@@ -1,4 +1,4 @@
-"""Comparing runs: their looks, differing settings, and cost."""
+"""Comparison of runs: their looks, differing settings, and cost."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError, from_dict
 
 MAX_RUNS = 20
-"""More curves in one chart can't be told apart."""
+"""Most runs of a comparison: more curves in one chart can't be distinguished."""
 MOST_METRICS = 12
 FIRST_METRICS = ("reward", "kl", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
 FIRST_OF_EVALUATIONS = ("eval_reward", "eval_completions/mean_length")
-"""Which train nothing."""
+"""First metrics of evaluation runs, which train nothing."""
 COLOURS = 8
 DASHES = ("solid", "dash", "dot")
 ABSENT = "not set"
 EMPTY: tuple[Any, ...] = (None, {}, [])
-UNTOLD = frozenset({"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"}) | {
+LEFT_OUT = frozenset({"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"}) | {
     "episodes",
     "episodes.name",
     "episodes.version",
@@ -83,6 +83,12 @@ class Value:
     absent: bool
     as_first: bool
 
+    @property
+    def tone(self) -> str:
+        if self.absent:
+            return "muted"
+        return "" if self.as_first else "other"
+
 
 @dataclass(frozen=True)
 class Took:
@@ -90,9 +96,9 @@ class Took:
 
     seconds: float | None
     gpu_hours: float | None
-    """None: it never held a GPU."""
+    """None: the run never held a GPU."""
     cost: str
-    """By the present prices of its hosts; empty where none has one."""
+    """Cost by the present prices of its hosts; empty if none has one."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +111,12 @@ class ComparedMetric:
 
 
 def chosen(request: HttpRequest, most: int = MAX_RUNS) -> Chosen:
-    """`runs=a,b,c`."""
-    requested = (each.strip() for each in request.GET.get("runs", "").split(","))
+    """Read the runs of an address with `runs=a,b,c`."""
+    requested = (run_id.strip() for run_id in request.GET.get("runs", "").split(","))
     ids = queries.readable(dict.fromkeys(filter(None, requested)))
     by_id = queries.runs_for(request).select_related("owner", "reward_version__config").in_bulk(ids[: 2 * most])
-    runs = [by_id[each] for each in ids if each in by_id]
-    missing = [each for each in ids[: 2 * most] if each not in by_id]
+    runs = [by_id[run_id] for run_id in ids if run_id in by_id]
+    missing = [run_id for run_id in ids[: 2 * most] if run_id not in by_id]
     return Chosen(runs[:most], missing, max(0, len(ids) - len(missing) - most))
 
 
@@ -131,17 +137,19 @@ def looks(runs: Iterable[Run]) -> dict[str, Look]:
 def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
     """The effective settings that differ between the runs, and the number of those that don't."""
     flattened = [dict(settings(run)) for run in runs]
-    names = dict.fromkeys(name for each in flattened for name in each)
-    for each, left_to_trl in zip(flattened, _trl_defaults(runs), strict=True):
-        each.update((name, left_to_trl[name]) for name in names if name not in each and name in left_to_trl)
+    names = dict.fromkeys(name for values in flattened for name in values)
+    for values, left_to_trl in zip(flattened, _trl_defaults(runs), strict=True):
+        values.update((name, left_to_trl[name]) for name in names if name not in values and name in left_to_trl)
     unlike, equal_count = [], 0
     for name in names:
-        texts = [text(each[name]) if name in each else ABSENT for each in flattened]
+        texts = [text(values[name]) if name in values else ABSENT for values in flattened]
         if len(set(texts)) < 2:
             equal_count += 1
             continue
-        values = [Value(text, name not in each, text == texts[0]) for text, each in zip(texts, flattened, strict=True)]
-        unlike.append(SettingDifference(name, values))
+        shown = [
+            Value(text, name not in values, text == texts[0]) for text, values in zip(texts, flattened, strict=True)
+        ]
+        unlike.append(SettingDifference(name, shown))
     return unlike, equal_count
 
 
@@ -154,11 +162,11 @@ def settings(run: Run) -> Iterator[tuple[str, Any]]:
     yield "reward config", str(run.reward_version) if run.reward_version else "deleted since"
     yield "environment", _environment(part(spec, "episodes"))
     yield "profile", hardware.get("profile") or "none"
-    untold = UNTOLD | {"hardware.profile"}
+    left_out = LEFT_OUT | {"hardware.profile"}
     with suppress(ContractError):
         yield "precision", str(precision_of(from_dict(HardwareSpec, hardware), part(spec, "grpo")))
-        untold |= PRECISION
-    yield from ((name, value) for name, value in _flat(spec) if name not in untold)
+        left_out |= PRECISION
+    yield from ((name, value) for name, value in _flat(spec) if name not in left_out)
 
 
 def _environment(episodes: Mapping[str, Any]) -> str:
@@ -168,8 +176,8 @@ def _environment(episodes: Mapping[str, Any]) -> str:
 
 
 def _trl_defaults(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """What each run gets for GRPOConfig fields that it leaves out: the defaults that its host's trainer has reported,
-    otherwise those of the TRL that is assumed here."""
+    """The defaults that each run gets for GRPOConfig fields that it leaves out: those that its host's trainer has
+    reported, otherwise those of the TRL that is assumed here."""
     hosts = [run.latest().host_id or run.host_id or 0 for run in runs]
     schemas = dict(Host.objects.filter(pk__in=hosts).values_list("pk", "trainer_schema__defaults"))
     return [_known({**TRL_DEFAULTS, **(schemas.get(host) or {})}) for host in hosts]
@@ -190,9 +198,9 @@ def _flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(inner, f"{at}.{key}" if at else str(key))
-    elif isinstance(value, list) and value and all(isinstance(each, Mapping) and "name" in each for each in value):
-        for each in value:
-            yield from _flat({k: v for k, v in each.items() if k != "name"}, f"{at}.{each['name']}")
+    elif isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
+        for item in value:
+            yield from _flat({k: v for k, v in item.items() if k != "name"}, f"{at}.{item['name']}")
     elif value not in EMPTY:
         yield at, value
 
@@ -206,7 +214,7 @@ def text(value: Any) -> str:
 
 
 def took(run: Run, now: datetime) -> Took:
-    """GPU hours count from the lease."""
+    """Sum up a run's time, GPU-hours and cost; GPU-hours count from the lease."""
     hours, had_gpus = 0.0, False
     costs: list[Money] = []
     for attempt in run.attempts.all():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 AXES = {"step": "Step", "tokens": "Tokens", "time": "Running time", "hours": "GPU-hours"}
 MOST_POINTS = 1000
 ALL_POINTS = 150_000
-"""Points of an answer, however many curves it has."""
+"""Most points of an answer, however many curves it has."""
 FEWEST_POINTS = 100
 LAST_SHARE = 0.1
 LESS_IS_BETTER = ("grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
@@ -46,7 +46,7 @@ class Final(TypedDict):
 
 class CurvesAnswer(TypedDict):
     last: dict[str, int]
-    """The seq up to which each run's curves go."""
+    """Run -> the seq up to which its curves go."""
     series: dict[str, dict[str, Curve]]
     """metric -> run -> curve; runs without news are left out."""
 
@@ -207,7 +207,7 @@ def _curve(points: Points, clock: _RunClock, x: str) -> Curve | None:
 
 
 def better(metric: str) -> str:
-    """Which values of a metric are better: `high`, `low`, or empty where neither is."""
+    """The better values of a metric: `high`, `low`, or empty if neither is."""
     plain = metric.removeprefix("eval_")
     if plain in ("reward", best.OTHER) or (plain.startswith("rewards/") and plain.endswith("/mean")):
         return "high"

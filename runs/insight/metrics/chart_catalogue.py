@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from runs.insight.metrics import prompt_charts
 from runs.insight.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
-from workers.contract.run import ahead
+from workers.contract.run import async_generation
 from workers.contract.run.batch import Batch
 from workers.contract.run.best import OTHER_REWARD
 from workers.contract.run.hardware import Rollout
@@ -311,16 +311,19 @@ def _corrected(spec: RunSpec, note: str) -> Chart:
         line, words = ChartLine("sampling/share_masked", "left out", "c6"), "left out by the correction"
         hint = "Their importance ratio is above the cap: they count nothing in the loss"
     else:
-        line, words = ChartLine(ahead.TRUNCATED, "truncated", "c6"), "truncated by the correction"
+        line, words = ChartLine(async_generation.TRUNCATED, "truncated", "c6"), "truncated by the correction"
         hint = "Their importance ratio is beyond a bound: they count with the bound in the loss"
     id_ = line.metric.replace("/share_", "-")
     return Chart(id_, f"{what} {words}", (line,), format="percent", zero=True, help=hint, note=note)
 
 
 def _ahead() -> tuple[Chart, ...]:
-    stale = (ChartLine(ahead.STALENESS, "mean", "c1"),)
+    stale = (ChartLine(async_generation.STALENESS, "mean", "c1"),)
     hint = "Optimizer steps between the weights that sampled a batch and those that it is first trained with"
-    times = (ChartLine(ahead.SECONDS, "generated in", "c2"), ChartLine("time/generation_s", "waited for", "c1"))
+    times = (
+        ChartLine(async_generation.SECONDS, "generated in", "c2"),
+        ChartLine("time/generation_s", "waited for", "c1"),
+    )
     why = "How long vLLM took for a batch that it generated ahead, and how long the trainer still waited for it"
     return (
         Chart("sampling-staleness", "Staleness", stale, zero=True, help=hint),

@@ -11,7 +11,7 @@ from runs.engine.models import Run
 from runs.engine.records import MetricChunk, MetricRow
 from runs.engine.spec import spec_of
 from runs.insight.metrics.series import Points
-from workers.contract.run import ahead
+from workers.contract.run import async_generation
 from workers.contract.run.hardware import Offload, Rollout, WeightSync
 from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
@@ -101,8 +101,8 @@ def of_run(run: Run) -> StepTime | None:
     """The mean over the newest steps; None until there are some with timed parts. The first step of a run is left out:
     it compiles and warms up."""
     timed = [f"time/{part}_s" for part in PARTS]
-    columns = _newest(run, ["step_time", *timed, ahead.SECONDS])
-    total, generated = columns["step_time"], columns[ahead.SECONDS]
+    columns = _newest(run, ["step_time", *timed, async_generation.SECONDS])
+    total, generated = columns["step_time"], columns[async_generation.SECONDS]
     if len(total) < FEWEST or not any(columns[name] for name in timed):
         return None
     steps = sorted(total)[-STEPS:]

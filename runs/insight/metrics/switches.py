@@ -22,7 +22,7 @@ from workers.contract.reports.waterfall import (
     overlap,
     union,
 )
-from workers.contract.run import beside
+from workers.contract.run import concurrent_rewards
 from workers.contract.run.hardware import Rollout
 from workers.contract.run.spec import RunSpec
 from workers.contract.wire.names import StepPart
@@ -76,7 +76,9 @@ def _ahead(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Swi
 
 def _beside(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
     waiting = [f"{REWARD}{reward.name}" for reward in spec.rewards if waits(LIBRARY[reward.function])]
-    if not waiting or (not spec.rewards_beside and beside.problem(spec.hardware, spec.episodes) is not None):
+    if not waiting or (
+        not spec.rewards_beside and concurrent_rewards.problem(spec.hardware, spec.episodes) is not None
+    ):
         return
     scoring = [one for one in spans if one.lane in waiting]
     generating = [one for one in spans if one.phase == StepPart.GENERATION]

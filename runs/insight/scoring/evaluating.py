@@ -12,9 +12,8 @@ from controlplane.catalogue.rewards.turns import TrialTurn
 from workers.contract.run.spec import RewardSpec
 from workers.rewards.advantages import mean
 from workers.rewards.library import LIBRARY
-from workers.rewards.reward import Completion, Cost, Failure, Reward, Row, Scores
+from workers.rewards.reward import Completion, Cost, Failure, Reward, Row, Scores, turns_of
 from workers.rewards.scoring import score
-from workers.rewards.turns import split
 
 WAITS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
 """Parameters that limit waiting for servers and running code, in seconds."""
@@ -111,7 +110,7 @@ def _scores(
     """Scores of whole completions, or the mean over each one's turns, as in the run's chart."""
     if not spec.per_turn:
         return score(reward, completions, rows, params, turn.tools)
-    parts = [split(one) for one in completions]
+    parts = [turns_of(completion) for completion in completions]
     places = [place for place, of in enumerate(parts) for _ in of]
     each = score(reward, [part for of in parts for part in of], [rows[place] for place in places], params, turn.tools)
     values = [

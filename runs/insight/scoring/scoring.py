@@ -36,6 +36,11 @@ class Cell:
     note: str = ""
     failed: str = ""
 
+    @property
+    def trouble(self) -> str:
+        """What there is to know of it: its failure, or its note."""
+        return self.failed or self.note
+
 
 @dataclass(frozen=True)
 class ScoredComponent:
@@ -48,10 +53,6 @@ class ScoredComponent:
     """Share of the variance of the totals; all shares add up to 1. None: no variance."""
     in_total: bool = True
     """Its weight counts in the totals (workers.contract.outcome_weights)."""
-
-    @property
-    def milliseconds(self) -> float | None:
-        return None if self.column.seconds is None else 1000 * self.column.seconds
 
     @property
     def apart(self) -> bool:

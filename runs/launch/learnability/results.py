@@ -1,4 +1,4 @@
-"""What a check has shown: groups without spread, cut and failed completions, rewards, step time, and a verdict."""
+"""Results of a check: groups without spread, cut and failed completions, rewards, step time, and a verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workers.contract.run.spec import RunSpec
 from workers.contract.wire.names import reward_time
 
 MOST_READ = 2048
-"""Groups; a check with huge generations has more."""
+"""Groups that are read; a check with huge generations has more."""
 FLAT_BAD, FLAT_WARN = 0.9, 0.6
 """Shares of groups without spread: nothing, or little, can be learned."""
 CUT_BAD, CUT_WARN = 0.5, 0.2
@@ -53,7 +53,7 @@ class ComponentRange:
     failed: float
     """The share of completions without a score, 0 to 1; rewards that don't apply to a row count, too."""
     time_s: float | None = None
-    """For a batch of completions, on the first rank; None: a model, which TRL calls itself."""
+    """Seconds for a batch of completions on the first rank; None: a model, which TRL calls itself."""
 
     @property
     def time(self) -> str:
@@ -75,12 +75,12 @@ class CheckResult:
     groups: int = 0
     completions: int = 0
     flat: float = 0.0
-    """Of groups: all rewards are equal, so every advantage is 0."""
+    """Share of groups in which all rewards are equal, so every advantage is 0."""
     cut: float = 0.0
-    """Of completions: cut off at max_completion_length."""
+    """Share of completions cut off at max_completion_length."""
     mean_tokens: float | None = None
     solve_rate: float | None = None
-    """The mean over all completions; None if none of the rewards tells."""
+    """Mean over all completions; None if no reward shows whether a completion is right."""
     rates: Mapping[str, int] = field(default_factory=dict)
     """Groups by their solve rate, with the keys of RATES."""
     components: tuple[ComponentRange, ...] = ()
@@ -88,7 +88,7 @@ class CheckResult:
     run_s: float | None = None
     """All steps of the run that would be launched; None if its settings don't give their number."""
     solving: str = ""
-    """What counts as solved, in a sentence."""
+    """A sentence on what counts as solved."""
 
     @property
     def spread(self) -> float:
@@ -96,7 +96,7 @@ class CheckResult:
 
     @property
     def rate_parts(self) -> list[dict[str, Any]]:
-        """Of the bar."""
+        """Segments of the bar."""
         return [
             {"label": RATES[name], "value": self.rates.get(name, 0), "colour": COLOURS[name]}
             for name in RATES
@@ -161,7 +161,7 @@ def _times(run: Run, names: Sequence[str]) -> dict[str, float]:
 
 
 def _is_flat(scores: Iterable[float | None]) -> bool:
-    """Whether a group teaches nothing: TRL subtracts its mean, and nothing is left."""
+    """True if a group teaches nothing: TRL subtracts its mean, and nothing is left."""
     known = [score for score in scores if score is not None]
     return not known or max(known) - min(known) < 1e-9
 

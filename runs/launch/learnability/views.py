@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
@@ -20,7 +20,7 @@ from workers.contract.wire.documents import ContractError
 
 
 class SolvedForm(forms.Form):
-    """In percent."""
+    """Bounds of the solve rate, in percent."""
 
     low = forms.IntegerField(min_value=0, max_value=100)
     high = forms.IntegerField(min_value=0, max_value=100)
@@ -51,7 +51,7 @@ def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
         context["verdict"] = results.verdict(result)
         context["prompts"] = filtering.coverage(run)
     if request.headers.get("HX-Request") == "true":
-        return _part(request, context, live=live)
+        return render(request, "launch/learnability/_result.html", context, status=200 if live else STOP_POLLING)
     return render(request, "launch/learnability/check.html", context)
 
 
@@ -76,7 +76,3 @@ def filter_prompts(request: HttpRequest, run_id: str) -> HttpResponseBase:
     except DatasetError as error:
         messages.error(request, str(error))
         return redirect("learnability", run.pk)
-
-
-def _part(request: HttpRequest, context: dict[str, object], *, live: bool) -> HttpResponse:
-    return render(request, "launch/learnability/_result.html", context, status=200 if live else STOP_POLLING)

@@ -1,4 +1,4 @@
-"""From the form and the catalogue to a Draft for preflight, and to a forecast of the placement."""
+"""Drafts of launches for preflight, made from the choices and the catalogue, and the forecast of their placement."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from runs.engine.models import Run
 from runs.engine.scheduling import leasing, limits, queueing
 from runs.engine.scheduling.leasing import Shortage
 from runs.engine.scheduling.limits import Allowance
-from runs.engine.spec import LaunchRequest, hardware_of, rewards_of, with_aggregation
+from runs.engine.spec import LaunchRequest, rewards_of, with_aggregation
 from runs.engine.warm.idle import IdleServers
 from runs.launch import preflight
 from runs.launch.new_run import facts, prefill
+from runs.launch.new_run.choices import REQUIRED_CHOICES, LaunchChoices
 from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles
-from runs.launch.new_run.forms import CHOICES, LaunchForm
+from runs.launch.new_run.forms import LaunchForm
 from runs.launch.preflight import choosing
 from runs.launch.preflight.draft import Draft, OtherProfile
 from runs.launch.preflight.finding import Finding, stop
 from runs.launch.preflight.hosts import machine_to_ask, shortage
-from workers.contract.run.ahead import with_correction
-from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.async_generation import with_correction
 from workers.contract.run.spec import DataSpec, ModelSpec, Placement, RewardSpec, RunSpec
 from workers.contract.wire.documents import ContractError
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the launch button will do."""
+    """Effect of the launch button."""
 
     now: bool
     words: str
-    """On the button: few."""
+    """Short text of the button."""
     waits: str = ""
-    """What it would wait for, as a sentence under the button."""
+    """A sentence under the button on what the run would wait for."""
     placement: Placement | None = None
     """The placement, if the run would start now."""
 
@@ -67,12 +67,12 @@ def draft_of(
     holds, rewards = leasing.held(), _rewards(request.reward_version)
     eval_rewards = _rewards(request.eval_reward_version) or ()
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
-    wanted = request.model_spec
-    grpo, hardware = dict(request.grpo), _hardware(request)
+    model = request.model_spec
+    grpo, hardware = dict(request.grpo), request.hardware
     grpo = with_aggregation(request.reward_version, grpo) if request.reward_version else grpo
-    inspection = _inspected(hosts, wanted)
+    inspection = _inspected(hosts, model)
     draft = Draft(
-        model=wanted.path,
+        model=model.path,
         inspection=inspection,
         hosts=tuple(facts.host_facts(view, holds[view.row.pk], facts.kept_memory_on(view, hardware)) for view in hosts),
         host_chosen=request.host is not None,
@@ -87,7 +87,7 @@ def draft_of(
         priority=request.priority,
         owner=owner,
         corpus_problem=_corpus_problem(request),
-        tool_template=_tool_template(request, wanted, inspection),
+        tool_template=_tool_template(request, model, inspection),
         **{**request.chosen_settings(), "grpo": with_correction(grpo, request.ahead)},
     )
     if hardware is None or request.host is not None:
@@ -97,7 +97,7 @@ def draft_of(
 
 
 def with_idle(draft: Draft, user: User, request: LaunchRequest, hosts: list[HostView]) -> Draft:
-    """With the user's idle warm servers that the run could use."""
+    """Add the user's idle warm servers that the run could use."""
     if draft.hardware is None:
         return draft
     like = RunSpec(
@@ -116,17 +116,17 @@ def with_idle(draft: Draft, user: User, request: LaunchRequest, hosts: list[Host
 
 @dataclass(frozen=True)
 class Checked:
-    """A form, read once: the request, its draft for preflight, and the hosts that may take the run."""
+    """A launch's choices, read once: the request, its draft for preflight, and the hosts that may take the run."""
 
     request: LaunchRequest
     draft: Draft
     hosts: list[HostView]
 
 
-def checked(form: LaunchForm, user: User | None = None) -> Checked:
-    """Read a form that may have errors; invalid values are left out. `user`: who would launch."""
-    form.is_valid()
-    request, hosts = form.request(), candidates(form.row("host"))
+def checked(choices: LaunchChoices, user: User | None = None) -> Checked:
+    """Read choices that may have errors; invalid values are left out. `user`: who would launch."""
+    choices.is_valid()
+    request, hosts = choices.request(), candidates(choices.chosen("host"))
     owner = limits.allowance(user) if user else None
     draft = draft_of(request, hosts=hosts, made_for=prefill.made_for(request.profile), owner=owner)
     draft = replace(draft, owner_administers=user is None or user.may_administer)
@@ -136,7 +136,7 @@ def checked(form: LaunchForm, user: User | None = None) -> Checked:
 
 
 def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User) -> dict[str, Any]:
-    """What nobody has to choose: the one model, dataset or reward config that there is, and of the profiles for which a
+    """Add choices without an alternative: the only model, dataset or reward config, and among the profiles for which a
     host has the GPUs the one that this person, or else anybody, used last. Choices made already stay."""
     datasets = dict(offered_datasets().order_by("number").values_list("dataset", "pk"))  # the newest version of each
     offered: dict[str, list[Any]] = {
@@ -154,7 +154,7 @@ def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User
 
 
 def _used_last(profiles: list[str], user: User) -> str:
-    """Empty if nobody has trained with one of them."""
+    """The profile used last; empty if nobody has trained with any of these."""
     trained = Run.objects.filter(kind="train", profile__in=[int(key) for key in profiles]).order_by("-created_at")
     runs = trained.values_list("profile", flat=True)
     newest = runs.filter(owner=user).first() or runs.first()
@@ -162,7 +162,7 @@ def _used_last(profiles: list[str], user: User) -> str:
 
 
 def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
-    """Group the form's profiles by GPUs and memory, and label each with whether it fits: what fits comes first, the
+    """Group the form's profiles by GPUs and memory, and label each with its fit: those that fit come first, the
     best first. Returns the labels by the profile's key, with which the page follows a changed model."""
     field = cast("forms.ModelChoiceField[HardwareProfile]", form.fields["profile"])
     specs = {other.key: other.spec for other in draft.profiles}
@@ -185,20 +185,16 @@ def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
     return labels
 
 
-def form_findings(form: LaunchForm) -> list[Finding]:
-    """The form's errors. Missing choices are reported separately, not as errors."""
-    form_errors = ((name, error) for name, errors in form.errors.as_data().items() for error in errors)
-    return [
+def findings_of(choices: LaunchChoices, draft_check: Checked) -> list[Finding]:
+    """Errors of the choices, and preflight's findings about fields that have none. Missing choices are reported
+    separately."""
+    errors = [
         stop(name, " ".join(error.messages), "")
-        for name, error in form_errors
-        if not (name in CHOICES and error.code == "required")
+        for name, field_errors in choices.errors.as_data().items()
+        for error in field_errors
+        if not (name in REQUIRED_CHOICES and error.code == "required")
     ]
-
-
-def findings_of(form: LaunchForm, draft_check: Checked) -> list[Finding]:
-    """Preflight's findings, and the form's errors for fields that it can't read."""
-    errors = form_findings(form)
-    return errors + [finding for finding in preflight.check(draft_check.draft) if finding.field not in form.errors]
+    return errors + [finding for finding in preflight.check(draft_check.draft) if finding.field not in choices.errors]
 
 
 def candidates(chosen: Host | None) -> list[HostView]:
@@ -222,11 +218,11 @@ def schema_among(hosts: list[HostView]) -> dict[str, Any] | None:
     return next((view.row.trainer_schema for view in hosts if view.row.trainer_schema), None)
 
 
-def host_to_ask(form: LaunchForm) -> Host | None:
+def host_to_ask(choices: LaunchChoices) -> Host | None:
     """The host to ask about the model: the chosen one, otherwise one that lists the model, otherwise any reachable
     one."""
-    hosts = [view for view in candidates(form.row("host")) if view.fresh]
-    listed = [view for view in hosts if form.row("model") in view.models]
+    hosts = [view for view in candidates(choices.chosen("host")) if view.fresh]
+    listed = [view for view in hosts if choices.chosen("model") in view.models]
     return next((view.row for view in (*listed, *hosts)), None)
 
 
@@ -235,7 +231,7 @@ def known_models(views: list[HostView]) -> list[str]:
 
 
 def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
-    """Where the launch would start now, or what it would wait for, after everything ahead in the queue."""
+    """Forecast where the launch would start now, or what it would wait for behind the queue."""
     if machine := machine_to_ask(draft):
         return Forecast(False, "Queue run", f"It asks for a machine of {machine.name}.")
     if draft.hardware is None or not hosts:
@@ -247,8 +243,8 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     result = floor.place(leasing.need_of(draft.hardware, draft.every_entry), draft.hardware, None, draft.idle)
     if not isinstance(result, Shortage):
         host, placement = result
-        beside = ", warm server" if placement.warm else ""
-        words = f"Launch now on {host.name} · {_resources(placement)}{beside}"
+        warm = ", warm server" if placement.warm else ""
+        words = f"Launch now on {host.name} · {_resources(placement)}{warm}"
         return Forecast(True, words, placement=placement)
     return Forecast(False, f"Queue: {ahead} ahead" if ahead else "Queue run", sentences.as_sentence(_waits(result)))
 
@@ -261,29 +257,22 @@ def _waits(short: Shortage) -> str:
 
 
 def per_turn_configs(form: LaunchForm) -> list[int]:
-    """The offered reward configs with a component that scores each turn by itself."""
+    """Ids of the offered reward configs with a component that scores each turn."""
     field = cast("forms.ModelChoiceField[Any]", form.fields["reward_version"])
     versions = field.queryset or ()
-    return [each.pk for each in versions if any(reward.per_turn for reward in _rewards(each) or ())]
-
-
-def _hardware(request: LaunchRequest) -> HardwareSpec | None:
-    try:
-        return hardware_of(request.profile, request.vllm_share) if request.profile else None
-    except ContractError:
-        return None
+    return [version.pk for version in versions if any(reward.per_turn for reward in _rewards(version) or ())]
 
 
 def _profiles() -> tuple[OtherProfile, ...]:
-    """Those of an older contract are left out."""
-    found = []
+    """Every profile of the catalogue but those of an older contract."""
+    profiles = []
     for row in offered_profiles():
         try:
             profile, values = profile_of(row), launch_values(row)
         except ContractError:
             continue
-        found.append(OtherProfile(str(row.pk), profile.spec, profile.lora, dict(profile.batch), values))
-    return tuple(found)
+        profiles.append(OtherProfile(str(row.pk), profile.spec, profile.lora, dict(profile.batch), values))
+    return tuple(profiles)
 
 
 def _resources(placement: Placement) -> str:
@@ -310,7 +299,7 @@ def _corpus_problem(request: LaunchRequest) -> str:
 
 
 def _tool_template(request: LaunchRequest, model: ModelSpec, inspection: dict[str, Any] | None) -> ToolTemplate | None:
-    """Read only for a run whose episodes have tools."""
+    """The model's chat template and tools; read only for a run whose episodes have tools."""
     if request.episodes is None or request.episodes.gateway or not model.path:
         return None
     model_type = str((inspection or {}).get("model_type") or "")

@@ -41,7 +41,7 @@ DRAFT = "draft"
 
 
 class NothingToShow(Exception):
-    """The form doesn't make a spec yet, or rows behind it are gone."""
+    """The choices don't make a spec yet, or rows behind them are gone."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ShownPlacement:
     placement: Placement
     programs: Programs
     words: str
-    """Where the commands would run, or why they would not."""
+    """The place where the commands would run, or the reason why they would not."""
     certain: bool = True
     """False: an assumed placement, because the resources are in use or don't exist."""
 
@@ -86,8 +86,8 @@ def of_form(form: LaunchForm) -> DryRun:
     draft_check = checked(form)
     spec = freeze(draft_check.request, DRAFT)
     placement = _forecast(draft_check) or _imagined(spec, draft_check.hosts)
-    description = str(form.row("profile").description)
-    return DryRun(_attempt(spec, placement), placement, form.row("dataset_version"), description)
+    description = str(form.chosen("profile").description)
+    return DryRun(_attempt(spec, placement), placement, form.chosen("dataset_version"), description)
 
 
 def of_run(run: Run) -> DryRun:

@@ -23,11 +23,11 @@ class EveryPrompt:
     run: Run | None = None
     """None: preflight stops it."""
     fresh: bool = False
-    """Whether this call launched it."""
+    """True if this call launched it."""
 
 
 def check(run: Run, user: User) -> EveryPrompt:
-    """Raises ContractError, QueueFull."""
+    """Launch the check, once for each run. Raises ContractError, QueueFull."""
     schema = schema_of(run.host)
     initial = prefill.from_run(run, schema)
     form = LaunchForm(prefill.as_sent(LaunchForm(initial=initial, schema=schema)), schema=schema)
@@ -36,6 +36,6 @@ def check(run: Run, user: User) -> EveryPrompt:
     if not form.is_valid() or preflight.blocks(findings):
         return EveryPrompt(form, draft_check, findings)
     rows = run.dataset_version.rows - run.dataset_version.validation_rows
-    wanted = replace(draft_check.request, kind=CHECK, check_groups=rows)
-    launched, fresh = launch_once(wanted, user, f"every-{run.pk}")
+    request = replace(draft_check.request, kind=CHECK, check_groups=rows)
+    launched, fresh = launch_once(request, user, f"every-{run.pk}")
     return EveryPrompt(form, draft_check, findings, launched, fresh)

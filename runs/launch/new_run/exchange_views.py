@@ -70,7 +70,7 @@ def search_example(request: HttpRequest) -> HttpResponse:
 @require_POST
 @operator_required
 def export_draft(request: HttpRequest) -> HttpResponseBase:
-    """The form in the format that the button names."""
+    """Export the form in the format that the button names."""
     form = bound_form(request)
     try:
         if not form.is_valid():
@@ -86,7 +86,7 @@ def export_draft(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def run_export(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """A frozen run in the format `?format=`."""
+    """Export a frozen run in the format `?format=`."""
     run = queries.run_for(request, run_id)
     try:
         return _file(replace(spec_of(run), name=run.name), request.GET.get("format", ""))

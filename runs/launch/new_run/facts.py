@@ -1,4 +1,4 @@
-"""What preflight has to know of hosts, machines and datasets, read from their rows."""
+"""Facts about hosts, machines and datasets for preflight, read from their rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workers.contract.run.hardware import HardwareSpec, WeightSync
 
 
 def kept_memory_on(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
-    """What attached servers keep of earlier runs; looked up only for a run that leaves some itself."""
+    """Memory of earlier runs that attached servers keep; looked up only for a run that leaves some itself."""
     server = hardware.vllm_server if hardware else None
     if server is None or not server.attached or server.weight_sync != WeightSync.NCCL:
         return {}
@@ -39,7 +39,7 @@ def host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, Kep
     return HostFacts(
         name=view.name,
         fresh=view.fresh,
-        stale_for=_age(view),
+        stale_for=since(view.announced_at) if view.announced_at else "a long time",
         draining=view.row.draining,
         trainer=view.trainer,
         gpus=tuple(_gpu_facts(gpu, kept.get(gpu.index)) for gpu in view.gpus),
@@ -71,17 +71,13 @@ def machine_facts(source: MachineSource) -> HostFacts:
     return HostFacts(source.name, gpus=gpus, gpu_hour=source.gpu_hour, to_ask=True)
 
 
-def _age(view: HostView) -> str:
-    return since(view.announced_at) if view.announced_at else "a long time"
-
-
 def data_facts(version: DatasetVersion | None) -> DataFacts | None:
     if version is None:
         return None
     mapping = version.mapping or {}
     mapped = (version.report or {}).get("mapped") or {}
     lengths = (mapped.get("statistics") or {}).get("lengths") or {}
-    columns = tuple(_column(c) for c in version.columns)
+    columns = tuple(str(column.get("name") if isinstance(column, dict) else column) for column in version.columns)
     bins, top = _bins(lengths)
     return DataFacts(
         name=str(version),
@@ -109,7 +105,3 @@ def _bins(lengths: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:
 def _longest(lengths: Mapping[str, Any], kind: str) -> int | None:
     longest = (lengths.get(kind) or {}).get("longest")
     return longest if isinstance(longest, int) else None
-
-
-def _column(column: Any) -> str:
-    return str(column.get("name")) if isinstance(column, dict) else str(column)

@@ -1,4 +1,4 @@
-"""A clone with a diagnosis's fix: the form's values with what the catalogue proposes, each change with its reason."""
+"""Clones with a diagnosis's fix: the form's values with the catalogue's changes, each with its reason."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from runs.launch.new_run.fields.advanced_fields import DEFAULT
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.preflight.finding import Finding, Fix, Grade
 from workers.contract.wire.documents import ContractError
-from workers.diagnosis.catalogue import Change, Entry
+from workers.diagnosis.catalogue import CatalogueEntry, Change
 
 CHOSEN_BY_HAND = "profile"
 """The `how` of a change that only a person can make: which profile depends on what else should stay."""
 MOST_ROUNDS = 3
-"""How often preflight's own remedies are added if the run still doesn't fit."""
+"""Most remedies of preflight that are added if the run still doesn't fit."""
 MEMORY = ("gpu_memory", "vllm_no_cache", "vllm_cache_small", "vllm_sampler_memory")
-"""Beginnings of the ids of causes that preflight's memory estimate judges, too."""
+"""Prefixes of the ids of causes that preflight's memory estimate also judges."""
 EMPTY = {"use_lora": "off", "save_total_limit": "all"}
-"""What some fields mean if they are empty."""
+"""Meaning of some fields if they are empty."""
 
 Findings = Callable[[LaunchForm], list[Finding]]
 
@@ -40,14 +40,16 @@ class Changed:
 
 @dataclass(frozen=True)
 class Fixed:
-    entry: Entry
+    entry: CatalogueEntry
     changes: list[Changed]
     by_hand: list[str]
-    """What only a person can change, in words."""
+    """Changes that only a person can make, in words."""
 
 
-def fix(initial: dict[str, Any], entry: Entry, values: dict[str, str], schema: Any, findings_of: Findings) -> Fixed:
-    """Change the form's initial values. `values`: what the pattern's groups have found in the log."""
+def fix(
+    initial: dict[str, Any], entry: CatalogueEntry, values: dict[str, str], schema: Any, findings_of: Findings
+) -> Fixed:
+    """Change the form's initial values. `values`: the matches of the pattern's groups in the log."""
     before, reasons = dict(initial), {}
     by_hand = [change.why for change in entry.changes if change.how == CHOSEN_BY_HAND]
     fields = LaunchForm(schema=schema).fields
@@ -74,7 +76,7 @@ def mark(form: LaunchForm, fixed: Fixed) -> None:
 
 
 def _new_value(change: Change, old: Any, value: str) -> Any:
-    """None: the form has it already, or nothing is left to change."""
+    """The new value; None: the form has it already, or nothing is left to change."""
     number = _number(old)
     if change.how == "set":
         is_on = change.field == "use_lora"
@@ -118,8 +120,7 @@ def _changes(
 
 
 def _before(form: LaunchForm, name: str, before: dict[str, Any]) -> str:
-    """The one setting of the catalogue that a profile decides where the run leaves it open is shown as the profile has
-    it."""
+    """The old value as text. Gradient checkpointing that the run leaves open is shown as its profile decides it."""
     value = before.get(name)
     if name == "gradient_checkpointing" and _text(value) == "":
         profile = HardwareProfile.objects.filter(pk=before.get("profile") or 0).first()
@@ -129,7 +130,7 @@ def _before(form: LaunchForm, name: str, before: dict[str, Any]) -> str:
 
 
 def _shown(form: LaunchForm, name: str, value: Any) -> str:
-    """As the form shows it: a choice by its label."""
+    """A value as the form shows it: a choice by its label."""
     if name == "profile":
         rows = form.fields["profile"].queryset  # type: ignore[attr-defined]
         return next((str(row) for row in rows if str(row.pk) == _text(value)), "none")

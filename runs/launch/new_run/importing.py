@@ -1,8 +1,7 @@
-"""A config of another tool, or a run's spec, put into the New run form: over what is typed there, and nothing else."""
+"""Import of another tool's config, or of a run's spec, over the values in the New run form."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,19 +16,18 @@ from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.safe_yaml import short
 from runs.launch.new_run import prefill
+from runs.launch.new_run.choices import REQUIRED_CHOICES, launch_fields
 from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles
-from runs.launch.new_run.fields.training_fields import PRECISION_FLAGS, TRAINING
-from runs.launch.new_run.forms import CHOICES, LORA_DEFAULT, LaunchForm
-from runs.launch.new_run.importing_environment import differing_limits, left_out, named, needs
-from workers.contract.run import settings
+from runs.launch.new_run.fields.table import ARGUMENTS
+from runs.launch.new_run.forms import LaunchForm
+from runs.launch.new_run.importing_environment import named, needs
+from runs.launch.new_run.spec_values import field_of, field_values, of_empty_spec, sent
 from workers.contract.run.hardware import HardwareSpec, WeightSync
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
 NOT_IN_TRL = "The hosts' TRL has no such argument."
 NO_SCHEMA = "No host has reported yet which arguments its TRL has."
-LEFT_AS_TYPED = ("lora",)
-"""Sections that count only where a switch is on."""
 
 
 @dataclass(frozen=True)
@@ -38,38 +36,38 @@ class FilledField:
     label: str
     text: str
     key: str
-    """In the document."""
+    """The key in the document."""
 
 
 @dataclass
 class Imported:
-    """What an import does to the form."""
+    """Effect of an import on the form."""
 
     reading: Reading
     typed: Mapping[str, Any]
     schema: dict[str, Any] | None
-    values: dict[str, str] = field(default_factory=dict)
-    """Form field -> text, as a browser would send it."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """Field -> value."""
     keys: dict[str, str] = field(default_factory=dict)
-    """Form field -> key in the document."""
+    """Field -> key in the document."""
     profile: HardwareProfile | None = None
-    """The one that is chosen."""
+    """The chosen profile."""
     fitting: list[HardwareProfile] = field(default_factory=list)
     """The profiles that have all the document's settings."""
     hardware: list[tuple[str, str]] = field(default_factory=list)
     """(label, value) of the settings that need a hardware profile."""
 
     needs: list[str] = field(default_factory=list)
-    """What the settings ask for beside the form's fields, in words."""
+    """Further needs of the settings that no field of the form has, in words."""
 
     @property
     def data(self) -> dict[str, Any]:
         """The whole form, as a browser would send it."""
         data = {name: self.typed[name] for name in self.typed}  # of a QueryDict, the last value of each name
-        return {name: text for name, text in {**data, **self.values}.items() if not (name == "use_lora" and not text)}
+        return data | {name: sent(value) for name, value in self.values.items()}
 
     def put(self, name: str, value: Any, path: str) -> None:
-        self.values[name] = sent(value)
+        self.values[name] = value
         self.keys[name] = self.reading.sources.get(path, path)
 
     def form(self) -> LaunchForm:
@@ -87,25 +85,23 @@ class Imported:
 
     @property
     def filled(self) -> list[FilledField]:
-        form = LaunchForm(schema=self.schema)
+        fields = launch_fields(self.schema, {})
         return [
-            FilledField(name, str(form.fields[name].label), short(text) or "off", self.keys[name])
-            for name, text in self.values.items()
-            if name in form.fields and name in self.keys
+            FilledField(name, str(fields[name].label), _words(value), self.keys[name])
+            for name, value in self.values.items()
+            if name in fields and name in self.keys
         ]
 
 
 def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None) -> Imported:
     """`typed`: the form as sent. Raises documents' Unreadable."""
-    fields = trl.fields_of(schema) | {one.name: one.kind.__name__ for one in TRAINING}
+    fields = trl.fields_of(schema) | {argument.name: argument.kind.__name__ for argument in ARGUMENTS if argument.kind}
     imported = Imported(documents.read(content, fields), typed, schema)
     if imported.reading.complete:
-        _left_to_trl(imported)
+        imported.values |= of_empty_spec(schema)
     _rows(imported)
     _environment(imported)
     _settings(imported)
-    _lora(imported)
-    _precision(imported)
     _lengths(imported)
     _profile(imported)
     _batch(imported)
@@ -113,49 +109,20 @@ def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None
     return imported
 
 
+def _words(value: Any) -> str:
+    return "on" if value is True else "off" if value is False else short(sent(value))
+
+
 def without_open_choices(form: LaunchForm) -> LaunchForm:
     """The form without the errors of choices that are still to be made: nobody has tried to launch."""
     errors = form.errors.as_data()
-    for name in [name for name in CHOICES if any(error.code == "required" for error in errors.get(name, ()))]:
+    for name in [name for name in REQUIRED_CHOICES if any(error.code == "required" for error in errors.get(name, ()))]:
         del form.errors[name]
     return form
 
 
-def sent(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value)
-    return str(value)
-
-
-def field_of(path: str) -> str:
-    """The form's field for a path of the spec, or an empty text."""
-    return settings.FIELDS.get(path) or (path.removeprefix("grpo.") if path.startswith("grpo.") else "")
-
-
-def _left_to_trl(imported: Imported) -> None:
-    """One of our own documents says everything: a setting that it hasn't is TRL's own default."""
-    form = LaunchForm(schema=imported.schema)
-    for training in TRAINING:
-        default = prefill.left_to_trl(training, imported.schema)
-        imported.values[training.name] = "" if default is None else sent(default)
-    for names in form.advanced.values():
-        imported.values |= dict.fromkeys(names, "")
-    defaults = {
-        one.name: one.default
-        for one in settings.SETTINGS
-        if one.section not in LEFT_AS_TYPED and one.name not in ("name", "model")
-    }
-    imported.values |= {name: sent(value) if value else "" for name, value in defaults.items()}
-    imported.values |= dict.fromkeys(settings.SINKS.values(), "")
-    imported.values |= {"precision": "profile", "eval_rows": "0", "auto_resumes": "0"}
-    imported.values |= {"eval_reward_version": "", "vllm_share": ""}
-    imported.values |= {name: sent(value) for name, value in left_out().items()}
-
-
 def _rows(imported: Imported) -> None:
-    """The catalogue rows that a spec names."""
+    """Choose the catalogue rows that a spec names."""
     reading = imported.reading
     data, rewards, eval_rewards = (reading.pop(name) for name in ("data", "rewards", "eval_rewards"))
     if isinstance(data, dict):
@@ -195,9 +162,9 @@ def _rows(imported: Imported) -> None:
 
 
 def _environment(imported: Imported) -> None:
-    """The version that a spec names, and only the limits in which the run differs from it."""
+    """Choose the version that a spec names, and only the limits in which the run differs from it."""
     reading = imported.reading
-    name, number, parts = (reading.pop(f"episodes.{one}") for one in ("name", "version", "parts"))
+    name, number, parts = (reading.pop(f"episodes.{key}") for key in ("name", "version", "parts"))
     version = named(name, number, parts) if parts else None
     if version is not None:
         imported.put("environment", version.pk, "episodes")
@@ -205,11 +172,7 @@ def _environment(imported: Imported) -> None:
         text = "No environment here has these parts: make one under Environments."
         reading.note(Verdict.LEFT_OUT, "episodes", text, path="environment")
     if reading.complete and version is not None:
-        differing = differing_limits(reading.values, version)
-        for path in [path for path in reading.values if path.startswith("episodes.limits.")]:
-            reading.pop(path)
-        for path, value in differing.items():
-            reading.put(path, value, path)
+        reading.values = prefill.with_differing_limits(reading.values, version.episode_limits)
     imported.needs = needs(reading, imported.data)
 
 
@@ -229,12 +192,9 @@ def _reward_version(rewards: Any, failed_share: Any) -> RewardVersion | None:
 
 
 def _settings(imported: Imported) -> None:
-    reading, form = imported.reading, LaunchForm(schema=imported.schema)
-    for path, value in list(reading.values.items()):
-        name = field_of(path)
-        if not name or name in ("bf16", "fp16", "eval_strategy") or path.startswith("lora."):
-            continue
-        if name in form.fields:
+    reading, fields = imported.reading, launch_fields(imported.schema, {})
+    for name, value, path in field_values(reading.values):
+        if name in fields:
             imported.put(name, value, path)
         else:
             rule = trl.grpo_rule(name, {})
@@ -242,29 +202,8 @@ def _settings(imported: Imported) -> None:
             reading.note(Verdict.LEFT_OUT, reading.sources.get(path, name), text)
 
 
-def _lora(imported: Imported) -> None:
-    on = imported.reading.values.get("lora")
-    if on is None:
-        return
-    imported.put("use_lora", "on" if on else "", "lora")
-    for path, name in settings.FIELDS.items():
-        if on and path in imported.reading.values:
-            value = imported.reading.values[path]
-            value = ", ".join(map(str, value)) or LORA_DEFAULT if isinstance(value, list | tuple) else value
-            imported.put(name, value, path)
-
-
-def _precision(imported: Imported) -> None:
-    values = imported.reading.values
-    given = {name: bool(values[f"grpo.{name}"]) for name in ("bf16", "fp16") if f"grpo.{name}" in values}
-    if given:
-        flags = {"bf16": False, "fp16": False, **given}
-        name = next((name for name, wanted in PRECISION_FLAGS.items() if wanted == flags), "profile")
-        imported.put("precision", name, "grpo.bf16" if "bf16" in given else "grpo.fp16")
-
-
 def _lengths(imported: Imported) -> None:
-    """Epochs count only while steps are empty."""
+    """Empty the steps for a document with epochs, which count only while steps are empty."""
     values = imported.reading.values
     if "grpo.num_train_epochs" in values and "grpo.max_steps" not in values:
         imported.values["max_steps"] = ""
@@ -273,7 +212,7 @@ def _lengths(imported: Imported) -> None:
 
 
 def _profile(imported: Imported) -> None:
-    """The stored profile that has all the document's hardware settings, if it is the only one or chosen already."""
+    """Choose the stored profile with all the document's hardware settings, if it is the only one or chosen already."""
     reading = imported.reading
     wanted = {path: value for path, value in reading.values.items() if path.startswith("hardware.")}
     name = wanted.pop("hardware.profile", "")
@@ -321,7 +260,7 @@ def _label(path: str) -> str:
 
 
 def _batch(imported: Imported) -> None:
-    """A DeepSpeed JSON's train_batch_size, against the form's batch and its profile's processes."""
+    """Compare a DeepSpeed JSON's train_batch_size with the form's batch and its profile's processes."""
     reading = imported.reading
     total = reading.pop("_train_batch_size")
     if total is None:
@@ -341,7 +280,7 @@ def _number(text: str) -> int:
 
 
 def _wrong(imported: Imported) -> None:
-    """A value that can't be used stands in its field, as it was written."""
+    """Put each value that can't be used into its field, as it was written."""
     for note in imported.reading.notes:
         name = field_of(note.path)
         if note.verdict == Verdict.WRONG and name and name not in imported.values:

@@ -22,23 +22,23 @@ from workers.contract.wire.documents import ContractError, from_dict
 from workers.contract.wire.names import EventKind
 
 NEWEST_RUNS = 200
-"""Of all runs; older ones are not looked at."""
+"""Newest of all runs; older ones are not considered."""
 MOST_COMPARED = 30
-"""Attempts at runs of the model on the same number of training GPUs."""
+"""Most attempts at runs of the model on the same number of training GPUs."""
 MOST_READ = 3
-"""Runs whose steps are read until one has enough of them."""
+"""Most runs whose steps are read until one has enough of them."""
 STEPS_READ = 60
 INSPECTIONS = 100
 
 
 def expected(draft: Draft, hosts: Sequence[HostView]) -> Duration | None:
-    """On the machine that the launch asks for, or on one of the hosts."""
+    """The duration on the machine that the launch requests, or on one of the hosts."""
     estimated = estimating.best(draft)
     return duration(draft, hosts, machine_to_ask(draft) or (estimated.host if estimated else None))
 
 
 def duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None) -> Duration | None:
-    """`largest`: the host that the memory is estimated for, or the machine that is asked for."""
+    """`largest`: the host that the memory is estimated for, or the requested machine."""
     try:
         return _duration(draft, hosts, largest)
     except (ArithmeticError, ValueError):  # of settings that make no sense, which other checks report
@@ -59,7 +59,7 @@ def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None
 
 
 def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) -> list[PastRun]:
-    """The newest first."""
+    """Past runs of the model, the newest first."""
     newest = Run.objects.order_by("-created_at").values("pk")[:NEWEST_RUNS]
     attempts = Attempt.objects.filter(
         run__in=newest,
@@ -88,7 +88,7 @@ def _models(draft: Draft, hosts: Sequence[HostView]) -> list[str]:
 
 
 def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
-    """Without runs of another contract."""
+    """Yield the runs that this version can read."""
     for attempt, run, name, host, hardware, grpo, lora, ahead in rows:
         try:
             spec = from_dict(HardwareSpec, hardware)

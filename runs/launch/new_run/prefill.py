@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from django.forms import BaseForm, CharField, ChoiceField
+from django.forms import BaseForm
 from django.http import QueryDict
 
+from controlplane.catalogue.exchange import own
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profiles import launch_values
 from controlplane.catalogue.rewards.models import RewardVersion
 from runs.engine.models import Run
 from runs.engine.spec import hardware_of, spec_of, with_aggregation
-from runs.launch.new_run.fields import advanced_fields, episode_fields, sink_fields
 from runs.launch.new_run.fields.choice_fields import offered_profiles
-from runs.launch.new_run.fields.training_fields import PRECISION_FLAGS, TRAINING, TrainingField
-from runs.launch.new_run.forms import LORA_DEFAULT, LaunchForm
-from workers.contract.run.ahead import with_correction
+from runs.launch.new_run.fields.table import BY_FIELD
+from runs.launch.new_run.forms import LaunchForm
+from runs.launch.new_run.spec_values import field_values, of_empty_spec, sent
+from workers.contract.run.async_generation import with_correction
+from workers.contract.run.episodes import EpisodeLimits
 from workers.contract.run.hardware import HardwareSpec
-from workers.contract.run.settings import SETTINGS, values_of
-from workers.contract.run.spec import RunSpec
-from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError, to_dict
 
 FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name", "environment")
@@ -48,7 +48,7 @@ def made_for(profile: HardwareProfile | None) -> dict[str, str]:
 
 
 def fillable(form: LaunchForm) -> dict[str, Any]:
-    """For the page's script: each profile's form values, and the defaults of all fields involved."""
+    """Values for the page's script: each profile's form values, and the defaults of all fields involved."""
     profiles = {str(profile.pk): made_for(profile) for profile in offered_profiles()}
     names = dict.fromkeys(name for values in profiles.values() for name in values if name in form.fields)
     initial = {name: form.fields[name].initial for name in names}
@@ -60,42 +60,44 @@ def fillable(form: LaunchForm) -> dict[str, Any]:
 
 def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
     spec = spec_of(run)
-    grpo = _without_the_configs(spec.grpo, run)
-    values: dict[str, Any] = {
+    values = own.values_of(replace(spec, grpo=_without_the_configs(spec.grpo, run)))
+    version = run.environment_version
+    values = with_differing_limits(values, version.episode_limits if version is not None else EpisodeLimits())
+    fields = of_empty_spec(schema) | {name: _in_field(name, value) for name, value, _ in field_values(values)}
+    return fields | {
         "cloned_from": run.pk,
-        **_settings(spec),
         "name": _next_name(run.name),
         "dataset_version": run.dataset_version_id,
+        "eval_rows": spec.data.eval_rows,
         "reward_version": run.reward_version_id,
         "profile": run.profile_id,
         "host": run.host_id,
         "vllm_share": _own_share(run, spec.hardware),
         "eval_reward_version": run.eval_reward_version_id,
-        **sink_fields.of_spec(spec.sinks),
-        **episode_fields.of_spec(spec.episodes, run.environment_version),
-        "precision": _precision(spec.grpo),
-        # A field that the spec leaves to TRL is left to TRL again, not set to this form's default.
-        **{field.name: _offered(field, spec.grpo.get(field.name, left_to_trl(field, schema))) for field in TRAINING},
-        **advanced_fields.initial(schema, grpo),
+        "environment": version.pk if version is not None and spec.episodes else None,
     }
-    return values
 
 
-def _settings(spec: RunSpec) -> dict[str, Any]:
-    """Form field -> value of all settings but the episodes', which depend on the environment."""
-    values = values_of(spec, tuple(setting for setting in SETTINGS if not setting.path.startswith("episodes.")))
-    values["stop_gain"] = values.get("stop_gain") or None
-    if spec.lora is not None:
-        values |= {"use_lora": True, "lora_targets": ", ".join(spec.lora.target_modules) or LORA_DEFAULT}
-    return {name: _in_field(name, value) for name, value in values.items()}
+def with_differing_limits(values: Mapping[str, Any], own_limits: EpisodeLimits) -> dict[str, Any]:
+    """A spec's values by path, with only those limits of episodes that differ from its environment's. A limit that the
+    spec leaves out has its default."""
+    others = {path: value for path, value in values.items() if not path.startswith("episodes.limits.")}
+    if not any(path.startswith("episodes.") for path in values):
+        return others
+    for name, default in vars(EpisodeLimits()).items():
+        value = values.get(f"episodes.limits.{name}", default)
+        if value != getattr(own_limits, name):
+            others[f"episodes.limits.{name}"] = value
+    return others
 
 
 def _in_field(name: str, value: Any) -> Any:
-    """A flag that is a choice of two in the form is a word there; no text is an empty one."""
-    field = LaunchForm.base_fields[name]
-    if isinstance(value, bool) and isinstance(field, ChoiceField):
-        return str(value).lower()
-    return "" if value is None and isinstance(field, CharField | ChoiceField) else value
+    """A value as its form field takes it: words for flags that are choices, the default for a save strategy that the
+    form doesn't offer, such as a trial's `no`."""
+    field = BY_FIELD.get(name)
+    if isinstance(value, bool) and (field is None or field.kind is not bool or field.choices):
+        return sent(value)
+    return field.default if field and name == "save_strategy" and value not in dict(field.choices) else value
 
 
 def changed_since(run: Run) -> list[str]:
@@ -159,30 +161,12 @@ def _full(profile: HardwareProfile, vllm_share: float | None) -> dict[str, Any]:
 
 
 def _own_share(run: Run, hardware: HardwareSpec) -> float | None:
-    """The run's share for vLLM, where it isn't its profile's."""
+    """The run's share for vLLM; None: its profile's."""
     try:
         profiles = hardware_of(run.profile).vllm_share if run.profile else None
     except ContractError:
         return None
     return None if hardware.vllm_share == profiles else hardware.vllm_share
-
-
-def _offered(field: TrainingField, value: Any) -> Any:
-    """The value, unless the form doesn't offer it: a trial's save_strategy is `no`."""
-    return field.default if field.name == "save_strategy" and value not in dict(field.choices) else value
-
-
-def left_to_trl(field: TrainingField, schema: Mapping[str, Any] | None) -> Any:
-    """The value of a field left to TRL: empty if the form allows that, otherwise the default of the host's trainer."""
-    if not field.required:
-        return None
-    default = ((schema or {}).get("defaults") or {}).get(field.name)
-    return TRL_DEFAULTS.get(field.name, field.default) if default is None else default
-
-
-def _precision(grpo: Mapping[str, Any]) -> str:
-    flags = {name: grpo[name] for name in ("bf16", "fp16") if name in grpo}
-    return next((name for name, values in PRECISION_FLAGS.items() if values == flags), "profile")
 
 
 def _next_name(name: str) -> str:

@@ -16,12 +16,12 @@ class Readiness:
     icon: str
     verdict: str
     checks: str
-    """On the link to the checks."""
+    """Text of the link to the checks."""
     link_tone: str
     button: str
     ready: bool = False
     also: str = ""
-    """What else is missing."""
+    """A sentence on further missing choices."""
 
 
 def readiness(findings: Sequence[Finding], to_choose: Sequence[str], launch: str) -> Readiness:

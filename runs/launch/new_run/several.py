@@ -1,4 +1,4 @@
-"""Several runs from one form: the same settings with other seeds, and a small grid of settings.
+"""Several runs of one launch: the same settings with other seeds, and a small grid of settings.
 
 They are launched together or not at all, belong to a RunGroup with a bound on how many of them run at once, carry one
 tag, and are compared by default.
@@ -20,14 +20,15 @@ from runs.engine.idempotency import once
 from runs.engine.models import Run, RunGroup
 from runs.engine.scheduling import launching
 from runs.launch.new_run import past_runs
+from runs.launch.new_run.choices import LaunchChoices, LaunchValues
 from runs.launch.new_run.drafting import Checked, checked, findings_of
-from runs.launch.new_run.fields.several_fields import SEVERAL_FIELDS, Variation
+from runs.launch.new_run.fields.grid import SEVERAL_FIELDS, Variation
 from runs.launch.preflight import ORDER
 from runs.launch.preflight.duration import Duration
 from runs.launch.preflight.finding import Finding, Grade
 
 KIND = "several"
-"""In the key of a launch, in the place of a run's kind."""
+"""Kind of a group in the key of a launch."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Checks:
-    """The preflight of a form: of its single run, or of each of its several runs."""
+    """The preflight of a launch: of its single run, or of each of its several runs."""
 
     checked: Checked
-    """The form's own settings."""
+    """With the launch's own settings."""
     findings: list[Finding]
     parts: list[Part]
     """[] for a single run."""
@@ -52,15 +53,15 @@ class Checks:
 
 @dataclass(frozen=True)
 class Together:
-    """What the runs of a group take in all."""
+    """Expected time and cost of a group's runs."""
 
     each: list[Duration]
     at_once: int | None
 
     @property
     def alike(self) -> bool:
-        """Whether each takes as long as the others."""
-        return len({(one.step_s, one.steps) for one in self.each}) == 1
+        """True if all runs take equally long."""
+        return len({(run.step_s, run.steps) for run in self.each}) == 1
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -70,11 +71,11 @@ class Together:
 
     @property
     def seconds(self) -> float | None:
-        """In the group's order. Without a bound: one after another, the longest that it can take."""
+        """Seconds of the whole group, in its order. Without a bound: one after another, the longest possible."""
         ends = [0.0] * (self.at_once or 1)
         seconds = self._all("seconds")
-        for one in seconds:
-            heapreplace(ends, ends[0] + one)
+        for duration in seconds:
+            heapreplace(ends, ends[0] + duration)
         return max(ends) if seconds else None
 
     @property
@@ -86,57 +87,57 @@ class Together:
         return total(self._all("cost"))
 
     def _all(self, figure: str) -> list[Any]:
-        """Of each run; [] if it is unknown of one."""
-        figures = [getattr(one, figure) for one in self.each]
+        """A figure of each run; [] if any is unknown."""
+        figures = [getattr(run, figure) for run in self.each]
         return [] if None in figures else figures
 
 
 def together(parts: Sequence[Part], at_once: int | None) -> Together | None:
-    """None for a single run, and if the time of one of them is unknown."""
+    """The group's time and cost; None for a single run, or if any run's time is unknown."""
     each = [past_runs.expected(part.checked.draft, part.checked.hosts) for part in parts]
-    known = [one for one in each if one is not None]
+    known = [duration for duration in each if duration is not None]
     return Together(known, at_once) if each and len(known) == len(each) else None
 
 
-def check(form: Any, user: User, kind: str = "train") -> Checks:
-    """`kind`: a learnability check is a single run, with the form's own settings."""
-    draft_check, variations = checked(form, user), form.variations if kind == "train" else []
-    found = [_part(form, variation, user, runs=len(variations)) for variation in variations]
-    return Checks(draft_check, _findings(form, found) if found else findings_of(form, draft_check), found)
+def check(choices: LaunchChoices, user: User, kind: str = "train") -> Checks:
+    """`kind`: a learnability check is a single run, with the launch's own settings."""
+    draft_check, variations = checked(choices, user), choices.variations if kind == "train" else []
+    parts = [_part(choices, variation, user, runs=len(variations)) for variation in variations]
+    findings = _findings(choices, parts) if parts else findings_of(choices, draft_check)
+    return Checks(draft_check, findings, parts)
 
 
-def _part(form: Any, variation: Variation, user: User, *, runs: int) -> Part:
-    data = form.data.copy()
-    data.update({**variation.values, **dict.fromkeys(SEVERAL_FIELDS, "")})
-    data["name"] = f"{form.run_name()[: 118 - len(variation.words)]}, {variation.words}"[:120]
-    own = type(form)(data, schema=form.schema)
+def _part(choices: LaunchChoices, variation: Variation, user: User, *, runs: int) -> Part:
+    name = f"{choices.run_name()[: 118 - len(variation.words)]}, {variation.words}"[:120]
+    single = dict.fromkeys(SEVERAL_FIELDS, "")
+    own = LaunchValues(choices.given() | variation.values | single | {"name": name}, choices.schema)
     draft_check = checked(own, user)
     draft_check = replace(draft_check, draft=replace(draft_check.draft, runs=runs))
     return Part(variation, draft_check, findings_of(own, draft_check))
 
 
-def _findings(form: Any, parts: list[Part]) -> list[Finding]:
-    """What is true of every run, as of a single one; and what keeps only some of them from being launched, or is a
-    warning about them, at the grid and with their settings. The worst first."""
+def _findings(choices: LaunchChoices, parts: list[Part]) -> list[Finding]:
+    """Findings of every run as those of a single one; stops and warnings of only some runs are shown at the grid, with
+    these runs' settings. The worst first."""
     of: dict[tuple[str, ...], dict[int, Finding]] = {}
     for number, part in enumerate(parts):
         for finding in part.findings:
             of.setdefault((finding.grade, finding.field, finding.cause, finding.fix), {})[number] = finding
-    every, at = [part.variation for part in parts], "grid" if form.row("grid") else "seeds"
-    found: list[Finding] = []
+    every, at = [part.variation for part in parts], "grid" if choices.chosen("grid") else "seeds"
+    merged: list[Finding] = []
     for numbered in of.values():
         finding = next(iter(numbered.values()))
         if len(numbered) == len(every):
             fixes = tuple(fix for fix in finding.fixes if not fix.values.keys() & every[0].values.keys())
-            found.append(replace(finding, fixes=fixes))
+            merged.append(replace(finding, fixes=fixes))
         elif finding.grade != Grade.NOTE:
             cause = f"With {_settings([every[number] for number in numbered], every)}: {finding.cause}"
-            found.append(replace(finding, field=at, cause=cause, fixes=()))
-    return sorted(found, key=lambda finding: ORDER[finding.grade])
+            merged.append(replace(finding, field=at, cause=cause, fixes=()))
+    return sorted(merged, key=lambda finding: ORDER[finding.grade])
 
 
 def _settings(those: list[Variation], every: list[Variation]) -> str:
-    """What those have in common and the others haven't, such as "num generations 6 or 7"; otherwise each by itself."""
+    """The settings that only these runs have, such as "num generations 6 or 7"; otherwise each run's settings."""
     values, most = _values(those), _values(every)
     if prod(map(len, values.values())) != len(those):
         return "; ".join(variation.words for variation in those)
@@ -149,13 +150,13 @@ def _values(variations: list[Variation]) -> dict[str, list[str]]:
     return {name: list(dict.fromkeys(variation.values[name] for variation in variations)) for name in names}
 
 
-def launch(found: list[Part], user: User, *, at_once: int | None, key: str | None) -> tuple[RunGroup, bool]:
+def launch(parts: list[Part], user: User, *, at_once: int | None, key: str | None) -> tuple[RunGroup, bool]:
     """Launch all of them; with the key of an earlier launch, that group and False. Raises QueueFull and ContractError,
     then none is launched."""
 
     def make() -> RunGroup:
         group = RunGroup.objects.create(owner=user, at_once=at_once, launch_key=key)
-        for part in found:
+        for part in parts:
             run = launching.submit(replace(part.checked.request, group=group), user=user, dispatch=False)
             Run.objects.filter(pk=run.pk).update(tags=[group.tag])
         transaction.on_commit(launching.dispatch_ready, robust=True)

@@ -1,4 +1,4 @@
-"""A run that starts with the weights of another run's checkpoint: whether the two fit."""
+"""Starts from another run's checkpoint: problems of a run that would train its weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workers.contract.wire.documents import ContractError, from_dict
 
 @dataclass(frozen=True)
 class StartChoices:
-    """What the form has beside the checkpoint."""
+    """The other choices that must fit the checkpoint."""
 
     model: str
     lora: LoraSpec | None
@@ -26,7 +26,7 @@ class StartChoices:
 
 
 def problems(checkpoint: Checkpoint | None, choices: StartChoices) -> Iterator[tuple[str, str]]:
-    """(field, sentence)"""
+    """Yield (field, sentence) for each problem."""
     if checkpoint is None:
         yield "start_from", "There is no such checkpoint. Copy its folder from the Checkpoints tab of its run."
         return

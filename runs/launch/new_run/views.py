@@ -89,7 +89,7 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @require_safe
 @operator_required
 def fix(request: HttpRequest, run_id: str) -> HttpResponse:
-    """What a clone with a diagnosis's fix would change, for the failure card."""
+    """Changes of a clone with a diagnosis's fix, for the failure card."""
     run = queries.run_for(request, run_id)
     schema = schema_of(run.host)
     try:
@@ -98,18 +98,18 @@ def fix(request: HttpRequest, run_id: str) -> HttpResponse:
         fixed = None
     if fixed is None:
         return HttpResponse(status=204)
-    changes = [{"what": one.label, "before": one.old, "after": one.new} for one in fixed.changes]
+    changes = [{"what": change.label, "before": change.old, "after": change.new} for change in fixed.changes]
     return render(request, "launch/new_run/_fix.html", {"fixed": fixed, "changes": changes})
 
 
 def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -> fixing.Fixed | None:
-    """Change the initial values as the asked-for diagnosis says; None if the run has no such diagnosis."""
+    """Change the initial values as the requested diagnosis proposes; None if the run has no such diagnosis."""
     diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
     return fixing.fix(initial, *diagnosed, schema, partial(_first_findings, request)) if diagnosed else None
 
 
 def _first_findings(request: HttpRequest, form: LaunchForm) -> list[Finding]:
-    """Of the initial values, as if submitted."""
+    """Findings about the initial values, as if submitted."""
     first = LaunchForm(prefill.as_sent(form), schema=form.schema)
     return findings_of(first, checked(first, person(request)))
 
@@ -137,14 +137,14 @@ def check_every_prompt(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """A check with the settings of another one that samples every training prompt; one for each check."""
     run, user = queries.run_for(request, run_id), person(request)
     try:
-        found = every_prompt.check(run, user)
+        every = every_prompt.check(run, user)
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be checked: {error}")
         return redirect("learnability", run.pk)
-    if found.run is None:
-        checks, findings = found.draft_check, found.findings
-        return page(request, found.form, clone_of=run, draft_check=checks, findings=findings, status=422)
-    return _to_run(request, found.run, fresh=found.fresh)
+    if every.run is None:
+        checks, findings = every.draft_check, every.findings
+        return page(request, every.form, clone_of=run, draft_check=checks, findings=findings, status=422)
+    return _to_run(request, every.run, fresh=every.fresh)
 
 
 def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
@@ -159,7 +159,7 @@ def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
     if form.is_valid() and not preflight.blocks(checks.findings):
         try:
             if checks.parts:
-                group, fresh = several.launch(checks.parts, user, at_once=form.row("at_once"), key=key)
+                group, fresh = several.launch(checks.parts, user, at_once=form.chosen("at_once"), key=key)
                 return _to_group(request, group, fresh=fresh)
             run, fresh = launch_once(replace(checks.checked.request, kind=kind), user, key)
             return _to_run(request, run, fresh=fresh)
@@ -170,7 +170,9 @@ def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
     reported = set(form.errors)
     for finding in checks.findings:
         if finding.grade == Grade.STOP and finding.field not in reported:
-            form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
+            form.add_error(
+                finding.field if finding.field in form.fields else None, f"{finding.cause} {finding.fix}".strip()
+            )
     return page(request, form, draft_check=checks.checked, findings=checks.findings, parts=checks.parts, status=422)
 
 
@@ -254,7 +256,7 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     """Ask a host about the model in the form."""
     form = bound_form(request)
     form.is_valid()
-    model, revision, host = str(form.row("model") or ""), str(form.row("revision") or ""), host_to_ask(form)
+    model, revision, host = str(form.chosen("model") or ""), str(form.chosen("revision") or ""), host_to_ask(form)
     context: dict[str, Any] = {"model": model, "host": host}
     again = bool(request.POST.get("again"))
     if model and host:
@@ -279,7 +281,7 @@ def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
 def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
     """The key that makes a repeated submission the same launch: user, page and values. A changed form is a new
     launch."""
-    page = form.row("key")
+    page = form.chosen("key")
     if not page:
         return None
     values = sorted((name, value) for name, value in form.data.items() if name != "csrfmiddlewaretoken")
@@ -334,7 +336,7 @@ def _panel(
     draft = draft_check.draft
     estimated, machine = estimating.best(draft), machine_to_ask(draft)
     host = machine or (estimated.host if estimated else None)
-    at_once, together = form.row("at_once"), several.together(parts, form.row("at_once"))
+    at_once, together = form.chosen("at_once"), several.together(parts, form.chosen("at_once"))
     time = together.each[0] if together else past_runs.duration(draft, draft_check.hosts, host)
     limit = min(at_once, len(parts)) if at_once else None
     expected = forecast(draft, draft_check.hosts)
@@ -362,7 +364,3 @@ def _memory(answer: estimating.Estimated) -> MemoryView:
     host, length = answer.host, answer.settings.length
     ram = host.ram_mib / 1024
     return view(answer.estimate, length=length, where=host.name, indexes=answer.indexes, host_ram_gib=ram)
-
-
-def _sentence(finding: Finding) -> str:
-    return f"{finding.cause} {finding.fix}".strip()

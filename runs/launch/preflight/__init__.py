@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 
 from runs.launch.preflight import hosts, memory, room, weights
 from runs.launch.preflight.checks import (
-    ahead,
+    async_generation,
     batch,
-    beside,
+    concurrent_rewards,
     data,
     disk,
     episodes,
@@ -66,8 +66,8 @@ CHECKS: tuple[Check, ...] = (
     model.check_lengths,
     training.check_combinations,
     prompts.check,
-    beside.check,
-    ahead.check,
+    concurrent_rewards.check,
+    async_generation.check,
     lora.check,
     limits.check,
     traps.check,

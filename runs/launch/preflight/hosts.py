@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from runs.engine.scheduling.leasing import runs_code
 from runs.engine.scheduling.limits import TO_MAKE_ROOM
@@ -13,10 +13,11 @@ from workers.contract.run.hardware import HardwareSpec, Rollout, WeightSync
 
 def check(draft: Draft) -> Iterator[Finding]:
     if draft.machines and not draft.host_chosen and not fitting_hosts(draft):
+        sources = " or ".join(machine.name for machine in draft.machines)
         yield note(
             "host",
-            f"No host has what this profile takes; a machine of {_either([one.name for one in draft.machines])} has.",
-            "The run is queued, and the machine asked for.",
+            f"No host has the GPUs that this profile needs; a machine of {sources} has them.",
+            "The run will be queued, and the machine requested.",
         )
         return
     if not draft.hosts:
@@ -38,10 +39,6 @@ def check(draft: Draft) -> Iterator[Finding]:
         if draft.host_chosen is False and len(fitting) < len(draft.hosts):
             others = ", ".join(host.name for host in draft.hosts if host not in fitting)
             yield note("host", f"Too small for this profile: {others}.")
-
-
-def _either(names: Sequence[str]) -> str:
-    return " or ".join(names)
 
 
 def fitting_hosts(draft: Draft) -> list[HostFacts]:

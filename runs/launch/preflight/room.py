@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from controlplane.catalogue.hardware.shipped import SHIPPED
@@ -66,7 +66,7 @@ def check_guide(draft: Draft) -> Iterator[Finding]:
     """A built-in profile has another division than the guide that it comes from, which is one click away."""
     name = draft.hardware.profile if draft.hardware else ""
     shipped = next((one for one in SHIPPED if one.name == name and one.guide), None)
-    if shipped is None or not _has(draft, shipped.batch, tuple(shipped.guide)):
+    if shipped is None or any(draft.value(name) != shipped.batch[name] for name in shipped.guide):
         return
     sizes = list(shipped.guide.values())
     yield note(
@@ -75,10 +75,6 @@ def check_guide(draft: Draft) -> Iterator[Finding]:
         "",
         Fix("The guide’s own batch", {field: str(size) for field, size in shipped.guide.items()}),
     )
-
-
-def _has(draft: Draft, sizes: Mapping[str, int], names: Iterable[str]) -> bool:
-    return all(draft.value(name) == sizes[name] for name in names)
 
 
 def offer(draft: Draft) -> Offer | None:

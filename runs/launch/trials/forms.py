@@ -20,12 +20,11 @@ from runs.engine.sentences import counted
 from runs.launch.new_run.drafting import candidates, host_numbered
 from runs.launch.new_run.fields.choice_fields import (
     DatasetChoice,
-    RewardChoice,
+    EnvironmentChoice,
     model_name,
     offered_datasets,
     offered_profiles,
 )
-from runs.launch.new_run.fields.episode_fields import EnvironmentChoice
 from runs.launch.trials.trials import TrialSetup, too_small
 from workers.contract.run.hardware import Quantization, Rollout, ServerSpec, WeightSync
 from workers.contract.wire.documents import ContractError
@@ -67,7 +66,7 @@ class TrialForm(forms.Form):
         help_text="Its prompts fill the batches; long prompts take more memory.",
         error_messages={"required": "Choose a dataset."},
     )
-    reward_version = RewardChoice(
+    reward_version = forms.ModelChoiceField(
         RewardVersion.objects.none(),
         label="Reward config",
         empty_label="choose rewards",

@@ -59,11 +59,23 @@ class CandidateResult:
     """Link to the New run page with this profile."""
 
     @property
+    def receipt_words(self) -> str:
+        free = bool(self.receipt and self.receipt.get("free"))
+        return "all resources released" if free else "not everything proved free"
+
+    @property
     def chip(self) -> tuple[str, str]:
         """Level and words of its status chip; no words: the run's status."""
         if self.status == "refused" and self.fits not in ("yes", "no"):
             return "warn", "not tried"
         return CHIPS.get(self.fits, (self.status, ""))
+
+
+@dataclass(frozen=True)
+class TrialVerdict:
+    tone: str
+    icon: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,23 @@ class TrialProgress:
     @property
     def best(self) -> CandidateResult | None:
         return next((result for result in self.results if result.best), None)
+
+    @property
+    def verdict(self) -> TrialVerdict:
+        tried, fitting = len(self.results), self.fitting
+        if self.live:
+            return TrialVerdict("", "gauge", f"{self.ended} of {tried} tried")
+        if fitting:
+            return TrialVerdict("good", "circle-check", f"{fitting} of {tried} fit{'s' if fitting == 1 else ''}")
+        return TrialVerdict("warn", "triangle-alert", f"None of {tried} was proved to fit")
+
+    @property
+    def quickest(self) -> str:
+        return "quickest so far" if self.live else "quickest"
+
+    @property
+    def quickest_tag(self) -> str:
+        return "quickest so far" if self.live else "quickest that fits"
 
     @property
     def has_gpus(self) -> bool:

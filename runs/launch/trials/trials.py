@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from django.db import transaction
 
@@ -166,16 +165,12 @@ def _request(setup: TrialSetup, row: HardwareProfile, profile: Profile) -> Launc
         dataset_version=setup.dataset_version,
         reward_version=setup.reward_version,
         profile=row,
-        grpo=_grpo(profile),
+        grpo={**profile.batch, **ONLY},
         lora=profile.lora,
         kind=KIND,
         environment_version=setup.environment_version,
         episodes=setup.environment_version.episode_spec() if setup.environment_version else None,
     )
-
-
-def _grpo(profile: Profile) -> dict[str, Any]:
-    return {**profile.batch, **ONLY}
 
 
 def key_of_page(setup: TrialSetup, profiles: Iterable[HardwareProfile], user: User, page: str) -> str | None:

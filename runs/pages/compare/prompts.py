@@ -7,24 +7,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, Max, Min, Q
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
+from controlplane.platform.templatetags.figures import sig
 from runs.engine.models import Run
 from runs.engine.records import SampleRow
+from runs.engine.sentences import counted
 from runs.insight.comparing.comparison import part
 from runs.insight.completions import episodes
 from runs.insight.completions.filters import ENDS
 from workers.contract.run.evaluation import EVALUATION
 
 OFFERED = 500
+DIFFERENT_DATA = "These runs used different dataset versions: the same row number may refer to different prompts."
 VISITS = {"last": "Last visit", "first": "First visit"}
 
 
 @dataclass(frozen=True)
-class Offer:
+class OfferedPrompt:
     """A prompt to choose, by its dataset row."""
 
     row: int
     runs: int
+    """How many runs visited it; 0: all of them."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +45,33 @@ class PromptAnswer:
     completions: Sequence[dict[str, Any]] = ()
     mean: float | None = None
 
+    @property
+    def figures(self) -> str | SafeString:
+        if self.step is None:
+            return ""
+        visits = f" · {self.visits} visits" if self.visits > 1 else ""
+        words = "Step {} · mean reward <strong>{}</strong>{}"
+        return format_html(words, sig(self.step, 7), sig(self.mean), visits)
+
 
 @dataclass(frozen=True)
 class Answers:
-    offers: list[Offer]
+    offers: list[OfferedPrompt]
     row: int | None
     visit: str
     answers: list[PromptAnswer]
     by_all: bool
     """All runs visited the offered prompts."""
-    one_dataset: bool
+    warning: str
     prompt: str
     """The prompt if it is the same for all runs, otherwise empty."""
     expected: str = ""
+
+    @property
+    def visited_words(self) -> str:
+        if self.by_all:
+            return f"{counted(len(self.offers), 'prompt')} visited by all of them"
+        return "No prompt was visited by all of them; these were visited by some"
 
     @property
     def earlier(self) -> int | None:
@@ -63,7 +83,7 @@ class Answers:
 
 
 def answers(runs: Sequence[Run], row: int | None, visit: str) -> Answers:
-    """The prompt of `row`, or the first one available, at each run's first or last visit."""
+    """Read the prompt of `row`, or the first one available, at each run's first or last visit."""
     offers, by_all = offered(runs)
     rows = [offer.row for offer in offers]
     row = row if row in rows else (rows[0] if rows else None)
@@ -72,15 +92,16 @@ def answers(runs: Sequence[Run], row: int | None, visit: str) -> Answers:
     prompts = {(answer.prompt, answer.expected) for answer in per_run if answer.step is not None}
     shared = prompts.pop() if len(prompts) == 1 else ("", "")
     shas = {part(run.spec, "data").get("sha256") for run in runs}
-    return Answers(offers, row, visit, per_run, by_all, len(shas) == 1, *shared)
+    warning = "" if len(shas) == 1 else DIFFERENT_DATA
+    return Answers(offers, row, visit, per_run, by_all, warning, *shared)
 
 
-def offered(runs: Sequence[Run]) -> tuple[list[Offer], bool]:
-    """Prompts that all runs visited; if there are none, those that at least two visited, the most shared first."""
+def offered(runs: Sequence[Run]) -> tuple[list[OfferedPrompt], bool]:
+    """List the prompts that all runs visited; if there are none, those of at least two, the most shared first."""
     by_row = _stored(runs).values("row").annotate(runs=Count("run", distinct=True))
     several = by_row.filter(runs__gte=min(2, len(runs))).order_by("-runs", "row")
-    offers = [Offer(row, count) for row, count in several.values_list("row", "runs")[:OFFERED]]
-    by_all = [offer for offer in offers if offer.runs == len(runs)]
+    offers = [OfferedPrompt(row, count) for row, count in several.values_list("row", "runs")[:OFFERED]]
+    by_all = [OfferedPrompt(offer.row, 0) for offer in offers if offer.runs == len(runs)]
     return by_all or offers, bool(by_all)
 
 
@@ -99,30 +120,36 @@ def _answers(runs: Sequence[Run], row: int, visit: str) -> list[PromptAnswer]:
 
 
 def _answer(run: Run, sample: SampleRow, visits: int) -> PromptAnswer:
-    """A run's completions, best first; those without a reward come last."""
+    """Sort a run's completions, the best first and those without a reward last."""
     data = sample.data
-    completions = [each for each in data.get("completions") or () if isinstance(each, dict)]
-    rewards = [each["reward"] for each in completions if isinstance(each.get("reward"), int | float)]
-    completions.sort(key=lambda each: -each["reward"] if isinstance(each.get("reward"), int | float) else float("inf"))
+    completions = [completion for completion in data.get("completions") or () if isinstance(completion, dict)]
+    rewards = [completion["reward"] for completion in completions if isinstance(completion.get("reward"), int | float)]
+    completions.sort(
+        key=lambda completion: (
+            -completion["reward"] if isinstance(completion.get("reward"), int | float) else float("inf")
+        )
+    )
     return PromptAnswer(
         run=run,
         step=sample.step,
         visits=visits,
         prompt=str(data.get("prompt") or ""),
         expected="" if data.get("answer") is None else str(data["answer"]),
-        completions=[{**each, **_in_turns(each)} for each in completions],
+        completions=[{**completion, **_in_turns(completion)} for completion in completions],
         mean=sum(rewards) / len(rewards) if rewards else None,
     )
 
 
 def _in_turns(completion: dict[str, Any]) -> dict[str, Any]:
-    """The completion as an episode, if it is one, and how it ended in words."""
+    """Add the completion's episode, if it is one, and its end in words."""
     messages, end = completion.get("turns"), completion.get("end")
     end_words = ENDS.get(end, end[:24]) if isinstance(end, str) else ""
-    return {"episode": episodes.read(messages) if isinstance(messages, list) else None, "end_words": end_words}
+    episode = episodes.read(messages) if isinstance(messages, list) else None
+    was_cut = completion.get("ended") is False and not episode
+    return {"episode": episode, "end_words": end_words, "cut_words": (end_words or "cut") if was_cut else ""}
 
 
 def _stored(runs: Sequence[Run]) -> Any:
-    """What a training has learned from, or what an evaluation has sampled."""
+    """Find the groups that the runs were trained on, or that an evaluation sampled."""
     counted = Q(mode="train") | Q(run__kind=EVALUATION)
     return SampleRow.objects.filter(counted, run__in=runs, row__isnull=False, superseded=False)

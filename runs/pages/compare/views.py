@@ -15,7 +15,8 @@ from django.views.decorators.http import require_safe
 
 from controlplane.platform.http.query_params import listed, whole
 from runs.engine import queries
-from runs.engine.names import Parts, own_words, told_apart
+from runs.engine.names import Parts, distinguish, own_words
+from runs.engine.sentences import counted
 from runs.insight.comparing import comparison
 from runs.insight.comparing.comparison import Chosen, ComparedMetric
 from runs.insight.comparing.curves import AXES, better, curves, finals
@@ -23,10 +24,13 @@ from runs.insight.metrics import step_time, waterfall
 from runs.pages.compare import prompts as compare_prompts
 from workers.contract.run.jobs import KINDS
 
-MOST_CURVES_OF = 50
+MOST_CURVES = 50
 """Runs per answer of curves; the page requests fewer."""
 OFFERED_RUNS = 100
 MOST_WATERFALLS = 6
+NOTHING_DIFFERS = "Nothing: these runs were launched with the same settings, seed included."
+NO_SHARED_PROMPT = "No prompt was visited by two of these runs, or their completions are no longer stored."
+NO_PROMPT = "No completions are stored for this run yet."
 
 
 @require_safe
@@ -52,7 +56,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         "axes": AXES,
         "trained": any(run.trains for run in chosen.runs),
         "differences": different,
-        "same": equal_count,
+        **_words(chosen, equal_count),
         "others": others.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],
         "prompts_query": _query(request, "row", "visit"),
         "page": _document(chosen, metrics, selected),
@@ -70,7 +74,7 @@ def table(request: HttpRequest) -> HttpResponse:
 @gzip_page
 def series(request: HttpRequest) -> HttpResponse:
     """Curves over the requested axis, and the final figures of the metric `of`."""
-    chosen = comparison.chosen(request, MOST_CURVES_OF)
+    chosen = comparison.chosen(request, MOST_CURVES)
     x, of = request.GET.get("x", "step"), request.GET.get("of", "")
     known = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
     answer = curves(
@@ -86,7 +90,7 @@ def series(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def prompts(request: HttpRequest) -> HttpResponse:
-    """One prompt with each run's completions."""
+    """The completions of one prompt by each run."""
     chosen = comparison.chosen(request)
     row = whole(request, "row", -1, -1, 2**31 - 1)
     looks = comparison.looks(chosen.runs)
@@ -97,13 +101,14 @@ def prompts(request: HttpRequest) -> HttpResponse:
         "found": prompt_answers,
         "visits": compare_prompts.VISITS,
         "columns": [(answer, looks[answer.run.pk]) for answer in prompt_answers.answers],
+        "none_words": NO_SHARED_PROMPT if len(chosen.runs) > 1 else NO_PROMPT,
     }
     return render(request, "pages/compare/_prompts.html", context)
 
 
 @require_safe
 def step_times(request: HttpRequest) -> HttpResponse:
-    """Where each run's step time goes."""
+    """The parts of each run's step time."""
     chosen = comparison.chosen(request)
     looks = comparison.looks(chosen.runs)
     times = [(run, step_time.of_run(run)) for run in chosen.runs]
@@ -141,12 +146,24 @@ def _table(chosen: Chosen) -> dict[str, Any]:
     return {"rows": rows, "apart": _apart(chosen), "begun": any(run.last_metrics for run in chosen.runs)}
 
 
+def _words(chosen: Chosen, equal: int) -> dict[str, str]:
+    """The page's heading, its title in the browser, and sentences about the settings."""
+    several = len(chosen.runs) > 1
+    heading = f"Compare {len(chosen.runs)} runs" if several else "Compare runs"
+    names = ", ".join(run.name for run in chosen.runs[:2])
+    return {
+        "heading": heading,
+        "browser_title": f"{heading} · {names}" if names else heading,
+        "equal": f"{counted(equal, 'setting')} {'is' if equal == 1 else 'are'} the same" if several else "",
+        "nothing_differs": NOTHING_DIFFERS if several else "Add a second run to compare settings.",
+    }
+
+
 def _apart(chosen: Chosen) -> dict[str, Parts]:
-    return told_apart(run.name for run in chosen.runs)
+    return distinguish(run.name for run in chosen.runs)
 
 
 def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:
-    """The page's data for its script, as one JSON document."""
     looks = comparison.looks(chosen.runs)
     apart = _apart(chosen)
     return {

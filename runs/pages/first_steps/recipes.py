@@ -26,6 +26,7 @@ from runs.launch.new_run.facts import host_facts
 from runs.launch.preflight.hosts import shortage
 
 TAGS = "Think step by step between <think> and </think>. Then give the answer alone between <answer> and </answer>."
+SUMS = 2_000
 IN_TAGS: tuple[dict[str, Any], ...] = (
     {"name": "accuracy", "function": "numeric_match", "weight": 1.0, "params": {"source": "answer tag"}},
     {"name": "answers", "function": "answer_tag", "weight": 0.25, "params": {}},
@@ -42,12 +43,25 @@ class StarterRecipe:
     profile: str
     """The slug of a shipped profile."""
     dataset: str
-    """The name of its dataset, which is made if there is none of that name."""
+    """The name of its dataset, created if there is none of that name."""
     source: HubSource | None
-    """None: sums, generated here."""
+    """None: the dataset is generated here."""
     mapping: ColumnMapping
     rewards: str
     components: tuple[dict[str, Any], ...]
+
+    @property
+    def origin(self) -> str:
+        return f"from the hub: {self.source.title}" if self.source else f"{SUMS:,} sums"
+
+
+@dataclass(frozen=True)
+class RecipeFit:
+    """How well the reachable hosts fit a recipe."""
+
+    css: str
+    icon: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -62,17 +76,31 @@ class RecipeParts:
     """The names of reachable hosts that have the profile's GPUs."""
 
     @property
-    def at_work(self) -> bool:
+    def fit(self) -> RecipeFit:
+        if not self.hosts:
+            return RecipeFit("fit noted", "circle-x", "No host here has all of it.")
+        others = " and others" if len(self.hosts) > 1 else ""
+        return RecipeFit("fit noted fits", "circle-check", f"Fits {self.hosts[0]}{others}.")
+
+    @property
+    def dataset_chip(self) -> tuple[str, str]:
+        """Status and word of its dataset."""
+        if self.being_read:
+            return "checking", "being read"
+        return ("warn", "not ready") if self.blocked else ("ready", "ready")
+
+    @property
+    def being_read(self) -> bool:
         return self.version is not None and self.version.status in DatasetVersion.AT_WORK
 
     @property
-    def stuck(self) -> bool:
-        """The dataset waits for a person, or could not be read."""
-        return self.version is not None and not self.at_work and self.version.status != DatasetVersion.READY
+    def blocked(self) -> bool:
+        """The dataset needs a decision, or could not be read."""
+        return self.version is not None and not self.being_read and self.version.status != DatasetVersion.READY
 
     @property
-    def why_stuck(self) -> str:
-        """Why its dataset could not be read; "": it could, and waits for a person."""
+    def problem(self) -> str:
+        """Why its dataset could not be read; "": it could, and needs a decision."""
         report = self.version.report if self.version else {}
         error = report.get("file_error") or report.get("mapped", {}).get("file_error") or {}
         return f"{error.get('message', '')} {error.get('advice', '')}".strip()
@@ -150,20 +178,22 @@ def find(slug: str) -> StarterRecipe | None:
 
 def every() -> list[RecipeParts]:
     """All recipes; those that fit a reachable host come first."""
-    return sorted(fitted(parts(recipe) for recipe in RECIPES), key=lambda one: not one.hosts)
+    return sorted(fitted(parts(recipe) for recipe in RECIPES), key=lambda parts: not parts.hosts)
 
 
 def fitted(recipes: Iterable[RecipeParts]) -> list[RecipeParts]:
-    """The recipes, each with the reachable hosts that have what it needs."""
+    """Add to each recipe the reachable hosts that have what it needs."""
     hosts = [host_facts(view, {}, {}) for view in host_views() if view.fresh]
     return [
-        replace(one, hosts=tuple(host.name for host in hosts if not shortage(host, by_slug(one.recipe.profile).spec)))
-        for one in recipes
+        replace(
+            parts, hosts=tuple(host.name for host in hosts if not shortage(host, by_slug(parts.recipe.profile).spec))
+        )
+        for parts in recipes
     ]
 
 
 def parts(recipe: StarterRecipe) -> RecipeParts:
-    """Whatever of it is there: a ready version of its dataset before a newer one that isn't."""
+    """Find the existing parts of a recipe; a ready version of its dataset is preferred to a newer one."""
     versions = DatasetVersion.objects.filter(dataset__name=recipe.dataset, dataset__deleted_at=None).order_by("number")
     config = RewardConfig.objects.filter(name=recipe.rewards).first()
     return RecipeParts(
@@ -175,10 +205,10 @@ def parts(recipe: StarterRecipe) -> RecipeParts:
 
 
 def prepare(recipe: StarterRecipe, user: User) -> None:
-    """Make what is missing; what is there stays as it is. Raises DatasetError, of another's change at the same time."""
+    """Create the missing parts; existing ones stay. Raises DatasetError if somebody else changes them meanwhile."""
     there = parts(recipe)
     if there.rewards is None:
-        saving.make(recipe.rewards, recipe.components, owner=user, description=f"Of the recipe “{recipe.title}”.")
+        saving.make(recipe.rewards, recipe.components, owner=user, description=f"For the recipe “{recipe.title}”.")
     if there.version is None and not Dataset.objects.filter(name=recipe.dataset).exists():
         _add(recipe, user)
 
@@ -187,7 +217,7 @@ def _add(recipe: StarterRecipe, user: User) -> None:
     if recipe.source is not None:
         importing.create_from_hub(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
         return
-    file = BytesIO(sums(count=2_000, seed=1).encode())
+    file = BytesIO(sums(count=SUMS, seed=1).encode())
     importing.create_from_upload(user, recipe.dataset, file, "sums.jsonl", new=True, mapping=recipe.mapping)
 
 

@@ -17,12 +17,25 @@ from runs.engine.sentences import counted
 @dataclass(frozen=True)
 class FirstStep:
     title: str
-    icon: str
+    own_icon: str
     done: bool
     text: str
     """The existing object, or the purpose of the step."""
     address: str
     act: str
+
+    @property
+    def css(self) -> str:
+        return "first-step done" if self.done else "first-step"
+
+    @property
+    def icon(self) -> str:
+        return "circle-check" if self.done else self.own_icon
+
+    @property
+    def before_title(self) -> str:
+        """Words for screen readers, which can't see the icon."""
+        return "Done" if self.done else ""
 
 
 def steps() -> list[FirstStep]:

@@ -23,13 +23,13 @@ from workers.contract.wire.names import Phase
 
 @require_safe
 def start(request: HttpRequest) -> HttpResponse:
-    every, found = recipes.every(), steps()
-    launched, ready = found[-1].done, all(step.done for step in found[:-1])
+    every, first_steps = recipes.every(), steps()
+    launched, ready = first_steps[-1].done, all(step.done for step in first_steps[:-1])
     context = {
-        "steps": found,
+        "steps": first_steps,
         "recipes": every,
         "demo": demo_stages.preparing(),
-        # What a first run lacks least: the recipe that fits, unless somebody has brought data and rewards of their own.
+        # Suggest the recipe that fits, unless the user has data and rewards already.
         "by_recipe": not launched and bool(every[0].hosts) and (every[0].complete or not ready),
         "by_hand": not launched and ready and not every[0].complete,
     }
@@ -38,7 +38,7 @@ def start(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def demo(request: HttpRequest) -> HttpResponseBase:
-    """The demo's preparations until its run has started; then that run. The first sign-in link leads here."""
+    """The demo's preparations, then a redirect to its run. The first sign-in link leads here."""
     now, run = demo_stages.preparing(), demo_stages.newest()
     if now is None and run is not None:
         now = _starting(run)
@@ -54,21 +54,21 @@ def _starting(run: Run) -> DemoPreparing | None:
     attempt = run.latest()
     if attempt.status not in (RunStatus.QUEUED, RunStatus.STARTING):
         return None
-    # Of the phase that is called as the stage is, the stage says enough.
+    # The stage already names this phase.
     detail = "" if attempt.phase == Phase.TRAINER_STARTING else sentences.of_attempt(attempt)
     return DemoPreparing(Stage.START, detail, attempt.created_at.timestamp())
 
 
 @require_safe
 def recipe(request: HttpRequest, slug: str) -> HttpResponse:
-    """The page; an htmx request gets its parts only, and is led on to New run once the dataset is read."""
+    """A recipe; an htmx request gets only its parts, and is redirected to New run once the dataset is read."""
     parts = recipes.parts(_named(slug))
     if request.headers.get("HX-Request") != "true":
         return render(request, "pages/first_steps/recipe.html", {"parts": recipes.fitted([parts])[0]})
     if parts.complete and person(request).may_operate:
         return HttpResponse(headers={"HX-Redirect": parts.address})
     return render(
-        request, "pages/first_steps/_parts.html", {"parts": parts}, status=200 if parts.at_work else STOP_POLLING
+        request, "pages/first_steps/_parts.html", {"parts": parts}, status=200 if parts.being_read else STOP_POLLING
     )
 
 
@@ -85,7 +85,7 @@ def prepare(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _named(slug: str) -> recipes.StarterRecipe:
-    found = recipes.find(slug)
-    if found is None:
+    starter = recipes.find(slug)
+    if starter is None:
         raise Http404("There is no such recipe.")
-    return found
+    return starter

@@ -8,10 +8,12 @@ from typing import Any
 
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from controlplane.catalogue.hardware.prices import gpu_hour
 from controlplane.platform.accounts.models import User
 from controlplane.platform.templatetags.figures import ago, clock, mib, significant, size_in_words
+from controlplane.platform.templatetags.optional import attr, link
 from runs.engine.disk import HostDiskUse
 from runs.engine.hosts import standing
 from runs.engine.hosts.view import LEAST_SHM_MIB, GpuView, Holder, HostView, SlotView
@@ -31,14 +33,12 @@ class Button:
     label: str
     url: str
     id: str
-    danger: bool = False
-    quiet: bool = False
+    tone: str = ""
+    """danger | quiet"""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A banner."""
-
     grade: str
     icon: str
     title: str
@@ -58,15 +58,55 @@ class FactText:
     title: str = ""
     url: str = ""
 
+    @property
+    def html(self) -> str | SafeString:
+        if self.kind == "muted":
+            return format_html('<span class="muted">{}</span>', self.text)
+        if self.kind == "code":
+            return format_html("<code{}>{}</code>", attr("title", self.title), self.text)
+        return link(self.url, self.text)
+
 
 @dataclass(frozen=True)
 class Fact:
     label: str
     texts: tuple[FactText, ...]
     inline: bool = False
-    """Texts stand beside one another, otherwise below one another."""
+    """Texts share a line."""
+
+    @property
+    def css(self) -> str:
+        return "nowrap" if self.inline else ""
+
+    @property
+    def separator(self) -> SafeString:
+        return SafeString(" · " if self.inline else "<br>")
+
     bar: list[dict[str, Any]] | None = None
     total_mib: int = 0
+
+
+@dataclass(frozen=True)
+class GpuTile:
+    gpu: GpuView
+
+    @property
+    def css(self) -> str:
+        if self.gpu.holder:
+            return "gpu-tile quarantined" if self.gpu.holder.quarantined else "gpu-tile held"
+        return "gpu-tile busy" if self.gpu.busy else "gpu-tile"
+
+    @property
+    def held(self) -> SafeString | str:
+        """Memory of the run that holds the GPU."""
+        if self.gpu.holder is None:
+            return ""
+        words = "left over" if self.gpu.holder.quarantined else "run"
+        return format_html("{} {}", words, mib(self.gpu.held_mib))
+
+    @property
+    def used_by_another(self) -> bool:
+        return self.gpu.busy and self.gpu.holder is None
 
 
 @dataclass(frozen=True)
@@ -82,15 +122,31 @@ class HostCard:
     """Why its details may be out of date; "" for a host in reach."""
     quarantines: tuple[Notice, ...]
     notices: tuple[Notice, ...]
-    gpus: tuple[GpuView, ...]
+    gpus: tuple[GpuTile, ...]
     slots: tuple[SlotView, ...]
-    """Drawn as tiles: a host without GPUs has nothing else."""
+    """CPU slots of a host without GPUs."""
     links: Any
     summary: str
     facts: tuple[tuple[Fact, ...], tuple[Fact, ...]]
-    """In two columns."""
+    """The left and the right column."""
     taken: HostDiskUse | None = None
-    """None: the host has not measured what its runs take."""
+    """None: the host has not measured its runs."""
+
+    @property
+    def css(self) -> str:
+        return "card host stale" if self.stale else "card host"
+
+    @property
+    def idle_word(self) -> str:
+        """State of a GPU or slot that no run holds."""
+        return "unknown: out of reach" if self.stale else "free"
+
+    @property
+    def last_seen(self) -> str:
+        """Heading of the GPUs or slots of a host out of reach."""
+        if not self.stale or not (self.gpus or self.slots):
+            return ""
+        return f"{'GPUs' if self.gpus else 'CPU slots'} as last seen"
 
 
 def host_card(host: HostView, user: User, taken: HostDiskUse | None = None) -> HostCard:
@@ -104,13 +160,18 @@ def host_card(host: HostView, user: User, taken: HostDiskUse | None = None) -> H
         stale=_stale(host),
         quarantines=tuple(_quarantines(host, user)),
         notices=tuple(_notices(host, user)),
-        gpus=host.gpus,
+        gpus=tuple(map(GpuTile, host.gpus)),
         slots=() if host.gpus else host.slots,
         links=host.links,
         summary=format_html_join(" · ", "{}", ((part,) for part in _summary(host))),
         facts=(tuple(_resources(host, user, taken)), tuple(_software(host, user))),
         taken=taken,
     )
+
+
+def these_end(runs: int) -> str:
+    """Begin a sentence about the runs that end with a host."""
+    return "This run ends" if runs == 1 else f"These {runs} runs end"
 
 
 def _hardware(host: HostView) -> str:
@@ -139,9 +200,9 @@ def _chips(host: HostView) -> Iterator[Chip]:
 def _buttons(host: HostView) -> Iterator[Button]:
     pk = host.row.pk
     if not host.fresh and host.running:
-        yield Button("Mark host as lost…", reverse("give_up_host", args=[pk]), f"give-up-{pk}", danger=True)
+        yield Button("Mark host as lost…", reverse("give_up_host", args=[pk]), f"give-up-{pk}", "danger")
     if host.credential is not None and host.credential.revoked_at is None:
-        yield Button("Revoke…", reverse("revoke_host", args=[pk]), f"revoke-{pk}", quiet=True)
+        yield Button("Revoke…", reverse("revoke_host", args=[pk]), f"revoke-{pk}", "quiet")
     if host.removable:
         yield Button("Remove…", reverse("remove_host", args=[pk]), f"remove-{pk}")
 
@@ -193,7 +254,7 @@ def _no_sandbox(host: HostView, user: User) -> Notice:
         text = " ".join([*([f"{by.username} allowed it."] if by else []), box.reach])
         button = Button("Forbid it…", address, id_)
         return Notice("bad", "shield-alert", title, text, lines, button=button if user.may_administer else None)
-    button = Button("Allow it…", address, id_, danger=True)
+    button = Button("Allow it…", address, id_, "danger")
     return Notice(
         "warn",
         "shield-alert",
@@ -297,7 +358,6 @@ def _software(host: HostView, user: User) -> Iterator[Fact]:
 
 
 def _cuda(cuda: dict[str, Any]) -> FactText:
-    """CUDA version of the trainer's torch."""
     if not cuda["built_for"]:
         return FactText("none: torch is a CPU build, and the trainer can't use the GPUs", "muted")
     usable = "torch can use the GPUs" if cuda["usable"] else "torch can't use the GPUs with this driver"

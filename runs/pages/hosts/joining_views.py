@@ -18,7 +18,12 @@ from controlplane.catalogue.joining.models import JoinCode
 from controlplane.platform.accounts.roles import operator_required, person
 from runs.engine.hosts import actions
 from runs.engine.hosts.view import host_views
+from runs.engine.sentences import counted
+from runs.pages.hosts.host_card import these_end
 from workers.contract.wire.joining import HOST_NAME, HOST_NAME_WORDS, is_loopback
+
+AFTER_EMBEDDED = "It runs beside the control plane and gets a new token at the next start."
+AFTER_JOINED = "This can’t be undone. The machine can join again with a new code, also under this name."
 
 
 class AddHostForm(forms.Form):
@@ -42,7 +47,7 @@ class AddHostForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def add(request: HttpRequest) -> HttpResponseBase:
-    """Make a join code and show the command with it, once."""
+    """Create a join code and show its command, once."""
     form = AddHostForm(request.POST if request.method == "POST" else None)
     problem = host_redis.problem() or (no_users() if request.method == "POST" else "")
     if request.method != "POST" or problem or not form.is_valid():
@@ -64,7 +69,7 @@ def add(request: HttpRequest) -> HttpResponseBase:
 
 
 def no_users() -> str:
-    """Why no host could get a user of its own in Redis, or ""."""
+    """Explain why hosts can't get their own Redis users, or ""."""
     try:
         host_redis.check()
     except host_redis.NoUser as error:
@@ -75,7 +80,7 @@ def no_users() -> str:
 @require_safe
 @operator_required
 def added(request: HttpRequest, code_id: int) -> HttpResponse:
-    """True if a code has been used, for the page that shows its command."""
+    """State of a join code, polled by the page that shows its command."""
     row = get_object_or_404(JoinCode, pk=code_id)
     host = next(iter(host_views(hosts_for(request).filter(name=row.used_by))), None) if row.used_by else None
     over = row.used_at is None and row.expires_at <= timezone.now()
@@ -97,8 +102,15 @@ def revoke(request: HttpRequest, host_id: int) -> HttpResponseBase:
         return redirect("hardware")
     if request.method == "POST":
         ended, note = actions.revoke(host, person(request))
-        runs = f" {ended} {'run' if ended == 1 else 'runs'} of it ended." if ended else ""
+        runs = f" {counted(ended, 'run')} of it ended." if ended else ""
         messages.success(request, f"The credentials of {host.name} are revoked.{runs} {note}".strip())
         return redirect("hardware")
-    context = {"host": host, "credential": credential, "attempts": actions.on_host(host)}
+    attempts = actions.on_host(host)
+    context = {
+        "host": host,
+        "credential": credential,
+        "attempts": attempts,
+        "these_end": these_end(len(attempts)),
+        "afterwards": AFTER_EMBEDDED if credential.embedded else AFTER_JOINED,
+    }
     return render(request, "pages/hosts/revoke.html", context)

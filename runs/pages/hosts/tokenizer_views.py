@@ -20,7 +20,7 @@ from runs.engine.hosts.view import host_views
 
 LONGEST_MODEL = 500
 COMES_WITHIN = timedelta(seconds=60)
-"""The time between a host's answer and the upload that it names."""
+"""Longest time between a host's answer and the upload that it announces."""
 
 
 @operator_required
@@ -60,7 +60,7 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
         "inspection": inspection,
         "overdue": inspections.overdue(inspection),
         "found": tokenizer_file,
-        # The upload follows the answer that names it by a moment.
+        # The upload arrives shortly after the answer that announces it.
         "coming": tokenizer_file is None and inspection.answered_at is not None and _coming(inspection),
         "note": tokenizers.note(inspection) if inspection.answered_at else "",
     }

@@ -6,25 +6,27 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.catalogue.hardware.prices import PriceForm, gpu_hour
 from controlplane.catalogue.hardware.queries import host_for, hosts_for, known_host_for, profiles_for
 from controlplane.platform.accounts.roles import admin_required, operator_required, person
 from controlplane.platform.http.form_pages import form_page
+from controlplane.platform.templatetags.figures import NOTHING, mib
 from runs.engine import disk
 from runs.engine.hosts import actions, announcements, overview
-from runs.engine.hosts.view import host_views, is_fresh
+from runs.engine.hosts.view import GpuView, host_views, is_fresh
 from runs.engine.machines import overview as machines
 from runs.engine.models import Lease
-from runs.engine.sentences import resource_words
+from runs.engine.sentences import counted, resource_words
 from runs.engine.warm import overview as warm_servers
-from runs.pages.hosts.host_card import host_card
+from runs.pages.hosts.host_card import host_card, these_end
 
 
 @require_safe
 def hardware(request: HttpRequest) -> HttpResponse:
-    """htmx polls every few seconds and gets only the hosts."""
+    """Hosts, queue and machines; htmx polls and gets only these."""
     announcements.watch(timezone.now())
     hosts = sorted(host_views(hosts_for(request)), key=lambda host: not host.fresh)
     queue = overview.queue()
@@ -55,11 +57,20 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
         return redirect("hardware")
     gpus = {f"gpu:{gpu.index}": gpu for gpu in host_views([lease.host])[0].gpus}
     receipts = {f"gpu:{gpu.get('gpu')}": gpu for gpu in (lease.attempt.receipt or {}).get("gpus") or ()}
-    rows = [(candidate, receipts.get(candidate.resource), gpus.get(candidate.resource)) for candidate in leases]
+    rows = [
+        (candidate, receipts.get(candidate.resource), _in_use(gpus.get(candidate.resource))) for candidate in leases
+    ]
     # The lease that was clicked is always released.
     rows.sort(key=lambda row: row[0].pk != lease.pk)
     words = resource_words([lease.resource])
-    return render(request, "pages/hosts/release.html", {"lease": lease, "rows": rows, "words": words})
+    several = len(rows) > 1
+    act = "Release the selected" if several else f"Release {words}"
+    context = {"lease": lease, "rows": rows, "words": words, "several": several, "act": act}
+    return render(request, "pages/hosts/release.html", context)
+
+
+def _in_use(gpu: GpuView | None) -> str:
+    return format_html("{} of {}", mib(gpu.used_mib), mib(gpu.memory_mib)) if gpu else NOTHING
 
 
 @require_POST
@@ -102,7 +113,7 @@ def price(request: HttpRequest, host_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Declare a host lost: end its runs and let go of their resources, after a page that explains the consequences."""
+    """Declare a host lost and end its runs, after a page that explains the consequences."""
     host = host_for(request, host_id)
     if request.method == "POST":
         if is_fresh(host):
@@ -114,8 +125,9 @@ def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
         else:
             messages.info(request, f"Nothing was running on {host.name}; nothing was changed.")
         return redirect("hardware")
-    view = host_views([host])[0]
-    return render(request, "pages/hosts/give_up.html", {"host": view, "attempts": actions.on_host(host)})
+    attempts = actions.on_host(host)
+    context = {"host": host_views([host])[0], "attempts": attempts, "these_end": these_end(len(attempts))}
+    return render(request, "pages/hosts/give_up.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -137,6 +149,6 @@ def remove_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
 
 
 def _given_up(name: str, ended: int, released: int) -> str:
-    runs = f"{ended} {'run' if ended == 1 else 'runs'} of {name} ended as lost" if ended else ""
-    freed = f"{released} {'resource' if released == 1 else 'resources'} released" if released else ""
+    runs = f"{counted(ended, 'run')} of {name} ended as lost" if ended else ""
+    freed = f"{counted(released, 'resource')} released" if released else ""
     return f"{', '.join(part for part in (runs, freed) if part)}."

@@ -81,7 +81,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         try:
             await work
         except OSError:
-            # The browser went away in the middle of a send.
+            # The browser disconnected during a send.
             log.debug("a socket of user %s is gone", self.user_id)
         except Exception:  # loop boundary: log the cause and close the socket
             log.exception("a websocket failed")
@@ -145,7 +145,7 @@ class RunListConsumer(SignedInConsumer):
 
 
 class UnknownConsumer(SignedInConsumer):
-    """Every other address."""
+    """Any other address; closed at once."""
 
     async def begin(self) -> None:
         await self.close(NO_SUCH_RUN)
@@ -160,7 +160,7 @@ def _message(text: str | None) -> dict[str, Any]:
 
 
 def still_signed_in(session_key: str | None, user_id: int) -> bool:
-    """Whether the session still exists, belongs to this user, and matches the account's current password and status."""
+    """True if the session still exists, belongs to this user, and matches the account's password and status."""
     if session_key is None:
         return False
     store = import_module(settings.SESSION_ENGINE).SessionStore(session_key)

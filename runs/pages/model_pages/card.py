@@ -1,6 +1,6 @@
-"""The card of a saved model, in the hub's format: a README.md with facts from the store, and a YAML head.
+"""The model card of a saved model, in the hub's format: README.md with a YAML head.
 
-Everything that somebody has named is escaped, so that a name can't end the head, a table or a code block.
+All names are escaped, so that none can end the head, a table or a code block.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import benchmarking
 from runs.engine.jobs import results as job_results
 from runs.engine.models import Run
+from runs.insight.comparing.comparison import part
 from runs.insight.completions import solving
 from runs.insight.evaluations import results
 from runs.insight.evaluations.results import EvaluationResult
@@ -28,15 +29,15 @@ from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.rewards.library import LIBRARY
 
 MOST_BYTES = 64 * 1024
-"""Of a card."""
-ALWAYS_TOLD = ("learning_rate", "beta", "loss_type", "num_generations", "max_completion_length", "temperature")
+"""Longest card."""
+ALWAYS_LISTED = ("learning_rate", "beta", "loss_type", "num_generations", "max_completion_length", "temperature")
 """GRPOConfig's arguments that a reader looks for, whether the run set them or not."""
 HOUSEKEEPING = re.compile(r"(save|logging|eval|log|per_device_eval|dataloader)_.*|num_generations_eval|report_to")
 """Arguments that don't change what is learned."""
 _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _CACHED = re.compile(r"models--(?P<owner>[\w.-]+?)--(?P<name>[\w.-]+)/snapshots/[0-9a-f]{40}", re.ASCII)
 _MARKDOWN = re.compile(r"[\\`*{}\[\]<>()#!|~&$@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.", re.IGNORECASE)
-"""Characters with a meaning within a line of Markdown; no name is at the start of a line."""
+"""Markdown's special characters within a line; no name is at the start of one."""
 _DATE = "%-d %B %Y"
 _LINKS = {
     "GRPO": "https://huggingface.co/papers/2402.03300",
@@ -45,7 +46,7 @@ _LINKS = {
 
 
 def text(checkpoint: Checkpoint) -> str:
-    """README.md of the model. What the store doesn't know is left out."""
+    """Write the model's README.md; unknown facts are left out."""
     run = checkpoint.run.source or checkpoint.run
     parts = [
         _head(checkpoint, run),
@@ -63,7 +64,7 @@ def text(checkpoint: Checkpoint) -> str:
 
 
 def hub_id(path: str) -> str:
-    """The hub's id of a model that a run names by it, or by its folder in a cache of the hub; "": another folder."""
+    """Hub id of a model given as such, or as a folder of the hub's cache; "": another folder."""
     if cached := _CACHED.search(path):
         return f"{cached['owner']}/{cached['name']}"
     return path if _HUB_ID.fullmatch(path) else ""
@@ -84,7 +85,7 @@ def _head(checkpoint: Checkpoint, run: Run) -> list[str]:
         **({"datasets": [dataset]} if dataset else {}),
         "tags": ["grpo", "trl", *(["lora"] if run.spec.get("lora") else [])],
     }
-    # Double quotes: whatever a text holds is then escaped within one line.
+    # In double quotes any text is escaped within one line.
     return ["---", *(f"{name}: {_yaml(value)}" for name, value in head.items()), "---"]
 
 
@@ -103,7 +104,7 @@ def _what(checkpoint: Checkpoint, run: Run) -> str:
 
 
 def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
-    data, hardware = _part(run.spec, "data"), _part(run.spec, "hardware")
+    data, hardware = part(run.spec, "data"), part(run.spec, "hardware")
     of = f" of {run.max_steps}" if run.max_steps else ""
     started = run.attempts.exclude(started_at=None).order_by("number").values_list("started_at", flat=True).first()
     facts = [
@@ -114,7 +115,7 @@ def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
         ("Base model", _base_words(run) + _revision(run)),
         ("Began with", _beginning(run)),
         ("Dataset", f"{_plain(data.get('name'))}, version {data.get('version')}, {data.get('rows')} rows"),
-        ("sha256 of the rows", f"`{_hex(data.get('sha256'))}`"),
+        ("sha256 of the rows", f"`{re.sub(r'[^0-9a-f]', '', str(data.get('sha256')))}`"),
         ("Hardware profile", f"{_plain(hardware.get('profile'))}{_gpus(run)}"),
     ]
     return ["## Training", "", *_table(("", ""), facts)]
@@ -124,28 +125,28 @@ def _rewards(run: Run) -> list[str]:
     version = run.reward_version
     named = [f"Reward config: {_plain(version)}.", ""] if version else []
     rows = []
-    for part in run.spec.get("rewards") or ():
-        entry = LIBRARY.get(str(part.get("function")))
-        kind = entry.title if entry else part.get("function")
-        rows.append((_plain(part.get("name")), _plain(kind), _number(part.get("weight", 1.0))))
+    for reward in run.spec.get("rewards") or ():
+        entry = LIBRARY.get(str(reward.get("function")))
+        kind = entry.title if entry else reward.get("function")
+        rows.append((_plain(reward.get("name")), _plain(kind), _number(reward.get("weight", 1.0))))
     return ["## Rewards", "", *named, *_table(("Component", "Kind", "Weight"), rows)]
 
 
 def _settings(run: Run) -> list[str]:
-    grpo = _part(run.spec, "grpo")
+    grpo = part(run.spec, "grpo")
     defaults = {**TRL_DEFAULTS, **_reported_defaults(run)}
-    batch = Batch.of(grpo, int(_part(run.spec, "hardware").get("processes") or 1))
-    rows = [(f"`{name}`", _value(grpo.get(name, defaults.get(name)))) for name in ALWAYS_TOLD]
+    batch = Batch.of(grpo, int(part(run.spec, "hardware").get("processes") or 1))
+    rows = [(f"`{name}`", _value(grpo.get(name, defaults.get(name)))) for name in ALWAYS_LISTED]
     rows.append(("Completions per generation", str(batch.completions)))
     for name, value in grpo.items():
-        if name not in ALWAYS_TOLD and not HOUSEKEEPING.fullmatch(name) and value != defaults.get(name):
+        if name not in ALWAYS_LISTED and not HOUSEKEEPING.fullmatch(name) and value != defaults.get(name):
             rows.append((f"`{re.sub(r'[^A-Za-z0-9_]', '', name)}`", _value(value)))
-    said = "The usual ones, and all that differ from TRL's defaults."
-    return ["## GRPO settings", "", said, "", *_table(("Setting", "Value"), rows)]
+    intro = "The usual ones, and all that differ from TRL's defaults."
+    return ["## GRPO settings", "", intro, "", *_table(("Setting", "Value"), rows)]
 
 
 def _lora(run: Run) -> list[str]:
-    lora = _part(run.spec, "lora")
+    lora = part(run.spec, "lora")
     if not lora:
         return []
     targets = ", ".join(_plain(name) for name in lora.get("target_modules") or ())
@@ -161,18 +162,18 @@ def _lora(run: Run) -> list[str]:
 def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
     if not run.trains:
         return []
-    at_step = [each for each in results.of_run(run) if each.ended_well and each.step in (None, checkpoint.step)]
-    own = [each for each in at_step if each.folder in ("", checkpoint.folder)]
-    of_itself = any(each.folder for each in own)
-    done = own if of_itself else [each for each in at_step if not each.merged]
-    if not any(each.folder for each in done):
+    at_step = [result for result in results.of_run(run) if result.ended_well and result.step in (None, checkpoint.step)]
+    own = [result for result in at_step if result.folder in ("", checkpoint.folder)]
+    of_itself = any(result.folder for result in own)
+    done = own if of_itself else [result for result in at_step if not result.merged]
+    if not any(result.folder for result in done):
         return []
     setup = ("Model", "Dataset", "Temperature", "Rewards", "Prompts", "Completions of each")
     heads = (*setup, "pass@1", "pass@k", "Reward", "Change in reward")
-    sentences = dict.fromkeys(_plain(solving.of(each.run.spec).sentence()) for each in done)
+    sentences = dict.fromkeys(_plain(solving.of(result.run.spec).sentence()) for result in done)
     merged = [] if of_itself else ["Of the adapter, before it was merged.", ""]
-    told = ["", *sentences, "", "The last column is the mean difference by prompt, with its 95 % interval."]
-    return ["## Evaluation", "", *merged, *_table(heads, [_evaluated(each) for each in done]), *told]
+    notes = ["", *sentences, "", "The last column is the mean difference by prompt, with its 95 % interval."]
+    return ["## Evaluation", "", *merged, *_table(heads, [_evaluated(result) for result in done]), *notes]
 
 
 def _evaluated(result: EvaluationResult) -> tuple[str, ...]:
@@ -192,13 +193,19 @@ def _evaluated(result: EvaluationResult) -> tuple[str, ...]:
 
 
 def _benchmarks(checkpoint: Checkpoint) -> list[str]:
-    found = benchmarking.results(job_results.of_checkpoint(checkpoint))
-    if not found:
+    benchmarks = benchmarking.results(job_results.of_checkpoint(checkpoint))
+    if not benchmarks:
         return []
     heads = ("Task", "Metric", "Value", "Standard error", "Examples")
     rows = [
-        (_plain(each.title), _plain(each.metric), f"{each.value:.3f}", _decimals(each.stderr), _value(each.examples))
-        for each in found
+        (
+            _plain(result.title),
+            _plain(result.metric),
+            f"{result.value:.3f}",
+            _decimals(result.stderr),
+            _value(result.examples),
+        )
+        for result in benchmarks
     ]
     return ["## Benchmarks", "", "By EleutherAI's lm-eval, without a chat template.", "", *_table(heads, rows)]
 
@@ -213,7 +220,7 @@ def _versions(checkpoint: Checkpoint) -> list[str]:
 def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
     base = _base(run)
     named = json.dumps(hub_id(base) or "path/to/the/base/model")
-    revision = _part(run.spec, "model").get("revision")
+    revision = part(run.spec, "model").get("revision")
     base_load = f"{named}, revision={json.dumps(revision)}" if revision else named
     adapter = [
         "from peft import PeftModel",
@@ -234,18 +241,17 @@ def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
 
 
 def _base(run: Run) -> str:
-    """The hub id, or the folder, of the model that the whole lineage started with: a run may train a model that other
-    runs have made."""
+    """Hub id or folder of the model at the start of the lineage: a run may train another run's model."""
     seen: set[str] = set()
-    path = str(_part(run.spec, "model").get("path", ""))
+    path = str(part(run.spec, "model").get("path", ""))
     while (made := checkpoints.by_folder(path)) and made.run.pk not in seen:
         seen.add(made.run.pk)
-        path = str(_part(made.run.spec, "model").get("path", ""))
+        path = str(part(made.run.spec, "model").get("path", ""))
     return hub_id(path) or path
 
 
 def _base_words(run: Run) -> str:
-    """Shorten a folder to its last part: the hub need not know paths on hosts."""
+    """Link the base model; a folder is shortened to its last part, so that no path of a host is published."""
     base = _base(run)
     if hub_id(base):
         return f"[{_plain(base)}](https://huggingface.co/{base})"
@@ -253,26 +259,26 @@ def _base_words(run: Run) -> str:
 
 
 def _revision(run: Run) -> str:
-    revision = _part(run.spec, "model").get("revision")
+    revision = part(run.spec, "model").get("revision")
     return f", revision {_plain(revision)}" if revision else ""
 
 
 def _beginning(run: Run) -> str:
-    """The saved model of another run with which this one began, or ""."""
+    """Name the other run's saved model that this run started from, or ""."""
     spec = run.spec
-    made = checkpoints.by_folder(str(spec.get("start_from") or _part(spec, "model").get("path", "")))
+    made = checkpoints.by_folder(str(spec.get("start_from") or part(spec, "model").get("path", "")))
     return f"{_plain(made.run.name)}, step {made.step} (`{made.run.pk}`)" if made and made.run != run else ""
 
 
 def _hub_dataset(version: DatasetVersion) -> str:
-    """The hub's id of the dataset from which the rows come, or ""."""
+    """Hub id of the dataset that the rows come from, or ""."""
     seen: set[int] = set()
-    each: DatasetVersion | None = version
-    while each and each.source_kind == DatasetVersion.DERIVED and each.pk not in seen:
-        seen.add(each.pk)
-        each = each.parent
-    found = str(each.source.get("id", "")) if each and each.source_kind == DatasetVersion.HUB else ""
-    return found if _HUB_ID.fullmatch(found) else ""
+    ancestor: DatasetVersion | None = version
+    while ancestor and ancestor.source_kind == DatasetVersion.DERIVED and ancestor.pk not in seen:
+        seen.add(ancestor.pk)
+        ancestor = ancestor.parent
+    hub_dataset = str(ancestor.source.get("id", "")) if ancestor and ancestor.source_kind == DatasetVersion.HUB else ""
+    return hub_dataset if _HUB_ID.fullmatch(hub_dataset) else ""
 
 
 def _gpus(run: Run) -> str:
@@ -286,29 +292,22 @@ def _gpus(run: Run) -> str:
 
 
 def _reported_defaults(run: Run) -> Mapping[str, Any]:
-    """GRPOConfig's defaults as the trainer of the run's host has reported them."""
     host = run.latest().host
-    return _part(host.trainer_schema or {}, "defaults") if host else {}
-
-
-def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """{} if a spec of another version has something else there."""
-    value = spec.get(name)
-    return value if isinstance(value, Mapping) else {}
+    return part(host.trainer_schema or {}, "defaults") if host else {}
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Leave out rows that have nothing but a name."""
+    """Format a table, without rows that have only a name."""
     kept = [row for row in rows if any(row[1:])]
     lines = [heads, ("---",) * len(heads), *kept]
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
 def _plain(value: object) -> str:
-    """A text in one line, as it stands: no Markdown, no link, no character that turns or hides others."""
+    """Escape a text for one line: no Markdown, no link, no character that reverses or hides others."""
     words = " ".join(str(value).split())
     shown = "".join(sign for sign in words if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
-    return _MARKDOWN.sub(lambda found: f"\\{found[0]}", shown)
+    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", shown)
 
 
 def _value(value: object) -> str:
@@ -316,11 +315,9 @@ def _value(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return _number(value) if isinstance(value, int | float) else _plain(_words(value))
-
-
-def _words(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, int | float):
+        return _number(value)
+    return _plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _number(value: object) -> str:
@@ -337,7 +334,3 @@ def _percent(share: float | None) -> str:
 
 def _date(at: datetime | None) -> str:
     return at.strftime(_DATE) if at else ""
-
-
-def _hex(value: object) -> str:
-    return re.sub(r"[^0-9a-f]", "", str(value))

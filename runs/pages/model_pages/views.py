@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.http.middleware import STOP_POLLING
 from controlplane.platform.http.query_params import whole
+from controlplane.platform.templatetags.frame import EmptyState
 from runs.engine import deletions
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.jobs import benchmarking, converting, merging
@@ -16,52 +20,90 @@ from runs.engine.jobs import results as job_results
 from runs.engine.served import conversation
 from runs.insight import quality
 from runs.insight.evaluations import results as evaluation_results
+from runs.pages.model_pages import facts
 from workers.contract.run.benchmarks import TASKS, USUAL_EXAMPLES
 from workers.contract.run.gguf import TYPES
+
+NO_RUN_MODEL = EmptyState(
+    "box",
+    "No run has saved a model yet",
+    "Runs save checkpoints while they train. Each one appears here, to be evaluated, merged, downloaded or trained on.",
+)
+NO_RUN_MATCHES = EmptyState(
+    "search",
+    "No model of a run matches",
+    "Try fewer words. Names, run ids and base models are searched.",
+    act="Show all models",
+)
+NO_HOST_MODEL = EmptyState(
+    "hard-drive",
+    "No host has a model",
+    "Put a model's folder into a host's model folder, or enter a hub id in New run: the host keeps what it downloads.",
+)
+NO_HOST_MATCHES = EmptyState(
+    "hard-drive", "No model on a host matches", "Their names, folders and hub ids are searched."
+)
 
 
 @require_safe
 def models(request: HttpRequest) -> HttpResponse:
     words = request.GET.get("q", "").strip()
     page, runs = catalogue.saved(request, words=words, page=whole(request, "page", 1, 1, 10**6))
-    context = {"q": words, "page": page, "runs": runs, "base_models": catalogue.base_models(words)}
+    context = {
+        "q": words,
+        "page": page,
+        "runs": runs,
+        "base_models": catalogue.base_models(words),
+        "no_run_model": replace(NO_RUN_MATCHES, address=reverse("models")) if words else NO_RUN_MODEL,
+        "no_host_model": NO_HOST_MATCHES if words else NO_HOST_MODEL,
+    }
     return render(request, "pages/model_pages/list.html", context)
 
 
 @require_safe
 def model(request: HttpRequest, event_id: int) -> HttpResponse:
     """An htmx request gets only the jobs, until all have ended; the whole page once a deletion has."""
-    found = catalogue.model_for(request, event_id)
-    jobs = job_results.of_checkpoint(found.checkpoint)
-    live = any(job.live for job in jobs) or found.checkpoint.going
+    saved = catalogue.model_for(request, event_id)
+    jobs = job_results.of_checkpoint(saved.checkpoint)
+    live = any(job.live for job in jobs) or saved.checkpoint.going
     context = {
-        "model": found,
-        "run": found.run,
-        "checkpoint": found.checkpoint,
-        "has_turns": conversation.turns_of(found.checkpoint).exists(),
+        "model": saved,
+        "run": saved.run,
+        "checkpoint": saved.checkpoint,
+        "has_turns": conversation.turns_of(saved.checkpoint).exists(),
         "jobs": jobs,
         "live": live,
         "benchmarks": benchmarking.results(jobs),
         "may_operate": person(request).may_operate,
         "may_administer": person(request).may_administer,
-        "merge": {"refusal": merging.refusal(found.checkpoint), "choices": merging.CHOICES},
+        "merge": {"refusal": merging.refusal(saved.checkpoint), "choices": merging.CHOICES},
     }
     asked_again = request.headers.get("HX-Request") == "true"
-    if asked_again and "going" in request.GET and not found.checkpoint.going:
+    if asked_again and "going" in request.GET and not saved.checkpoint.going:
         return HttpResponse(headers={"HX-Refresh": "true"})
-    if person(request).may_operate and not found.checkpoint.removed and not (asked_again and live):
-        told = {"obstacles": deletions.obstacles(found.checkpoint)}
-        context["deletion"] = told | {"consequences": deletions.consequences(found.checkpoint)}
+    if person(request).may_operate and not saved.checkpoint.removed and not (asked_again and live):
+        obstacles, consequences = deletions.obstacles(saved.checkpoint), deletions.consequences(saved.checkpoint)
+        context["deletion"] = {"obstacles": obstacles, "consequences": consequences}
     if asked_again:
         context["asked_again"] = True
         return render(request, "pages/model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)
-    if converting.is_offered(found.checkpoint):
+    if converting.is_offered(saved.checkpoint):
         context["gguf"] = {"types": TYPES, "merge_first": converting.MERGE_FIRST}
     context |= {"benchmark_tasks": TASKS, "benchmark_examples": USUAL_EXAMPLES}
-    of_run = evaluation_results.of_run(found.trained_by)
-    evaluations = [each for each in of_run if each.folder in ("", found.checkpoint.folder)]
-    own = [each for each in evaluations if each.folder and (each.live or each.ended_well)]
-    newest = max(own, key=lambda each: each.run.created_at, default=None)
-    context |= {"evaluations": evaluations, "quality": quality.of(found), "newest": newest}
-    context["siblings"] = catalogue.siblings(found)
+    of_run = evaluation_results.of_run(saved.trained_by)
+    evaluations = [result for result in of_run if result.folder in ("", saved.checkpoint.folder)]
+    own = [result for result in evaluations if result.folder and (result.live or result.ended_well)]
+    newest = max(own, key=lambda result: result.run.created_at, default=None)
+    deletion = saved.checkpoint.deletion
+    failure = f"It was not deleted: {deletion.data.get('problem', '')}" if deletion else ""
+    context |= {
+        "evaluations": [("Before training" if result.step is None else "This model", result) for result in evaluations],
+        "chat_css": "primary" if saved.checkpoint.usable else "",
+        "warning": facts.why_unusable(saved) or failure,
+        "fact_cards": [
+            ("quality", "Quality", facts.quality_facts(saved, quality.of(saved), newest)),
+            ("facts", "Model", facts.model_facts(saved)),
+            ("lineage", "Lineage", facts.lineage_facts(saved, catalogue.siblings(saved))),
+        ],
+    }
     return render(request, "pages/model_pages/model.html", context)

@@ -61,8 +61,10 @@ def _runs(now: datetime) -> Iterator[Metric]:
     since = queued.aggregate(since=Min("created_at"))["since"]
     yield _one("grpo_queue_longest_wait_seconds", "Time that the oldest queued attempt has waited", _age(since, now))
     live = Attempt.objects.filter(status__in=ON_HOST, claimed_at__isnull=False)
-    heard = live.aggregate(heard=Min("last_seen_at"))["heard"]
-    yield _one("grpo_sync_lag_seconds", "Time since the live supervisor silent for longest was heard", _age(heard, now))
+    heard_at = live.aggregate(heard=Min("last_seen_at"))["heard"]
+    yield _one(
+        "grpo_sync_lag_seconds", "Time since the live supervisor silent for longest was heard", _age(heard_at, now)
+    )
 
 
 def _lines() -> Iterator[Metric]:
@@ -114,11 +116,11 @@ def _leases() -> Iterator[Metric]:
 
 
 def _measured() -> Iterator[Metric]:
-    found = measured.histograms()
+    histograms = measured.histograms()
     for name, (metric, what) in _MEASURED.items():
         family = HistogramMetricFamily(metric, what)
-        if name in found:
-            buckets, total = found[name]
+        if name in histograms:
+            buckets, total = histograms[name]
             family.add_metric([], buckets, total)
         yield family
 

@@ -17,6 +17,7 @@ from django.http import Http404, HttpRequest
 
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.queries import ready_versions
+from controlplane.platform.templatetags.figures import change, sig
 from runs.engine.models import Run
 from runs.engine.queries import run_for, runs_for
 from runs.engine.records import SampleRow
@@ -48,13 +49,21 @@ class Offered:
 
     text: str
     of: str = ""
-    """Its number in the stored group; empty for one that isn't stored."""
+    """Number in the stored group; empty if it isn't stored."""
     reward: float | None = None
     """The run's reward."""
     advantage: float | None = None
     length: int = 0
     """The full length in characters, if the page has only the beginning."""
     episode: StoredEpisode | None = None
+
+    @property
+    def in_the_run(self) -> str:
+        """The run's reward and advantage."""
+        if self.reward is None:
+            return ""
+        advantage = change(self.advantage)
+        return f"{sig(self.reward)} ({advantage})" if advantage else sig(self.reward)
 
 
 @dataclass
@@ -76,9 +85,18 @@ class CompletionSource:
     stored: dict[str, Completion] = field(default_factory=dict)
     """Stored completions by their number in the group."""
 
-    def say(self, words: str) -> None:
+    def add_problem(self, words: str) -> None:
         """Report a deviation from the request."""
         self.problem = f"{self.problem} {words}".strip()
+
+    @property
+    def template(self) -> str:
+        """The fields that choose another row or group."""
+        return f"pages/playground/_source_{self.kind}.html"
+
+    @property
+    def group_choices(self) -> list[tuple[SampleRow, str]]:
+        return [(group, _group_words(group)) for group in self.groups]
 
     @property
     def tests(self) -> str:
@@ -193,30 +211,29 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource
     try:
         run = run_for(request, run_id)
     except Http404:
-        source.say("This run no longer exists. Choose another one.")
+        source.add_problem("This run no longer exists. Choose another one.")
         return source
     source.run = run
     group_id = _number(fields.get("group"))
     group = valid(run).filter(pk=group_id).first() if group_id is not None else None
     source.steps = steps(run, group.step if group else _number(fields.get("step")))
     if source.steps.step is None:
-        source.say("This run has no completions yet.")
+        source.add_problem("This run has no completions yet.")
         return source
-    # `data` is megabytes in all; only the displayed group's is read.
+    # `data` is megabytes in total: read only the displayed group's.
     source.groups = list(valid(run).filter(step=source.steps.step).order_by("pk").defer("data")[:GROUPS])
     if group_id is not None and group is None:
-        source.say("That group is gone: too old, or of a step discarded by a resume. Here is another one.")
-    first = next((one for one in source.groups if one.size), None)
+        source.add_problem("That group is gone: too old, or of a step discarded by a resume. Another one is shown.")
+    first = next((stored_group for stored_group in source.groups if stored_group.size), None)
     _take(source, group or first)
     return source
 
 
 def _take(source: CompletionSource, group: SampleRow | None) -> None:
-    """Fill in the stored group."""
     stored = completions_of(group.data) if group else []
     if group is None or not any(item.text is not None for item in stored):
         source.group = group
-        source.say("The texts of this step are no longer stored, only their scores.")
+        source.add_problem("The texts of this step are no longer stored, only their scores.")
         return
     source.group, run = group, source.run
     source.row = stored_row(group)
@@ -225,10 +242,10 @@ def _take(source: CompletionSource, group: SampleRow | None) -> None:
         source.row = search.rows.get(group.row, source.row)
         if group.row not in search.rows:
             reason = search.problem or f"{run.dataset_version} has no row {group.row}."
-            source.say(f"{reason} Only the prompt and the answer are known, as the run stored them.")
+            source.add_problem(f"{reason} Only the prompt and the answer are known, as the run stored them.")
     source.prompt = rows.shown_prompt(source.row)
     if len(stored) > MAX_COMPLETIONS:
-        source.say(f"The first {MAX_COMPLETIONS} of its {len(stored)} completions are here.")
+        source.add_problem(f"The first {MAX_COMPLETIONS} of its {len(stored)} completions are here.")
     for item in stored[:MAX_COMPLETIONS]:
         source.stored[str(item.number)] = full = completion(item)
         text = _as_shown(full.text)
@@ -238,8 +255,15 @@ def _take(source: CompletionSource, group: SampleRow | None) -> None:
         )
 
 
+def _group_words(group: SampleRow) -> str:
+    row = "A prompt without a row" if group.row is None else f"Row {group.row}"
+    reward = f"reward {sig(group.reward_low)} to {sig(group.reward_high)}"
+    evaluation = ", evaluation" if group.mode == "eval" else ""
+    return f"{row}: {group.completions} completions, {reward}{evaluation}{'' if group.size else ', texts not kept'}"
+
+
 def _as_shown(text: str) -> str:
-    """The text as the page has it and sends it back."""
+    """The text as the page shows it and sends it back."""
     return _BREAK.sub("\n", text)[:EDITABLE_CHARS].replace("\0", "\ufffd")
 
 

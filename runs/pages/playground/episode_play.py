@@ -1,7 +1,7 @@
-"""An episode in the playground, by hand or by a model: its moves are carried out by the executor that runs use.
+"""An episode in the playground, played by hand or by a model with the executor that runs use.
 
-Nothing is kept between requests. Each plays all moves again on the same row with the same seed, so a server sees the
-earlier moves again, and an environment that draws by its own means may answer them differently.
+Nothing is kept between requests: each replays all moves on the same row with the same seed. Servers therefore see
+earlier moves again, and an environment with randomness of its own may answer them differently.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from workers.environments.executor import Answer, Call, Executor, Move, Played, 
 from workers.rewards.tools import Tools
 
 MOST_BYTES = 200_000
-"""Of the moves that a page sends back."""
+"""Longest list of moves that a page may send back."""
 MOST_MOVES = 200
 MOST_CALLS = 64
-"""In one move."""
+"""Calls in one move."""
 LONGEST_TEXT = 20_000
 SECONDS = 60.0
-"""For one request: all moves are carried out again, and a model may write one more."""
+"""Time limit of a request, which replays all moves and may ask a model for one more."""
 CHARACTERS_PER_TOKEN = 4
-"""No tokenizer is at hand here, and results are cut to so many for each token that a run would leave."""
+"""Without a tokenizer, a result limit in tokens is converted by this ratio."""
 ENDS = {
     "": "",
-    "eos": "The last turn called no tool, and nothing answers its text: it is the answer.",
-    EpisodeEnd.DONE: "The environment said so.",
+    "eos": "The last turn called no tool, and no game answers its text: it is the final answer.",
+    EpisodeEnd.DONE: "The environment ended it.",
     EpisodeEnd.TURNS: "No more turns are allowed.",
-    EpisodeEnd.TIME: "The time for playing here was up.",
+    EpisodeEnd.TIME: "The time limit of the playground was reached.",
     EpisodeEnd.FAILED: "The environment broke.",
 }
 
 
 @dataclass(frozen=True)
 class WrittenMove:
-    """The text of a model, or of a person in its place."""
+    """One move, written by a model or a person."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -55,22 +55,22 @@ class WrittenMove:
 class PlayedTurn:
     move: WrittenMove
     answers: list[tuple[str, Answer]]
-    """(tool, the answer); the tool is "" for what answers the text."""
+    """(tool, answer); the tool is "" for an answer to the text."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The steps in the form of workers.contract.run.episodes."""
-        said: dict[str, Any] = {"role": "assistant", "content": self.move.text}
+        message: dict[str, Any] = {"role": "assistant", "content": self.move.text}
         if self.move.calls:
-            said["tool_calls"] = [
+            message["tool_calls"] = [
                 {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for call in self.move.calls
             ]
-        return [said, *(_message(name, answer) for name, answer in self.answers)]
+        return [message, *(_message(name, answer) for name, answer in self.answers)]
 
 
 class NotWritten(Exception):
-    """A model has written no turn. The text says why, for people."""
+    """A model has written no turn; the message explains why."""
 
 
 @dataclass
@@ -79,12 +79,12 @@ class Play:
     opening: str = ""
     turns: list[PlayedTurn] = field(default_factory=list)
     end: str = ""
-    """One of ENDS; "" while it goes on."""
+    """One of ENDS; "" while it continues."""
     problem: str = ""
     not_written: str = ""
-    """Why the model that was asked has written no turn; the episode can go on."""
+    """Why the model has written no turn; the episode can continue."""
     cut: int = 0
-    """Results that were cut."""
+    """Number of cut results."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
 
     @property
@@ -93,9 +93,9 @@ class Play:
 
     @property
     def reward(self) -> float | None:
-        """All that the environment gave."""
-        given = [answer.reward for turn in self.turns for _, answer in turn.answers if answer.reward is not None]
-        return sum(given) if given else None
+        """Sum of the environment's rewards."""
+        rewards = [answer.reward for turn in self.turns for _, answer in turn.answers if answer.reward is not None]
+        return sum(rewards) if rewards else None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ class Play:
 
     @property
     def characters(self) -> int:
-        """To which results are cut."""
+        """Longest result of a call, in characters."""
         return most_characters(self.limits)
 
     @property
@@ -122,22 +122,22 @@ class Play:
 
 
 def read_moves(text: str) -> list[WrittenMove]:
-    """Raises ValueError."""
+    """Parse the moves that a page sends back. Raises ValueError."""
     if len(text) > MOST_BYTES:
         raise ValueError("The episode is too long to be played on.")
     try:
         stored = storable(json.loads(text or "[]"))
         moves = [
-            WrittenMove(str(one["text"]), tuple(Call(str(c["name"]), c["arguments"]) for c in one["calls"]))
-            for one in stored
+            WrittenMove(str(move["text"]), tuple(Call(str(c["name"]), c["arguments"]) for c in move["calls"]))
+            for move in stored
         ]
     except (ValueError, TypeError, LookupError, RecursionError):
-        raise ValueError("The moves that came with the page can't be read. Begin again.") from None
+        raise ValueError("The moves sent by the page can't be read. Start again.") from None
     return moves[:MOST_MOVES]
 
 
 def storable(value: Any) -> Any:
-    """JSON without the halves of characters that no page can be written with."""
+    """Replace lone surrogates, which no page can be encoded with."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
@@ -146,7 +146,6 @@ def most_characters(limits: EpisodeLimits) -> int:
 
 
 def executor(version: EnvironmentVersion, tools: Tools) -> Executor:
-    """Raises Unusable."""
     return Executor(version.specs, version.episode_limits, tools)
 
 
@@ -159,8 +158,10 @@ def play(
     until: float,
     write: Callable[[Play], WrittenMove] | None = None,
 ) -> Play:
-    """Carry out the moves, and then the one that `write` makes of what came of them; it may raise NotWritten. `until`:
-    by the monotonic clock. Never raises because of the environment."""
+    """Carry out the moves, then one more by `write`, which gets the play so far and may raise NotWritten.
+
+    `until`: deadline by the monotonic clock. The environment's errors become `problem`.
+    """
     try:
         carried = executor(version, tools)
     except Unusable as error:
@@ -181,12 +182,12 @@ def play(
     return result
 
 
-def call(version: EnvironmentVersion, tools: Tools, one: Call, until: float) -> tuple[Answer, bool]:
-    """One call in an episode of its own, and whether its result was cut. Raises Unusable."""
+def call(version: EnvironmentVersion, tools: Tools, request: Call, until: float) -> tuple[Answer, bool]:
+    """Make one call in an episode of its own; the flag tells whether its result was cut. Raises Unusable."""
     carried = executor(version, tools)
     [played] = carried.begin([{}], [0])
     try:
-        [[answer]] = carried.carry_out([Move(played, (one,), deadline=until)])
+        [[answer]] = carried.carry_out([Move(played, (request,), deadline=until)])
     finally:
         carried.close([played])
     return _readable(answer, version.episode_limits)
@@ -204,16 +205,16 @@ def _carry_out(result: Play, carried: Executor, played: Played, move: WrittenMov
         result.end = EpisodeEnd.TURNS
         return
     text = "" if move.calls else without_thinking(move.text)
-    [given] = carried.carry_out([Move(played, move.calls, text, until)])
-    answers = [_readable(answer, result.limits) for answer in given]
+    [results] = carried.carry_out([Move(played, move.calls, text, until)])
+    answers = [_readable(answer, result.limits) for answer in results]
     result.cut += sum(cut for _, cut in answers)
-    names = [one.name for one in move.calls] or [""]
+    names = [request.name for request in move.calls] or [""]
     result.turns.append(PlayedTurn(move, [(name, answer) for name, (answer, _) in zip(names, answers, strict=True)]))
-    result.end = _end(result, given, until)
+    result.end = _end(result, results, until)
 
 
 def _readable(answer: Answer, limits: EpisodeLimits) -> tuple[Answer, bool]:
-    """Return the text that the model reads, and whether it was cut."""
+    """Cut an answer to the length limit; the flag tells whether it was cut."""
     text, most = answer.text.encode(errors="replace").decode(), most_characters(limits)
     if len(text) <= most:
         return replace(answer, text=text), False
@@ -221,9 +222,9 @@ def _readable(answer: Answer, limits: EpisodeLimits) -> tuple[Answer, bool]:
 
 
 def _message(name: str, answer: Answer) -> dict[str, Any]:
-    said: dict[str, Any] = {"role": "tool", "name": name} if name else {"role": "user"}
-    said |= {"content": answer.text, "seconds": round(answer.seconds, 3), "error": answer.error}
-    return said if answer.reward is None else {**said, "reward": answer.reward}
+    message: dict[str, Any] = {"role": "tool", "name": name} if name else {"role": "user"}
+    message |= {"content": answer.text, "seconds": round(answer.seconds, 3), "error": answer.error}
+    return message if answer.reward is None else {**message, "reward": answer.reward}
 
 
 def _end(result: Play, answers: Sequence[Answer], until: float) -> str:

@@ -13,10 +13,9 @@ from runs.pages.playground.episode_play import MOST_BYTES, storable
 from workers.contract.run.spec import RewardSpec, outcome_weights
 from workers.rewards.advantages import mean, totals
 from workers.rewards.library import LIBRARY
-from workers.rewards.reward import Completion, Row
-from workers.rewards.turns import split
+from workers.rewards.reward import Completion, Row, turns_of
 
-GONE = "The library no longer has it."
+GONE = "This reward is no longer in the library."
 NEEDS = "It needs values of a dataset's row: {}."
 
 
@@ -24,11 +23,11 @@ NEEDS = "It needs values of a dataset's row: {}."
 class ComponentScore:
     spec: RewardSpec
     value: float | None
-    """The score; of a component that scores each turn, the mean."""
+    """The score; the mean for a component that scores each turn."""
     turns: list[float | None] = field(default_factory=list)
-    """The turns' scores, of a component that scores each turn."""
+    """Scores of the turns, if the component scores each."""
     note: str = ""
-    """Why there is no score, or what the component says."""
+    """Why there is no score, or the component's note."""
     failed: bool = False
     in_total: bool = True
 
@@ -37,22 +36,26 @@ class ComponentScore:
 class EpisodeScores:
     components: list[ComponentScore]
     total: float | None
-    """None: no component applies."""
+    """None if no component applies."""
 
     @property
     def apart(self) -> bool:
-        """A component's scores of turns are not in the total."""
-        return any(one.turns and not one.in_total for one in self.components)
+        """True if some turn scores don't count in the total."""
+        return any(component.turns and not component.in_total for component in self.components)
 
     @property
     def turns(self) -> list[float | None]:
-        """The reward of each turn by itself; empty without components that score turns."""
-        scored = [one for one in self.components if one.turns]
-        return totals([one.turns for one in scored], [one.spec.weight for one in scored]) if scored else []
+        """Reward of each turn; empty without components that score turns."""
+        scored = [component for component in self.components if component.turns]
+        return (
+            totals([component.turns for component in scored], [component.spec.weight for component in scored])
+            if scored
+            else []
+        )
 
 
 def read(text: str) -> list[dict[str, Any]]:
-    """The messages that a page sends back. Raises ValueError."""
+    """Parse the messages that a page sends back. Raises ValueError."""
     if len(text) > 10 * MOST_BYTES:
         raise ValueError("The episode is too long to be scored here.")
     try:
@@ -63,9 +66,9 @@ def read(text: str) -> list[dict[str, Any]]:
 
 
 def known(messages: Any) -> list[dict[str, Any]]:
-    """The same, read already. Raises ValueError."""
-    fine = isinstance(messages, list) and all(isinstance(one, dict) and "role" in one for one in messages)
-    if not fine or not any(one["role"] == "assistant" for one in messages):
+    """Check parsed messages. Raises ValueError."""
+    fine = isinstance(messages, list) and all(isinstance(message, dict) and "role" in message for message in messages)
+    if not fine or not any(message["role"] == "assistant" for message in messages):
         raise ValueError("There is no turn to score yet. Play one first.")
     return messages  # type: ignore[no-any-return]
 
@@ -73,15 +76,15 @@ def known(messages: Any) -> list[dict[str, Any]]:
 def score(
     specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], row: Row, own: TrialTurn
 ) -> EpisodeScores:
-    last = next(one for one in reversed(messages) if one["role"] == "assistant")
+    last = next(component for component in reversed(messages) if component["role"] == "assistant")
     several = len(messages) > 1 or bool(last.get("tool_calls"))
     completion = Completion(str(last.get("content") or ""), tuple(messages) if several else ())
     scored = [_scored(spec, completion, row, own) for spec in specs]
-    counted = [one for one in scored if one.value is not None]
-    weights = outcome_weights([one.spec for one in counted])
-    [total] = totals([[one.value] for one in counted], weights) if counted else [None]
-    apart = {id(one) for one, weight in zip(counted, weights, strict=True) if not weight}
-    return EpisodeScores([replace(one, in_total=id(one) not in apart) for one in scored], total)
+    counted = [component for component in scored if component.value is not None]
+    weights = outcome_weights([component.spec for component in counted])
+    [total] = totals([[component.value] for component in counted], weights) if counted else [None]
+    apart = {id(component) for component, weight in zip(counted, weights, strict=True) if not weight}
+    return EpisodeScores([replace(component, in_total=id(component) not in apart) for component in scored], total)
 
 
 def _scored(spec: RewardSpec, completion: Completion, row: Row, own: TrialTurn) -> ComponentScore:
@@ -90,13 +93,13 @@ def _scored(spec: RewardSpec, completion: Completion, row: Row, own: TrialTurn) 
         return ComponentScore(spec, None, note=GONE)
     if missing := [name for name in reward.needs if not row.get(name)]:
         return ComponentScore(spec, None, note=NEEDS.format(", ".join(missing).replace("_", " ")))
-    parts = split(completion) if spec.per_turn else [completion]
-    # Whoever presses the button wants other servers asked, too.
-    found = column(replace(spec, per_turn=False), parts, [row] * len(parts), own, ask=True)
-    if found.why:
-        return ComponentScore(spec, None, note=found.why)
-    note = next((failure.message for failure in found.failures), "") or next(filter(None, found.notes), "")
-    value, turns = mean(found.values), found.values if spec.per_turn else []
+    parts = turns_of(completion) if spec.per_turn else [completion]
+    # Pressing the button is consent to call other servers.
+    scores = column(replace(spec, per_turn=False), parts, [row] * len(parts), own, ask=True)
+    if scores.why:
+        return ComponentScore(spec, None, note=scores.why)
+    note = next((failure.message for failure in scores.failures), "") or next(filter(None, scores.notes), "")
+    value, turns = mean(scores.values), scores.values if spec.per_turn else []
     if value is None and not note:
         note = "It doesn't apply."
-    return ComponentScore(spec, value, list(turns), note, failed=bool(found.failures))
+    return ComponentScore(spec, value, list(turns), note, failed=bool(scores.failures))

@@ -30,7 +30,7 @@ from runs.pages.playground.episode_play import (
     Play,
     WrittenMove,
 )
-from runs.pages.playground.player_form import PlayerForm
+from runs.pages.playground.model_turn import PlayerForm
 from workers.environments import signature
 from workers.environments.entry import ToolDescription
 from workers.environments.executor import Call, Unusable
@@ -41,7 +41,7 @@ LONGEST_SOURCE = 100_000
 @operator_required
 @require_GET
 def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """The tools are looked at once; the episode begins when somebody asks for it."""
+    """The playground of an environment; an episode starts on request."""
     version = version_for(EnvironmentVersion, request, environment_id, number)
     tools: list[ToolDescription] = []
     problem, has_game = "", False
@@ -68,10 +68,10 @@ def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @operator_required
 @require_GET
 def call_row(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Fields for the arguments of ?tool=; with ?row=1 as a call of a move, which can be removed."""
+    """Fields for the arguments of ?tool=; ?row=1: as a removable call of a move."""
     version = version_for(EnvironmentVersion, request, environment_id, number)
     tools = _tools(version)
-    tool = next((one for one in tools if one.name == request.GET.get("tool")), None)
+    tool = next((described for described in tools if described.name == request.GET.get("tool")), None)
     if tool is None:
         return HttpResponse("There is no such tool.", status=404, content_type="text/plain")
     context = {"form": ArgumentsForm(tool, prefix=new_prefix()), "removable": bool(request.GET.get("row"))}
@@ -100,7 +100,7 @@ def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @operator_required
 @require_POST
 def play(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Carry out the moves so far and the form's; ?back=1 without the last one, ?stay=1 only those, ?begin=1 none."""
+    """Replay the moves and add the form's; ?back=1 drops the last one, ?stay=1 adds none, ?begin=1 starts again."""
     version = version_for(EnvironmentVersion, request, environment_id, number)
     place = _row(request)
     try:
@@ -121,7 +121,7 @@ def play(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @operator_required
 @require_POST
 def model(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Carry out the moves so far, and one that a model writes; ?on=1: the page asks for the next one by itself."""
+    """Replay the moves and let a model write one more; ?on=1: the page requests the next one automatically."""
     version = version_for(EnvironmentVersion, request, environment_id, number)
     place, form = _row(request), PlayerForm(request.POST)
     try:
@@ -143,7 +143,7 @@ def model(request: HttpRequest, environment_id: int, number: int) -> HttpRespons
 @operator_required
 @require_POST
 def scores(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """The scores that the chosen reward config gives the messages that the page shows."""
+    """Score the page's messages with the chosen reward config."""
     version_for(EnvironmentVersion, request, environment_id, number)
     offered = offered_versions(RewardVersion, request.POST.get("reward_version"))
     chosen = offered.filter(pk=_number(request.POST.get("reward_version"))).first()
@@ -164,7 +164,7 @@ def scores(request: HttpRequest, environment_id: int, number: int) -> HttpRespon
 @admin_required
 @require_POST
 def check_tool(request: HttpRequest) -> HttpResponse:
-    """The schema that the model will see of a tool in the editor's form (?of=its prefix); no code runs."""
+    """Show the model's view of a tool in the editor (?of=its prefix); no code runs."""
     prefix = request.GET.get("of", "")
     name = f"{prefix}-{PARAM}source"
     if not PREFIX.fullmatch(prefix) or name not in request.POST:
@@ -213,7 +213,7 @@ def _tools(version: Any) -> list[ToolDescription]:
 
 
 def _row(request: HttpRequest) -> rows.RowPlace:
-    """The dataset's row, or one with the typed prompt."""
+    """Read the dataset row, or make one of the typed prompt."""
     chosen = request.POST.get("dataset_version", "")
     if chosen:
         version = ready_versions(request).filter(pk=_number(chosen)).first()
@@ -224,7 +224,7 @@ def _row(request: HttpRequest) -> rows.RowPlace:
 
 
 def _move(post: QueryDict, tools: list[ToolDescription]) -> tuple[WrittenMove, list[ArgumentsForm]]:
-    """The form's move, and the calls that can't be sent."""
+    """Parse the form's move; the calls with errors are listed apart."""
     calls, forms = _calls(post, tools)
     text = post.get("text", "").replace("\r\n", "\n")[:LONGEST_TEXT]
     return WrittenMove(text, tuple(calls)), [form for form in forms if form.errors]

@@ -1,4 +1,4 @@
-"""A turn of an episode that a model writes: asked of an OpenAI-compatible endpoint of the secrets page."""
+"""A model's turn in an episode, from an OpenAI-compatible endpoint of the secrets page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django import forms
+
+from controlplane.catalogue.versioned.parameter_forms import endpoints
 from runs.pages.playground.episode_play import NotWritten, Play, PlayedTurn, WrittenMove, storable
 from workers.environments.entry import without_thinking
 from workers.environments.executor import Call
@@ -15,9 +18,9 @@ from workers.rewards.entries.judge_client import JudgeClient
 from workers.rewards.tools import Endpoint, Tools, Unavailable
 
 AT_ONCE = 4
-"""Requests to models over all pages: each holds a thread of the web."""
+"""Concurrent requests of all pages; each blocks a web thread."""
 FEWEST_S = 5.0
-"""Seconds that a page's request must have left for a model to be called."""
+"""Least time left for calling a model."""
 NO_TOOLS = (
     "Its server may not take tools: the model's chat template must know them, and vLLM needs "
     "--enable-auto-tool-choice with a --tool-call-parser."
@@ -33,7 +36,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class ModelPlayer:
-    """Who plays in the model's place."""
+    """The model that plays, and its sampling."""
 
     endpoint: str
     """The endpoint's name on the secrets page."""
@@ -41,15 +44,47 @@ class ModelPlayer:
     max_tokens: int
     """Most tokens of one turn."""
     temperature: float | None = None
-    """None: the server's own."""
+    """None: the server's default."""
+
+
+class PlayerForm(forms.Form):
+    endpoint = forms.ChoiceField(
+        choices=endpoints,
+        help_text="An OpenAI-compatible server among the secrets.",
+        error_messages={"required": "Choose the endpoint of the model."},
+    )
+    model = forms.CharField(
+        max_length=200,
+        help_text="By its name on that server.",
+        error_messages={"required": "Enter the model's name on that server."},
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+    temperature = forms.FloatField(
+        min_value=0,
+        max_value=2,
+        required=False,
+        help_text="Empty: the server’s own.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    max_tokens = forms.IntegerField(
+        label="Tokens of a turn", min_value=1, max_value=32_768, initial=1024, help_text="What is longer is cut."
+    )
+
+    @property
+    def problem(self) -> str:
+        """All errors in one line."""
+        return " ".join(f"{self[name].label}: {' '.join(map(str, errors))}" for name, errors in self.errors.items())
+
+    def player(self) -> ModelPlayer:
+        return ModelPlayer(**self.cleaned_data)
 
 
 def write(
     player: ModelPlayer, prompt: str | Sequence[Message], play: Play, tools: Tools, seconds: float
 ) -> WrittenMove:
-    """The next turn. Raises NotWritten."""
+    """Request the next turn. Raises NotWritten."""
     if seconds < FEWEST_S:
-        raise NotWritten("The environment took all the time of this request, and none is left for the model.")
+        raise NotWritten("The environment used all the time of this request; none is left for the model.")
     try:
         endpoint = tools.endpoint(player.endpoint)
     except Unavailable as error:
@@ -72,11 +107,11 @@ def write(
 
 
 def chat(prompt: str | Sequence[Message], opening: str, turns: Sequence[PlayedTurn]) -> list[Message]:
-    """The episode so far as the API takes it: calls have ids, and arguments are texts of JSON."""
-    given = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-    if opening and given:
-        given[-1] = {**given[-1], "content": f"{given[-1].get('content') or ''}{opening}"}
-    return [*given, *(message for number, turn in enumerate(turns, 1) for message in _turn(number, turn))]
+    """Convert the episode to the API's messages: calls get ids, arguments become JSON text."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    if opening and messages:
+        messages[-1] = {**messages[-1], "content": f"{messages[-1].get('content') or ''}{opening}"}
+    return [*messages, *(message for number, turn in enumerate(turns, 1) for message in _turn(number, turn))]
 
 
 def _body(player: ModelPlayer, prompt: str | Sequence[Message], play: Play) -> dict[str, Any]:
@@ -92,23 +127,22 @@ def _body(player: ModelPlayer, prompt: str | Sequence[Message], play: Play) -> d
 
 
 def _turn(number: int, turn: PlayedTurn) -> list[Message]:
-    said: Message = {"role": "assistant", "content": without_thinking(turn.move.text)}
+    message: Message = {"role": "assistant", "content": without_thinking(turn.move.text)}
     ids = [f"call_{number}_{place}" for place in range(len(turn.move.calls))]
     if ids:
-        said["tool_calls"] = [
-            {"id": one, "type": "function", "function": {"name": call.name, "arguments": _as_text(call.arguments)}}
-            for one, call in zip(ids, turn.move.calls, strict=True)
+        message["tool_calls"] = [
+            {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": _as_text(call.arguments)}}
+            for call_id, call in zip(ids, turn.move.calls, strict=True)
         ]
         answers = [
-            {"role": "tool", "tool_call_id": one, "content": answer.text}
-            for one, (_, answer) in zip(ids, turn.answers, strict=False)
+            {"role": "tool", "tool_call_id": call_id, "content": answer.text}
+            for call_id, (_, answer) in zip(ids, turn.answers, strict=False)
         ]
-        return [said, *answers]
-    return [said, *({"role": "user", "content": answer.text} for _, answer in turn.answers)]
+        return [message, *answers]
+    return [message, *({"role": "user", "content": answer.text} for _, answer in turn.answers)]
 
 
 def _as_text(arguments: Any) -> str:
-    """Servers read it as an object; what a model wrote in its place would be refused."""
     return json.dumps(arguments) if isinstance(arguments, Mapping) else "{}"
 
 
@@ -121,7 +155,7 @@ def _move(body: str) -> WrittenMove:
     try:
         choice = storable(json.loads(body))["choices"][0]
         message = choice["message"]
-        calls = tuple(_call(one["function"]) for one in message.get("tool_calls") or ())
+        calls = tuple(_call(request["function"]) for request in message.get("tool_calls") or ())
         content, thought = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise NotWritten("Its answer is not a chat completion.") from None
@@ -129,7 +163,7 @@ def _move(body: str) -> WrittenMove:
     if isinstance(thought, str) and thought.strip():
         text = f"<think>\n{thought.strip()}\n</think>\n\n{text}".strip()
     if not text.strip() and not calls:
-        cut = " It was cut at the most tokens: allow more." if choice.get("finish_reason") == "length" else ""
+        cut = " It reached the token limit: allow more." if choice.get("finish_reason") == "length" else ""
         raise NotWritten(f"The model wrote nothing.{cut}")
     return WrittenMove(text, calls)
 
@@ -139,4 +173,4 @@ def _call(function: Mapping[str, Any]) -> Call:
     try:
         return Call(str(function["name"]), storable(json.loads(arguments)) if isinstance(arguments, str) else arguments)
     except (ValueError, RecursionError):
-        return Call(str(function["name"]), arguments)  # the executor says what is wrong with it
+        return Call(str(function["name"]), arguments)  # the executor reports the error

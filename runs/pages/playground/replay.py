@@ -41,6 +41,12 @@ class StoredGroup:
     prompt: str
     completions: Sequence[groups.StoredCompletion]
 
+    @property
+    def place(self) -> str:
+        """Step and dataset row in words."""
+        number = self.row.get("row")
+        return f"Step {self.step}" if number is None else f"Step {self.step}, row {number}"
+
 
 @dataclass(frozen=True)
 class Rescored:
@@ -66,7 +72,7 @@ class GroupMember:
 
     @property
     def change(self) -> float:
-        """The change of the advantage; 0 if it is within the run's single precision."""
+        """Change of the advantage; 0 within the run's single precision."""
         by = self.advantage_now - (self.advantage_before or 0.0)
         return by if abs(by) > TOLERANCE else 0.0
 
@@ -80,12 +86,8 @@ class GroupMember:
 
     @property
     def climbed(self) -> int:
-        """Ranks gained."""
+        """Ranks gained; negative if it fell."""
         return 0 if self.rank_before is None or self.rank_now is None else self.rank_before - self.rank_now
-
-    @property
-    def fell(self) -> int:
-        return -self.climbed
 
     @property
     def turned(self) -> bool:
@@ -103,7 +105,7 @@ class GroupReplay:
 
     @property
     def reordered(self) -> bool:
-        return bool(self.pairs.turned or self.pairs.told_apart or self.pairs.made_equal)
+        return bool(self.pairs.turned or self.pairs.untied or self.pairs.made_equal)
 
     @property
     def shown(self) -> list[GroupMember]:
@@ -128,16 +130,12 @@ class ComponentReplay:
     before: float | None = None
     """The mean of the run's component of this name."""
     share: float | None = None
-    """Its share of a group's variance, averaged over groups that have any."""
+    """Share of a group's variance, averaged over groups with any."""
     seconds: float | None = None
     none: int = 0
     """Completions it doesn't apply to, including failed ones."""
     failed: int = 0
     failures: list[tuple[StoredGroup, Failure]] = field(default_factory=list)
-
-    @property
-    def milliseconds(self) -> float:
-        return 1000 * (self.seconds or 0.0)
 
     @property
     def counts(self) -> bool:
@@ -165,7 +163,7 @@ class RewardReplay:
     @property
     def pairs(self) -> PairCounts:
         every = [group.pairs for group in self.groups]
-        return PairCounts(*(sum(getattr(one, name) for one in every) for name in PairCounts.__dataclass_fields__))
+        return PairCounts(*(sum(getattr(counts, name) for counts in every) for name in PairCounts.__dataclass_fields__))
 
     @property
     def reordered(self) -> int:
@@ -189,7 +187,7 @@ class RewardReplay:
         return mean([abs(member.change) for group in self.groups for member in group.members]) or 0.0
 
     @property
-    def most_changed(self) -> list[GroupReplay]:
+    def shown(self) -> list[GroupReplay]:
         """The groups that changed at all."""
         changed = [group for group in self.groups if group.moved or group.reordered]
         return sorted(changed, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
@@ -197,7 +195,7 @@ class RewardReplay:
     @property
     def movers(self) -> list[tuple[GroupReplay, GroupMember]]:
         every = [(group, member) for group in self.groups for member in group.members if member.change]
-        every.sort(key=lambda one: (-abs(one[1].change), one[0].stored.pk, one[1].number))
+        every.sort(key=lambda mover: (-abs(mover[1].change), mover[0].stored.pk, mover[1].number))
         return every[:MOVERS]
 
     @property
@@ -224,13 +222,13 @@ def score(
     for group in stored:
         if turn.over and rescored:
             break
-        texts = [completion(each) for each in group.completions]
+        texts = [completion(item) for item in group.completions]
         columns = []
         for spec in specs:
             name = recorded_names[spec.name]
-            recorded = [each.rewards.get(name) for each in group.completions] if name else None
+            recorded = [item.rewards.get(name) for item in group.completions] if name else None
             columns.append(column(spec, texts, [group.row] * len(texts), turn, ask=ask, recorded=recorded))
-        if any(each.how is How.LATE for each in columns):
+        if any(item.how is How.LATE for item in columns):
             break
         rescored.append(Rescored(group, columns))
     return rescored
@@ -260,7 +258,7 @@ def compare(
     """
     replays: list[GroupReplay] = []
     for _, of_step in groupby(rescored, key=lambda scored: scored.stored.step):
-        # Groups of one size, as TRL requires; a run that changed its group size within a step has several.
+        # TRL requires groups of one size; a step has several sizes if the run changed it.
         of_size = sorted(of_step, key=lambda scored: len(scored.stored.completions))
         for _, same_size in groupby(of_size, key=lambda scored: len(scored.stored.completions)):
             replays += _batch(list(same_size), aggregation, scale)
@@ -269,7 +267,7 @@ def compare(
     shares = [_shares(scored.columns, aggregation) for scored in rescored]
     parts = [_part(place, spec, rescored) for place, spec in enumerate(specs)] if rescored else []
     for place, part in enumerate(parts):
-        part.share = mean([each[place] for each in shares])
+        part.share = mean([group_shares[place] for group_shares in shares])
     scaling = "normalized by component" if aggregation == "normalize_then_sum" else str(scale)
     return RewardReplay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
 
@@ -277,7 +275,7 @@ def compare(
 def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
     size = len(batch[0].stored.completions)
     counting = [
-        place for place, group in enumerate(batch[0].columns) if any(each.columns[place].counts for each in batch)
+        place for place, group in enumerate(batch[0].columns) if any(scored.columns[place].counts for scored in batch)
     ]
     if not counting or not size:
         return []
@@ -295,27 +293,27 @@ def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> li
     ]
 
 
-def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float], *, flat: bool) -> GroupReplay:
-    stored = one.stored.completions
-    before = [each.reward for each in stored]
+def _group(scored: Rescored, totals: Sequence[float | None], pushed: Sequence[float], *, flat: bool) -> GroupReplay:
+    stored = scored.stored.completions
+    before = [item.reward for item in stored]
     ranks_before, ranks_now = ranks(before), ranks(totals)
     members = [
         GroupMember(
-            number=each.number,
-            text=each.text or "",
-            before=each.reward,
+            number=item.number,
+            text=item.text or "",
+            before=item.reward,
             now=totals[place],
             rank_before=ranks_before[place],
             rank_now=ranks_now[place],
-            advantage_before=each.advantage,
+            advantage_before=item.advantage,
             advantage_now=pushed[place],
-            scores=[column.values[place] for column in one.columns],
+            scores=[column.values[place] for column in scored.columns],
         )
-        for place, each in enumerate(stored)
+        for place, item in enumerate(stored)
     ]
     recorded = [total for total in before if total is not None]
     return GroupReplay(
-        one.stored,
+        scored.stored,
         members,
         pairs(before, totals),
         flat_before=len(recorded) < 2 or order(max(recorded), min(recorded)) == 0,
@@ -329,7 +327,7 @@ def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> Compone
     part = ComponentReplay(spec, columns[0].reward, worst.how, worst.why)
     values = [value for group in columns for value in group.values]
     part.mean = mean(values)
-    part.before = mean([each.rewards.get(spec.name) for group in rescored for each in group.stored.completions])
+    part.before = mean([item.rewards.get(spec.name) for group in rescored for item in group.stored.completions])
     part.none = sum(value is None for value in values)
     part.failed = sum(len({failure.index for failure in group.failures}) for group in columns)
     part.failures = _few((group.stored, failure) for group in rescored for failure in group.columns[place].failures)
@@ -339,7 +337,6 @@ def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> Compone
 
 
 def _shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
-    """Each component's share of one group's variance."""
     shares = iter(variance_shares([scores for scores in columns if scores.counts], aggregation))
     return [next(shares) if scores.counts else None for scores in columns]
 

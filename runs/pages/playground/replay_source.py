@@ -93,7 +93,7 @@ def _steps(known: Sequence[tuple[int, int, int]], which: str, step: int | None, 
     usual = sorted(many for _, many, _ in known)[len(known) // 2]
     number = min(len(known), max(1, round(count / usual)))
     places = [round(i * (len(known) - 1) / max(1, number - 1)) for i in range(number)]
-    # The last step first: it is chosen if there is room for only one.
+    # The last step comes first, in case there is room for only one.
     return _while_room([known[place] for place in dict.fromkeys([len(known) - 1, *places])], count)
 
 

@@ -13,8 +13,10 @@ from runs.engine.models import Run
 from runs.engine.queries import run_for
 from runs.engine.states import ACTIVE
 from runs.insight.scoring.composition import asked
-from runs.pages.playground import replay_source, rescoring
+from runs.pages.playground import replay_source
 from runs.pages.playground.replay_source import COUNTS, SPREAD, WHICH
+from runs.pages.playground.replay_words import ReplayWords, kept_words
+from runs.pages.playground.rescoring import rescored
 
 GONE = "This run no longer exists. Choose another one."
 
@@ -39,21 +41,24 @@ def replay(request: HttpRequest) -> HttpResponse:
 
 
 def _chosen(run: Run | None, problem: str) -> dict[str, Any]:
+    if run is None:
+        return {"problem": problem}
+    kept = replay_source.kept(run)
     return {
         "run": run,
-        "problem": problem,
-        "kept": replay_source.kept(run) if run else None,
-        "live": run is not None and run.latest().status in ACTIVE,
+        "kept": kept,
+        "kept_words": kept_words(kept, live=run.latest().status in ACTIVE),
         "which": WHICH,
         "spread": SPREAD,
         "counts": COUNTS,
+        "usual_count": COUNTS[1],
     }
 
 
 def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     config, fields = asked(request), request.POST
     step, count, asks = fields.get("step", ""), fields.get("groups", ""), bool(fields.get("ask"))
-    found = rescoring.rescored(
+    rescoring = rescored(
         run,
         config.specs,
         aggregation=config.aggregation,
@@ -62,8 +67,9 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
         count=int(count) if count in map(str, COUNTS) else COUNTS[1],
         ask=asks,
     )
-    context: dict[str, Any] = {"run": run, "problems": config.problems, "asks": asks, "picked": found.picked}
-    if found.replay is None:
-        return context | {"problem": found.problem}
-    parts = list(zip(found.replay.parts, config.places, strict=True))
-    return context | {"replay": found.replay, "parts": parts, "live": run.latest().status in ACTIVE}
+    context: dict[str, Any] = {"run": run, "problems": config.problems, "asks": asks, "picked": rescoring.picked}
+    if rescoring.replay is None or rescoring.picked is None:
+        return context | {"problem": rescoring.problem}
+    parts = list(zip(rescoring.replay.parts, config.places, strict=True))
+    words = ReplayWords(rescoring.replay, rescoring.picked, live=run.latest().status in ACTIVE)
+    return context | {"replay": rescoring.replay, "parts": parts, "words": words}

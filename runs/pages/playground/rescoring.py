@@ -33,8 +33,10 @@ class Rescoring:
 def rescored(
     run: Run, specs: Sequence[RewardSpec], *, aggregation: str, which: str, step: int | None, count: int, ask: bool
 ) -> Rescoring:
-    """`which`, `step` and `count`: as in replay_source; what isn't offered there is as at first. `ask`: call other
-    servers, too."""
+    """Pick, score and compare groups. Invalid `which` and `count` fall back to the defaults of replay_source.
+
+    `ask`: also call other servers.
+    """
     if not specs:
         return Rescoring("Every component has an error, so there is nothing to score with.")
     if not _room.acquire(timeout=WAIT_S):

@@ -14,9 +14,10 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.catalogue.datasets.queries import ready_versions
 from controlplane.catalogue.rewards import turns
 from controlplane.platform.accounts.roles import operator_required
+from controlplane.platform.templatetags.figures import sig
 from runs.insight.scoring import scoring
 from runs.insight.scoring.composition import asked
-from runs.insight.scoring.scoring import ScoredCompletion, ScoredComponent
+from runs.insight.scoring.scoring import PlaygroundTrial, ScoredCompletion, ScoredComponent
 from runs.pages.playground import completions_source
 from runs.pages.playground.completions_source import CompletionSource, Offered, SourceKind
 from runs.pages.playground.replay_source import SPREAD, WHICH
@@ -73,17 +74,53 @@ def try_out(request: HttpRequest) -> HttpResponse:
         "beside": [(place, _cells(columns, scored.get(place))) for place in range(len(texts))],
         "problems": config.problems,
         "source_problem": source.problem if source.kind == SourceKind.RUN and not source.stored else "",
-        "no_run": source.kind == SourceKind.RUN and source.run is None,
-        "normalised": config.aggregation == AGGREGATIONS[1],
+        "next_step": _next_step(trial, source),
+        "verdict": _verdict(trial),
     }
     return render(request, "pages/playground/_trial.html", context)
 
 
+def _next_step(trial: PlaygroundTrial, source: CompletionSource) -> str:
+    """Name what is missing for a score, or ""."""
+    if not trial.columns:
+        return "Add a component to see scores."
+    if trial.group:
+        return ""
+    if source.kind == SourceKind.RUN and source.run is None:
+        return "Choose a run to see what its completions score."
+    return "Write a completion to see its scores."
+
+
+def _verdict(trial: PlaygroundTrial) -> tuple[str, str]:
+    """Explain what the scores mean for the group's advantages; the first value is the tone."""
+    if not trial.counted:
+        return "muted", "None of these components can be scored here, so there is no total."
+    total = sig(trial.mean)
+    if len(trial.group) == 1:
+        return (
+            "muted",
+            f"Total {total}. A single completion has nothing to compare with, so it has no advantage. Add another one.",
+        )
+    if trial.flat:
+        why = "No component applies to these completions" if trial.mean is None else "All totals are equal"
+        return "warn", f"{why}, so every advantage is 0: the model learns nothing from this group."
+    how = (
+        "Each component is normalized within the group, then the weighted sum over the batch (here, this group only)."
+        if trial.aggregation == AGGREGATIONS[1]
+        else "The advantage is the distance from the mean in standard deviations: completions above it become more "
+        "likely, those below less likely."
+    )
+    return "muted", f"Group mean {total}, standard deviation {sig(trial.deviation)}. {how}"
+
+
 def _cells(columns: list[tuple[ScoredComponent, int]], scored: ScoredCompletion | None) -> dict[str, Any]:
-    """A completion's scores, each with its component and that one's place; empty for a completion without a score."""
+    """Pair a completion's scores with their components and places; {} without a score."""
     if scored is None or not scored.scores:
         return {}
-    return {"scored": scored, "cells": [(*one, cell) for one, cell in zip(columns, scored.scores, strict=True)]}
+    return {
+        "scored": scored,
+        "cells": [(*column_and_place, cell) for column_and_place, cell in zip(columns, scored.scores, strict=True)],
+    }
 
 
 def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from runs.insight.metrics.series import Series
 from runs.pages.reports.pictures import DASHES, Picture, Points, ReportCurve
 
 SMOOTHING = 0.6
-"""As the pages start with."""
+"""The pages' default."""
 GRID = 200
 """Places on the x axis at which several runs' curves are averaged."""
 X_TITLES = {"step": "Step", "tokens": "Tokens", "time": "Running time, s", "hours": "GPU-hours"}
 Curves = Mapping[str, ComparedCurve]
-"""By run."""
+"""run id -> curve"""
 EMPTY: Series = {"seq": [], "step": [], "t": [], "value": []}
 
 
@@ -39,11 +39,11 @@ class Numbers:
 
     @property
     def began(self) -> float:
-        return min((each["t"][0] for each in self.series.values() if each["t"]), default=0.0)
+        return min((points["t"][0] for points in self.series.values() if points["t"]), default=0.0)
 
 
 def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
-    """None: none of its metrics has a value."""
+    """Draw a chart; None without values."""
     lines = [(line, values) for line in chart.lines if (values := numbers.get(line.metric))["value"]]
     if not lines:
         return None
@@ -55,7 +55,7 @@ def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
     for number, (line, values) in enumerate(lines):
         xs, factor = _places(values, chart.x, numbers.began), by * line.weight
         raw = [value * factor for value in values["value"]]
-        if stacked:  # each was thinned on its own, so all are read where any has a point
+        if stacked:  # lines are thinned separately: interpolate all at every point
             xs, raw = every, between(xs, raw, every)
         ys = smooth(raw, smoothing)
         low = high = Points()
@@ -68,8 +68,8 @@ def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
         points = list(zip(xs, ys, strict=True))
         curves.append(ReportCurve(line.label, colour, points, behind, low, high, dash, filled=stacked))
     for line, _ in lines:
-        found = numbers.get(line.evaluation) if line.evaluation else EMPTY
-        held_out = zip(_places(found, chart.x, numbers.began), found["value"], strict=True)
+        evaluation = numbers.get(line.evaluation) if line.evaluation else EMPTY
+        held_out = zip(_places(evaluation, chart.x, numbers.began), evaluation["value"], strict=True)
         points = [(x, value * by * line.weight) for x, value in held_out]
         curves.append(ReportCurve(f"{line.label}, evaluation", line.colour, points, dotted=True))
     bounds = [replace(bound, value=bound.value * by) for bound in chart.bounds]
@@ -85,7 +85,7 @@ def overlaid(
     x: str,
     smoothing: float,
 ) -> Picture | None:
-    """One metric of several runs; None: none of them has it."""
+    """Draw one metric of several runs; None if no run has it."""
     known = {run: curve for run, curve in curves.items() if curve["y"]}
     if not known:
         return None
@@ -102,8 +102,10 @@ def overlaid(
 def spread(
     metric: ComparedMetric, curves: Curves, groups: Sequence[tuple[str, Sequence[str]]], x: str, smoothing: float
 ) -> Picture | None:
-    """The mean over each group's runs with one standard deviation around it, as far as all of its runs go. `groups`:
-    words and runs. None: no group has values."""
+    """Draw each group's mean ± one standard deviation, as far as all its runs go; None without values.
+
+    `groups`: (words, run ids).
+    """
     by, suffix = _scale(metric.format, max((y for curve in curves.values() for y in curve["y"]), default=0.0))
     drawn = []
     for number, (words, runs) in enumerate(groups):
@@ -123,10 +125,10 @@ def spread(
     return Picture(f"{metric.title}: mean ± standard deviation", drawn, X_TITLES[x], suffix) if drawn else None
 
 
-def between(xs: Sequence[float], ys: Sequence[float], wanted: Sequence[float]) -> list[float]:
+def between(xs: Sequence[float], ys: Sequence[float], places: Sequence[float]) -> list[float]:
     """The values at other places: linear between two neighbours, level before the first and after the last."""
     out = []
-    for x in wanted:
+    for x in places:
         after = bisect_left(xs, x)
         if after in (0, len(xs)):
             out.append(ys[min(after, len(xs) - 1)])
@@ -152,7 +154,7 @@ def smooth(values: Sequence[float], weight: float) -> list[float]:
 def _band(
     line: ChartLine, values: Series, middle: Points, numbers: Numbers, factor: float, smoothing: float
 ) -> tuple[Points, Points]:
-    """One deviation to both sides, within the range of possible values."""
+    """Edges of mean ± one deviation, clipped to the possible values."""
     deviation = numbers.get(line.band)
     if not deviation["value"]:
         return [], []
@@ -196,7 +198,7 @@ def _scale(form: str, highest: float) -> tuple[float, str]:
 
 
 def _stroke(line: ChartLine, number: int, among: int) -> tuple[str, str]:
-    """A colour, and where there are more lines than colours a way of drawing."""
+    """Colour and dash; dashes distinguish lines if there are more than colours."""
     if among <= COLOURS:
         return line.colour, "solid"
     return f"c{number % COLOURS + 1}", list(DASHES)[number // COLOURS % len(DASHES)]

@@ -23,15 +23,15 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 40, 38
 LABELLED = 4
-"""So many lines are named at their ends; more have a legend below."""
+"""Most lines that are labelled at their ends; more have a legend."""
 LABEL_ROOM, LABEL_LETTERS, LABEL_HEIGHT = 124, 19, 13
 LEGEND_ROW, LEGEND_LETTERS = 18, 46
 LETTER = 6.4
 """Width of a letter of the legend, about."""
 ROOM = 0.06
-"""Above and below the lines, of their height."""
+"""Space above and below the lines, as a share of their height."""
 ON_AXIS = 0.02
-"""Nearer than this to the axis, of its height, a bound can't be told from it."""
+"""Share of the height within which a bound would merge with the axis."""
 TICKS = 6
 
 Points = list[tuple[float, float]]
@@ -44,15 +44,14 @@ class ReportCurve:
     points: Points
     """(x, y) in the order of x."""
     raw: Points = ()  # type: ignore[assignment]
-    """Drawn faintly behind, where `points` are smoothed."""
+    """Unsmoothed points, drawn faintly behind."""
     low: Points = ()  # type: ignore[assignment]
     high: Points = ()  # type: ignore[assignment]
-    """The edges of its band."""
     dash: str = "solid"
     dotted: bool = False
-    """Few points, each with a marker."""
+    """Draw a marker at each point."""
     filled: bool = False
-    """The area down to the curve before it is filled: parts of a whole."""
+    """Fill the area down to the previous curve: parts of a whole."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,10 @@ class Picture:
     curves: Sequence[ReportCurve]
     x_title: str = "Step"
     suffix: str = ""
-    """Of the figures on the y axis."""
+    """Unit after the figures on the y axis."""
     zero: bool = False
     log: bool = False
     bounds: Sequence[ChartBound] = ()
-    """Faint lines across."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class _Axis:
     high: float
     start: float
     end: float
-    """Pixels."""
+    """Position in pixels."""
     log: bool = False
 
     def at(self, value: float) -> float:
@@ -91,9 +89,9 @@ class _Axis:
 
 
 def svg(picture: Picture) -> str:
-    """The picture as a document of its own. Curves without points are left out."""
-    curves = [_positive(each) if picture.log else each for each in picture.curves]
-    curves = [each for each in curves if each.points]
+    """Draw the picture as an SVG document, without curves that have no points."""
+    curves = [_positive(curve) if picture.log else curve for curve in picture.curves]
+    curves = [curve for curve in curves if curve.points]
     labels = 1 < len(curves) <= LABELLED
     legend = _legend(curves) if len(curves) > LABELLED else []
     right = WIDTH - (LABEL_ROOM if labels else RIGHT)
@@ -149,13 +147,13 @@ def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
         place = (y.start - y.at(bound.value)) / (y.start - y.end)
         if ON_AXIS <= place <= 1:
             yield _rule(LEFT, y.at(bound.value), x.end, y.at(bound.value), "line-strong", dash=DASHES["dot"])
-            # The worse one's words at the other end: they would lie on the milder one's.
+            # The worse bound is labelled at the other end, so that the labels don't overlap.
             anchor, at = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
             yield _words(at, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
 
 
 def _nice(step: float) -> float:
-    """The next of 1, 2, 5, 10, …"""
+    """Round up to 1, 2, 5, 10, …"""
     power = 10.0 ** math.floor(math.log10(step)) if step > 0 and math.isfinite(step) else 1.0
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * 0.999)
 
@@ -206,7 +204,7 @@ def _places(points: Points, x: _Axis, y: _Axis) -> str:
 
 
 def _positive(curve: ReportCurve) -> ReportCurve:
-    """On a logarithmic axis, 0 and less have no place, nor has a band that reaches there."""
+    """Drop values that a logarithmic axis can't show, and the band."""
     over = [(x, y) for x, y in curve.points if y > 0]
     return ReportCurve(curve.label, curve.colour, over, [(x, y) for x, y in curve.raw if y > 0], dash=curve.dash)
 
@@ -215,7 +213,7 @@ def _positive(curve: ReportCurve) -> ReportCurve:
 
 
 def _end_labels(curves: Sequence[ReportCurve], right: float, y: _Axis) -> Iterator[str]:
-    """Names at the lines' ends, pushed apart where lines end close together."""
+    """Label the lines' ends, pushed apart where they are close together."""
     ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
     place = math.inf
     for natural, curve in ends:
@@ -264,5 +262,5 @@ def _rule(x1: float, y1: float, x2: float, y2: float, colour: str, *, dash: str 
 
 
 def _text(text: str) -> str:
-    """Escaped, and without the control characters that no XML document may have."""
+    """Escape a text, without the control characters that XML forbids."""
     return escape("".join(letter if letter.isprintable() else " " for letter in text))

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from runs.engine import queries
 from runs.insight.comparing import comparison
 from runs.insight.comparing.curves import AXES
-from runs.pages.reports import of_comparison, of_run
+from runs.pages.reports import comparison_document, run_document
 from runs.pages.reports.charts import SMOOTHING
 
 MOST_SMOOTHING = 0.99
@@ -21,15 +21,14 @@ MOST_SMOOTHING = 0.99
 
 @require_safe
 def run_report(request: HttpRequest, run_id: str) -> HttpResponse:
-    """`smooth` between 0 and 1, as on the page."""
+    """?smooth= between 0 and 1, as on the page."""
     run = queries.run_for(request, run_id)
-    return _download(of_run.report(run, timezone.now(), _smoothing(request)), f"{run.pk}-report.zip")
+    return _download(run_document.report(run, timezone.now(), _smoothing(request)), f"{run.pk}-report.zip")
 
 
 @require_safe
 def comparison_report(request: HttpRequest) -> HttpResponse:
-    """Of the runs, the metrics, the axis and the smoothing in the address; without any run, the page says what is
-    missing."""
+    """The comparison in the address as a file; without runs, redirect to its page, which explains what is missing."""
     chosen = comparison.chosen(request)
     if not chosen.runs:
         return redirect(f"{reverse('compare_runs')}?{request.GET.urlencode()}")
@@ -37,7 +36,7 @@ def comparison_report(request: HttpRequest) -> HttpResponse:
     metrics = [known[name] for name in comparison.shown_metrics(request, list(known.values()))]
     x = request.GET.get("x", "step")
     axis = x if x in AXES else "step"
-    packed = of_comparison.report(chosen.runs, metrics, axis, timezone.now(), _smoothing(request))
+    packed = comparison_document.report(chosen.runs, metrics, axis, timezone.now(), _smoothing(request))
     return _download(packed, "comparison-report.zip")
 
 

@@ -17,7 +17,7 @@ from runs.engine import disk
 from runs.engine.models import Run
 from runs.insight.comparing import comparison
 from runs.insight.metrics import run_charts
-from runs.launch.new_run.fields.training_fields import TRAINING
+from runs.launch.new_run.fields.table import ARGUMENTS
 
 USUAL = {
     "model": "Model",
@@ -31,16 +31,16 @@ USUAL = {
 """Columns that are shown unless others are chosen; status and name always are."""
 SETTING, METRIC, FIGURE = "setting.", "metric.", "figure."
 FIGURES = {"disk": "Disk"}
-"""Further figures of runs: bytes on all hosts, as measured there."""
+"""Other figures; disk: bytes on all hosts."""
 MOST = 20
 """Chosen columns of an address."""
 Ordered = Expression | F | Subquery
 """Types of expressions that can order a list."""
 _ELSEWHERE: dict[str, Ordered] = {"reward config": F("reward_version__config__name")}
-_FORM_WORDS = {f"grpo.{field.name}": field.label for field in TRAINING}
+_FORM_WORDS = {f"grpo.{field.name}": field.label for field in ARGUMENTS}
 """Settings as New run has them."""
 _PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
-"""Settings that comparison.settings puts into words -> where the spec has them."""
+"""Names of comparison.settings -> paths in the spec."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Column:
     """SETTING, METRIC or FIGURE."""
     name: str
     label: str = field(default="", compare=False)
-    """A metric's name in the charts; see `named`."""
+    """A metric's name in the charts; see `labelled`."""
 
     @property
     def key(self) -> str:
@@ -64,7 +64,7 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """Its words with a capital, but for those of New run: a capital β would be another letter."""
+        """Words with a capital, except New run's labels: a capital β is another letter."""
         return self.words if self.name in _FORM_WORDS else capfirst(self.words)
 
     @property
@@ -79,7 +79,7 @@ class Column:
 
 
 def valid(key: str) -> bool:
-    """True if `key` names a figure, or a setting or a metric, known or not."""
+    """True if `key` names a figure, or any setting or metric."""
     figure = key.startswith(FIGURE) and key.removeprefix(FIGURE) in FIGURES
     return is_setting(key) or (key.startswith(METRIC) and key != METRIC) or figure
 
@@ -89,7 +89,7 @@ def is_setting(key: str) -> bool:
 
 
 def parsed(words: str) -> str:
-    """The columns of an address without what can be none, in order and once each."""
+    """Keep an address's valid columns, in order and once each."""
     keys = dict.fromkeys(key for key in words.split(",") if key in USUAL or valid(key))
     chosen = ",".join(list(keys)[:MOST])
     return "" if chosen == ",".join(USUAL) else chosen
@@ -110,16 +110,18 @@ def column(key: str) -> Column:
     return Column(f"{kind}.", name)
 
 
-def named(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
-    """The same, with what the charts of these runs call each metric. Runs without a new metric are not looked at."""
+def labelled(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
+    """Label metrics as these runs' charts do."""
     columns = list(columns)
     words: dict[str, str] = {}
     seen: set[str] = set()
-    for run in runs if any(each.kind == METRIC for each in columns) else ():
+    for run in runs if any(column.kind == METRIC for column in columns) else ():
         if not seen.issuperset(run.last_metrics):
             seen.update(run.last_metrics)
             words = {**run_charts.words(run_charts.plan_of(run)), **words}
-    return [replace(each, label=words.get(each.name, "")) if each.kind == METRIC else each for each in columns]
+    return [
+        replace(column, label=words.get(column.name, "")) if column.kind == METRIC else column for column in columns
+    ]
 
 
 class Values:
@@ -130,7 +132,6 @@ class Values:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Flattened when they are first asked for."""
         return dict(comparison.settings(self.run))
 
     @property
@@ -139,13 +140,13 @@ class Values:
         return metrics
 
     def of(self, columns: Sequence[Column]) -> list[Any]:
-        """Of each column; None: nothing."""
-        return [self._known(each.kind).get(each.name) for each in columns]
+        """Values of the columns; None where the run has none."""
+        return [self._known(column.kind).get(column.name) for column in columns]
 
     def cells(self, columns: Sequence[Column]) -> list[tuple[str, str]]:
         """(heading, text) of each."""
         pairs = zip(columns, self.of(columns), strict=True)
-        return [(each.words, NOTHING if value is None else each.text(value)) for each, value in pairs]
+        return [(column.words, NOTHING if value is None else column.text(value)) for column, value in pairs]
 
     def _known(self, kind: str) -> dict[str, Any]:
         if kind == FIGURE:
@@ -155,24 +156,26 @@ class Values:
 
 def with_figures(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run]:
     """Add the figures that these columns need."""
-    return runs.annotate(disk=disk.sum_of_run()) if any(each.kind == FIGURE for each in columns) else runs
+    return runs.annotate(disk=disk.sum_of_run()) if any(column.kind == FIGURE for column in columns) else runs
 
 
 def expression(key: str) -> Ordered:
-    """The same in the database. Numbers sort as numbers; what a run lacks is NULL. Settings below a list, such as
-    those of a reward by its name, are always NULL here."""
-    asked = column(key)
-    if asked.kind == FIGURE:
+    """Database expression of a column's value, NULL where a run has none.
+
+    Numbers sort as numbers. Settings within a list, such as a reward's, are always NULL.
+    """
+    chosen_column = column(key)
+    if chosen_column.kind == FIGURE:
         return disk.sum_of_run()
-    if asked.kind == METRIC:
-        return KeyTransform(asked.name, "last_metrics")
-    name = asked.name
+    if chosen_column.kind == METRIC:
+        return KeyTransform(chosen_column.name, "last_metrics")
+    name = chosen_column.name
     if name in _ELSEWHERE:
         return _ELSEWHERE[name]
-    found: Ordered = F("spec")
+    value: Ordered = F("spec")
     for part in _PATHS.get(name, name).split("."):
-        found = KeyTransform(part, found)
-    return found
+        value = KeyTransform(part, value)
+    return value
 
 
 def offered(runs: Iterable[Values]) -> tuple[list[Column], list[Column], list[Column]]:

@@ -24,11 +24,11 @@ HEADINGS = (
 
 
 def text(query: RunListQuery, everything: QuerySet[Run]) -> str:
-    """In the list's order; the reward is the newest one, the gain as in runs.engine.gain."""
+    """Write the list as CSV, in its order. The reward is the newest one, the gain that of runs.engine.gain."""
     others = columns.chosen(query.columns)[1]
     target = io.StringIO()
     writer = csv.writer(target)
-    writer.writerow([*HEADINGS, *(each.name for each in others)])
+    writer.writerow([*HEADINGS, *(column.name for column in others)])
     ids = list(query.ordered(query.matching(everything)).values_list("pk", flat=True))
     for start in range(0, len(ids), AT_ONCE):
         some = ids[start : start + AT_ONCE]

@@ -10,10 +10,9 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from runs.engine.gain import gain, last
+from runs.engine.gain import Spread, gain, last
 from runs.engine.models import Run
 from runs.insight.comparing import comparison
-from runs.insight.metrics.spread import Spread
 from runs.pages.run_list import columns
 from runs.pages.run_list.query import TAG, RunListQuery
 
@@ -29,10 +28,10 @@ class RunListGroup:
     ids: list[str]
     """Newest first."""
     reward: Spread
-    """Of each run's last rewards: see runs.engine.gain.last."""
+    """Spread of the runs' last rewards (runs.engine.gain.last)."""
     gain: Spread
     others: list[tuple[columns.Column, Spread]]
-    """Of the newest values of the chosen metrics."""
+    """Spread of each chosen metric's newest values."""
 
     @property
     def compared(self) -> str:

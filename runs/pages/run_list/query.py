@@ -51,19 +51,19 @@ ARCHIVED: dict[str, tuple[str, Q]] = {
 }
 HEALTH = {"bad": "Bad", "warning": "Needs attention", "well": "Healthy"}
 """A verdict -> its label, the worst first."""
-HEALTH_ASKED: dict[str, tuple[str, list[str]]] = {
+HEALTH_FILTERS: dict[str, tuple[str, list[str]]] = {
     "unwell": ("Unhealthy", ["bad", "warning"]),
     **{verdict: (word, [verdict]) for verdict, word in HEALTH.items()},
 }
 STATUSES = ["active", *RunStatus]
 LONGEST = {"columns": 2000, "having": 500}
-"""Characters of a parameter; of every other, USUAL_LENGTH."""
+"""Longest parameters, in characters; USUAL_LENGTH for the others."""
 USUAL_LENGTH = 100
 
 _LATEST = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
 _HOST = Subquery(_LATEST.values("host__name")[:1])
 """A run's host is its latest attempt's. As an alias, so that an unused one costs nothing."""
-_WAY = ["running", "stopping", "starting", "queued", "failed", "stopped", "succeeded"]
+_STATUS_ORDER = ["running", "stopping", "starting", "queued", "failed", "stopped", "succeeded"]
 """Active runs first, then ended ones that need attention."""
 
 
@@ -86,8 +86,8 @@ def _places(lookup: str, values: Iterable[str]) -> Case:
 
 _SHARE = Case(When(max_steps__gt=0, then=Cast("step", FloatField()) / F("max_steps")), output_field=FloatField())
 SORTS: dict[str, Sort] = {
-    # The position is computed within the subquery; outside, each case would run it again.
-    "status": Sort("Status", Subquery(_LATEST.values_list(_places("status", _WAY))[:1])),
+    # Computed within the subquery: outside, each case would run the subquery again.
+    "status": Sort("Status", Subquery(_LATEST.values_list(_places("status", _STATUS_ORDER))[:1])),
     "name": Sort("Name", Lower("name"), has_nulls=False),
     "model": Sort("Model", KeyTextTransform("path", KeyTransform("model", "spec"))),
     "progress": Sort("Progress", _SHARE, first="-"),
@@ -141,9 +141,9 @@ class RunListQuery:
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> RunListQuery:
-        asked = {f.name: parameters.get(f.name, "").replace("\0", "").strip() for f in fields(cls)}
-        words = {name: value[: LONGEST.get(name, USUAL_LENGTH)] for name, value in asked.items()}
-        allowed = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
+        entered = {f.name: parameters.get(f.name, "").replace("\0", "").strip() for f in fields(cls)}
+        words = {name: value[: LONGEST.get(name, USUAL_LENGTH)] for name, value in entered.items()}
+        allowed = {"status": STATUSES, "health": HEALTH_FILTERS, "kind": KINDS, "archived": ARCHIVED}
         for name, values in allowed.items():
             words[name] = words[name] if words[name] in values else ""
         words["columns"] = columns.parsed(words["columns"])
@@ -176,7 +176,7 @@ class RunListQuery:
         labels = {
             "q": f"“{self.q}”",
             "status": self.status,
-            "health": f"health: {HEALTH_ASKED[self.health][0].lower()}" if self.health else "",
+            "health": f"health: {HEALTH_FILTERS[self.health][0].lower()}" if self.health else "",
             "tag": f"tag: {self.tag}",
             "by": f"by {self.by}",
             "host": f"on {self.host}",
@@ -205,7 +205,7 @@ class RunListQuery:
         if self.by:
             runs = runs.filter(owner__username=self.by)
         if self.health:
-            runs = runs.filter(health__verdict__in=HEALTH_ASKED[self.health][1])
+            runs = runs.filter(health__verdict__in=HEALTH_FILTERS[self.health][1])
         if self.host:
             runs = runs.filter(pk__in=_latest(Attempt.objects.filter(host__name=self.host)))
         if having := _setting_and_value(self.having):
@@ -226,8 +226,8 @@ class RunListQuery:
 
 def _with_status(status: str) -> QuerySet[Attempt, Any]:
     if status == "active" or status in ACTIVE:  # an active attempt is its run's latest
-        found = Attempt.objects.filter(status__in=ACTIVE if status == "active" else [status])
-        return found.order_by().values("run_id")
+        attempts = Attempt.objects.filter(status__in=ACTIVE if status == "active" else [status])
+        return attempts.order_by().values("run_id")
     return _latest(Attempt.objects.filter(status=status))
 
 

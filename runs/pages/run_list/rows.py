@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
@@ -15,32 +14,32 @@ from django.urls import reverse
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
+from controlplane.platform.templatetags.figures import sig
+from controlplane.platform.templatetags.frame import EmptyState
 from runs.engine import queries
 from runs.engine.gain import gain
-from runs.engine.models import Attempt, Lease, Run, SavedView
-from runs.engine.names import Parts, told_apart
+from runs.engine.models import Lease, Run, SavedView
+from runs.engine.names import Parts, distinguish
 from runs.engine.scheduling import leasing, queueing
-from runs.engine.sentences import placement_text
+from runs.engine.sentences import counted
 from runs.engine.states import ACTIVE, RunStatus
-from runs.insight.comparing import comparison
 from runs.pages.run_list.columns import (
     FIGURE,
     USUAL,
     Column,
-    Values,
     chosen,
     column,
     figure_columns,
     is_setting,
-    named,
+    labelled,
     offered,
     with_figures,
 )
 from runs.pages.run_list.groups import Grouping, grouping
-from runs.pages.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TAG, RunListQuery
+from runs.pages.run_list.query import ARCHIVED, HEALTH_FILTERS, KINDS, SORTS, STATUSES, TAG, RunListQuery
+from runs.pages.run_list.row import RunListRow, row_of
 
-A_PAGE = 50
-TAGS_SHOWN = 2
+PAGE_SIZE = 50
 READY_VIEWS = {
     "Every run": "",
     "Active": "status=active&sort=status",
@@ -48,65 +47,6 @@ READY_VIEWS = {
     "Archived": "archived=only",
 }
 """Built-in views -> their addresses."""
-
-
-@dataclass(frozen=True)
-class RunListRow:
-    run: Run
-    summary: queries.Summary
-    attempt: Attempt
-    where: str
-    values: Values
-    cells: list[tuple[str, str]]
-    """(heading, text) of the chosen settings and metrics."""
-
-    @property
-    def model(self) -> str:
-        """The model's name, for a path its last part. Empty if the spec can't be read."""
-        return self._part("model", "path").rstrip("/").rsplit("/", 1)[-1]
-
-    @property
-    def about(self) -> str:
-        return f"{self._part('model', 'path')} trained on {self._part('data', 'name')}"
-
-    def _part(self, part: str, name: str) -> str:
-        return str(comparison.part(self.run.spec, part).get(name, ""))
-
-    @property
-    def live(self) -> bool:
-        return self.attempt.status in ACTIVE
-
-    @property
-    def tags(self) -> list[str]:
-        return list(self.run.tags[:TAGS_SHOWN])
-
-    @property
-    def tags_beyond(self) -> list[tuple[int, list[str]]]:
-        """(shown tags, the others) for each number of tags that a narrow cell may show."""
-        every = list(self.run.tags)
-        return [(shown, every[shown:]) for shown in range(TAGS_SHOWN, -1, -1) if every[shown:]]
-
-    @property
-    def failed_at_once(self) -> bool:
-        """True if its progress is the reason of its failure."""
-        return self.attempt.status == RunStatus.FAILED and not self.run.step
-
-    @property
-    def health(self) -> HealthCell | None:
-        """The run's health. A failed run shows its failure instead, however healthy the policy was."""
-        if self.attempt.status == RunStatus.FAILED:
-            return HealthCell("failed", self.attempt.reason.replace("_", " "), "bad", [])
-        return _health(self.run.health)
-
-
-@dataclass(frozen=True)
-class HealthCell:
-    verdict: str
-    word: str
-    chip: str
-    """Colour and shape of components/status.html."""
-    titles: list[str]
-    """Findings, the worst first."""
 
 
 @dataclass(frozen=True)
@@ -119,22 +59,22 @@ class TableColumn:
     direction: str
     """The value of aria-sort; empty: another column determines the order."""
     title: str = ""
-    """For a setting or metric: its whole name."""
+    """Full name of a setting or metric."""
 
+    @property
+    def css(self) -> str:
+        return "chosen" if self.title else self.key
 
-@dataclass(frozen=True)
-class Pages:
-    at: int
-    last: int
-    first_row: int
-    last_row: int
+    @property
+    def icon(self) -> str:
+        return {"ascending": "arrow-up", "descending": "arrow-down"}.get(self.direction, "")
 
 
 @dataclass(frozen=True)
 class RunListing:
     query: RunListQuery
     rows: list[RunListRow]
-    """Of a page; with groups, the runs whose settings and metrics can be chosen."""
+    """The page's runs; with groups, the runs that offer columns."""
     others: list[Column]
     """The chosen settings, metrics and figures."""
     found: int
@@ -144,16 +84,23 @@ class RunListing:
     rising: int
     """Running runs whose reward is higher now than at their start."""
     grouping: Grouping | None
-    """None: single runs are listed."""
+    """None: runs are listed one by one."""
 
     @property
     def running(self) -> int:
         return self.counts.get(RunStatus.RUNNING, 0)
 
     @property
-    def pages(self) -> Pages:
-        first = (self.query.page - 1) * A_PAGE
-        return Pages(self.query.page, _last_page(self.found), first + 1, first + len(self.rows))
+    def last_page(self) -> int:
+        return _last_page(self.found)
+
+    @property
+    def extent(self) -> str:
+        """Which of the runs this page lists."""
+        if self.last_page == 1:
+            return counted(self.found, "run")
+        first = (self.query.page - 1) * PAGE_SIZE
+        return f"{sig(first + 1, 9)}–{sig(first + len(self.rows), 9)} of {sig(self.found, 9)}"
 
     @property
     def before(self) -> str | None:
@@ -162,16 +109,12 @@ class RunListing:
 
     @property
     def after(self) -> str | None:
-        return self.query.address(page=self.query.page + 1) if self.query.page < self.pages.last else None
+        return self.query.address(page=self.query.page + 1) if self.query.page < self.last_page else None
 
     @cached_property
-    def any(self) -> bool:
-        """For an empty list: whether runs exist that the default filters hide."""
-        return Run.objects.exists()
-
-    @property
-    def everything(self) -> str:
-        return f"{reverse('runs')}?{RunListQuery(kind='all', archived='all').address()}"
+    def hides_runs(self) -> bool:
+        """True if an empty list is due to filters, chosen or default."""
+        return self.query.filtered or Run.objects.exists()
 
     @property
     def filters(self) -> list[tuple[str, str]]:
@@ -184,7 +127,7 @@ class RunListing:
     @cached_property
     def apart(self) -> dict[str, Parts]:
         """Distinguishes the runs of the page that have similar names."""
-        return told_apart(row.run.name for row in self.rows)
+        return distinguish(row.run.name for row in self.rows)
 
     @property
     def shown(self) -> set[str]:
@@ -194,7 +137,7 @@ class RunListing:
     @property
     def columns(self) -> list[TableColumn]:
         keys = ["status", "name", *(key for key in USUAL if key in self.shown)]
-        own = [replace(_column(each.key, each.words, self.query), title=each.title) for each in self.others]
+        own = [replace(_column(other.key, other.words, self.query), title=other.title) for other in self.others]
         return [_column(key, SORTS[key].words, self.query) for key in keys] + own
 
 
@@ -228,7 +171,30 @@ class ColumnChoice:
     words: str
     shown: bool
     title: str = ""
-    """For a setting or metric: its whole name."""
+    """Full name of a setting or metric."""
+
+
+def empty_list(listed: RunListing, *, may_operate: bool) -> EmptyState:
+    """Explain an empty list, with the next step."""
+    runs, query = reverse("runs"), listed.query
+    if query.only_archived:
+        text = (
+            "Archive runs that nobody needs to see: select them in the list. They stay unchanged and can be restored."
+        )
+        return EmptyState("archive", "Nothing is archived", text, runs, "All runs")
+    if query.filtered:
+        return EmptyState("search", "No run matches", "Try fewer words or fewer filters.", runs, "Clear all filters")
+    if listed.hides_runs:
+        everything = f"{runs}?{RunListQuery(kind='all', archived='all').address()}"
+        text = "All runs here are archived, or are trials of hardware profiles."
+        return EmptyState("archive", "Every run is archived", text, everything, "Show them")
+    if may_operate:
+        text = (
+            "A run trains a language model with GRPO on one of your hosts, on a dataset, with rewards. "
+            "The first steps lead there."
+        )
+        return EmptyState("activity", "No runs yet", text, reverse("start"), "First steps")
+    return EmptyState("activity", "No runs yet", "Runs appear here, live, as soon as an operator launches one.")
 
 
 def listing(request: HttpRequest) -> RunListing:
@@ -239,28 +205,30 @@ def listing(request: HttpRequest) -> RunListing:
     total = matching.count()
     query = query.at_most(_last_page(total))
     others = chosen(query.columns)[1]
-    found = _runs(everything, _page(query, matching), others)
-    others = named(others, found)
+    runs = _runs(everything, _page(query, matching), others)
+    others = labelled(others, runs)
     grouped = grouping(query, others, matching, total) if query.group else None
-    counts, rising = _going(query.kind)
+    counts, rising = _active(query.kind)
     busy = Lease.objects.filter(leasing.ACTIVE, resource__startswith="gpu:").count()
     gpus = sum(len(total or []) for total in Host.objects.values_list("inventory__gpus", flat=True))
-    places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in found) else {}
-    rows = [_row(run, places, others) for run in found]
+    places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in runs) else {}
+    rows = [row_of(run, places, others) for run in runs]
     return RunListing(query, rows, others, total, counts, gpus_busy=busy, gpus=gpus, rising=rising, grouping=grouped)
 
 
 def choices(request: HttpRequest, listed: RunListing) -> Choices:
     query = listed.query
     unlike, same, metrics = offered(row.values for row in listed.rows)
-    metrics = named(metrics, (row.run for row in listed.rows))
+    metrics = labelled(metrics, (row.run for row in listed.rows))
     user, every_tag = person(request), tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
     people = User.objects.filter(owns).order_by("username").values_list("username", flat=True)
     hosts = Host.objects.values_list("name", flat=True)
-    health = [(value, words) for value, (words, _) in HEALTH_ASKED.items()]
+    health = [(value, words) for value, (words, _) in HEALTH_FILTERS.items()]
     return Choices(
-        status=_filter(query, "status", "Status", "Every status", [(each, each.capitalize()) for each in STATUSES]),
+        status=_filter(
+            query, "status", "Status", "Every status", [(status, status.capitalize()) for status in STATUSES]
+        ),
         filters=[
             _filter(query, "health", "Health", "Any", health),
             _filter(query, "tag", "Tag", "Any", [(tag, tag) for tag in every_tag]),
@@ -281,15 +249,16 @@ def choices(request: HttpRequest, listed: RunListing) -> Choices:
 def _column_choices(
     listed: RunListing, settings: Iterable[Column], metrics: Iterable[Column]
 ) -> list[tuple[str, list[ColumnChoice]]]:
-    known = {each.key: each for each in (*settings, *metrics, *listed.others) if each.kind != FIGURE}
+    known = {offer.key: offer for offer in (*settings, *metrics, *listed.others) if offer.kind != FIGURE}
     offers = [
-        ColumnChoice(key, each.label or each.name, each in listed.others, each.title) for key, each in known.items()
+        ColumnChoice(key, offer.label or offer.name, offer in listed.others, offer.title)
+        for key, offer in known.items()
     ]
     return [
         ("Usual", [ColumnChoice(key, words, key in listed.shown) for key, words in USUAL.items()]),
-        ("More", [ColumnChoice(one.key, one.words, one in listed.others) for one in figure_columns()]),
-        ("Metrics", [each for each in offers if not is_setting(each.key)]),
-        ("Settings", [each for each in offers if is_setting(each.key)]),
+        ("More", [ColumnChoice(figure.key, figure.words, figure in listed.others) for figure in figure_columns()]),
+        ("Metrics", [offer for offer in offers if not is_setting(offer.key)]),
+        ("Settings", [offer for offer in offers if is_setting(offer.key)]),
     ]
 
 
@@ -300,13 +269,13 @@ def tags() -> list[str]:
 
 
 def _last_page(total: int) -> int:
-    return max(1, -(-total // A_PAGE))
+    return max(1, -(-total // PAGE_SIZE))
 
 
 def _page(query: RunListQuery, matching: QuerySet[Run]) -> list[str]:
     """The page's ids alone: sorting whole rows would make the database read all of them in full."""
-    first = (query.page - 1) * A_PAGE
-    return list(query.ordered(matching).values_list("pk", flat=True)[first : first + A_PAGE])
+    first = (query.page - 1) * PAGE_SIZE
+    return list(query.ordered(matching).values_list("pk", flat=True)[first : first + PAGE_SIZE])
 
 
 def _runs(everything: QuerySet[Run], ids: list[str], columns: list[Column]) -> list[Run]:
@@ -314,14 +283,7 @@ def _runs(everything: QuerySet[Run], ids: list[str], columns: list[Column]) -> l
     return [runs[pk] for pk in ids if pk in runs]
 
 
-def _row(run: Run, places: Mapping[str, int], columns: list[Column]) -> RunListRow:
-    attempt = run.latest()
-    summary = queries.summary(run, places=places)
-    values = Values(run)
-    return RunListRow(run, summary, attempt, placement_text(attempt), values, values.cells(columns))
-
-
-def _going(kind: str) -> tuple[dict[str, int], int]:
+def _active(kind: str) -> tuple[dict[str, int], int]:
     """The active runs by status, in life-cycle order, and how many running ones have a rising reward."""
     runs = Run.objects.filter(KINDS[kind][1], attempts__status__in=ACTIVE).order_by()
     active = list(runs.values_list("attempts__status", "reward_ends"))
@@ -351,24 +313,13 @@ def _filter(
 
 def _groupings(query: RunListQuery, unlike: Iterable[Column]) -> list[tuple[str, str]]:
     """Offer groups by tag, and by settings with more than one value among the page's runs."""
-    asked = [column(query.group)] if is_setting(query.group) else []  # it may be of no run of this page
-    return [(TAG, "Tag"), *{each.key: each.heading for each in (*asked, *unlike)}.items()]
+    current = [column(query.group)] if is_setting(query.group) else []  # perhaps of no run on this page
+    return [(TAG, "Tag"), *{offer.key: offer.heading for offer in (*current, *unlike)}.items()]
 
 
 def _sorts(others: Iterable[Column]) -> Iterator[tuple[str, str]]:
-    """Orders to choose from in layouts without table headings, as on phones."""
+    """Sort orders for layouts without table headings, as on phones."""
     usual = {key: sort.words for key, sort in SORTS.items()}
-    for key, words in {**usual, **{each.key: each.words for each in others}}.items():
+    for key, words in {**usual, **{other.key: other.words for other in others}}.items():
         yield key, f"{words} ↑"
         yield f"-{key}", f"{words} ↓"
-
-
-def _health(assessment: Mapping[str, Any]) -> HealthCell | None:
-    verdict = assessment.get("verdict")
-    if verdict not in HEALTH:
-        return None
-    order = list(HEALTH)
-    findings = [finding for finding in assessment.get("findings", []) if finding.get("level") in ("bad", "warning")]
-    findings.sort(key=lambda finding: order.index(finding["level"]))
-    chip = {"bad": "bad", "warning": "warn", "well": "good"}[verdict]
-    return HealthCell(verdict, HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])

@@ -18,7 +18,7 @@ from runs.insight.comparing import comparison
 from runs.launch import demo
 from runs.pages.run_list import csv_file
 from runs.pages.run_list.query import RunListQuery
-from runs.pages.run_list.rows import choices, listing
+from runs.pages.run_list.rows import choices, empty_list, listing
 from workers.contract.wire.names import StopMode
 
 
@@ -34,7 +34,11 @@ def home(request: HttpRequest) -> HttpResponse:
 def runs(request: HttpRequest) -> HttpResponse:
     """The list; an htmx request gets only the rows."""
     run_listing = listing(request)
-    context = {"list": run_listing, "may_operate": person(request).may_operate, "preparing": demo.preparing()}
+    may_operate, preparing = person(request).may_operate, demo.preparing()
+    context = {"list": run_listing, "may_operate": may_operate}
+    if not run_listing.rows and not run_listing.grouping:
+        context["preparing"] = None if run_listing.hides_runs else preparing
+        context["empty"] = empty_list(run_listing, may_operate=may_operate)
     if request.headers.get("HX-Request") == "true":
         return render(request, "pages/run_list/_rows.html", context)
     more = {"choices": choices(request, run_listing), "most_compared": comparison.MAX_RUNS}

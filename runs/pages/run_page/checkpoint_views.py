@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.templatetags.frame import EmptyState
 from runs.engine import checkpoints, deletions, disk, queries
 from runs.engine.artifacts import copies
 from runs.engine.artifacts.models import StoredCopy
@@ -28,31 +32,77 @@ from workers.contract.run import best
 
 
 @dataclass(frozen=True)
-class CheckpointRow:
-    checkpoint: Checkpoint
-    figures: list[tuple[str, float | None]]
-    """Each with its label."""
-    best: bool
-    resumable: bool
-    recommended: bool = False
-    """True if it is the one to use by the rule that ended the run early."""
-    as_model: str = ""
-    """The query of the New run page for a run with this checkpoint as its model; "" for an adapter, which is none."""
-    host_problem: str = ""
-    """Why its host can't use it now; "": it can."""
-    leftover: StoredCopy | None = None
-    """Its copy in the store that has yet to be removed."""
-    tags: tuple[tuple[str, str], ...] = ()
-    """(word, reason) of each tag beside its step."""
+class StoreNote:
+    """The state of a checkpoint's copy in the artifact store."""
+
+    tone: str
+    word: str
+    title: str = ""
+    place_title: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
-class StoreView:
-    address: str
-    """"": there is no store."""
-    stored: int
-    of: int
-    """Checkpoints that exist."""
+class CheckpointRow:
+    checkpoint: Checkpoint
+    figures: list[tuple[str, float | None]]
+    """(label, value)"""
+    best: bool
+    resumable: bool
+    recommended: bool = False
+    """Recommended by the rule that ended the run early."""
+    as_model: str = ""
+    """Query of the New run page with this checkpoint as model; "" for an adapter."""
+    host_problem: str = ""
+    """Why its files can't be reached; "": they can."""
+    leftover: StoredCopy | None = None
+    """A copy that has yet to be removed from the store."""
+    tags: tuple[tuple[str, str], ...] = ()
+    """(word, reason) of each tag beside its step."""
+
+    @property
+    def css(self) -> str:
+        return "void" if self.checkpoint.superseded or self.checkpoint.removed else ""
+
+    @property
+    def listed_on_host(self) -> bool:
+        return not self.checkpoint.removed or self.leftover is not None
+
+    @property
+    def reach_problem(self) -> str:
+        return self.host_problem if self.listed_on_host else ""
+
+    @property
+    def place_css(self) -> str:
+        return "place row nowrap void" if self.checkpoint.removed and self.leftover else "place row nowrap"
+
+    @property
+    def store_note(self) -> StoreNote | None:
+        event = self.checkpoint.storage
+        if self.leftover:
+            error = f"{self.leftover.problem} Retried automatically." if self.leftover.problem else ""
+            return StoreNote("warn", "still in the store", "It is to be removed", error=error)
+        if self.checkpoint.stored:
+            return StoreNote("good", "in the store", place_title="In the artifact store: any host may resume from it")
+        if event is None:
+            return None
+        if event.kind == checkpoints.UPLOADING:
+            away = StoreNote("warn", "not all of it", "Its host went away meanwhile")
+            return (
+                away
+                if self.host_problem
+                else StoreNote("", "uploading", place_title="On its way to the artifact store")
+            )
+        if event.kind == checkpoints.NOT_STORED:
+            return StoreNote("bad", "not stored", error=f"{event.data.get('problem', '')} Retried automatically.")
+        removed = event.kind == checkpoints.UNSTORED and not self.checkpoint.removed
+        return StoreNote("", "no longer in the store", "Its copy was removed") if removed else None
+
+
+NONE_YET = EmptyState(
+    "save", "No checkpoint yet", "The trainer saves at the configured interval, at its last step, and on save and stop."
+)
+NONE_SAVED = EmptyState("save", "No checkpoint was saved", "The run ended before its first save.")
 
 
 @require_safe
@@ -65,12 +115,11 @@ def tab(request: HttpRequest, run_id: str) -> HttpResponse:
     context = {
         "run": run,
         "columns": list(columns.values()),
-        "best_by": columns.get(best_by, "") if any(row.best for row in rows) else "",
-        "over": best.OVER,
         "rows": rows,
-        "most": checkpoints.MOST,
-        "store": _store(saved) if may_act else None,
-        "live": status in ACTIVE,
+        "notes": list(
+            _notes(saved, columns, columns.get(best_by, "") if any(row.best for row in rows) else "", may_act)
+        ),
+        "empty": NONE_YET if status in ACTIVE else NONE_SAVED,
         "may_act": may_act,
         "may_resume": may_act and status in FINAL,
         "disk": disk.of_run(run),
@@ -95,34 +144,55 @@ def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
     return redirect("run", run.pk)
 
 
+def _notes(saved: list[Checkpoint], columns: dict[str, str], best_by: str, may_act: bool) -> Iterator[str | SafeString]:
+    usable = [checkpoint for checkpoint in saved if checkpoint.usable]
+    store = vault.artifact_store_address() if may_act and usable else ""
+    if store:
+        words = "{} of {} in the store <code>{}</code>. From there any host may resume, evaluate, serve or merge."
+        yield format_html(words, sum(checkpoint.stored for checkpoint in usable), len(usable), store)
+    if columns:
+        best_words = f"Best by {best_by}; ties go to the earlier checkpoint. " if best_by else ""
+        yield (
+            f"{best_words}Figures are means of the {best.OVER} steps up to the checkpoint; a validation figure is that "
+            "of the newest evaluation."
+        )
+    if len(saved) == checkpoints.MOST:
+        link = SafeString('<a href="?tab=events" data-tab-link="events">Events</a>')
+        yield format_html("The newest {}; {} has them all.", checkpoints.MOST, link)
+
+
 def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[CheckpointRow], str]:
-    """The labels of the figures that the run has, the rows, and the metric by which one is the best."""
+    """Labels of the figures, the rows, and the metric that decides which is best."""
     chosen = quality.best_metric(run)
     labels = quality.labels_of(run) if saved else {}
     best_by = next((name for name in (chosen, "eval_reward", "reward") if name in labels), "")
     figures = quality.figures_of(run, saved)
     left, problems = copies.leftovers(run), _host_problems(saved)
-    scored = [(each, values.get(best_by)) for each, values in zip(saved, figures, strict=True) if each.usable]
+    scored = [
+        (checkpoint, values.get(best_by))
+        for checkpoint, values in zip(saved, figures, strict=True)
+        if checkpoint.usable
+    ]
     winner, recommended = best_of(best_by, scored), _recommended(run, saved)
     rows = [
         CheckpointRow(
-            each,
+            checkpoint,
             [(labels[name], value) for name, value in values.items()],
-            best=each is winner,
-            resumable=each.usable and checkpoints.trains_on(run, each.step),
-            recommended=each is recommended,
-            as_model=SavedModel(each).as_model,
-            host_problem=problems.get(each.event.attempt_id, ""),
-            leftover=left.get((each.event.attempt_id, each.event.data["path"])),
-            tags=_tags(run, each, best_by if each is winner else "", each is recommended),
+            best=checkpoint is winner,
+            resumable=checkpoint.usable and checkpoints.trains_on(run, checkpoint.step),
+            recommended=checkpoint is recommended,
+            as_model=SavedModel(checkpoint).as_model,
+            host_problem=problems.get(checkpoint.event.attempt_id, ""),
+            leftover=left.get((checkpoint.event.attempt_id, checkpoint.event.data["path"])),
+            tags=_tags(run, checkpoint, best_by if checkpoint is winner else "", checkpoint is recommended),
         )
-        for each, values in zip(saved, figures, strict=True)
+        for checkpoint, values in zip(saved, figures, strict=True)
     ]
     return labels, rows, best_by
 
 
 def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> tuple[tuple[str, str], ...]:
-    """`best_by`: the metric by which it is the best; "": it is not."""
+    """Tags of a checkpoint. `best_by`: the metric by which it is the best, or ""."""
     kept = f"The trainer keeps the newest {run.spec.get('grpo', {}).get('save_total_limit', '')}"
     removed = checkpoint.removed and not checkpoint.going
     tags = {
@@ -134,7 +204,7 @@ def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> 
         ): checkpoint.superseded,
         ("being deleted", "The host was asked to delete it"): checkpoint.going,
         ("deleted", "A person deleted it"): removed and checkpoint.deletion,
-        ("deleted", f"{kept}{' and the best' if run.spec.get('keep_best') else ''}"): removed
+        ("deleted", f"{kept}{' and the best' if quality.best_metric(run) else ''}"): removed
         and not checkpoint.deletion,
         (
             "unusable",
@@ -145,24 +215,17 @@ def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> 
 
 
 def _host_problems(saved: list[Checkpoint]) -> dict[str, str]:
-    """Why the files of an attempt can't be reached on its host, in a word or three."""
+    """attempt id -> why its files can't be reached, in a few words."""
     now = timezone.now()
-    attempts = {each.event.attempt_id: each.event.attempt for each in saved}
-    away = {pk: each for pk, each in attempts.items() if each.host is None or not each.host.is_fresh(now)}
-    return {pk: "gone" if deletions.is_lost(each) else "out of reach" for pk, each in away.items()}
-
-
-def _store(saved: list[Checkpoint]) -> StoreView:
-    usable = [each for each in saved if each.usable]
-    stored = sum(each.stored for each in usable)
-    return StoreView(vault.artifact_store_address(), stored, len(usable))
+    attempts = {attempt.event.attempt_id: attempt.event.attempt for attempt in saved}
+    away = {pk: attempt for pk, attempt in attempts.items() if attempt.host is None or not attempt.host.is_fresh(now)}
+    return {pk: "gone" if deletions.is_lost(attempt) else "out of reach" for pk, attempt in away.items()}
 
 
 def _recommended(run: Run, saved: list[Checkpoint]) -> Checkpoint | None:
-    """The one nearest to the step that the rule recommends."""
     step = limits.recommended_step(run)
-    usable = [each for each in saved if each.usable]
-    return None if step is None else min(usable, key=lambda each: abs(each.step - step), default=None)
+    usable = [checkpoint for checkpoint in saved if checkpoint.usable]
+    return None if step is None else min(usable, key=lambda checkpoint: abs(checkpoint.step - step), default=None)
 
 
 def best_of(metric: str, newest: list[tuple[Checkpoint, float | None]]) -> Checkpoint | None:

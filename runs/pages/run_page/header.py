@@ -12,28 +12,32 @@ from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.platform.accounts.models import User
-from controlplane.platform.templatetags.figures import duration
 from runs.engine import checkpoints, queries, tags
 from runs.engine.gain import mean
 from runs.engine.gateway import endpoint
 from runs.engine.jobs import results as job_results
-from runs.engine.models import Attempt, Lease, Run
+from runs.engine.models import Attempt, Run
 from runs.engine.records import MetricRow
-from runs.engine.scheduling import homes, kept_memory, recovery
-from runs.engine.sentences import ENDED, STOPS, is_saving, placement_text, resource_words, stopping, waiting
+from runs.engine.scheduling import checkpoint_hosts, recovery
+from runs.engine.sentences import ENDED, counted, is_saving, placement_text, stopping
 from runs.engine.spec import unreadable
 from runs.engine.states import ACTIVE, FINAL, RunStatus
-from runs.engine.warm import overview as warm_servers
 from runs.insight import diagnosis
 from runs.insight.health.page import card
 from runs.insight.metrics import step_time
 from runs.pages.run_page import limits, notes
+from runs.pages.run_page.makings import makings
+from runs.pages.run_page.notices import quarantine_of, resume_words, wait_banner
+from runs.pages.run_page.receipt import receipt_of
+from runs.pages.run_page.status_line import status_facts
 from workers.contract.run import evaluation, jobs
 from workers.contract.wire.names import LOG_NAMES, EndReason, EventKind, StopMode
 
-TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
-AWAY = "The host is out of reach: the run stops when it reconnects, and may go on until then."
+ERROR_WORDS = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
+AWAY = "The host is out of reach: the run stops when it reconnects, and may continue until then."
 LAST_LINES = 10
+LONGEST_TITLE = 30
+"""Characters of a name that the page's title shows in full."""
 PACE_OVER = 10
 _VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.VLLM_HUNG, EndReason.PORT_IN_USE}
 _SUPERVISOR = {
@@ -43,7 +47,7 @@ _SUPERVISOR = {
     EndReason.DISK_FULL,
     EndReason.FOLDER_LOST,
 }
-_SAME_AGAIN = {
+_REPEATING = {
     EndReason.REWARD_FAILED,
     EndReason.SPEC_REFUSED,
     EndReason.NO_STEPS,
@@ -51,15 +55,19 @@ _SAME_AGAIN = {
     EndReason.TRAINER_EXITED,
     EndReason.DISK_FULL,
 }
-"""Ends that a resumed attempt usually meets again."""
-_AT_WORK = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
+"""Failures that a resumed attempt usually repeats."""
+_RUNNING_WORDS = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
 """Kind of a run that trains nothing -> the word for "running"."""
 
 
 @dataclass(frozen=True)
 class HeaderLogLine:
     text: str
-    telling: bool
+    is_error: bool
+
+    @property
+    def css(self) -> str:
+        return "telling" if self.is_error else ""
 
 
 @dataclass(frozen=True)
@@ -72,40 +80,10 @@ class Cause:
     lines: list[HeaderLogLine]
     exit_codes: dict[str, str]
     diagnosis: diagnosis.DiagnosisReport | None
-    """None if none was made."""
-
-
-@dataclass(frozen=True)
-class Quarantine:
-    """Resources of the attempt that are not proved free."""
-
-    words: str
-    several: bool
-    has_gpu: bool
-    lease_id: int
-
-
-@dataclass(frozen=True)
-class SpecNames:
-    """The model, dataset and rewards of the frozen spec, as far as they can be read: the spec may be of another
-    version."""
-
-    model: str
-    profile: str
 
     @property
-    def model_name(self) -> str:
-        """The hub id, or the folder's name."""
-        return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model.startswith("/") else self.model
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How long a run ran, over all its attempts."""
-
-    seconds: float
-    attempts: list[str]
-    """Each by itself, in words; empty if there was one."""
+    def unknown(self) -> str:
+        return f"No {'more' if self.detail else 'cause'} is known of this failure."
 
 
 @dataclass(frozen=True)
@@ -116,58 +94,77 @@ class StopDialog:
     consequences: list[str]
     danger: bool
 
+    @property
+    def icon(self) -> str:
+        return "octagon-x" if self.danger else "save"
+
+    @property
+    def css(self) -> str:
+        return "danger" if self.danger else ""
+
+
+@dataclass(frozen=True)
+class Archiving:
+    """The entry of the menu that archives the run or brings it back."""
+
+    route: str
+    icon: str
+    act: str
+
+
+ARCHIVE = Archiving("archive_several", "archive", "Archive")
+UNARCHIVE = Archiving("unarchive_several", "archive-restore", "Unarchive")
+
 
 def head(run: Run, user: User) -> dict[str, Any]:
-    """The parts of the page that change with the run's state; the socket's frames only trigger a reload."""
+    """Context of the parts that change with the run's state; the socket only triggers their reload."""
     attempt = run.latest()
     summary = _calm(queries.summary(run))
     final = attempt.status in FINAL
     problem = unreadable(run)
+    job = job_results.view(run) if run.kind in jobs.KINDS else None
+    failure = cause(attempt) if attempt.status == RunStatus.FAILED else None
+    resumes = recovery.planned(run, attempt)
+    stop_effect = stop_follows(attempt, away=summary["out_of_reach_since"] is not None)
     return {
         "run": run,
         "attempt": attempt,
         "s": summary,
-        "status_word": _AT_WORK.get(run.kind, "Running")
+        "status_word": _RUNNING_WORDS.get(run.kind, "Running")
         if attempt.status == RunStatus.RUNNING
         else attempt.status.capitalize(),
-        "waits": waiting(attempt) if attempt.status == RunStatus.QUEUED else None,
+        "status_facts": list(status_facts(run, attempt, summary, job=job, stop_effect=stop_effect)),
+        "wait_banner": wait_banner(run, attempt),
         **about(run, user),
         "live": attempt.status in ACTIVE,
         "final": final,
-        "ran": _ran(run) if final else None,
-        "job": job_results.view(run) if run.kind in jobs.KINDS else None,
-        "epoch": run.last_metrics.get("epoch"),
+        "job": job,
         "unreadable": problem,
-        "out_of_reach": _moment(summary["out_of_reach_since"]),
-        "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
-        "receipt": attempt.receipt,
-        "saved_step": checkpoints.saved_on_request(attempt) if attempt.receipt else None,
-        "kept_memory": kept_memory.of_attempt(attempt) if final else [],
+        "out_of_reach": datetime.fromisoformat(silent) if (silent := summary["out_of_reach_since"]) else None,
+        "cause": failure,
+        "receipt": receipt_of(attempt) if final else None,
         "health": card(run),
         "step_time": step_time.of_run(run),
         "limits": limits.bars(run, attempt),
         "gateway": endpoint.of(run),
-        "quarantined": _quarantined(attempt) if final else None,
-        "stop_words": STOPS.get(attempt.stop_mode, ""),
-        "stop_follows": stop_follows(attempt, away=summary["out_of_reach_since"] is not None),
+        "quarantined": quarantine_of(attempt) if final else None,
         "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
-        "resumes": recovery.planned(run, attempt),
-        "same_again": attempt.reason in _SAME_AGAIN,
+        "resumes": resumes,
+        "resume_words": resume_words(resumes) if resumes else None,
+        "repeats": attempt.reason in _REPEATING,
         "reward_failed": attempt.reason == EndReason.REWARD_FAILED,
         "reward_editor": _reward_editor(run) if user.may_operate else "",
+        "archiving": UNARCHIVE if run.archived_at else ARCHIVE,
+        "full_name": run.name if len(run.name) > LONGEST_TITLE else "",
         "resume_step": _resume_step(run) if final and user.may_operate and not problem else None,
     }
 
 
 def about(run: Run, user: User) -> dict[str, Any]:
-    """The parts of the run, and its notes and tags."""
+    """Context of the run's makings, notes and tags."""
     return {
         "run": run,
-        "made": SpecNames(_value_at(run.spec, "model", "path"), _value_at(run.spec, "hardware", "profile")),
-        "where": placement_text(latest := run.latest()),
-        "server": warm_servers.server_of(latest),
-        "warm": warm_servers.line_of(run) if run.kind == jobs.WARM else None,
-        "unsandboxed": bool((latest.placement or {}).get("unsandboxed")),
+        "makings": makings(run),
         "noted": notes.last(run),
         "edition": notes.edition(run.notes),
         "longest": notes.LONGEST,
@@ -179,15 +176,11 @@ def about(run: Run, user: User) -> dict[str, Any]:
     }
 
 
-def _value_at(spec: Any, *path: str) -> str:
-    for name in path:
-        spec = spec.get(name) if isinstance(spec, dict) else None
-    return spec if isinstance(spec, str) and spec else "–"
-
-
 def _calm(summary: queries.Summary) -> queries.Summary:
-    """Pace and remaining time from the mean of the last steps: steps that reuse a batch are several times faster than
-    those that generate, so single steps would make the figures jump. The page's script uses the same mean."""
+    """Compute pace and remaining time from the mean of the last steps, as the page's script does.
+
+    Steps that reuse a batch are several times faster than those that generate, so single steps would make them jump.
+    """
     if summary["status"] != RunStatus.RUNNING:
         return summary
     rows = MetricRow.objects.filter(run=summary["id"], kind=EventKind.TRAIN, superseded=False)
@@ -198,17 +191,6 @@ def _calm(summary: queries.Summary) -> queries.Summary:
     pace = mean(times)
     steps_left = None if summary["max_steps"] is None else max(0, summary["max_steps"] - summary["step"])
     return {**summary, "step_time": pace, "eta_s": None if steps_left is None else pace * steps_left}
-
-
-def _ran(run: Run) -> Ran | None:
-    lives = [(one, ran) for one in run.attempts.all() if (ran := one.ran_s()) is not None]
-    if not lives:
-        return None
-    words = [
-        f"attempt {one.number}{f', from step {one.resume_step}' if one.resume_step else ''}: {duration(ran)}"
-        for one, ran in sorted(lives, key=lambda life: life[0].number)
-    ]
-    return Ran(sum(ran for _, ran in lives), words if len(words) > 1 else [])
 
 
 def cause(attempt: Attempt) -> Cause:
@@ -233,7 +215,7 @@ def cause(attempt: Attempt) -> Cause:
 
 
 def _exit(code: Any) -> str:
-    """A process that a signal ended exits with 128 and the signal's number."""
+    """Name the signal in an exit code of 128 + signal."""
     try:
         return f"{code} ({signal.Signals(code - 128).name})"
     except (TypeError, ValueError):
@@ -243,9 +225,9 @@ def _exit(code: Any) -> str:
 def last_lines(attempt: Attempt, name: str) -> list[HeaderLogLine]:
     text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
-    # The trainer prints a step's figures with names such as rewards/right/failed.
-    telling = [not line.startswith("{'") and bool(TELLING.search(line)) for line in lines]
-    return [HeaderLogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-LAST_LINES:]
+    # Lines of step metrics contain names such as rewards/right/failed.
+    is_error = [not line.startswith("{'") and bool(ERROR_WORDS.search(line)) for line in lines]
+    return [HeaderLogLine(line[:400], tells) for line, tells in zip(lines, is_error, strict=True) if line][-LAST_LINES:]
 
 
 def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
@@ -290,7 +272,7 @@ def stop_follows(attempt: Attempt, *, away: bool) -> str:
     if attempt.status == RunStatus.STOPPING:
         return f"{stopping(attempt)} It has two minutes for this." if is_saving(attempt) else stopping(attempt)
     if attempt.claimed_at is None:
-        return "The host has not accepted the run yet, and no longer will."
+        return "The host has not accepted the run yet, and now won't."
     return "The host applies it at its next check-in."
 
 
@@ -308,36 +290,18 @@ def _lost(run: Run) -> str:
     lost = run.step - step
     if lost <= 0:
         return f"The step in progress is lost. Last checkpoint: step {step}."
-    return (
-        f"The step in progress is lost. Last checkpoint: step {step}, so {lost} {_plural(lost)} of training are lost."
-    )
-
-
-def _quarantined(attempt: Attempt) -> Quarantine | None:
-    leases = list(attempt.leases.filter(state=Lease.QUARANTINED).select_related("host").order_by("pk"))
-    if not leases:
-        return None
-    resources = [lease.resource for lease in leases]
-    words = f"{resource_words(resources)} of {leases[0].host.name}"
-    return Quarantine(words, len(leases) > 1, any(name.startswith("gpu:") for name in resources), leases[0].pk)
+    lost_steps = counted(lost, "step")
+    return f"The step in progress is lost. Last checkpoint: step {step}, so {lost_steps} of training are lost."
 
 
 def _reward_editor(run: Run) -> str:
-    """Address of the run's reward config, ready to replay the run under the change; empty if archived or deleted."""
+    """Address of the run's reward config, set up to replay the run; empty if archived or deleted."""
     version = run.reward_version
     if version is None or version.config.archived_at is not None or version.config.deleted_at is not None:
         return ""
     return f"{reverse('reward_config', args=[version.config_id])}?replay={run.pk}"
 
 
-def _plural(count: int) -> str:
-    return "step" if count == 1 else "steps"
-
-
 def _resume_step(run: Run) -> int | None:
-    saved = homes.resume_point(run) if run.trains else None
+    saved = checkpoint_hosts.resume_point(run) if run.trains else None
     return saved.step if saved and checkpoints.trains_on(run, saved.step) else None
-
-
-def _moment(iso: str | None) -> datetime | None:
-    return datetime.fromisoformat(iso) if iso else None

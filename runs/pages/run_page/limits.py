@@ -57,7 +57,7 @@ def in_words(limits: LimitsSpec) -> list[str]:
 
 
 def recommended_step(run: Run) -> int | None:
-    """The step whose model the rule that ended the run found the best; None: no rule did."""
+    """Step recommended by the rule that ended the run, or None."""
     event = RunEvent.objects.filter(run=run, kind=EventKind.LIMIT).order_by("-id").first()
     step = event.data.get("recommended") if event is not None else None
     return step if isinstance(step, int) else None

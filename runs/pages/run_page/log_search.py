@@ -19,7 +19,7 @@ LONGEST_QUERY = 200
 CHUNKS_AT_ONCE = 16
 LONGEST_LINE = 64 * 1024
 OVERLAP = 4 * LONGEST_QUERY
-"""Bytes of a line too long to hold that are searched again with what follows."""
+"""Bytes of an overlong line that are searched again with the next block."""
 EXCERPT = 240
 
 ERROR = (
@@ -53,7 +53,7 @@ class LogHits:
     """Offset at which the search continues."""
     size: int = 0
     done: bool = False
-    """Nothing is left after `next`."""
+    """The search reached the end of the log."""
     left_out: bool = False
     """The searched part has gaps that only the host has."""
 
@@ -90,7 +90,7 @@ def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: f
         hits.next = at
         if time.monotonic() > deadline:
             return hits
-    # The last line may be incomplete: a search that continues from here reads it again.
+    # The last line may be incomplete, so a continued search reads it again.
     hits.done = _take(hits, block, at, find)
     return hits
 

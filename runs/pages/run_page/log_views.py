@@ -12,12 +12,12 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from controlplane.platform.http.query_params import whole
-from runs.engine import checkpoints, queries
+from runs.engine import queries
 from runs.engine.models import Attempt, Run
-from runs.engine.scheduling import kept_memory
 from runs.engine.states import FINAL
 from runs.insight.live.pump import from_store
 from runs.pages.run_page import log_search, timeline
+from runs.pages.run_page.receipt import receipt_of
 from workers.contract.wire.names import LOG_LEFT_OUT, LOG_NAMES, SERVER_ROLES, STACKS
 
 LOG_PART = 256 * 1024
@@ -49,7 +49,6 @@ def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _has_server(spec: dict[str, Any]) -> bool:
-    """True if the spec, of any version, has a vLLM server."""
     hardware = spec.get("hardware")
     return isinstance(hardware, dict) and bool(hardware.get("server"))
 
@@ -109,21 +108,12 @@ def events(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     before = whole(request, "before", 0, 0, 2**62)
     lines, more = timeline.lines(run, before)
-    context = {"run": run, "lines": lines, "more": more, "attempts": len(run.attempts.all())}
+    context = {"run": run, "lines": lines, "more": more}
     if before:
         return render(request, "pages/run_page/_timeline_lines.html", context)
     latest = run.latest()
-    ended = {
-        "receipt": latest.receipt,
-        "attempt": latest,
-        "saved_step": checkpoints.saved_on_request(latest),
-        "kept_memory": kept_memory.of_attempt(latest),
-    }
-    return render(
-        request,
-        "pages/run_page/_events.html",
-        {**context, **(ended if latest.status in FINAL else {}), "phases": timeline.phases(run)},
-    )
+    context |= {"receipt": receipt_of(latest) if latest.status in FINAL else None, "phases": timeline.phases(run)}
+    return render(request, "pages/run_page/_events.html", context)
 
 
 def _attempt(run: Run, request: HttpRequest) -> Attempt:

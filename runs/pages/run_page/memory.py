@@ -1,4 +1,4 @@
-"""A run's memory: what was estimated for it beside what was measured, GPU by GPU."""
+"""A run's estimated and measured memory, GPU by GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runs.insight.metrics.series import series
 from runs.launch.new_run import facts
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.estimating import settings_of, shape_for
-from workers.contract.memory import GpuEstimate, estimate
+from workers.contract.memory import estimate
 from workers.contract.run.spec import ModelSpec, Placement, RunSpec
 from workers.contract.wire.documents import ContractError, from_dict
 
@@ -43,13 +43,13 @@ class GpuMemory:
 
     @property
     def difference_percent(self) -> float | None:
-        """The estimate against the measured peak."""
+        """Relative error of the estimate, in percent of the measured peak."""
         measured = self.measured_gib
         return 100 * (self.estimated_gib / measured - 1) if measured else None
 
 
 def compared(run: Run) -> list[GpuMemory]:
-    """Empty without GPUs, before a placement, and for a model whose sizes nobody has read."""
+    """Compare estimate and measurement; [] without GPUs, before placement, or for an uninspected model."""
     attempt = run.latest()
     if not attempt.placement or attempt.host is None:
         return []
@@ -65,11 +65,10 @@ def compared(run: Run) -> list[GpuMemory]:
     answer = estimate(shape, spec.hardware, settings_of(_draft(run, spec), spec.hardware), cards=cards, servers=servers)
     measured = {peak.index: peak for peak in _peaks(run, attempt, spec, placement, sizes)}
     indexes = (*placement.gpus, *placement.server_gpus)
-    return [_row(index, gpu, measured.get(index)) for index, gpu in zip(indexes, answer.gpus, strict=True)]
-
-
-def _row(index: int, gpu: GpuEstimate, measured: GpuPeak | None) -> GpuMemory:
-    return GpuMemory(index, gpu.role, gpu.card_gib, gpu.total, segments(gpu.parts), measured)
+    return [
+        GpuMemory(index, gpu.role, gpu.card_gib, gpu.total, segments(gpu.parts), measured.get(index))
+        for index, gpu in zip(indexes, answer.gpus, strict=True)
+    ]
 
 
 def _inspected(model: ModelSpec) -> dict[str, Any] | None:
@@ -85,7 +84,7 @@ def _draft(run: Run, spec: RunSpec) -> Draft:
 
 
 def _sizes(attempt: Attempt) -> dict[int, float]:
-    """GiB of each of the host's GPUs."""
+    """GPU index -> memory in GiB."""
     inventory = attempt.host.inventory if attempt.host and isinstance(attempt.host.inventory, dict) else {}
     return {gpu["index"]: gpu["memory_mib"] / 1024 for gpu in inventory.get("gpus") or ()}
 
@@ -95,7 +94,8 @@ def _peaks(
 ) -> list[GpuPeak]:
     names = {f"memory/rank{rank}/reserved_mib": rank for rank in range(spec.hardware.processes)}
     samples = {f"gpu/{gpu}/memory_mib": gpu for gpu in placement.every_gpu}
-    most = {name: max(line["value"], default=0.0) for name, line in _lines(run, [*names, *samples]).items()}
+    lines: Mapping[str, Any] = series(run, [*names, *samples], POINTS)["series"]
+    most = {name: max(line["value"], default=0.0) for name, line in lines.items()}
     in_use = {gpu: most.get(name, 0.0) for name, gpu in samples.items()}
     in_use = peaks.with_receipt(in_use, attempt.receipt)
     reserved = {rank: most.get(name, 0.0) for name, rank in names.items()}
@@ -106,7 +106,3 @@ def _peaks(
         reserved={rank: value for rank, value in reserved.items() if value},
         sizes={gpu: size * 1024 for gpu, size in sizes.items()},
     )
-
-
-def _lines(run: Run, names: list[str]) -> Mapping[str, Any]:
-    return series(run, names, POINTS)["series"]

@@ -9,7 +9,6 @@ from django.db import transaction
 from django.utils.html import Urlizer
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Run
@@ -18,7 +17,7 @@ from runs.engine.timeline import add_event
 
 LONGEST = 10_000
 NOTED = "noted"
-
+LINE_BREAKS = {"softbreak": "\n", "hardbreak": "\n"}
 
 REL = "nofollow noopener noreferrer"
 
@@ -35,14 +34,16 @@ class Overtaken(Exception):
 
 
 def edition(text: str) -> str:
-    """A short id of a text; a form sends it to say which text was edited."""
+    """Short hash of a text; forms send it to name the text that was edited."""
     return sha256(text.encode()).hexdigest()[:16]
 
 
 @transaction.atomic
 def write(run: Run, text: str, based_on: str | None, user: User) -> bool:
-    """Save a run's notes. False: unchanged. Raises Overtaken unless the stored notes are of the edition `based_on`;
-    None: of any."""
+    """Save a run's notes; False if unchanged.
+
+    Raises Overtaken unless the stored notes have the edition `based_on`; None skips the check.
+    """
     # Writers of events lock the attempt's row; that also serializes two users' notes.
     attempt = Attempt.objects.select_for_update().filter(run=run).latest("number")
     text = clean(text)
@@ -85,11 +86,11 @@ def as_html(text: str) -> SafeString:
 def beginning(text: str) -> str:
     """The first line of the notes, without its Markdown."""
     inline = next((token for token in _parser().parse(text) if token.type == "inline"), None)
-    return "".join(_plain(part) for part in inline.children or ()).partition("\n")[0] if inline else ""
-
-
-def _plain(part: Token) -> str:
-    return "\n" if part.type in ("softbreak", "hardbreak") else part.content
+    return (
+        "".join(LINE_BREAKS.get(part.type, part.content) for part in inline.children or ()).partition("\n")[0]
+        if inline
+        else ""
+    )
 
 
 @cache

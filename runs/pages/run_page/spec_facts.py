@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -40,7 +38,10 @@ def model_and_data(run: Run, spec: RunSpec) -> list[Fact]:
             "Limits",
             format_html_join(SafeString("<br>"), "{}", ((line,) for line in limits.in_words(spec.limits))) or "none",
         ),
-        ("Also sent to", _codes(sink.kind for sink in spec.sinks) or "nothing else"),
+        (
+            "Also sent to",
+            format_html_join(", ", "<code>{}</code>", ((sink.kind,) for sink in spec.sinks)) or "nothing else",
+        ),
         (
             "Stall timeout",
             f"no step for {spec.hang.after:g} times the usual duration: "
@@ -73,7 +74,10 @@ def episodes(spec: EpisodeSpec, version: EnvironmentVersion | None) -> list[Fact
         *(_gateway(spec.gateway) if spec.gateway else ()),
         ("Environment", _environment(spec, version) if spec.name else None),
         *((_code(part.name), part.function) for part in spec.parts),
-        *(("Corpus", f"{each.name} v{each.version}, {sig(each.documents, 9)} documents") for each in spec.corpora),
+        *(
+            ("Corpus", f"{corpus.name} v{corpus.version}, {sig(corpus.documents, 9)} documents")
+            for corpus in spec.corpora
+        ),
         (
             "Limits",
             f"{count(bounds.turns, 'turn,turns')}, {count(bounds.calls, 'call,calls')} a turn, "
@@ -94,10 +98,6 @@ def episodes(spec: EpisodeSpec, version: EnvironmentVersion | None) -> list[Fact
 
 def _code(text: str, after: str = "") -> SafeString:
     return format_html("<code>{}</code>{}", text, after)
-
-
-def _codes(texts: Iterable[str]) -> SafeString:
-    return format_html_join(", ", "<code>{}</code>", ((text,) for text in texts))
 
 
 def _lora(spec: RunSpec) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -59,6 +59,15 @@ class PhaseSpan:
     def took(self) -> str:
         return took(self.seconds)
 
+    @property
+    def css(self) -> str:
+        return f"{self.colour} going" if self.going else self.colour
+
+    @property
+    def running_s(self) -> str:
+        """Seconds so far, for the page's script to count on."""
+        return f"{self.seconds:.0f}" if self.going else ""
+
 
 @dataclass(frozen=True)
 class Phases:
@@ -66,6 +75,7 @@ class Phases:
 
     attempt: Attempt
     spans: list[PhaseSpan]
+    title: str
 
     @property
     def seconds(self) -> float:
@@ -93,11 +103,11 @@ class TimelineLine:
     at: datetime
     text: str
     who: str
-    person: bool
-    attempt: int
-    step: int | None
-    """None: it was at none, or the text names it."""
-    loud: bool
+    tone: str
+    """Tone of `who`: people are more prominent than machines."""
+    beside: list[str]
+    """The attempt, if there are several, and the step, unless the text names it."""
+    css: str
     after: str
     """The time since the line below, if significant."""
     has_stacks: bool = False
@@ -108,11 +118,12 @@ def lines(run: Run, before: int = 0) -> tuple[list[TimelineLine], int]:
     events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-pk")
     page_events = list((events.filter(pk__lt=before) if before else events)[: PAGE + 1])
     older = [*page_events[1:], None]
-    timeline = [_line(event, below) for event, below in zip(page_events, older, strict=True)][:PAGE]
+    several = len(run.attempts.all()) > 1
+    timeline = [_line(event, below, several) for event, below in zip(page_events, older, strict=True)][:PAGE]
     return timeline, timeline[-1].id if len(page_events) > PAGE else 0
 
 
-def _line(event: RunEvent, below: RunEvent | None) -> TimelineLine:
+def _line(event: RunEvent, below: RunEvent | None, several_attempts: bool) -> TimelineLine:
     who, text = event.actor, sentences.of_event(event)
     since = (event.at - below.at).total_seconds() if below else 0
     return TimelineLine(
@@ -120,13 +131,19 @@ def _line(event: RunEvent, below: RunEvent | None) -> TimelineLine:
         at=event.at,
         text=text,
         who=MACHINES.get(who, who),
-        person=bool(who) and who not in MACHINES,
-        attempt=event.attempt.number,
-        step=None if re.search(rf"\bstep {event.step}\b", text) else event.step,
-        loud=event.kind in run_charts.MARKED,
+        tone="soft" if who and who not in MACHINES else "muted",
+        beside=list(_beside(event, text, several_attempts)),
+        css="loud" if event.kind in run_charts.MARKED else "",
         after=took(since) if since >= 1 else "",
         has_stacks=event.kind == EventKind.HANG,
     )
+
+
+def _beside(event: RunEvent, text: str, several_attempts: bool) -> Iterator[str]:
+    if several_attempts:
+        yield f"attempt {event.attempt.number}"
+    if event.step is not None and not re.search(rf"\bstep {event.step}\b", text):
+        yield f"step {event.step}"
 
 
 def phases(run: Run, now: datetime | None = None) -> list[Phases]:
@@ -137,8 +154,9 @@ def phases(run: Run, now: datetime | None = None) -> list[Phases]:
     for event in events:
         by_attempt.setdefault(event.attempt_id, []).append(event)
     attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
-    all_phases = [Phases(each, _spans(each, by_attempt.get(each.pk, []), now or timezone.now())) for each in attempts]
-    return [each for each in all_phases if each.spans]
+    spans = [(attempt, _spans(attempt, by_attempt.get(attempt.pk, []), now or timezone.now())) for attempt in attempts]
+    several = len(attempts) > 1
+    return [Phases(attempt, own, f"Attempt {attempt.number}" if several else "Phases") for attempt, own in spans if own]
 
 
 def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[PhaseSpan]:

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.platform.accounts.roles import operator_required, person
-from runs.engine import checkpoints, queries
+from runs.engine import checkpoints, queries, timeline
 from runs.engine.models import Run
 from runs.engine.scheduling import recovery, stopping
 from runs.engine.sentences import STOPS
@@ -24,6 +24,7 @@ from runs.insight.metrics.chart_spec import Tile
 from runs.launch.new_run import dry_run
 from runs.pages.run_page import header, memory, spec_facts
 from workers.contract.run import jobs
+from workers.contract.run.learnability import CHECK
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StopMode
 
@@ -63,22 +64,50 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "head": reverse("run_head", args=[run.pk]),
         "charts": run_charts.as_json(groups),
         "marked": sorted(run_charts.MARKED),
-        "events": [_mark(e) for e in queries.events(run) if e["kind"] in run_charts.MARKED],
+        "events": [
+            {name: event[name] for name in ("id", "at", "step", "kind", "text")}
+            for event in timeline.events(run)
+            if event["kind"] in run_charts.MARKED
+        ],
         "starts": run.trainings(),
         "tab": tab,
         "first": first,
     }
     context |= {
-        "about": checkpoints.by_folder(run.spec.get("start_from", "")) if is_job else None,
         "groups": groups,
         "stepless": stepless and run.trains,
         "tiles": [(tile, None if tile.note else run.last_metrics.get(tile.metric)) for tile in _tiles(run)],
         "page": page,
         "tabs": tabs.items(),
-        "panels": [(name, reverse(f"run_{name}", args=[run.pk])) for name in tabs if name != "charts"],
+        "panels": [(name, reverse(f"run_{name}", args=[run.pk]), name == tab) for name in tabs if name != "charts"],
+        "crumbs": _crumbs(run),
+        "gain_tone": _gain_tone(context["s"]),
         "tab": tab,
     }
     return render(request, "pages/run_page/run.html", context)
+
+
+def _crumbs(run: Run) -> list[tuple[str, str]]:
+    """(address, words) of the pages above."""
+    runs, hardware = reverse("runs"), reverse("hardware")
+    if run.trial_id:
+        return [(hardware, "Hardware"), (reverse("trial", args=[run.trial_id]), "Trial")]
+    if run.kind == CHECK:
+        return [(f"{runs}?kind={CHECK}", "Runs"), (reverse("learnability", args=[run.pk]), "Learnability")]
+    if run.kind in jobs.KINDS and (made := checkpoints.by_folder(run.spec.get("start_from", ""))):
+        return [(reverse("models"), "Models"), (reverse("model", args=[made.event.pk]), made.name)]
+    if run.kind == jobs.WARM:
+        return [(f"{hardware}#warm-servers", "Hardware")]
+    if run.source_id:
+        return [(runs, "Runs"), (reverse("evaluations", args=[run.source_id]), "Evaluations")]
+    return [(runs, "Runs")]
+
+
+def _gain_tone(summary: queries.Summary) -> str:
+    """ "": the reward's change may be chance."""
+    if not summary["gain_counts"]:
+        return ""
+    return "up" if (summary["gain"] or 0) > 0 else "down"
 
 
 def _tiles(run: Run) -> list[Tile]:
@@ -143,9 +172,5 @@ def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
 def no_resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
     if not recovery.call_off(run, person(request).get_username()):
-        messages.info(request, f"No automatic resume of {run.name} was planned any more.")
+        messages.info(request, f"No automatic resume of {run.name} is planned.")
     return redirect("run", run.pk)
-
-
-def _mark(event: queries.EventView) -> dict[str, Any]:
-    return {"id": event["id"], "at": event["at"], "step": event["step"], "kind": event["kind"], "text": event["text"]}

@@ -1,4 +1,4 @@
-"""Pages and acts that the command palette leads to, and who may use them."""
+"""Pages and actions of the command palette, and who may use them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Place:
     """Route of its page; empty if the browser handles it."""
     icon: str = "file"
     words: str = ""
-    """Others that find it."""
+    """Synonyms."""
     operators: bool = False
     admins: bool = False
     args: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class Place:
     """An id within the page."""
     query: str = ""
     does: str = ""
-    """For static/js/palette.js."""
+    """Action of static/js/palette.js."""
 
     def open_to(self, user: User) -> bool:
         return (user.may_operate or not self.operators) and (user.may_administer or not self.admins)

@@ -6,12 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
 from controlplane.catalogue.datasets.models import StoredFolder
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
 from controlplane.catalogue.versioned.queries import newest_versions
 from controlplane.platform import sealing
 from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.models import HUB_TOKEN, Secret
+from controlplane.platform.templatetags.figures import ago
 from runs.engine.artifacts.models import StoredCopy
 from runs.engine.models import Attempt, Run
 from runs.engine.sentences import counted
@@ -44,16 +49,31 @@ class SecretView:
 
     @property
     def purpose(self) -> str:
-        """Uses of a secret that no config names."""
+        """Use of a secret that no config or attempt names."""
+        if self.configs or self.attempts:
+            return ""
         return PURPOSES.get(Secret.Kind(self.row.kind), "nobody")
 
     @property
-    def last_use_was_a_trial(self) -> bool:
-        return not self.row.used_by and self.row.kind != Secret.Kind.ENGINE
+    def no_address(self) -> SafeString:
+        return SafeString('<span class="muted">the model hub</span>')
+
+    @property
+    def last_use(self) -> SafeString:
+        """When it was last sent, and to what."""
+        if not self.row.used_at:
+            return SafeString('<span class="muted">never</span>')
+        to: str | SafeString = ""
+        if self.last_run:
+            address = reverse("run", args=[self.last_run.pk])
+            to = format_html(' to <a href="{}">{}</a>', address, self.last_run.name)
+        elif not self.row.used_by and self.row.kind != Secret.Kind.ENGINE:
+            to = " to a test"
+        return format_html("{} ago{}", ago(self.row.used_at), to)
 
     @property
     def consequences(self) -> list[str]:
-        """The consequences of deleting it."""
+        """Consequences of deleting it, in sentences."""
         if self.row.kind == Secret.Kind.ENGINE:
             return ["Its token is deleted. Sources that name it can't ask for machines or remove any."]
         lines = ["Its key is deleted. Runs that start from now on don't get it."]
@@ -66,7 +86,7 @@ class SecretView:
             ]
         if self.configs:
             lines.append(f"{_listed([c.name for c in self.configs])} can't be launched with until they name another.")
-        if waiting := [each.run.name for each in self.attempts if each.status == RunStatus.QUEUED]:
+        if waiting := [attempt.run.name for attempt in self.attempts if attempt.status == RunStatus.QUEUED]:
             lines.append(f"{_listed(waiting)}, still in the queue, will fail to start.")
         return lines
 
@@ -93,7 +113,7 @@ def _holdings() -> Iterator[str]:
     whole = copies.filter(wanted=True, next_at=None).count()
     yield f"It holds {counted(whole, 'checkpoint')} and {counted(folders.exclude(stored_at=None).count(), 'dataset')}."
     if waiting := copies.filter(wanted=True).exclude(next_at=None).count():
-        yield f"{counted(waiting, 'checkpoint')} of runs that go on, or still to be uploaded."
+        yield f"{counted(waiting, 'checkpoint')} of unfinished runs, or not uploaded yet."
     if leftover := list(copies.filter(wanted=False).select_related("attempt__run")):
         names = _listed(list(dict.fromkeys(copy.attempt.run.name for copy in leftover)))
         yield f"{counted(len(leftover), 'checkpoint')} still to be removed, of {names}."

@@ -1,4 +1,4 @@
-"""What a person writes in the chat, and how a model is served with a key."""
+"""Forms of the chat: message, place, and serving with a key."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AskForm(forms.Form):
 
 
 class PlaceForm(forms.Form):
-    """On what the model runs."""
+    """The GPU or CPU that the model runs on."""
 
     def __init__(self, host: Host | None, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

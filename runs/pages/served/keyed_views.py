@@ -1,4 +1,4 @@
-"""Serving a model with a key, and where an admin lets a host's served models listen."""
+"""Serving a model with a key, and the address that a host's served models listen on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AddressForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable f
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
 def serve(request: HttpRequest, event_id: int) -> HttpResponseBase:
-    """POST starts it and shows the key, this once."""
+    """The form; POST starts the model and shows its key once."""
     model = catalogue.model_for(request, event_id)
     form = ServeForm(starting.host_for(model.checkpoint), request.POST if request.method == "POST" else None)
     key, status = "", 200

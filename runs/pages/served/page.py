@@ -1,4 +1,4 @@
-"""What the chat shows: the state of its model, and its turns."""
+"""The chat page's model state and turns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.platform.templatetags.figures import duration
 from runs.engine import sentences
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
@@ -32,14 +33,14 @@ class ServedState:
     status: str
     text: str
     facts: dict[str, Any]
-    """What it said when it was ready: models, template, context, engine, address; empty before."""
+    """Reported once it is ready: models, template, context, engine, address; empty before."""
     answering: bool
     keyed: bool
-    """It answers requests, too."""
+    """True if it also answers requests with a key."""
 
     @property
-    def mark(self) -> str:
-        """Another one whenever the page has to show something else."""
+    def state_token(self) -> str:
+        """Changes whenever the page must be redrawn."""
         seen = repr((self.run.pk, self.status, self.text, self.facts, self.answering))
         return hashlib.sha256(seen.encode(errors="replace")).hexdigest()[:16]
 
@@ -51,16 +52,50 @@ class ServedState:
     def ready(self) -> bool:
         return self.status == RunStatus.RUNNING and bool(self.facts)
 
+    @property
+    def chip(self) -> str:
+        return "ready" if self.ready else self.status
+
+    @property
+    def words(self) -> str:
+        """State in words, beside the chip."""
+        if not self.ready:
+            return self.text
+        has_template = bool(self.facts.get("template"))
+        plain = "" if has_template else "The model has no chat template: it gets plain text."
+        now = "Answering…" if self.answering else "Ask something." if has_template else ""
+        return f"{plain} {now}".strip()
+
+    @property
+    def how_it_answers(self) -> str:
+        if not self.facts:
+            return ""
+        at_once = self.facts.get("at_once")
+        requests = "one request at a time" if at_once == 1 else f"{at_once} requests at once"
+        plain = "" if self.facts.get("template") else "; without a chat template, messages are sent as plain text"
+        return f"by {self.facts.get('engine')}, {requests}{plain}"
+
 
 @dataclass(frozen=True)
 class AnswerView:
     answer: Answer
     ended: bool
-    """By its model, or with it."""
+    """The answer is complete, or its model has ended."""
 
     @property
     def name(self) -> str:
         return NAMES.get(self.answer.model, self.answer.model)
+
+    @property
+    def note_tone(self) -> str:
+        return "bad" if self.answer.error else "muted"
+
+    @property
+    def length(self) -> str:
+        """Tokens and seconds in words."""
+        if self.answer.tokens is None:
+            return ""
+        return f"{self.answer.tokens} tokens, {duration(self.answer.seconds)}"
 
     @property
     def note(self) -> str:
@@ -84,8 +119,20 @@ class TurnView:
     answers: list[AnswerView]
 
     @property
+    def beginning(self) -> str:
+        return "New chat, with the system prompt:" if self.turn.system else "New chat"
+
+    @property
+    def origin(self) -> str:
+        """User, sampling and dataset row in words."""
+        sampling, row = self.turn.sampling, self.turn.row
+        by = self.turn.by.username if self.turn.by else ""
+        of = "" if row is None else f" · row {row} of the dataset"
+        return f"{by} · temperature {sampling.get('temperature')} · seed {sampling.get('seed')}{of}"
+
+    @property
     def live(self) -> bool:
-        """Whether more is to come."""
+        """True while an answer is being written."""
         return not all(view.ended for view in self.answers)
 
     @property
@@ -94,23 +141,23 @@ class TurnView:
 
 
 def state_of(checkpoint: Checkpoint) -> ServedState | None:
-    """None: it was never served."""
+    """The state of a checkpoint's newest served model; None: it was never served."""
     run = starting.live(checkpoint) or starting.of_checkpoint(checkpoint).first()
     return state_of_run(run) if run else None
 
 
 def state_of_run(run: Run) -> ServedState:
     attempt = run.latest()
-    told = RunEvent.objects.filter(run=run, attempt=attempt, kind=EventKind.RESULT).order_by("-id").first()
-    facts = (told.data.get("facts") or {}) if told else {}
-    said = str(told.data.get("text") or "") if told else ""
+    result = RunEvent.objects.filter(run=run, attempt=attempt, kind=EventKind.RESULT).order_by("-id").first()
+    facts = (result.data.get("facts") or {}) if result else {}
+    text = str(result.data.get("text") or "") if result else ""
     if attempt.status == RunStatus.FAILED:
-        said = attempt.detail
+        text = attempt.detail
     elif attempt.status == RunStatus.RUNNING:
-        said = "Ready." if facts else "Loading the model."
+        text = "Ready." if facts else "Loading the model."
     elif attempt.status == RunStatus.STARTING and attempt.phase_detail:
-        said = attempt.phase_detail[:1].upper() + attempt.phase_detail[1:] + "."
-    text = said or sentences.of_attempt(attempt)
+        text = sentences.as_sentence(attempt.phase_detail)
+    text = text or sentences.of_attempt(attempt)
     keyed = bool(run.served.key_sha256)
     return ServedState(run, attempt.status, text, facts, conversation.is_answering(attempt), keyed)
 
@@ -118,10 +165,10 @@ def state_of_run(run: Run) -> ServedState:
 def view_of(turn: Turn) -> TurnView:
     attempt = turn.run.latest()
     over = attempt.status not in ACTIVE or turn.at < attempt.created_at
-    return TurnView(turn, [AnswerView(each, bool(each.finish) or over) for each in turn.answers.all()])
+    return TurnView(turn, [AnswerView(answer, bool(answer.finish) or over) for answer in turn.answers.all()])
 
 
 def turns_after(checkpoint: Checkpoint, after: int) -> list[TurnView]:
-    """The newest turns, the oldest of them first. `after`: the last one that the page has."""
+    """The newest turns after the page's last one (`after`), in order."""
     turns = conversation.turns_of(checkpoint).filter(pk__gt=after).order_by("-pk")
     return [view_of(turn) for turn in reversed(turns[: conversation.MOST_SHOWN])]

@@ -1,4 +1,4 @@
-"""The scores of an answer by the rewards that its run was trained on."""
+"""Scores of an answer by its run's own rewards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDS = "needs values of a dataset row ({}): use a prompt of the dataset"
 
 
 def score(answer: Answer) -> None:
-    """Score a finished answer and keep the scores."""
+    """Score a finished answer and store the scores."""
     turn = answer.turn
     row, of_dataset = _row(turn.run, turn.row), turn.row is not None
     if row is None:
@@ -39,16 +39,16 @@ def _scored(
 ) -> dict[str, Any]:
     reward = LIBRARY.get(spec.function)
     if reward is None:
-        return _score(spec, None, "The library no longer has it.")
+        return _score(spec, None, "This reward is no longer in the library.")
     if reward.needs and not of_dataset:
         return _score(spec, None, NEEDS.format(", ".join(reward.needs).replace("_", " ")))
     scores = column(spec, [completion], [row], own)
     if scores.why:
         return _score(spec, None, scores.why)
-    said = next((note for note in scores.notes if note), "")
+    note = next((note for note in scores.notes if note), "")
     failed = next((failure.message for failure in scores.failures), "")
     value = scores.values[0] if scores.values else None
-    return _score(spec, value, failed or said or ("" if value is not None else "It doesn't apply."))
+    return _score(spec, value, failed or note or ("" if value is not None else "It doesn't apply."))
 
 
 def _score(spec: RewardSpec, value: float | None, note: str) -> dict[str, Any]:

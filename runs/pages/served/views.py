@@ -1,4 +1,4 @@
-"""The chat with a saved model: its page, its turns, and the parts that are asked for again while something happens."""
+"""The chat with a saved model: its page, its turns, and the parts that the page polls."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from runs.engine.scheduling import stopping
 from runs.engine.scheduling.limits import QueueFull
 from runs.engine.served import conversation, starting
 from runs.engine.served.conversation import NotAsked
-from runs.engine.served.models import Turn
 from runs.insight.scoring import rows
-from runs.pages.served import asking, page, scoring
+from runs.pages.served import page, questions, scoring
 from runs.pages.served.forms import AskForm, PlaceForm
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StopMode
@@ -35,7 +34,7 @@ def chat(request: HttpRequest, event_id: int) -> HttpResponseBase:
     context = _state(request, model) | {
         "turns": shown,
         "after": shown[-1].turn.pk if shown else 0,
-        "form": AskForm(initial=_settings_of(shown[-1].turn) if shown else {}),
+        "form": AskForm(initial={**shown[-1].turn.sampling, "system": shown[-1].turn.system} if shown else {}),
         "prompts": model.run.dataset_version.rows,
     }
     return render(request, "pages/served/chat.html", context)
@@ -56,7 +55,7 @@ def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
 
 @require_safe
 def state(request: HttpRequest, event_id: int) -> HttpResponse:
-    """The model's state, and turns that the page doesn't have yet. `leaving`: the page is being closed."""
+    """State and new turns. ?leaving: the page is being closed."""
     model = catalogue.model_for(request, event_id)
     if request.GET.get("leaving"):
         if run := starting.live(model.checkpoint):
@@ -64,34 +63,34 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
         return HttpResponse(status=204)
     after = whole(request, "after", 0, 0, 2**62)
     turns, now = page.turns_after(model.checkpoint, after), _state(request, model)
-    if not turns and request.GET.get("mark") == now["mark"]:
-        return HttpResponse(status=204)  # nothing is replaced under a finger
+    if not turns and request.GET.get("mark") == now["state_token"]:
+        return HttpResponse(status=204)  # unchanged: keep what the user may be clicking
     context = now | {"asked_again": True, "new_turns": turns, "after": turns[-1].turn.pk if turns else after}
     return render(request, "pages/served/_state.html", context)
 
 
 @require_safe
 def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
-    """One turn, asked for again while it is answered."""
+    """One turn, polled while it is answered."""
     model = catalogue.model_for(request, event_id)
-    found = asking.turn_of(model, turn_id)
-    conversation.see(found.run)
-    return render(request, "pages/served/_turn.html", _about(request, model) | {"view": page.view_of(found)})
+    chat_turn = questions.turn_of(model, turn_id)
+    conversation.see(chat_turn.run)
+    return render(request, "pages/served/_turn.html", _about(request, model) | {"view": page.view_of(chat_turn)})
 
 
 @require_POST
 @operator_required
 def ask(request: HttpRequest, event_id: int) -> HttpResponse:
-    """Ask both models, and start them if they have ended; the page fetches the turn. `again`: a turn to answer anew."""
+    """Ask both models, started if they have ended; the page fetches the turn. `again`: a turn to answer anew."""
     model = catalogue.model_for(request, event_id)
     form, again = AskForm(request.POST), request.POST.get("again", "")
     status = 200
     try:
         if again.isdecimal():
-            asking.ask(model, person(request), asking.anew(asking.turn_of(model, int(again))))
+            questions.ask(model, person(request), questions.anew(questions.turn_of(model, int(again))))
             return _asked(HttpResponse(status=204))
         if form.is_valid():
-            asking.ask(model, person(request), asking.question(model, form))
+            questions.ask(model, person(request), questions.question(model, form))
             form = AskForm(initial={**form.cleaned_data, "text": "", "new": False, "row": None})
         else:
             status = 422
@@ -122,11 +121,11 @@ def stop(request: HttpRequest, event_id: int) -> HttpResponse:
 def scores(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
     """Score a turn's finished answers by the run's own rewards."""
     model = catalogue.model_for(request, event_id)
-    view = page.view_of(asking.turn_of(model, turn_id))
+    view = page.view_of(questions.turn_of(model, turn_id))
     if not view.live:
-        for each in view.answers:
-            if each.wants_scores:
-                scoring.score(each.answer)
+        for answer_view in view.answers:
+            if answer_view.wants_scores:
+                scoring.score(answer_view.answer)
     return render(request, "pages/served/_turn.html", _about(request, model) | {"view": view, "scored": True})
 
 
@@ -137,9 +136,14 @@ def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
     model = catalogue.model_for(request, event_id)
     version = model.run.dataset_version
     place = whole(request, "place", 0, 0, 10**9)
-    found = rows.at(version, place)
-    form = AskForm(initial={**_typed(request), **asking.prompt_of(found.row), "new": True})
-    context = _about(request, model) | {"form": form, "prompts": version.rows, "place": found, "next": found.place + 1}
+    dataset_row = rows.at(version, place)
+    form = AskForm(initial={**_typed(request), **questions.prompt_of(dataset_row.row), "new": True})
+    context = _about(request, model) | {
+        "form": form,
+        "prompts": version.rows,
+        "place": dataset_row,
+        "next": dataset_row.place + 1,
+    }
     context["choose_first"] = _choose_first(model)
     return render(request, "pages/served/_ask.html", context)
 
@@ -152,32 +156,31 @@ def _about(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
 
 
 def _choose_first(model: SavedModel) -> bool:
-    """Whether a message can't be sent before somebody has chosen where the model runs."""
+    """True if the user must first choose where the model runs."""
     checkpoint = model.checkpoint
     return not starting.live(checkpoint) and not starting.place_again(checkpoint, starting.host_for(checkpoint))
 
 
 def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     served = page.state_of(model.checkpoint)
-    about = _about(request, model) | {"served": served, "mark": served.mark if served else "none"}
+    about = _about(request, model) | {"served": served, "state_token": served.state_token if served else "none"}
     if served and served.live:
         conversation.see(served.run)
         return about
     host = starting.host_for(model.checkpoint)
     places = PlaceForm(host, initial={"place": starting.usual_place(host)})
-    return about | {"places": places, "choose_first": _choose_first(model)}
-
-
-def _settings_of(turn: Turn) -> dict[str, Any]:
-    return {**turn.sampling, "system": turn.system}
+    may_use_vllm = len(places.fields["place"].choices) > 2 and not model.checkpoint.is_adapter  # type: ignore[attr-defined]
+    vllm = "; by vLLM, only the trained one" if may_use_vllm else ""
+    not_loaded = f"Not loaded yet. Two models answer: the trained one and the one before training{vllm}."
+    return about | {"places": places, "not_loaded": not_loaded, "choose_first": _choose_first(model)}
 
 
 def _typed(request: HttpRequest) -> dict[str, str]:
-    """The settings in the form, which another prompt leaves as they are."""
+    """Sampling settings of the form, which survive a change of prompt."""
     return {name: request.GET[name] for name in ("temperature", "max_tokens", "seed") if name in request.GET}
 
 
 def _asked(answer: HttpResponse) -> HttpResponse:
-    """The page looks for news at once."""
+    """Make the page poll at once."""
     answer["HX-Trigger"] = "asked"
     return answer

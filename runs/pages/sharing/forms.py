@@ -1,4 +1,4 @@
-"""The form of a link to a run: how long it lasts, and what it shows."""
+"""The form of a shared link: its end and its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's links: the page where they are made and revoked, and what whoever opens one sees."""
+"""Shared links of a run: the page that manages them, and the public pages behind them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runs.engine.models import Run
 from runs.engine.sharing import links
 from runs.engine.sharing.models import SharedLink
 from runs.insight.metrics import views as metrics_views
-from runs.pages.sharing import shown
+from runs.pages.sharing import content
 from runs.pages.sharing.forms import ShareForm
 
 HEADERS = {
@@ -35,7 +35,7 @@ HEADERS = {
 UNKNOWN = "It may be mistyped or cut off, or it ended long ago."
 
 
-# --- for people of the installation ----------------------------------------------------------------------------
+# --- pages for signed-in users ------------------------------------------------------------------------------------
 
 
 @never_cache
@@ -56,10 +56,19 @@ def share(request: HttpRequest, run_id: str) -> HttpResponse:
         "form": form,
         "address": "".join(take_once(request, f"link to {run.pk}")),
         "links": links.open_links(run),
-        "most_days": settings.SHARE_MAX_DAYS,
         "may_operate": person(request).may_operate,
+        "obstacle": _obstacle(run, may_operate=person(request).may_operate),
     }
     return form_page(request, "pages/sharing/share.html", context)
+
+
+def _obstacle(run: Run, *, may_operate: bool) -> str:
+    """Why this user can't share the run, or ""."""
+    if not may_operate:
+        return "Operators make and revoke links."
+    if not settings.SHARE_MAX_DAYS:
+        return "Sharing is turned off in this installation."
+    return "The run is archived: unarchive it to share it." if run.archived_at else ""
 
 
 @require_POST
@@ -67,7 +76,7 @@ def share(request: HttpRequest, run_id: str) -> HttpResponse:
 def revoke(request: HttpRequest, run_id: str, link_id: int) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
     if links.revoke(get_object_or_404(SharedLink, pk=link_id, run=run), person(request)):
-        messages.success(request, "The link is revoked: whoever opens it sees that it has ended.")
+        messages.success(request, "The link is revoked. Its page now says that it has ended.")
     else:
         messages.info(request, "The link was already revoked.")
     return redirect("run_share", run.pk)
@@ -78,7 +87,7 @@ def address_of(request: HttpRequest, token: str) -> str:
 
 
 def _made(request: HttpRequest, run: Run, form: ShareForm) -> str:
-    """The new link's address; or "", and the form says what is wrong."""
+    """Create the link and return its address; "" adds an error to the form."""
     chosen = form.cleaned_data
     try:
         _, token = links.make(run, person(request), until=chosen["until"], with_completions=chosen["with_completions"])
@@ -88,13 +97,13 @@ def _made(request: HttpRequest, run: Run, form: ShareForm) -> str:
     return address_of(request, token)
 
 
-# --- for whoever has a link ------------------------------------------------------------------------------------
+# --- public pages behind a link -----------------------------------------------------------------------------------
 
 LinkView = Callable[[HttpRequest, SharedLink, str], HttpResponse]
 
 
 def _by_link(view: LinkView) -> Callable[[HttpRequest, str], HttpResponse]:
-    """The one gate of a shared run. Sessions count nothing here."""
+    """Check a link's token; sessions are ignored."""
 
     @login_not_required
     @require_safe
@@ -117,21 +126,21 @@ def _by_link(view: LinkView) -> Callable[[HttpRequest, str], HttpResponse]:
 
 @_by_link
 def shared(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
-    return render(request, "pages/sharing/shared.html", shown.page(link, shown.run_of(link), token))
+    return render(request, "pages/sharing/shared.html", content.page(link, content.run_of(link), token))
 
 
 @_by_link
 def shared_now(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
     """The parts that change, for the page to swap in."""
-    return render(request, "pages/sharing/_now.html", {**shown.now(link, shown.run_of(link)), "parts": True})
+    return render(request, "pages/sharing/_now.html", {**content.now(link, content.run_of(link)), "parts": True})
 
 
 @_by_link
 def shared_series(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
-    """The points of its charts, as of a run's page."""
-    run = shown.run_of(link)
-    known, asked = shown.metrics(run), listed(request.GET.get("metrics", ""))
-    return metrics_views.points_of(request, run, [name for name in known if name in asked] if asked else known)
+    """Points of its charts, in the format of a run's page."""
+    run = content.run_of(link)
+    known, requested = content.metrics(run), listed(request.GET.get("metrics", ""))
+    return metrics_views.points_of(request, run, [name for name in known if name in requested] if requested else known)
 
 
 def _closed(request: HttpRequest, status: int, title: str, what: str) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Deleting with what depends on it in view, the page of what was deleted lately, and renaming in place."""
+"""Deletion with its consequences, the page of recently deleted objects, and renaming in place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_LISTED = 200
 
 @dataclass(frozen=True)
 class DeletionConfirmation:
-    """A row that somebody is about to delete."""
+    """A row that a user is about to delete."""
 
     row: Any
     obstacles: list[str]
@@ -43,12 +43,12 @@ class DeletedRow:
     row: Any
     restorable: bool
     waits_for: str
-    """Of one that is no longer restorable."""
+    """What the deletion of a row waits for, if it is too late to restore it."""
 
 
 @require_safe
 def deleted(request: HttpRequest) -> HttpResponse:
-    """What was deleted lately, the newest first."""
+    """Recently deleted objects, newest first."""
     now = timezone.now()
     rows = [_deleted(kind, row, now) for kind, row in deleting.deleted(MOST_LISTED)]
     return render(request, "pages/trash/deleted.html", {"rows": rows, "days": settings.DELETED_KEPT_DAYS})
@@ -62,26 +62,45 @@ def _deleted(kind: DeletableKind, row: Any, now: datetime) -> DeletedRow:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def delete(request: HttpRequest, thing: str) -> HttpResponseBase:
-    """`id`, once for each of them. First a page that says what goes and what it frees, then the deletion."""
+    """Delete the objects of each `id`, after a page that explains the consequences."""
     kind = _kind(thing)
-    given = request.POST if request.method == "POST" else request.GET
-    rows = _rows(kind, given.getlist("id"))
+    fields = request.POST if request.method == "POST" else request.GET
+    rows = _rows(kind, fields.getlist("id"))
     if request.method == "POST":
         return _delete(request, kind, rows)
     if not rows:
         messages.info(request, f"No {kind.one} is left of these to delete.")
         return redirect("deleted")
     until = timezone.now() + timedelta(days=settings.DELETED_KEPT_DAYS)
-    asked = [
+    pending_rows = [
         DeletionConfirmation(row, list(kind.obstacles(row)), list(kind.consequences(row)), kind.address(row))
         for row in rows
     ]
-    able = [one for one in asked if not one.obstacles]
-    context = {"kind": kind, "able": able, "unable": [one for one in asked if one.obstacles], "until": until}
-    context["section"] = kind.listed
-    if kind.model is Run:
-        context["frees"] = disk.sum_of([disk.of_run(one.row) for one in able])
-    return render(request, "pages/trash/delete.html", context)
+    able = [pending for pending in pending_rows if not pending.obstacles]
+    unable = [pending for pending in pending_rows if pending.obstacles]
+    context = {"kind": kind, "able": able, "unable": unable, "until": until, "section": kind.listed}
+    return render(request, "pages/trash/delete.html", context | _deletion_words(kind, able, unable))
+
+
+def _deletion_words(
+    kind: DeletableKind, able: list[DeletionConfirmation], unable: list[DeletionConfirmation]
+) -> dict[str, str]:
+    listed = reverse(kind.listed)
+    several = f"{len(able)} {kind.many.lower()}"
+    alone = next(iter(able or unable)) if len(able or unable) == 1 else None
+    heading = "It can’t be deleted now"
+    if able:
+        heading = f"Delete {alone.row.name if alone else several}?"
+    frees = (
+        disk.sum_of([disk.of_run(pending.row) for pending in able]).words if kind.model is Run and len(able) > 1 else ()
+    )
+    return {
+        "heading": heading,
+        "act": f"Delete {kind.one if alone else several}",
+        "cancel": alone.address if alone else listed,
+        "back": f"{listed}#profiles" if kind.slug == "profile" else listed,
+        "frees": ", ".join(frees),
+    }
 
 
 def _delete(request: HttpRequest, kind: DeletableKind, rows: list[Any]) -> HttpResponseBase:
@@ -127,7 +146,7 @@ def for_good(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def name(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
-    """A page's title: as text, with ?edit as a form; what is sent becomes the name."""
+    """A page's title as text, with ?edit as a form; POST renames."""
     kind = _kind(thing)
     row = kind.model.objects.filter(pk=kind.key(key)).first()
     if row is None:
@@ -158,5 +177,5 @@ def _kind(thing: str) -> DeletableKind:
 
 
 def _rows(kind: DeletableKind, ids: list[str]) -> list[Any]:
-    keys = [kind.key(each) for each in ids[:MOST_LISTED]]
+    keys = [kind.key(key) for key in ids[:MOST_LISTED]]
     return list(kind.model.objects.filter(pk__in=keys).order_by("name", "pk"))

@@ -41,7 +41,7 @@ def test_the_page_says_which_stage_is_reached_with_the_last_word_of_the_program_
     assert page.count("Done: ") == 2
     assert "warm-up 20/400" in page
     assert "warm-up 20/400" in client.get("/demo/", headers=HTMX).content.decode()
-    assert 'href="/demo/">See how far it is' in client.get("/start/").content.decode()
+    assert 'href="/demo/">See the progress' in client.get("/start/").content.decode()
 
 
 def test_the_page_shows_the_start_of_the_trainer_and_becomes_the_run() -> None:

@@ -12,7 +12,7 @@ import pytest
 from workers.contract.run import settings as table
 from workers.contract.run.limits import LimitsSpec, NoBetterSpec
 from workers.contract.run.prompts import PromptsSpec
-from workers.contract.run.settings import CHOSEN, SETTINGS, Setting, only_for, section_of
+from workers.contract.run.settings import CHOSEN, SETTINGS, Setting, chosen_settings, only_for, section_of
 from workers.contract.run.spec import HangSpec, RecoverySpec, RunSettings, RunSpec
 from workers.contract.wire.documents import from_dict, to_dict
 
@@ -60,11 +60,10 @@ def test_a_rule_exists_once_all_that_it_demands_is_filled() -> None:
     assert section_of("limits", {**values, "stop_steps": None}).no_better is None
 
 
-def test_fields_and_spec_say_the_same() -> None:
+def test_settings_are_made_of_the_fields_that_fill_them() -> None:
     chosen = RunSettings(hang=HangSpec(20.0, stop=True), limits=LimitsSpec(hours=2.0))
-    values = table.values_of(chosen, (*table.below("hang"), *table.below("limits")))
-    assert section_of("hang", values) == chosen.hang
-    assert section_of("limits", values) == chosen.limits
+    values = {"hang_after": 20.0, "hang_stop": True, "limit_hours": 2.0, "lora_r": 8, "keep_best": ""}
+    assert RunSettings(**chosen_settings(values)) == chosen
 
 
 def test_only_trainings_choose_prompts_and_generate_ahead() -> None:

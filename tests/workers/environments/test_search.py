@@ -9,7 +9,7 @@ import pytest
 from tests.workers.environments.corpus_files import TITLE, corpus_file, tools_with
 from workers.contract.run import corpora
 from workers.contract.run.episodes import ToolError
-from workers.environments import encyclopaedia, kept_index
+from workers.environments import encyclopaedia, index_cache
 from workers.environments.entry import Result, Session
 from workers.environments.library import LIBRARY
 from workers.environments.search import NOTHING, Index, snippet_of
@@ -163,7 +163,7 @@ def test_few_indexes_of_a_corpus_are_kept(towns: Path) -> None:
     for k1 in range(5):
         asked(towns, "pears", k1=float(k1))
     kept = [path for path in corpora.index_folder(towns).iterdir() if path.is_dir()]
-    assert len(kept) == kept_index.MOST_KEPT
+    assert len(kept) == index_cache.MOST_KEPT
 
 
 @pytest.mark.parametrize("damage", ["data.csc.index.npy", "vocab.index.json", "params.index.json"])

@@ -218,7 +218,7 @@ def test_it_is_asked_again_in_a_while(settings: HostSettings, tmp_path: Path) ->
 
 def test_the_real_self_test_answers_in_this_form(settings: HostSettings) -> None:
     probe = probe_of(settings, sys.executable)
-    probe._look_at_sandbox(0.0)
+    probe._test_sandbox(0.0)
     assert probe.sandbox is not None
     assert set(probe.sandbox) == {"backend", "tried"}
     assert {"bubblewrap", "landlock"} == set(probe.sandbox["tried"])

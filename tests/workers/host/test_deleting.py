@@ -30,7 +30,7 @@ def a_model(runs_dir: Path, folder: str = FOLDER) -> Path:
 
 
 def delete(control: FakeControl, runs_dir: Path, folder: str = FOLDER) -> bool:
-    return deleting.delete_and_tell(folder, TOKEN, build_settings(runs_dir, control))
+    return deleting.delete_and_report(folder, TOKEN, build_settings(runs_dir, control))
 
 
 def test_only_the_named_checkpoint_goes_and_a_repeated_task_says_the_same(control: FakeControl, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_all_of_an_ended_attempt_goes_and_its_runs_folder_with_the_last_one(
     held = Lock(AttemptFolder.of(tmp_path, "r1", 2))
     assert held.acquire()
     assert not delete(control, tmp_path, "r1/2")
-    assert "is still at work" in control.deleted[0]["problem"]
+    assert "is still using" in control.deleted[0]["problem"]
     held.release()
     assert delete(control, tmp_path, "r1/2")
     assert [path.name for path in (tmp_path / "r1").iterdir()] == ["1"]
@@ -71,7 +71,7 @@ def test_no_link_leads_out_of_the_runs_folder(control: FakeControl, tmp_path: Pa
     (runs_dir / at).symlink_to(elsewhere / at)
     assert not delete(control, runs_dir)
     assert (elsewhere / FOLDER / "model.safetensors").exists()
-    assert "is a link, or below one" in control.deleted[0]["problem"]
+    assert "is a link or lies below one" in control.deleted[0]["problem"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.fake_control import TOKEN
 from tests.workers.supervisor.attempts import attempt, wait_until
 from workers.contract.wire.documents import ContractError, to_dict
-from workers.host.launcher import Launch, launch, launch_or_tell
+from workers.host.launcher import Launch, launch, launch_and_report
 from workers.supervisor.processes import procfs
 
 pytestmark = pytest.mark.processes
@@ -155,7 +155,7 @@ def test_a_spec_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_refused_spec_is_told_to_the_run(tmp_path: Path) -> None:
     with attempt(tmp_path) as made:
         with pytest.raises(ContractError):
-            launch_or_tell(to_dict(made.spec) | {"surprise": 1}, TOKEN, made.settings)
+            launch_and_report(to_dict(made.spec) | {"surprise": 1}, TOKEN, made.settings)
         [told] = made.control.not_launched
         assert "unknown field 'surprise'" in told["detail"]
         assert told["final"] is True
@@ -165,7 +165,7 @@ def test_a_folder_that_can_not_be_made_is_told_to_the_run(tmp_path: Path) -> Non
     with attempt(tmp_path) as made:
         made.settings.runs_dir.write_text("in the way")
         with pytest.raises(OSError, match="Not a directory"):
-            launch_or_tell(to_dict(made.spec), TOKEN, made.settings)
+            launch_and_report(to_dict(made.spec), TOKEN, made.settings)
         [told] = made.control.not_launched
         assert "Not a directory" in told["detail"]
         assert told["final"] is False
@@ -175,5 +175,5 @@ def test_a_folder_that_can_not_be_made_is_told_to_the_run(tmp_path: Path) -> Non
 def test_a_supervisor_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
     words = ("/bin/sh", "-c", "echo no module named workers >&2")
     with attempt(tmp_path, supervisor_command=words, lock_wait_s=0.5) as made:
-        assert launch_or_tell(to_dict(made.spec), TOKEN, made.settings) == Launch.FAILED
+        assert launch_and_report(to_dict(made.spec), TOKEN, made.settings) == Launch.FAILED
         assert "no module named workers" in made.control.not_launched[0]["detail"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from workers.host import membership, service
-from workers.host.membership import Asked, Membership, NotAMember
+from workers.host.membership import JoinArguments, Membership, NotAMember
 
 ANSWER = b'{"name": "gpu1", "token": "t", "redis_url": "rediss://u:p@redis.example/0", "time": 5.0}'
 REFUSAL = b'{"error": {"what": "This join code has expired.", "where": "code", "fix": "Make a new one."}}'
@@ -48,7 +48,7 @@ def serve() -> Iterator[Serve]:
 def test_joining_leaves_private_files_and_says_how_far_the_clock_is_off(serve: Serve, tmp_path: Path) -> None:
     said: list[str] = []
     url = serve(200, ANSWER)
-    membership.join(Asked(url + "/", "code"), tmp_path / "h", report=said.append)
+    membership.join(JoinArguments(url + "/", "code"), tmp_path / "h", report=said.append)
     kept = membership.read(tmp_path / "h")
     assert (kept.control_url, kept.name, kept.redis_url) == (url, "gpu1", "rediss://u:p@redis.example/0")
     assert {(tmp_path / "h" / name).stat().st_mode & 0o777 for name in ("host.json", "host_token")} == {0o600}
@@ -57,18 +57,18 @@ def test_joining_leaves_private_files_and_says_how_far_the_clock_is_off(serve: S
 
 
 def test_the_same_command_again_starts_without_asking(serve: Serve, tmp_path: Path) -> None:
-    membership.join(Asked(serve(200, ANSWER), "code"), tmp_path, report=print)
+    membership.join(JoinArguments(serve(200, ANSWER), "code"), tmp_path, report=print)
     spent = serve(403, REFUSAL)
-    membership.join(Asked(spent, "code"), tmp_path, report=print)
+    membership.join(JoinArguments(spent, "code"), tmp_path, report=print)
     assert membership.read(tmp_path).control_url == spent  # it has moved
     with pytest.raises(NotAMember, match="has expired"):
-        membership.join(Asked(spent, "another code"), tmp_path, report=print)
+        membership.join(JoinArguments(spent, "another code"), tmp_path, report=print)
     assert membership.read(tmp_path).name == "gpu1"
 
 
 def test_a_redirect_is_not_followed(serve: Serve, tmp_path: Path) -> None:
-    with pytest.raises(NotAMember, match=r"redirects to https://evil\.example/x, and redirects are not followed"):
-        membership.join(Asked(serve(301, Location="https://evil.example/x"), "code"), tmp_path, report=print)
+    with pytest.raises(NotAMember, match=r"redirects to https://evil\.example/x\. Redirects are not followed"):
+        membership.join(JoinArguments(serve(301, Location="https://evil.example/x"), "code"), tmp_path, report=print)
     with pytest.raises(NotAMember, match="has joined no control plane yet"):
         membership.read(tmp_path)
 
@@ -85,7 +85,7 @@ def test_a_redirect_is_not_followed(serve: Serve, tmp_path: Path) -> None:
 )
 def test_each_other_answer_is_told(status: int, body: bytes, why: str, serve: Serve, tmp_path: Path) -> None:
     with pytest.raises(NotAMember, match=why):
-        membership.join(Asked(serve(status, body), "code"), tmp_path, report=print)
+        membership.join(JoinArguments(serve(status, body), "code"), tmp_path, report=print)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_each_other_answer_is_told(status: int, body: bytes, why: str, serve: Se
 )
 def test_addresses_that_are_not_used(url: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(NotAMember, match=why):
-        membership.join(Asked(url, "code"), tmp_path, report=print)
+        membership.join(JoinArguments(url, "code"), tmp_path, report=print)
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

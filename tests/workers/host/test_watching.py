@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.supervisor.attempts import RUN, attempt, wait_until
+from tests.workers.supervisor.attempts import attempt, wait_until
 from workers.contract.wire.names import StopMode
-from workers.host import watching
 
 pytestmark = pytest.mark.processes
 MANY = 100
@@ -17,7 +16,7 @@ MANY = 100
 
 def test_a_supervisor_that_gathers_lines_sends_them_once_its_page_is_opened(tmp_path: Path) -> None:
     with attempt(tmp_path, trainer="forever", batch_s=3600.0) as made:
-        assert not watching.say_watched(RUN, 1, made.settings)
+        assert not made.folder.mark_watched()
         made.control.watched = False
         made.launch()
 
@@ -27,8 +26,8 @@ def test_a_supervisor_that_gathers_lines_sends_them_once_its_page_is_opened(tmp_
 
         wait_until(lambda: len(gathered()) >= MANY, made.why)
         step = max(gathered())
-        assert watching.say_watched(RUN, 1, made.settings)
+        assert made.folder.mark_watched()
         made.wait_for_step(step)
         made.ask_to_stop(StopMode.NOW)
         made.wait_for_end()
-    assert not watching.say_watched(RUN, 1, made.settings)
+    assert not made.folder.mark_watched()

@@ -16,7 +16,7 @@ from workers.models import hub as asking
 from workers.models.hub import Hub
 from workers.models.inspection import inspect
 from workers.models.tokenizer_files import collect
-from workers.outbound import Answer
+from workers.outbound import Response
 
 
 @pytest.fixture(autouse=True)
@@ -190,7 +190,7 @@ def test_a_redirect_leads_from_https_to_https_and_somewhere(
 ) -> None:
     headers = HTTPMessage()
     headers["Location"] = location
-    monkeypatch.setattr(asking.outbound, "send", lambda *_, **__: Answer(302, headers, b""))
+    monkeypatch.setattr(asking.outbound, "send", lambda *_, **__: Response(302, headers, b""))
     assert says in inspect("Org/Model", (), Hub("https://hub.example"))["why"]
 
 

@@ -63,7 +63,7 @@ def test_sentencepiece_alone_is_said_in_words(tmp_path: Path) -> None:
     (folder / "tokenizer.json").rename(folder / "tokenizer.model")
     found = collect(str(folder), (tmp_path,))
     assert list(found.files) == ["tokenizer_config.json"]
-    assert "sentencepiece's file alone" in found.note
+    assert "only SentencePiece's file" in found.note
 
 
 def test_too_large_files_are_left_where_they_are(
@@ -76,7 +76,7 @@ def test_too_large_files_are_left_where_they_are(
     monkeypatch.setattr(type(lying), "blob", lambda self, name: {"oid": "0" * 40, "size": 1})
     for found in (collect(str(folder), (tmp_path,)), collect("Org/Lying", (), Hub(fake.url))):
         assert (found.files, found.sha256) == ({}, "")
-        assert "larger" in found.note or "at most 50" in found.note
+        assert "larger" in found.note or "limit is 50" in found.note
 
 
 def test_a_link_out_of_the_roots_brings_nothing(tmp_path: Path) -> None:

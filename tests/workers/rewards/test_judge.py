@@ -245,7 +245,7 @@ def test_a_plain_server_at_an_https_address_is_told(server: JudgeServer) -> None
 
 def test_the_address_that_is_connected_to_is_asked_about_first(server: JudgeServer) -> None:
     scores = asked(server, "a", endpoint=Endpoint(server.address, KEY, refusal=lambda ip: f"{ip} is private"))
-    assert scores.failures[0].message == "Nothing is sent there: 127.0.0.1 is private."
+    assert scores.failures[0].message == "No request is sent there: 127.0.0.1 is private."
     assert server.asked == []
 
 

@@ -28,7 +28,7 @@ from workers.contract.run.spec import (
 )
 from workers.contract.wire.documents import digest, to_dict
 from workers.contract.wire.names import StopMode
-from workers.host import launcher, stopping
+from workers.host import launcher
 from workers.settings import HostSettings
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder, Lock
@@ -102,7 +102,7 @@ class Attempt:
         return launcher.launch(to_dict(self.spec), TOKEN, self.settings, environment=source)
 
     def ask_to_stop(self, mode: StopMode) -> None:
-        stopping.ask_to_stop(self.spec.run.run_id, self.spec.number, mode, self.settings)
+        self.folder.request_stop(mode)
 
     def supervisor(self) -> procfs.Identity:
         holder = self.folder.read_json("supervisor.lock") or {}

@@ -16,7 +16,7 @@ from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.fakes.object_store import BUCKET, ObjectStore, object_store
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.supervisor.test_checkpoints import archive, tensors
-from workers.artifactstore import MANIFEST, ArtifactStore, Spoilt, StoreError
+from workers.artifactstore import MANIFEST, ArtifactStore, Corrupted, StoreError
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.artifacts import STORES, Store
 from workers.contract.wire.documents import to_dict
@@ -99,7 +99,7 @@ def test_a_file_with_a_wrong_hash_is_named_and_never_used(
 ) -> None:
     manifest = ArtifactStore(bucket.store).upload(saved, NAME)
     bucket.client.put_object(Bucket=BUCKET, Key=f"team/{NAME}/optimizer.pt", Body=b"something else")
-    with pytest.raises(CheckpointError, match=r"optimizer.pt in the store has another hash"):
+    with pytest.raises(CheckpointError, match=r"optimizer.pt in the store has a different hash"):
         prepared(other_host, bucket.store, manifest)
     assert not (other_host[1].runs_dir / NAME).exists()
 
@@ -108,7 +108,7 @@ def test_another_manifest_than_the_stored_one_is_refused(bucket: ObjectStore, sa
     store = ArtifactStore(bucket.store)
     manifest = store.upload(saved, NAME)
     bucket.client.put_object(Bucket=BUCKET, Key=f"team/{NAME}/{MANIFEST}", Body=b'{"files": []}')
-    with pytest.raises(Spoilt, match="another manifest"):
+    with pytest.raises(Corrupted, match="a different manifest"):
         store.download(NAME, tmp_path / "target", manifest_sha256=manifest)
 
 
@@ -257,10 +257,10 @@ def test_what_was_not_uploaded_in_time_is_uploaded_when_it_is_asked_for(bucket: 
         made.control.store_answer = {"store": to_dict(bucket.store), "manifest": ""}
         folder = sorted((made.folder.path / "checkpoints").iterdir())[-1]
         name = folder.relative_to(made.settings.runs_dir).as_posix()
-        assert storing.store_and_tell(name, TOKEN, made.settings)
+        assert storing.store_and_report(name, TOKEN, made.settings)
         wait_until(lambda: "stored" in {state for _, state in states(made)}, made.why)
         made.wait_until_gone()
         assert {each["path"] for each in made.control.stored} == {f"checkpoints/{folder.name}"}
         shutil.rmtree(folder)
-        assert not storing.store_and_tell(name, TOKEN, made.settings)
+        assert not storing.store_and_report(name, TOKEN, made.settings)
         assert "no longer on testhost" in made.control.stored[-1]["problem"]

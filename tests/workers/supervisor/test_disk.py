@@ -17,7 +17,7 @@ from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import to_dict
 from workers.host import reaper
-from workers.host.launcher import Launch, launch_or_tell
+from workers.host.launcher import Launch, launch_and_report
 
 pytestmark = pytest.mark.processes
 
@@ -80,7 +80,7 @@ def test_a_launcher_that_can_not_write_the_spec_says_why_and_leaves_nothing_in_t
     with attempt(small_disk) as made:
         fill(small_disk / "others")
         with pytest.raises(OSError, match="No space"):
-            launch_or_tell(to_dict(made.spec), TOKEN, made.settings)
+            launch_and_report(to_dict(made.spec), TOKEN, made.settings)
         (told,) = made.control.not_launched
         assert ("No space left on device" in told["detail"], told["final"]) == (True, False)
         assert [path.name for path in made.folder.path.iterdir() if path.is_file()] == []

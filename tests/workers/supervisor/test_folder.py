@@ -250,7 +250,7 @@ def test_a_folder_made_anew_by_a_refused_launch_hides_nothing(tmp_path: Path) ->
         assert (made.folder / "spec.json").exists()
         reaper.reap(RUN, 1, TOKEN, made.settings, placement, read_gpus=lambda: gpu(0))
         report = made.control.reaped[0]
-        assert "holds no line" in report["detail"]
+        assert "holds no lines" in report["detail"]
         assert (report["receipt"]["processes_ended"] >= 1, report["receipt"]["free"]) == (True, True)
 
 

@@ -20,8 +20,8 @@ from workers.contract.wire.names import StopMode
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
-from workers.supervisor.processes.witnesses import figures_of_agents
-from workers.supervisor.servers.fleet import Servers
+from workers.supervisor.processes.witnesses import agent_figures
+from workers.supervisor.servers.fleet import Fleet
 from workers.supervisor.servers.servermetrics import Pulse
 from workers.supervisor.servers.vllm import PAUSE_S
 from workers.supervisor.watching import Stall, StepPace, TrainerWatch
@@ -57,7 +57,7 @@ def test_a_server_that_answers_health_and_serves_nothing_ends_a_trainer_that_wai
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_hung"
         assert "The vLLM server vllm at http://127.0.0.1:" in ended["detail"]
-        assert "has made no token since" in ended["detail"]
+        assert "has generated no token since" in ended["detail"]
         assert ended["detail"].endswith("Requests: 1 running, 0 waiting.")
         assert (ended["receipt"]["survivors"], ended["receipt"]["port_free"]) == ([], True)
 
@@ -135,7 +135,7 @@ def test_requests_that_were_there_before_us_are_not_taken_for_ours_until_somethi
 def test_a_pause_of_our_own_is_no_silence_of_an_attached_server(tmp_path: Path) -> None:
     spec = build_spec(FakeControl(), hardware=server_hardware(attached=(f"http://127.0.0.1:{free_port()}",)))
     settings = build_settings(tmp_path, FakeControl())
-    servers = Servers(spec, settings, servers_of(spec), tree=set)
+    servers = Fleet(spec, settings, servers_of(spec), tree=set)
     (probe,) = servers._probes
     probe.ready = True
     probe.tick(100.0)  # then the supervisor stands still for a while, and looks before it has asked again
@@ -162,12 +162,12 @@ def test_a_trainer_that_stands_still_is_told_once_and_so_is_that_it_goes_on(tmp_
         send(made, "trainer", signal.SIGSTOP)
         wait_until(lambda: hangs(made), made.why)
         send(made, "trainer", signal.SIGCONT)
-        wait_until(lambda: notes(made, "training goes on"), made.why)
+        wait_until(lambda: notes(made, "training continues"), made.why)
         made.ask_to_stop(StopMode.SAVE)
         assert made.wait_for_end()["exit_codes"] == {"trainer": 0}
         (hang,) = hangs(made)
-        assert "as a rule" in hang["data"]["text"]
-        assert hang["data"]["text"].endswith("The trainer is stopped, as by SIGSTOP or a debugger.")
+        assert "usually" in hang["data"]["text"]
+        assert hang["data"]["text"].endswith("The trainer is stopped, perhaps by SIGSTOP or a debugger.")
         assert hang["data"]["seconds"] >= 5.0 > hang["data"]["usual_s"]
 
 
@@ -232,7 +232,7 @@ def test_how_a_trainer_waits_for_agents_is_told_with_each_sample(tmp_path: Path)
     figures = {"gateway/sessions_open": 3, "gateway/waits_s": 7.5, "gateway/quiet_s": "soon", "gpu/0/util_percent": 9}
     record = {"rank": 0, "pid": 1, "doing": ["agents"], "since": 1.0, "steps_since": 0.0, "figures": figures}
     (tmp_path / "activity-0.json").write_text(json.dumps(record))
-    told = figures_of_agents(AttemptFolder(tmp_path))
+    told = agent_figures(AttemptFolder(tmp_path))
     assert told == {"gateway/sessions_open": 3.0, "gateway/waits_s": 7.5}
 
 
@@ -275,10 +275,10 @@ def test_a_stall_is_far_more_than_a_step_takes_as_a_rule() -> None:
         assert pace.step(step, step * 50.0) == ""
     assert pace.stall(200.0 + 499.0) is None
     stall = pace.stall(200.0 + 500.0)
-    assert str(stall) == "No step for 500 s, where one takes 50 s as a rule: the last one was step 4."
+    assert str(stall) == "No step has ended for 500 s, although steps usually take 50 s: the last was step 4."
     pace.reported = True
     assert pace.stall(200.0 + 900.0) is None
-    assert pace.step(5, 1_200.0) == "Step 5 came after 1000 s: training goes on."
+    assert pace.step(5, 1_200.0) == "Step 5 ended after 1000 s: training continues."
 
 
 def test_a_first_step_that_does_not_come_is_told_too() -> None:

@@ -80,7 +80,7 @@ def test_a_metric_that_never_comes_is_told_once() -> None:
     made.note(99, {"reward": 1.0})
     assert made.unseen() == ""
     made.note(100, {"reward": 1.0})
-    assert made.unseen() == "The metric eval_reward has not come in 100 steps: its rule can't end the run."
+    assert made.unseen() == "The metric eval_reward was not logged in 100 steps: its rule can't end the run."
     assert made.unseen() == ""
 
 

@@ -123,10 +123,10 @@ from workers.supervisor import lifecycle
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.child import Children
-from workers.supervisor.steps import Step
+from workers.supervisor.steps import AttemptStep
 
 class Sick:
-    step = Step.TRAINING
+    step = AttemptStep.TRAINING
     children = Children(AttemptFolder(Path(sys.argv[1])))
 
     def fail(self, *ignored):

@@ -57,9 +57,9 @@ def test_a_folder_that_can_not_be_looked_at_is_not_taken_for_lost(tmp_path: Path
     folder.hold()
     (tmp_path / "run").rename(tmp_path / "elsewhere")
     (tmp_path / "run").symlink_to("run")  # ELOOP
-    assert folder.look()
+    assert folder.check()
     (tmp_path / "run").unlink()
-    assert not folder.look()
+    assert not folder.check()
 
 
 def test_a_file_that_can_not_be_read_has_an_end_and_says_why(tmp_path: Path) -> None:
@@ -149,5 +149,5 @@ def test_a_trainers_file_that_can_not_be_read_keeps_no_receipt_back(tmp_path: Pa
         reaper.reap(RUN, 1, TOKEN, made.settings)
         report = made.control.reaped[0]
         assert report["receipt"]["free"] is True
-        assert "What the trainer wrote last could not be read" in report["detail"]
+        assert "The trainer's last lines could not be read" in report["detail"]
         assert list(made.control.lines.values()) == made.outbox()

@@ -15,7 +15,7 @@ from workers.contract.reports.lines import SyncAnswer
 from workers.contract.wire.names import EventKind
 from workers.settings import HostSettings
 from workers.supervisor.reports.chatfile import ChatFile
-from workers.supervisor.reports.control import Refused
+from workers.supervisor.reports.control import RequestRefused
 from workers.supervisor.reports.outbox import Outbox
 from workers.supervisor.reports.sync import Syncer
 
@@ -127,7 +127,7 @@ def test_a_control_plane_that_knows_the_attempt_again_is_not_given_up(tmp_path: 
     answers = Answers()
     syncer, outbox = a_syncer(tmp_path, answers)
     outbox.append(EventKind.TRAIN, {}, t=1.0)
-    answers.error = Refused(404, "no such attempt")
+    answers.error = RequestRefused(404, "no such attempt")
     syncer.tick(100.0)
     syncer.tick(102.0)
     assert syncer.given_up

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.contract.stack import priority
+from workers.contract.wire import processes
 from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.processes.loops import Loop
 from workers.supervisor.processes.system import READ_S, SystemSampler
@@ -36,7 +36,7 @@ def test_a_sample_has_the_peak_between_it_and_the_one_before() -> None:
 def test_a_loops_thread_gives_way_and_what_the_main_thread_starts_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(priority, "GPU_DEVICE", tmp_path)
+    monkeypatch.setattr(processes, "GPU_DEVICE", tmp_path)
     ours, found, ticked = os.getpriority(os.PRIO_PROCESS, 0), [], threading.Event()
 
     def tick(now: float) -> float:
@@ -48,11 +48,11 @@ def test_a_loops_thread_gives_way_and_what_the_main_thread_starts_does_not(
     loop.start()
     assert ticked.wait(10)
     loop.stop()
-    assert found == [max(ours, priority.NICENESS)]
+    assert found == [max(ours, processes.NICENESS)]
     child = subprocess.run([sys.executable, "-c", "import os; print(os.nice(0))"], capture_output=True, check=True)
     assert int(child.stdout) == ours
 
 
 def test_nothing_gives_way_where_no_gpu_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(priority, "GPU_DEVICE", tmp_path / "none")
-    assert priority.niceness() == 0
+    monkeypatch.setattr(processes, "GPU_DEVICE", tmp_path / "none")
+    assert processes.niceness() == 0

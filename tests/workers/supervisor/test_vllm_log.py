@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.supervisor.servers.vllmlog import MOST_BYTES, memory_in_words
+from workers.supervisor.servers.vllm import MOST_BYTES, memory_in_words
 
 WEIGHTS = (
     "(EngineCore pid=1) INFO 11-21 10:00:00 [gpu_model_runner.py:4819] Model loading took 14.2717 GiB memory and 3 s"
@@ -28,7 +28,7 @@ GRAPHS = "INFO 11-21 10:00:14 [gpu_model_runner.py:5012] Graph capturing finishe
 def test_its_words_become_a_sentence(tmp_path: Path, lines: list[str], words: str) -> None:
     log = tmp_path / "vllm.log"
     log.write_text("\n".join(lines) + "\n")
-    assert memory_in_words(log) == f"On each of its GPUs vLLM took {words}."
+    assert memory_in_words(log) == f"On each of its GPUs vLLM uses {words}."
 
 
 @pytest.mark.parametrize("text", [b"", b"\0\xff" * 100, b"Model loading took 1.2.3 GiB", b"KV cache size: ,,, tokens"])

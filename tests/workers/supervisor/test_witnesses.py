@@ -15,14 +15,14 @@ import pytest
 from workers.supervisor import hangs
 from workers.supervisor.hangs import Scene
 from workers.supervisor.processes import procfs, witnesses
-from workers.supervisor.processes.witnesses import Activity, Frame, Thread, Witness
+from workers.supervisor.processes.witnesses import Frame, RankActivity, Thread, Witness
 from workers.supervisor.servers.fleet import ServerState
 
 NOW = 100.0
 
 
 def rank(number: int, *doing: str, since: float = 10.0, state: str = "S", at: Frame | None = None) -> Witness:
-    activity = Activity(number, 500 + number, doing, since, 0.0)
+    activity = RankActivity(number, 500 + number, doing, since, 0.0)
     threads = (Thread("MainThread", (at,)),) if at else ()
     return Witness("trainer", 500 + number, "python", state, activity=activity, threads=threads)
 
@@ -39,7 +39,7 @@ ENGINE = Witness("vllm", 700, "VLLM::EngineCore", "S", threads=(STEP,))
         (
             Scene([rank(0, "update", "generation", at=POST), ENGINE], [ServerState("vllm", 0.0, 16, 2, 88.0)]),
             "The trainer has waited 90 s for completions from vLLM. vLLM has 16 requests running and 2 waiting, and "
-            "has made no token for 88 s. Its engine is at step (/v/core.py:4), sleeping.",
+            "has generated no token for 88 s. Its engine is at step (/v/core.py:4), sleeping.",
         ),
         (
             Scene([rank(0, "update", "weight_sync")], [ServerState("vllm", 85.0, 0, 0, 0.0)]),
@@ -57,13 +57,13 @@ ENGINE = Witness("vllm", 700, "VLLM::EngineCore", "S", threads=(STEP,))
         ),
         (
             Scene([rank(0, "update", at=GATHER), rank(1, "generation", at=GATHER)]),
-            "All ranks wait for each other in an operation of all ranks, perhaps not the same one: rank 0 in "
+            "All ranks wait for each other in collective operations, perhaps in different ones: rank 0 in "
             "all_gather (torch/distributed/distributed_c10d.py:3); rank 1 in all_gather "
             "(torch/distributed/distributed_c10d.py:3).",
         ),
         (
             Scene([rank(0, "update", at=GATHER), rank(1, "update", state="T")]),
-            "Rank 1 of the trainer (pid 501) is stopped, as by SIGSTOP or a debugger. The rest of the run "
+            "Rank 1 of the trainer (pid 501) is stopped, perhaps by SIGSTOP or a debugger. The rest of the run "
             "waits for it.",
         ),
         (
@@ -78,7 +78,7 @@ ENGINE = Witness("vllm", 700, "VLLM::EngineCore", "S", threads=(STEP,))
         ),
         (
             Scene([Witness("trainer", 5, "python", "S", threads=(Thread("MainThread", (POST,)),))]),
-            "The trainer does not say what it does. It is at post (site-packages/httpx/_client.py:7), sleeping.",
+            "The trainer doesn't report its activity. It is at post (site-packages/httpx/_client.py:7), sleeping.",
         ),
         (Scene([]), ""),
     ],
@@ -115,7 +115,7 @@ def sleeper() -> Iterator[subprocess.Popen[str]]:
 def test_a_process_shows_its_state_and_its_stacks_without_its_help(tmp_path: Path) -> None:
     with sleeper() as child, subprocess.Popen(["sleep", "60"]) as other:
         trees = {"trainer": [row for pid in (child.pid, other.pid) if (row := procfs.read(pid))]}
-        (one,), missing = witnesses.look(trees, [Activity(0, child.pid, ("update",), 0.0, 0.0)])
+        (one,), missing = witnesses.examine(trees, [RankActivity(0, child.pid, ("update",), 0.0, 0.0)])
         other.kill()
     assert missing == ""
     assert (one.pid, one.state, one.activity and one.activity.rank) == (child.pid, "S", 0)
@@ -128,10 +128,10 @@ def test_a_rank_writes_its_own_stacks_if_they_cant_be_read(monkeypatch: pytest.M
     monkeypatch.setattr(witnesses, "_py_spy", lambda: "/nowhere/py-spy")
     with sleeper() as child:
         trees = {"trainer": [row for row in [procfs.read(child.pid)] if row]}
-        ranks = [Activity(0, child.pid, (), 0.0, 0.0), Activity(1, 1, (), 0.0, 0.0)]  # one lies about its pid
-        (one,), missing = witnesses.look(trees, ranks)
+        ranks = [RankActivity(0, child.pid, (), 0.0, 0.0), RankActivity(1, 1, (), 0.0, 0.0)]  # one lies about its pid
+        (one,), missing = witnesses.examine(trees, ranks)
         assert (one.threads, missing) == ((), "py-spy can't be started: No such file or directory.")
-        witnesses.ask_for_stacks(ranks, trees)
+        witnesses.request_stacks(ranks, trees)
         assert child.stderr is not None
         assert next(line for line in child.stderr if "waits_for_ever" in line)
         child.send_signal(signal.SIGTERM)

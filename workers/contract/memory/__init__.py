@@ -35,9 +35,9 @@ class GpuEstimate:
     """`trainer`, `server` or `trainer and vLLM`."""
     card_gib: float
     phase: str
-    """When the memory is at its highest; "" for a server, whose memory stays the same."""
+    """The phase with the highest use; "" for a server, whose memory stays the same."""
     parts: Mapping[Part, float]
-    """GiB at that time."""
+    """GiB by part in that phase."""
 
     @property
     def total(self) -> float:
@@ -45,12 +45,12 @@ class GpuEstimate:
 
     @property
     def needed(self) -> float:
-        """Without what the allocator gives back when memory runs short."""
+        """GiB without the blocks that the allocator returns when memory runs short."""
         return self.total - self.parts.get(Part.ALLOCATOR, 0.0)
 
     @property
     def trainer(self) -> float:
-        """Without vLLM's share."""
+        """GiB of the trainer alone, without vLLM's share."""
         return self.total - self.parts.get(Part.VLLM, 0.0)
 
     @property
@@ -66,14 +66,14 @@ class GpuEstimate:
 @dataclass(frozen=True)
 class Estimate:
     gpus: tuple[GpuEstimate, ...]
-    """The trainer's by rank, then the servers'."""
+    """The trainer's GPUs by rank, then the servers'."""
     parameters: int
     trained: int
     ram_gib: float
-    """Of the host, for the whole run."""
+    """Host memory of the whole run."""
     checkpoint_gib: float
     serving: Serving | None
-    """vLLM on one of its GPUs; None if it isn't used or somebody else's."""
+    """vLLM on one of its GPUs; None: the run uses none, or attached servers."""
 
     @property
     def over(self) -> float:
@@ -105,7 +105,7 @@ def estimate(
 def _trainer(
     shape: Shape, hardware: HardwareSpec, settings: Settings, card: float, rank: int, given: float | None
 ) -> GpuEstimate:
-    """`given`: what vLLM takes if its KV cache has a given size, in place of a share of the card."""
+    """`given`: GiB that vLLM takes if its KV cache has a given size, in place of a share of the card."""
     training = peak(shape, hardware, settings, main=rank == 0)
     share = _share_beside(hardware)
     if not share:

@@ -1,4 +1,4 @@
-"""Shapes of common models, for estimates without a model at hand: sizes from their config.json."""
+"""Shapes of common models, for estimates without an inspected model: sizes from their config.json."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KNOWN["Mistral Small 24B"]["config"]["head_dim"] = 128
 
 @functools.cache
 def known_shape(name: str) -> Shape:
-    """Raises KeyError for a name that isn't in KNOWN."""
+    """The shape of a model in KNOWN. Raises KeyError for any other name."""
     shape = shape_of(KNOWN[name])
     if shape is None:
         raise KeyError(name)
@@ -54,4 +54,4 @@ def known_shape(name: str) -> Shape:
 
 
 LADDER = tuple(sorted(KNOWN, key=lambda name: known_shape(name).total))
-"""The smallest first."""
+"""Names of the known models, the smallest first."""

@@ -1,4 +1,4 @@
-"""What an estimate consists of, and the settings that decide it."""
+"""Parts of a memory estimate, and the settings that decide them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workers.contract.run.spec import LoraSpec
 
 
 class Part(StrEnum):
-    """In the order in which a bar stacks them; each value is the name that pages show."""
+    """Parts of a GPU's memory in the order in which a bar stacks them; each value is the name on pages."""
 
     WEIGHTS = "weights"
     REFERENCE = "reference model"
@@ -33,18 +33,18 @@ Parts = dict[Part, float]
 
 @dataclass(frozen=True)
 class Settings:
-    """What of a run's settings decides its memory."""
+    """The settings of a run that decide its memory."""
 
     batch: int
     """Completions per process in one pass."""
     prompt_tokens: int
     completion_tokens: int
     passes: int = 1
-    """Passes whose gradients are added up."""
+    """Passes whose gradients are accumulated."""
     generated: int = 0
-    """Completions that the process generates at a time by itself; 0: vLLM generates them."""
+    """Completions that the trainer process generates at a time; 0: vLLM generates them."""
     reference: bool = False
-    """β > 0."""
+    """True for β > 0, which loads a reference model."""
     lora: LoraSpec | None = None
     precision: Precision = Precision.BF16
     optimizer: Optimizer = Optimizer.ADAMW

@@ -1,4 +1,4 @@
-"""A model's parameters by kind, from its config: what is quantized, copied, trained and gathered differs by kind."""
+"""A model's parameters by kind, from its config: kinds differ in how they are quantized, copied and gathered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EAGER = ("gpt_oss",)
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes in numbers of weights unless said otherwise."""
+    """A model's sizes, as numbers of weights unless stated otherwise."""
 
     hidden: int
     layers: int
@@ -166,7 +166,7 @@ def _small(
 
 
 def _router(family: str, hidden: int, experts: int, inner: int, *, shared: bool) -> int:
-    """Of one layer with experts; gpt-oss has a bias on each expert's layers and on the router."""
+    """Router weights of one layer with experts; gpt-oss has a bias on each expert's layers and on the router."""
     if family == "gpt_oss":
         return hidden * experts + experts + experts * (2 * inner + hidden)
     return hidden * experts + (hidden if shared else 0)

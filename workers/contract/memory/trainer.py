@@ -41,12 +41,12 @@ CONTEXT_GIB = 0.75
 GROUP_GIB = 0.8
 """NCCL's buffers for a group of processes."""
 DEEPSPEED_GIB = 0.35
-"""More of them with DeepSpeed, which communicates on several streams."""
+"""GiB of further NCCL buffers with DeepSpeed, which communicates on several streams."""
 
 
 def peak(shape: Shape, hardware: HardwareSpec, settings: Settings, *, main: bool = True) -> Peak:
     """The phase of a step that takes the most; `main`: of the process that sends the weights to a vLLM server."""
-    return max(phases(shape, hardware, settings, main=main), key=lambda one: one.total)
+    return max(phases(shape, hardware, settings, main=main), key=lambda phase: phase.total)
 
 
 def phases(shape: Shape, hardware: HardwareSpec, settings: Settings, *, main: bool = True) -> list[Peak]:
@@ -80,14 +80,14 @@ class _Model:
         self.low = settings.precision != Precision.FP32
         self.quantized = hardware.quantization != Quantization.NONE
         self.wide = not self.low or not self._loads_low()
-        """The weights are fp32, and a 16-bit run casts them where they are used."""
+        """True if the weights are fp32, and a 16-bit run casts them where they are used."""
         self.trained = adapter(shape, settings.lora) if settings.lora else shape.total
         self.tokens = settings.batch * settings.length
         self.offloaded = hardware.offload != Offload.NONE
         self.sharded = hardware.strategy in SHARDS_WEIGHTS
 
     def _loads_low(self) -> bool:
-        """As workers.trainer.configuration.hardware.loading_dtype."""
+        """True if weights are loaded in 16 bits; see workers.trainer.configuration.hardware.loading_dtype."""
         if self.hardware.strategy is Strategy.FSDP2:
             return False
         if self.quantized or self.zero:
@@ -294,7 +294,7 @@ class _Model:
         return 2 * tokens * width + cast
 
     def _gathered(self) -> float:
-        """Weights of other processes' shares that are here for a layer or more."""
+        """GiB of gathered weights: other processes' shards, held for one layer or more."""
         shape = self.shape
         if self.hardware.strategy is Strategy.ZERO3:
             live = min(LIVE_WEIGHTS, shape.total)
@@ -317,7 +317,7 @@ class _Model:
 
 
 def optimizer_bytes(hardware: HardwareSpec, settings: Settings) -> float:
-    """Bytes per trained weight of what a checkpoint keeps of the optimizer."""
+    """Bytes of optimizer state in a checkpoint, for each trained weight."""
     if hardware.strategy in ZERO:
         return 12.0  # fp32 weights and both moments
     if settings.lora and hardware.quantization is not Quantization.NONE:
@@ -326,14 +326,14 @@ def optimizer_bytes(hardware: HardwareSpec, settings: Settings) -> float:
 
 
 def merges(hardware: HardwareSpec) -> bool:
-    """Whether a LoRA reaches vLLM merged into the weights."""
+    """True if a LoRA reaches vLLM merged into the weights."""
     if hardware.vllm_server:
         return hardware.vllm_server.weight_sync is WeightSync.NCCL
     return hardware.rollout is Rollout.COLOCATE
 
 
 def sends_weights(hardware: HardwareSpec) -> bool:
-    """Whether the main process streams all weights to a vLLM server."""
+    """True if the main process streams all weights to a vLLM server."""
     return bool(hardware.vllm_server and hardware.vllm_server.weight_sync is WeightSync.NCCL)
 
 

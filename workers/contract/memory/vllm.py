@@ -1,4 +1,4 @@
-"""What vLLM does with its share of a GPU: weights, activations of its profiling pass, and a KV cache of the rest."""
+"""vLLM's share of a GPU: weights, activations of its profiling pass, and the rest as KV cache."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from workers.contract.memory.shapes import Shape
 
 GIB = 2**30
 LARGE_CARD_GIB = 70.0
-"""From here on vLLM takes more tokens and sequences at a time by default."""
+"""Cards of this size and more get larger batches of tokens and sequences from vLLM by default."""
 OUTSIDE_GIB = 1.0
-"""CUDA context, NCCL's buffers and CUDA graphs."""
+"""GiB outside vLLM's share: CUDA context, NCCL's buffers and CUDA graphs."""
 ASLEEP_GIB = 1.0
-"""What a vLLM that sleeps keeps: context and graphs."""
+"""GiB that a sleeping vLLM keeps: context and graphs."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """GiB on each of a server's GPUs."""
+    """vLLM's memory in GiB on each of its GPUs."""
 
     share: float
-    """What vLLM takes at its start, whatever it needs; with a KV cache of a given size, what it needs."""
+    """GiB that vLLM reserves at its start; with a KV cache of a given size, only what it needs."""
     weights: float
     activations: float
     cache: float

@@ -1,4 +1,4 @@
-"""Chat with a served model: what reaches the program that has loaded it, and what comes back. Standard library only.
+"""Chat with a served model: its questions, answers and limits. Standard library only.
 
 The control plane puts ChatNews into the answers to a supervisor's syncs, the supervisor appends it to FileName.CHAT as
 it is, and the program answers with lines of EventKind.ANSWER.
@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import Any
 
 LONGEST_CHAT = 100_000
-"""Characters of all messages that one answer is asked for."""
+"""Characters of all messages of one question."""
 MOST_TOKENS = 8192
-"""Of one answer."""
+"""Tokens of one answer."""
 TRAINED, BASE = "trained", "base"
 """The models of a server: the checkpoint, and the model that its training began with."""
 KEY_DIGEST = "GRPO_SERVE_KEY_SHA256"
@@ -35,7 +35,7 @@ class Finish(StrEnum):
 @dataclass(frozen=True)
 class Sampling:
     temperature: float = 0.7
-    """0: greedy."""
+    """0 samples greedily."""
     top_p: float = 1.0
     max_tokens: int = 512
     seed: int = 0
@@ -43,12 +43,12 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Ask:
-    """What one model is asked."""
+    """A question to one model."""
 
     model: str
     messages: tuple[dict[str, Any], ...] = ()
     plain: str = ""
-    """A text to go on with, in place of messages: a prompt of a dataset without chat."""
+    """A text to continue, in place of messages: a prompt of a dataset without chat."""
     tools: tuple[dict[str, Any], ...] = ()
     """Functions that the model may call, as chat templates take them."""
 
@@ -56,7 +56,7 @@ class Ask:
 @dataclass(frozen=True)
 class ChatTurn:
     number: int
-    """Within its run, from 1."""
+    """The question's number within its run, from 1."""
     asks: tuple[Ask, ...]
     sampling: Sampling
 
@@ -67,8 +67,8 @@ class ChatNews:
 
     turns: tuple[ChatTurn, ...] = ()
     stopped: int = 0
-    """Answers to turns up to this one end at once."""
+    """Answers to questions up to this number are ended at once."""
     present: bool = False
-    """Somebody has the chat open."""
+    """True while the chat is open on a page."""
     wanted: bool = False
-    """Another run waits for what the served model holds."""
+    """True while another run waits for the GPUs of the served model."""

@@ -21,11 +21,11 @@ from workers.contract.run.jobs import WarmNews
 from workers.contract.wire.names import METRIC_KINDS, EventKind
 
 MOST_METRICS = 2_000
-"""The limit of one line. More are a bug in a reward function, and would fill the store with names."""
+"""Most metrics on one line. More are a bug in a reward function, and would fill the store with names."""
 LONGEST_NAME = 200
-"""The limit of a metric's name. A longer one is left out, since two shortened names could become one."""
+"""Most characters of a metric's name. A longer one is left out, since two shortened names could become one."""
 LONGEST_PAUSE_S = 3.0
-"""The limit of a pause that the control plane asks for: a stop whose message is lost arrives with the next answer."""
+"""Longest pause in seconds that the control plane requests: a stop whose message is lost comes with the next answer."""
 _MAX_STEP = 2**31 - 1
 _MAX_COUNT = 2**53
 _MAX_FLOAT = sys.float_info.max
@@ -35,11 +35,11 @@ _MAX_FLOAT = sys.float_info.max
 class GpuReceipt:
     gpu: str
     before_mib: int
-    """The baseline, read before the attempt started anything."""
+    """MiB in use before the attempt started anything."""
     peak_mib: int
     after_mib: int
     seconds_to_free: float | None
-    """None: not proved free before the deadline; the lease is quarantined."""
+    """Seconds until the GPU was free; None: not proved before the deadline, and the lease is quarantined."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class Receipt:
     """The kill receipt: proof that nothing of the attempt is left."""
 
     seconds_to_gone: float
-    """From the first signal (or the natural end) until the tree was empty in two checks."""
+    """Seconds from the first signal (or the natural end) until two checks found the process tree empty."""
     processes_ended: int
     orphans_found: int
     """Descendants outside the process groups that the supervisor started."""
     survivors: tuple[int, ...]
     gpus: tuple[GpuReceipt, ...]
     port_free: bool | None
-    """None if the attempt had no server."""
+    """None: the attempt had no server."""
     free: bool
     """No survivors, and every leased GPU within 300 MiB of its baseline in two samples."""
 
@@ -78,12 +78,12 @@ class SyncAnswer:
     stop: str | None
     watched: bool
     chat: ChatNews | None = None
-    """For a served model that asks for it; left out otherwise, as supervisors of an earlier version don't know it."""
+    """For a served model that requests it; left out otherwise, since earlier supervisors don't know the field."""
     warm: WarmNews | None = None
-    """For a warm server, in the same way."""
+    """For a warm server, left out likewise."""
     again_s: float | None = None
     """When to send the next lines while nobody watches, to a supervisor that says that it is `paced`. None: whenever
-    it likes."""
+    it wants."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class ClaimAnswer:
     spec_sha256: str
     """`digest` of the attempt's spec: the one in the launch message has come through a broker."""
     secrets: dict[str, str] = field(repr=False)
-    """Environment variables for the processes that need them; written down nowhere."""
+    """Environment variables for the processes that need them; never stored."""
 
 
 # --- writing --------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def metrics_line(
 
 @functools.cache
 def _key(name: str) -> str:
-    """Empty if no metric can have this name."""
+    """The metric's name as text; "" if no metric can have it."""
     return f"{json.dumps(name, ensure_ascii=False)}:" if is_metric(name, 0) else ""
 
 
@@ -157,7 +157,7 @@ _HEAD = re.compile(
 
 
 class Line(NamedTuple):
-    """A line as it was written; only the part before its data is parsed."""
+    """A stored line, of which only the part before its data is parsed."""
 
     text: bytes
     """Without its newline."""
@@ -207,9 +207,9 @@ def is_metric(name: str, value: object) -> bool:
 
 
 def is_finite(value: object) -> bool:
-    """Whether JSON and every database can hold this number.
+    """True for a number that JSON and every database can hold.
 
-    Compared, not asked of `math.isfinite`: that raises for a whole number of 400 digits.
+    Compared, since `math.isfinite` raises for a whole number of 400 digits.
     """
     if value.__class__ is float:  # nearly all are: the short way, twenty times a line
         return -_MAX_FLOAT <= value <= _MAX_FLOAT
@@ -217,7 +217,7 @@ def is_finite(value: object) -> bool:
 
 
 def is_step(value: object) -> bool:
-    """Whether every database's column of steps can hold it."""
+    """True for a step that every database's column can hold."""
     return _is_count(value) and value <= _MAX_STEP  # type: ignore[operator]  # it is an int
 
 
@@ -238,12 +238,12 @@ def _is_object(value: object) -> bool:
 
 
 def _are_steps(value: object) -> bool:
-    """None: of a trainer that doesn't say it."""
+    """None comes from a trainer that doesn't report it."""
     return value is None or (isinstance(value, list) and all(is_step(step) for step in value))
 
 
 def _are_versions(value: object) -> bool:
-    """None: of a trainer that doesn't say it."""
+    """None comes from a trainer that doesn't report it."""
     return value is None or (isinstance(value, dict) and all(isinstance(number, str) for number in value.values()))
 
 

@@ -1,4 +1,4 @@
-"""When each phase of a step began and how long it took, by lanes: who was at work. Standard library only.
+"""Timeline of a step: when each phase began and how long it took, in one lane for each worker. Standard library only.
 
 Lanes may overlap, and so may phases of a lane: what is generated for the next batch while this one trains is in this
 step's record. The trainer writes lines of EventKind.SPANS.
@@ -13,14 +13,14 @@ TRAINER, REWARDS, REWARD = "trainer", "rewards", "reward:"
 """Lanes, beside SERVER_ROLES of the vLLM servers: the first rank's GPU, the wait for rewards, and REWARD with the name
 of a component for each one."""
 SERVER = "vllm"
-"""What the lanes of servers begin with."""
+"""The prefix of servers' lanes."""
 OPTIMIZER, EXTRA = "optimizer", "extra"
 """Phases beside those of StepPart: the optimizer's step, and a further round of dynamic sampling."""
 MOST_SPANS = 120
 LONGEST_LANE = 80
 _MOST_S = 4e9
 _SHORTEST = 1 / 2_000
-"""Of a step: shorter spans can't be seen in a drawing."""
+"""Share of a step below which a span can't be seen in a drawing."""
 
 
 class Span(NamedTuple):
@@ -49,29 +49,29 @@ def packed(spans: Iterable[Span], window: float) -> list[Span]:
 def _joined(spans: Iterable[Span], gap: float) -> list[Span]:
     """By their start. What only touches stays apart, such as the micro-batches of a step, unless there is a `gap`."""
     last: dict[tuple[str, str], int] = {}
-    found: list[Span] = []
-    for span in sorted(spans, key=lambda one: (one.start, one.end)):
+    merged: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.start, span.end)):
         key = (span.lane, span.phase)
-        before = found[last[key]] if key in last else None
+        before = merged[last[key]] if key in last else None
         if before is not None and (span.start < before.end or (gap and span.start <= before.end + gap)):
-            found[last[key]] = before._replace(seconds=max(before.end, span.end) - before.start)
+            merged[last[key]] = before._replace(seconds=max(before.end, span.end) - before.start)
         else:
-            last[key] = len(found)
-            found.append(span)
-    return found
+            last[key] = len(merged)
+            merged.append(span)
+    return merged
 
 
 def union(spans: Iterable[Span]) -> float:
-    """Seconds in which at least one of them was going on."""
+    """Seconds that at least one of the spans covers."""
     total, until = 0.0, float("-inf")
-    for span in sorted(spans, key=lambda one: one.start):
+    for span in sorted(spans, key=lambda span: span.start):
         total += max(0.0, span.end - max(span.start, until))
         until = max(until, span.end)
     return total
 
 
 def overlap(some: Iterable[Span], others: Iterable[Span]) -> float:
-    """Seconds in which at least one of each was going on."""
+    """Seconds that a span of each list covers."""
     some, others = list(some), list(others)
     return union(some) + union(others) - union([*some, *others])
 
@@ -82,17 +82,17 @@ def read(data: Mapping[str, Any]) -> list[Span]:
 
 
 def are_spans(spans: object) -> bool:
-    return isinstance(spans, list) and len(spans) <= MOST_SPANS and all(_is_span(one) for one in spans)
+    return isinstance(spans, list) and len(spans) <= MOST_SPANS and all(_is_span(span) for span in spans)
 
 
 def is_seconds(value: object) -> bool:
-    """Of a step, or since 1970."""
+    """True for a number of seconds, of a step or since 1970."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_S
 
 
-def _is_span(one: object) -> bool:
-    if not isinstance(one, list) or len(one) != 4:
+def _is_span(value: object) -> bool:
+    if not isinstance(value, list) or len(value) != 4:
         return False
-    lane, phase, start, seconds = one
+    lane, phase, start, seconds = value
     named = all(isinstance(name, str) and 0 < len(name) <= LONGEST_LANE for name in (lane, phase))
     return named and is_seconds(start) and is_seconds(seconds)

@@ -14,7 +14,7 @@ from typing import Any
 from workers.contract.run.problem import Problem
 
 SEARCH_LIMIT = 1024
-"""The search for nearest values ends here; larger batches make no sense."""
+"""Upper end of the search for nearest values; larger batches make no sense."""
 
 
 class BatchRule(StrEnum):

@@ -22,12 +22,12 @@ TASKS = {
     "mmlu_high_school_mathematics": Task("MMLU, high-school mathematics", "four choices"),
 }
 ENVIRONMENT = ".venv-lm-eval"
-"""Beside the source."""
+"""The folder of lm-eval's environment, beside the source."""
 MOST_EXAMPLES = 100_000
 USUAL_EXAMPLES = 100
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def is_name(task: str) -> bool:
-    """Whether a task could have this name: it stands in a path."""
+    """True for a possible name of a task, which becomes part of a path."""
     return bool(_NAME.fullmatch(task))

@@ -1,4 +1,4 @@
-"""Which checkpoint of a run is the best by a metric: for the trainer, which keeps it, and the page, which marks it."""
+"""The best checkpoint of a run by a metric: the trainer keeps it, and the page marks it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 OVER = 10
-"""Steps up to a checkpoint whose mean is its figure: that of a single step is mostly chance."""
+"""Steps up to a checkpoint that its figure averages: a single step's value is mostly chance."""
 EVALUATION = "eval_"
-"""Metrics of evaluations begin so; the newest one counts."""
+"""Prefix of evaluation metrics, of which the newest value counts."""
 OTHER = "other_reward"
 OTHER_REWARD = EVALUATION + OTHER
 """The metric of RunSpec.eval_rewards: their weighted sum."""

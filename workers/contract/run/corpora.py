@@ -19,10 +19,10 @@ KEY = b"grpo_corpus"
 COLUMNS = ("id", "title", "text")
 MOST_DOCUMENTS = 500_000
 LONGEST_TEXT = 20_000
-"""Characters of one document; what is longer is cut."""
+"""Characters of one document; longer ones are cut."""
 LONGEST_TITLE = 300
 MOST_CHARACTERS = 200_000_000
-"""Of all texts: the index of as many takes about 2 GB of the trainer's memory."""
+"""Characters of all texts together, whose index takes about 2 GB of the trainer's memory."""
 
 
 def title(name: str, version: int) -> str:
@@ -30,23 +30,23 @@ def title(name: str, version: int) -> str:
 
 
 def name_and_version(text: str) -> tuple[str, int] | None:
-    """What a title names; None: it is no title."""
+    """(name, version) of a title; None: the text is no title."""
     name, between, number = text.rpartition(" v")
     return (name, int(number)) if between and number.isascii() and number.isdigit() and len(number) < 9 else None
 
 
 def path_in(folder: Path, sha256: str) -> Path:
-    """Where it lies in an attempt's folder."""
+    """A corpus file's path in an attempt's folder."""
     return folder / FileName.CORPORA / f"{sha256}.parquet"
 
 
 def index_folder(path: Path) -> Path:
-    """Where the search tool keeps what it built of a corpus file."""
+    """The folder of the search index of a corpus file."""
     return path.with_name(f"{path.name}.index")
 
 
 def index_folders(folder: Path) -> list[Path]:
-    """All of them in an attempt's folder."""
+    """All search indexes in an attempt's folder."""
     return list((folder / FileName.CORPORA).glob(index_folder(Path("*")).name))
 
 

@@ -22,7 +22,7 @@ def schema_metadata(*, chat: bool) -> dict[bytes, bytes]:
 
 
 def chat_in(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """Whether prompts use a chat template, by the schema's metadata. Raises ValueError for any other file."""
+    """True if prompts use a chat template, by the schema's metadata. Raises ValueError for any other file."""
     head = json.loads((metadata or {}).get(KEY, b"{}"))
     if not isinstance(head, dict) or "format" not in head:
         raise ValueError("its schema names no format of ours")

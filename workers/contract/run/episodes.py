@@ -25,29 +25,29 @@ from workers.contract.run import corpora
 
 
 class ToolError(StrEnum):
-    """Why a call has no result. The model reads a sentence in its place, and the episode goes on."""
+    """Reasons for a call without a result. The model reads a sentence in its place, and the episode continues."""
 
     UNREADABLE = "unreadable"
-    """The model began a call, and what it wrote is none. The result has no name then."""
+    """The model began a call and wrote something that can't be parsed. The result then has no name."""
     UNKNOWN = "unknown"
     """There is no tool of that name."""
     ARGUMENTS = "arguments"
-    """They don't fit the tool's schema."""
+    """The arguments don't fit the tool's schema."""
     RAISED = "raised"
     TIMEOUT = "timeout"
     OUTPUT = "output"
-    """It answered more than can be read."""
+    """The tool's answer is too long to be read."""
     LIMIT = "limit"
-    """More calls in one turn than are carried out."""
+    """The turn has more calls than the limit."""
     UNAVAILABLE = "unavailable"
-    """What it needs isn't there: a sandbox, a server, an interpreter."""
+    """Something that the tool needs is missing: a sandbox, a server, an interpreter."""
 
 
 class EpisodeEnd(StrEnum):
-    """How an episode ended, in addition to the ends of a single completion (eos, length, stop)."""
+    """Ends of an episode, in addition to those of a single completion (eos, length, stop)."""
 
     DONE = "done"
-    """The environment said so."""
+    """The environment ended it."""
     TURNS = "turns"
     """Its last turn called tools, and no more turns were allowed."""
     TIME = "time"
@@ -58,15 +58,15 @@ class EpisodeEnd(StrEnum):
 
 
 UNSCORED = frozenset({EpisodeEnd.FAILED, EpisodeEnd.GONE})
-"""Ends of which the model is innocent: such an episode has no reward."""
+"""Ends that aren't the model's fault: such an episode has no reward."""
 
 
 @dataclass(frozen=True)
 class PartSpec:
-    """A tool, or what the model plays in."""
+    """A tool, or a game that the model plays."""
 
     name: str
-    """By which the model calls a tool; unique in a run."""
+    """The name by which the model calls a tool; unique in a run."""
     function: str
     """A key in workers.environments.LIBRARY."""
     params: dict[str, Any] = field(default_factory=dict)
@@ -92,51 +92,51 @@ class EpisodeLimits:
     turns: int = 6
     """Messages of the model in one episode."""
     calls: int = 4
-    """Of tools in one turn."""
+    """Tool calls in one turn."""
     output_tokens: int = 512
-    """Of one result; what is longer is cut, and says so."""
+    """Tokens of one result; longer ones are cut, with a note that says so."""
     call_s: float = 20.0
-    """For one call."""
+    """Seconds for one call."""
     episode_s: float = 600.0
-    """For one episode, the model's own time included."""
+    """Seconds for one episode, including the model's own time."""
     at_once: int = 32
-    """Calls that run side by side on the host."""
+    """Calls that run at the same time on the host."""
     count_outputs: bool = True
-    """Results count against max_completion_length. Otherwise only what the model writes does."""
+    """True: results count against max_completion_length; False: only the model's own tokens do."""
 
 
 @dataclass(frozen=True)
 class GatewaySpec:
-    """Episodes are driven by programs of the user's, which ask an OpenAI-compatible endpoint of the run."""
+    """Episodes driven by the user's own programs, which call an OpenAI-compatible endpoint of the run."""
 
     kind: str = "agents"
     """`agents`: each takes a task and ends its session | `atropos`: its environments, which bring their own tasks."""
     session_s: float = 600.0
-    """From taking a task to its end, before the session counts as gone."""
+    """Seconds that a task may take before its session counts as gone."""
     open_beyond_loopback: bool = False
-    """Listen on every address of the host; a key is asked for in any case."""
+    """Listen on every address of the host; a key is required in any case."""
     shows_answer: bool = False
-    """A task also has the row's answer and tests. Otherwise agents get its prompt and its other columns."""
+    """True: tasks include the row's answer and tests; False: only its prompt and other columns."""
     max_token_len: int = 2048
-    """Told to Atropos: prompt and completion together."""
+    """Token limit sent to Atropos, for prompt and completion together."""
     requests: int = 0
-    """Of Atropos' environments that are answered within `interval_s`, the others wait; 0: no limit."""
+    """Requests of Atropos' environments answered within `interval_s`; further ones wait. 0: no limit."""
     interval_s: float = 10.0
 
 
 @dataclass(frozen=True)
 class EpisodeSpec:
-    """What makes episodes of completions; None in a run: each is one turn."""
+    """The environment and limits of a run's episodes; None in a run: each completion is one turn."""
 
     name: str = ""
-    """Of the environment, as the pages show it."""
+    """The environment's name, as pages show it."""
     version: int = 0
     parts: tuple[PartSpec, ...] = ()
-    """Tools, and at most one that is played in."""
+    """Tools, and at most one game."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
     corpora: tuple[CorpusSpec, ...] = ()
     turn_advantage_coef: float = 1.0
-    """The weight of a turn's own advantage beside the outcome's (workers.trainer.episodes.credit)."""
+    """Weight of a turn's own advantage, relative to the outcome's (workers.trainer.episodes.credit)."""
     chat_template: str = ""
     """One of TRL's templates by name, in place of a model's own that can't show tools; "": the model's."""
     gateway: GatewaySpec | None = None
@@ -151,12 +151,12 @@ TOOL_SHARE = "episodes/tool_share"
 """Share of the episodes' tokens that the model didn't write."""
 SECONDS_P95 = "episodes/seconds/p95"
 CALLS, FAILURES = "tools/call_frequency", "tools/failure_frequency"
-"""TRL's names: calls an episode, and the share of calls that failed."""
+"""TRL's metrics: calls per episode, and the share of calls that failed."""
 MOST_TURNS_CHARTED = 8
 
 
 def tool_metric(name: str, what: str) -> str:
-    """`what`: calls (an episode) | failed (share of its calls) | p50_s | p95_s (of a call, in seconds)."""
+    """`what`: calls (per episode) | failed (share of its calls) | p50_s | p95_s (of a call, in seconds)."""
     return f"tools/{name}/{what}"
 
 

@@ -14,7 +14,7 @@ EVALUATION = "evaluation"
 """The kind of such a run (RunSpec.kind). Its prompts are spec.data.eval_rows validation rows, drawn by the seed; its
 weights the model's, or those of spec.start_from; the completions of each prompt are num_generations_eval."""
 AT_ONCE = 1024
-"""Completions that all ranks ask vLLM for at once: with fewer its batch runs empty at the end of each request."""
+"""Completions that all ranks request from vLLM at once: with fewer, its batch runs empty at each request's end."""
 _INSTEAD: dict[str, Any] = {
     "learning_rate": 0.0,
     "beta": 0.0,  # no reference model
@@ -27,8 +27,8 @@ _INSTEAD: dict[str, Any] = {
 
 
 def settings(run: RunSpec) -> dict[str, Any]:
-    """The run's GRPO settings as an evaluation has them: as many completions at once as the run generates, and more
-    from vLLM, whose memory they don't change."""
+    """Turn a run's GRPO settings into those of an evaluation: as many completions at once as the run generates, and
+    more from vLLM, whose memory they don't change."""
     batch = Batch.of(run.grpo, run.hardware.processes)
     group = int(run.grpo.get("num_generations_eval") or batch.num_generations)
     kept = {**run.grpo, **_INSTEAD, "num_generations_eval": group}
@@ -36,9 +36,9 @@ def settings(run: RunSpec) -> dict[str, Any]:
         return {**kept, "per_device_eval_batch_size": group * max(1, batch.completions // batch.processes // group)}
     # TRL wants whole groups of training and of evaluation, and lets vLLM run as many at once as one generation has.
     whole = lcm(group, batch.num_generations)
-    wanted = min(AT_ONCE, run.data.eval_rows * group) / batch.processes
-    at_once = whole * max(1, ceil(wanted / whole))
+    share = min(AT_ONCE, run.data.eval_rows * group) / batch.processes
+    at_once = whole * max(1, ceil(share / whole))
     for name in ("generation_batch_size", "steps_per_generation"):
         kept.pop(name, None)
-    one = {"gradient_accumulation_steps": 1, "num_iterations": 1}
-    return {**kept, **one, "per_device_train_batch_size": at_once, "per_device_eval_batch_size": at_once}
+    single = {"gradient_accumulation_steps": 1, "num_iterations": 1}
+    return {**kept, **single, "per_device_train_batch_size": at_once, "per_device_eval_batch_size": at_once}

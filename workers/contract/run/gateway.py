@@ -1,11 +1,11 @@
-"""The rollout gateway: what its two sides agree on. Standard library only."""
+"""The rollout gateway's names, kinds and metrics. Standard library only."""
 
 from __future__ import annotations
 
 from workers.contract.run.episodes import EpisodeSpec
 
 KEY_DIGEST = "GRPO_GATEWAY_KEY_SHA256"
-"""The trainer's variable with the hash by which keys are checked."""
+"""The trainer's environment variable with the SHA-256 of the key."""
 AGENTS, ATROPOS = "agents", "atropos"
 KINDS = (AGENTS, ATROPOS)
 ENVIRONMENT = ".venv-atropos"
@@ -15,18 +15,18 @@ ATROPOSLIB = "atroposlib"
 
 REQUESTS, LATENCY_P95 = "gateway/requests", "gateway/latency_s/p95"
 WAITING = "gateway/waiting_s"
-"""Of a step, the seconds in which the trainer waited for agents."""
+"""Seconds of a step in which the trainer waited for agents."""
 SESSIONS_OPEN = "gateway/sessions_open"
 WAITS = "gateway/waits_s"
-"""For how many seconds the trainer has waited for its episodes by now; 0 while it doesn't wait."""
+"""Seconds that the trainer has waited for its episodes so far; 0 while it doesn't wait."""
 QUIET = "gateway/quiet_s"
-"""For how many of these, up to now, no program has worked for it."""
+"""Seconds of that wait, up to now, in which no program has worked on an episode."""
 LIVE = (SESSIONS_OPEN, WAITS, QUIET)
-"""Told again and again while the trainer waits; the other figures are those of a step."""
+"""Metrics that are repeated while the trainer waits; the others are reported once a step."""
 GONE = "gateway/gone"
 """Sessions of a step whose agent went away."""
 DROPPED = "gateway/branches_dropped"
-"""Lines of requests that didn't go on from others, and are not trained on."""
+"""Chains of requests that don't continue another one, and are not trained on."""
 STALENESS = "gateway/staleness"
 """Training steps between the policy that wrote the tokens and the one that is trained with them, on average."""
 UNKNOWN = "gateway/staleness_unknown"
@@ -34,7 +34,7 @@ UNKNOWN = "gateway/staleness_unknown"
 
 
 def ports_of(episodes: EpisodeSpec | None) -> int:
-    """How many ports the trainer listens on for it: its endpoint's, and that of Atropos' run-api."""
+    """Count the ports on which the trainer listens: its endpoint's, and that of Atropos' run-api."""
     if episodes is None or episodes.gateway is None:
         return 0
     return 2 if episodes.gateway.kind == ATROPOS else 1

@@ -1,4 +1,4 @@
-"""What llama.cpp's own script makes of a model: one GGUF file of a type. Standard library only."""
+"""GGUF files, to which llama.cpp's own script converts a model. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 SCRIPT = "convert_hf_to_gguf.py"
-"""In the root of a checkout of llama.cpp."""
+"""The script, in the root of a checkout of llama.cpp."""
 ENDING = ".gguf"
 
 
@@ -14,7 +14,7 @@ ENDING = ".gguf"
 class GgufType:
     label: str
     bits: float
-    """Of each weight."""
+    """Bits of each weight."""
 
 
 TYPES = {
@@ -28,5 +28,5 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,149}")
 
 
 def is_name(name: str) -> bool:
-    """Whether a file could be called so: it stands in a path."""
+    """True for a possible file name, which becomes part of a path."""
     return bool(_NAME.fullmatch(name))

@@ -26,14 +26,14 @@ class Rollout(StrEnum):
 
 
 class WeightSync(StrEnum):
-    """How the policy reaches a vLLM server."""
+    """Ways of the policy's weights to a vLLM server."""
 
     NCCL = "nccl"  # TRL's own: full weights streamed to the server's GPUs, a LoRA merged first
     LORA = "lora"  # adapter saved under a new name per version, loaded over HTTP
 
 
 class Strategy(StrEnum):
-    """How trainer processes divide the work."""
+    """Strategies that divide the work among trainer processes."""
 
     NONE = "none"  # one process
     DDP = "ddp"  # a full copy per process, gradients averaged
@@ -102,13 +102,13 @@ class ServerSpec:
     """How long the servers stay for the next run after one that used them (contract.stack.warm); 0: they end with
     their run."""
     kv_cache_gib: float | None = None
-    """Of the KV cache on each GPU, so that vLLM doesn't measure what its share leaves; None: it measures."""
+    """GiB of KV cache on each GPU, so that vLLM doesn't measure what its share leaves; None: it measures."""
     tuned_lora: bool = True
-    """vLLM's LoRA kernels as tuned for the card (workers.contract.stack.adapters), where somebody has."""
+    """Use vLLM's LoRA kernels tuned for the card (workers.contract.stack.adapters), where there are any."""
     prefix_caching: bool = True
     ready_timeout_s: int = 600
     request_timeout_s: int = 1800
-    """The longest that the trainer waits for one step's completions."""
+    """Seconds that the trainer waits at most for one step's completions."""
     weight_sync: WeightSync = WeightSync.NCCL
 
     @property
@@ -161,7 +161,7 @@ class HardwareSpec:
 
     @property
     def checkpoints_gradients(self) -> bool:
-        """Whether gradient checkpointing is on for runs that leave it open."""
+        """True if gradient checkpointing is on for runs that leave it open."""
         return self.trainer_gpus > 0 if self.gradient_checkpointing is None else self.gradient_checkpointing
 
     @property
@@ -183,7 +183,7 @@ class HardwareSpec:
         return server.gpu_memory_utilization if server and not server.attached else None
 
     def with_vllm_share(self, share: float | None) -> HardwareSpec:
-        """The same with another share; unchanged for None, and where there is no vLLM of the run's own."""
+        """The profile with another share; unchanged for None, and without a vLLM of the run's own."""
         if share is None or self.vllm_share is None:
             return self
         if self.server is not None and self.rollout == Rollout.SERVER:

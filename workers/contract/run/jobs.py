@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"
 @dataclass(frozen=True)
 class MergeSettings:
     dtype: str = ""
-    """What the merged weights are saved in: "" for the base's own dtype, or FLOAT32, which rounds nothing."""
+    """The dtype of the merged weights: "" for the base's own, or FLOAT32, which rounds nothing."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class PushSettings:
     card: str
     """The text of its README.md."""
     base: str
-    """What the files call the base model, wherever they name its folder on this host."""
+    """The name that replaces the base model's folder on this host in all files."""
     private: bool = True
-    """Of a repository that the push creates."""
+    """Visibility of a repository that the push creates."""
     add: bool = False
-    """Into a repository that exists."""
+    """True: push into a repository that exists."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class GgufSettings:
 @dataclass(frozen=True)
 class ServeSettings:
     idle_minutes: float = 15.0
-    """It ends by itself after so long without a turn of the chat or a request."""
+    """Seconds without a chat turn or a request after which it ends."""
     gives_way_s: float = 20.0
-    """The same while another run waits for what it holds, unless it listens."""
+    """The same while another run waits for its GPUs, unless it listens."""
     address: str = ""
-    """Where it listens for HTTP requests, on the last port of its placement; "": it only answers the chat."""
+    """The address on which it listens for HTTP requests, on its placement's last port; "": it only answers the chat."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class WarmSettings:
     graphs: int = 0
     """The largest batch with a CUDA graph; 0: vLLM's own choice."""
     adapters: int = 1
-    """Those that requests at one time may name."""
+    """Adapters that requests may name at the same time."""
 
 
 @dataclass(frozen=True)
@@ -90,27 +90,27 @@ class WarmNews:
     user: str = ""
     """The attempt that uses the server; when it is another one's, or nobody's, its adapters leave."""
     leave: str = ""
-    """Why it is to end, in words; "": it stays."""
+    """The reason why it must end, in words; "": it stays."""
 
 
 @dataclass(frozen=True)
 class JobKind:
     label: str
-    """On pages, as the title of one job."""
+    """The title of a job on pages."""
     many: str
     reads_rows: bool = False
-    """Whether the job needs the dataset's rows on its host."""
+    """True if the job needs the dataset's rows on its host."""
     loads_models: bool = True
-    """Whether it needs the run's models; otherwise the checkpoint's own files are enough."""
+    """True if it needs the run's models; otherwise the checkpoint's own files are enough."""
     pushes: bool = False
-    """Whether it writes to the hub: it gets the hub's token and no other secret, and takes back what it has begun when
-    it is stopped."""
+    """True if it writes to the hub: it gets the hub's token and no other secret, and undoes a started push when it is
+    stopped."""
     fetches: bool = False
-    """Whether it fetches data from the hub while it runs, without a token."""
+    """True if it fetches data from the hub while it runs, without a token."""
     working: str = "At work."
-    """On pages, while it runs."""
+    """The sentence on pages while it runs."""
     stopped: str = "Nothing is made, and the model stays as it is."
-    """On pages, before it is stopped."""
+    """The question on pages before it is stopped."""
 
 
 KINDS: dict[str, JobKind] = {
@@ -138,25 +138,25 @@ KINDS: dict[str, JobKind] = {
 
 
 def loads_models(kind: str) -> bool:
-    """Whether a run of this kind needs its models on the host."""
+    """True if a run of this kind needs its models on the host."""
     return kind not in KINDS or KINDS[kind].loads_models
 
 
 def needs_rows(kind: str) -> bool:
-    """Whether a run of this kind needs its dataset's rows on the host."""
+    """True if a run of this kind needs its dataset's rows on the host."""
     return kind not in KINDS or KINDS[kind].reads_rows
 
 
 def pushes(kind: str) -> bool:
-    """Whether a run of this kind writes to the hub."""
+    """True if a run of this kind writes to the hub."""
     return kind in KINDS and KINDS[kind].pushes
 
 
 def fetches(kind: str) -> bool:
-    """Whether a run of this kind fetches data from the hub while it runs."""
+    """True if a run of this kind fetches data from the hub while it runs."""
     return kind in KINDS and KINDS[kind].fetches
 
 
 def ports_of(kind: str, job: dict[str, Any]) -> int:
-    """How many ports a job listens on itself."""
+    """Count the ports on which a job itself listens."""
     return int(kind == SERVE and bool(job.get("address")))

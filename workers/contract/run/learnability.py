@@ -15,7 +15,7 @@ from workers.contract.run.batch import Batch
 CHECK = "check"
 """The kind of such a run (RunSpec.kind). Its spec has the settings of the run that is to be launched."""
 GROUPS = 64
-"""At least this many prompt groups are sampled, unless the spec says otherwise."""
+"""Fewest prompt groups that are sampled, unless the spec says otherwise."""
 FEWEST_GENERATIONS = 3
 """The first one includes one-time work (compiling, warm-up); step times are read from the others."""
 _LEFT_OUT = frozenset({"num_train_epochs", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio"})
@@ -34,6 +34,6 @@ def steps(batch: Batch, groups: int = GROUPS) -> int:
 
 
 def settings(grpo: Mapping[str, Any], batch: Batch, groups: int = GROUPS) -> dict[str, Any]:
-    """The run's GRPO settings as its check has them."""
+    """Turn a run's GRPO settings into those of its learnability check."""
     kept = {name: value for name, value in grpo.items() if name not in _LEFT_OUT}
     return {**kept, **_INSTEAD, "max_steps": steps(batch, groups)}

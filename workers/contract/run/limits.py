@@ -1,4 +1,4 @@
-"""When a run ends before its last step: what it may use, and rules on its metrics. Standard library only."""
+"""Limits of a run, and rules on its metrics that end it before its last step. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class NoBetterSpec:
     """As the trainer logs it: `eval_reward`, `rewards/<name>/mean`."""
     steps: int
     higher: bool = True
-    """Whether a higher value is a better one."""
+    """True if higher values are better."""
     least_gain: float = 0.0
     """A smaller gain is no improvement."""
 
@@ -52,7 +52,7 @@ class LimitsSpec:
 
 @dataclass(frozen=True)
 class Spent:
-    """What the run's earlier attempts have used."""
+    """Time and money that the run's earlier attempts have used."""
 
     hours: float = 0.0
     money: float = 0.0

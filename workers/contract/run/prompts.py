@@ -1,4 +1,4 @@
-"""Which prompts a run trains on: dynamic sampling, and drawing prompts by how much they teach. Standard library only.
+"""Selection of a run's prompts: dynamic sampling, and drawing them by how much they teach. Standard library only.
 
 Dynamic sampling is DAPO's (Yu et al. 2025, arXiv:2503.14476, section 3.2): a group whose completions all score the same
 has advantage 0 everywhere, so another prompt takes its place. Weights by difficulty follow Foster et al. 2025
@@ -22,7 +22,7 @@ MOST_ROUNDS = 20
 DRAWN_WITHOUT, WITHOUT_SPREAD = "prompts/drawn_without_spread", "prompts/without_spread"
 EXTRA_TOKENS, EXTRA_ROUNDS, EFFECTIVE = "prompts/extra_tokens", "prompts/extra_rounds", "prompts/effective"
 MEAN_REWARD = "prompts/mean_reward"
-"""Metrics; each is of one generation."""
+"""Metrics of one generation each."""
 TEACH, TEACH_LITTLE, UNSEEN = "teach", "teach_little", "unseen"
 """Kinds of prompts: known to teach, known to teach little, and never seen."""
 REPLACED = "replaced"
@@ -30,12 +30,12 @@ REPLACED = "replaced"
 
 
 def share_of_prompts(kind: str) -> str:
-    """The metric."""
+    """The metric of the share of prompts of a kind."""
     return f"prompts/share_{kind}"
 
 
 def share_of_draws(kind: str) -> str:
-    """The metric: of all weight."""
+    """The metric of a kind's share of all draws, by weight."""
     return f"prompts/draws_{kind}"
 
 
@@ -60,12 +60,12 @@ class PromptsSpec:
 def problems(
     prompts: PromptsSpec, components: Sequence[str], episodes: EpisodeSpec | None, *, per_turn: bool
 ) -> Iterator[Problem]:
-    """Why a run's prompts can't be chosen so. Fields are the New run page's.
+    """Find the reasons why a run's prompts can't be selected this way. Fields are the New run page's.
 
-    components: names of the reward components that are trained on. per_turn: whether any of them scores each turn.
+    components: names of the reward components that are trained on. per_turn: True if any of them scores each turn.
     """
     if not 0 <= prompts.extra_rounds <= MOST_ROUNDS:
-        sentence = f"{prompts.extra_rounds} extra rounds of generation are asked for."
+        sentence = f"{prompts.extra_rounds} is not a possible number of extra rounds."
         yield Problem("extra_rounds", sentence, f"Choose 0 to {MOST_ROUNDS}; 0 turns dynamic sampling off.")
     if not 0 < prompts.least_weight <= 1:
         sentence = f"{prompts.least_weight:g} is not a possible least weight."
@@ -73,7 +73,7 @@ def problems(
     if not prompts.on:
         return
     if prompts.spread_in and prompts.spread_in not in components:
-        sentence = f"The spread of {prompts.spread_in} is to count, and no component that is trained on has that name."
+        sentence = f"No component that is trained on is named {prompts.spread_in}, whose spread should count."
         yield Problem("spread_in", sentence, f"Use one of: {', '.join(components)}; or leave it empty.")
     unable = [
         *(["where a reward scores each turn"] if per_turn else []),

@@ -10,12 +10,12 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from workers.contract.reports.lines import LONGEST_NAME
-from workers.contract.run import ahead, beside, sinks
+from workers.contract.run import async_generation, concurrent_rewards, sinks
 from workers.contract.run.prompts import MOST_ROUNDS
 from workers.contract.run.spec import RunSettings, RunSpec
 from workers.contract.wire.documents import from_dict
@@ -26,13 +26,13 @@ TRAINING = frozenset({"train"})
 @dataclass(frozen=True)
 class Setting:
     path: str
-    """In the spec, such as limits.hours."""
+    """Path in the spec, such as limits.hours."""
     field: str = ""
     """In the New run form and in `set` of the API and the command line; "": the path's last part."""
     low: float | None = None
     high: float | None = None
     longest: int | None = None
-    """Of a text, in characters."""
+    """Characters of a text."""
     if_empty: Any = None
     """The value of an empty field, where the spec's dataclass has no default."""
     kinds: frozenset[str] | None = None
@@ -44,7 +44,7 @@ class Setting:
 
     @property
     def section(self) -> str:
-        """The path of the dataclass that has it; "": the run itself."""
+        """Path of the dataclass that the setting is in; "": the run itself."""
         return self.path.rpartition(".")[0]
 
     @property
@@ -53,7 +53,7 @@ class Setting:
 
     @property
     def default(self) -> Any:
-        """None if the spec's dataclass demands a value."""
+        """The default; None if the spec's dataclass demands a value."""
         return _declared(self.path)[1]
 
 
@@ -88,8 +88,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("prompts.spread_in", longest=LONGEST_NAME, kinds=TRAINING),
     Setting("prompts.by_difficulty", kinds=TRAINING),
     Setting("prompts.least_weight", low=0.001, high=1, kinds=TRAINING),
-    Setting(beside.FIELD, kinds=TRAINING),
-    Setting(ahead.FIELD, kinds=TRAINING),
+    Setting(concurrent_rewards.FIELD, kinds=TRAINING),
+    Setting(async_generation.FIELD, kinds=TRAINING),
     Setting("episodes.turn_advantage_coef", low=0, high=1000),
     Setting("episodes.chat_template", "tool_template"),
     Setting("episodes.limits.turns", "episode_turns", 1, 1000),
@@ -122,14 +122,13 @@ BY_PATH = {setting.path: setting for setting in SETTINGS}
 FIELDS: Mapping[str, str] = {**{setting.path: setting.name for setting in SETTINGS}, **SINKS}
 """Path in the spec -> form field."""
 
+ROWS = ("data", "rewards", "failed_share", "eval_rewards")
+"""Parts of the spec that are copied from rows of the catalogue."""
 CHOSEN = {
+    **dict.fromkeys(ROWS, "a dataset version, and reward versions"),
     "run_id": "each run gets its own",
     "kind": "the page or the command decides it",
     "model.trust_remote_code": "never set by a launch",
-    "data": "a dataset version",
-    "rewards": "a reward version",
-    "failed_share": "of the reward version",
-    "eval_rewards": "another reward version",
     "hardware": "a hardware profile, with a share of its own for vLLM",
     "grpo": "GRPOConfig's arguments, by TRL's names",
     "check_groups": "of a learnability check",
@@ -141,7 +140,7 @@ CHOSEN = {
     "sinks": "see SINKS",
     "schema": "the contract's version",
 }
-"""Other parts of the spec, and where they come from."""
+"""Other parts of the spec, with their sources."""
 
 
 def below(section: str) -> tuple[Setting, ...]:
@@ -151,21 +150,6 @@ def below(section: str) -> tuple[Setting, ...]:
 
 def of_section(section: str) -> tuple[Setting, ...]:
     return tuple(setting for setting in SETTINGS if setting.section == section)
-
-
-def names_below(section: str) -> tuple[str, ...]:
-    return tuple(setting.name for setting in below(section))
-
-
-def values_of(spec: Any, settings: tuple[Setting, ...] = SETTINGS) -> dict[str, Any]:
-    """Form field -> value of a spec's settings; those of a section that the spec lacks are left out."""
-    values = {}
-    for setting in settings:
-        *sections, last = setting.path.split(".")
-        section = functools.reduce(lambda part, name: part and getattr(part, name), sections, spec)
-        if section is not None:
-            values[setting.name] = getattr(section, last)
-    return values
 
 
 def section_of(section: str, values: Mapping[str, Any]) -> Any:
@@ -189,16 +173,22 @@ def section_of(section: str, values: Mapping[str, Any]) -> Any:
     return from_dict(cls, {name: _plain(value) for name, value in given.items()}, at=section)
 
 
-def only_for(kind: str, settings: RunSettings) -> RunSettings:
-    """With the defaults of those settings that runs of this kind don't use."""
-    return dataclasses.replace(settings, **{name: value() for name, value in _unused(kind)})
-
-
-def _unused(kind: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    unused = {s.path.partition(".")[0] for s in SETTINGS if s.kinds is not None and kind not in s.kinds}
+def chosen_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Name -> value of RunSettings from form fields -> values; without the sections that a run may lack."""
+    chosen = {}
     for field in dataclasses.fields(RunSettings):
-        if field.name in unused:
-            yield field.name, functools.partial(_default, field)
+        if field.name in BY_PATH:
+            chosen[field.name] = values.get(BY_PATH[field.name].name) or BY_PATH[field.name].default
+        elif below(field.name) and _default(field) is not None:
+            chosen[field.name] = section_of(field.name, values)
+    return chosen
+
+
+def only_for(kind: str, settings: RunSettings) -> RunSettings:
+    """The settings, with the defaults of those that runs of this kind don't use."""
+    unused = {s.path.partition(".")[0] for s in SETTINGS if s.kinds is not None and kind not in s.kinds}
+    defaults = {field.name: _default(field) for field in dataclasses.fields(RunSettings) if field.name in unused}
+    return dataclasses.replace(settings, **defaults)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

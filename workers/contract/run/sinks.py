@@ -1,4 +1,4 @@
-"""Where a run's figures are also sent: the programs that teams already look at. Standard library only."""
+"""Metric sinks: other programs that a run's metrics are sent to. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENVIRONMENT = ".venv-sinks"
 GROUP = "sinks"
 PYTHON = "GRPO_SINKS_PYTHON"
 LINK = "GRPO_SINKS_LINK"
-"""The variable with the address of the run's page, from the control plane if it knows its public address."""
+"""The variable with the address of the run's page, if the control plane knows its own public address."""
 SECRET_PREFIX = "GRPO_SINK_SECRET_"  # noqa: S105  # of names
 """Before an endpoint's name: the variable with its {"address", "key"} as JSON, for the sinks' process alone."""
 ROLE = "sinks"
@@ -25,16 +25,16 @@ LONGEST_TEXT = 120
 class SinkSpec:
     kind: str
     project: str = ""
-    """Of W&B perhaps entity/project."""
+    """The project's name, in W&B possibly entity/project."""
     name: str = ""
-    """Of the run there; "": the run's own name."""
+    """The run's name in the sink; "": its own name."""
     secret: str = ""
     """The endpoint among the secrets with its address and key; "": it writes into the attempt's folder. There is no
     address beside it, so that an admin decides where hosts send to."""
 
 
 def joined(entity: str, project: str) -> str:
-    """W&B's project of a person or a team, in one word."""
+    """W&B's name of a person's or team's project."""
     return f"{entity}/{project}"
 
 
@@ -45,7 +45,7 @@ def parted(project: str) -> tuple[str, str]:
 
 
 def problem(sink: SinkSpec) -> str:
-    """Why nothing can be sent there, or ""."""
+    """Find out why nothing can be sent there; "" if it can."""
     if sink.kind not in TITLES:
         return f"sinks: {sink.kind!r} is none of {', '.join(TITLES)}."
     if sink.kind == MLFLOW and not sink.secret:

@@ -52,7 +52,7 @@ class DataSpec:
     version: int
     sha256: str
     rows: int
-    """In both parts."""
+    """Training and validation rows together."""
     eval_rows: int = 0
     """The number of validation rows to evaluate, sampled with the run's seed; they are never trained on."""
 
@@ -66,7 +66,7 @@ class RewardSpec:
     weight: float = 1.0
     params: dict[str, Any] = field(default_factory=dict)
     per_turn: bool = False
-    """Scores each turn of an episode by itself, and is credited to that turn's tokens."""
+    """True: scores each turn of an episode separately, credited to that turn's tokens."""
 
 
 @dataclass(frozen=True)
@@ -79,22 +79,22 @@ class LoraSpec:
 
 @dataclass(frozen=True)
 class RecoverySpec:
-    """Resumes by the control plane itself, after an end that a new attempt may not meet again."""
+    """Automatic resumes, after an end that a new attempt may avoid."""
 
     resumes: int = 0
-    """At most this many over the whole run; 0: never."""
+    """Most resumes over the whole run; 0: never."""
     pause_s: int = 60
-    """Before the first; each later pause is twice as long."""
+    """Seconds before the first resume; each later pause is twice as long."""
 
 
 @dataclass(frozen=True)
 class HangSpec:
-    """What counts as a hang, and what to do about it."""
+    """Detection of a hang, and the reaction to it."""
 
     after: float = 10.0
-    """No step for this many times the usual duration; evaluations, saves and the first step don't count."""
+    """Multiple of a step's usual duration without a step; evaluations, saves and the first step don't count."""
     stop: bool = False
-    """End the attempt then. A recovery may resume the run from its last checkpoint."""
+    """True: end the attempt. A recovery may resume the run from its last checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,16 +115,16 @@ class RunSettings:
     """The checkpoint of another run, relative to RUNS_DIR, whose weights the training starts with; "": the model's."""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     check_groups: int = 0
-    """Of a learnability check: at least this many prompt groups; 0: workers.contract.run.learnability.GROUPS."""
+    """Fewest prompt groups of a learnability check; 0: workers.contract.run.learnability.GROUPS."""
     episodes: EpisodeSpec | None = None
-    """What makes episodes of completions; None: one turn each."""
+    """Environment and limits of episodes of several turns; None: each completion is one turn."""
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
     rewards_beside: bool = False
-    """Rewards that wait score each group as soon as it is complete (see workers.contract.run.beside)."""
+    """Rewards that wait score each group as soon as it is complete (see workers.contract.run.concurrent_rewards)."""
     ahead: bool = False
-    """Generate each batch while the one before is trained on (see workers.contract.run.ahead)."""
+    """Generate each batch while the one before is trained on (see workers.contract.run.async_generation)."""
     sinks: tuple[SinkSpec, ...] = ()
-    """Where its figures are also sent."""
+    """Other programs that the run's metrics are sent to."""
 
     def chosen_settings(self) -> dict[str, Any]:
         """Name -> value of these settings, for another dataclass that has them."""
@@ -158,7 +158,7 @@ class RunSpec(RunSettings, FrozenRows):
     failed_share: float = 0.5
     """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
     eval_rewards: tuple[RewardSpec, ...] = ()
-    """Computed in evaluations only, beside `rewards`: nothing of the training depends on them. Their metrics are
+    """Computed in evaluations only; training doesn't depend on them. Their metrics are
     eval_rewards/<name>/mean, and their weighted sum workers.contract.run.best.OTHER_REWARD."""
     job: dict[str, Any] = field(default_factory=dict)
     """The settings of a job, as the dataclass of its kind in workers.contract.run.jobs has them."""
@@ -166,18 +166,18 @@ class RunSpec(RunSettings, FrozenRows):
 
     @property
     def every_reward(self) -> tuple[RewardSpec, ...]:
-        """Those that are trained on, then those of evaluations."""
+        """Rewards that are trained on, then those of evaluations."""
         return (*self.rewards, *self.eval_rewards)
 
     @property
     def every_entry(self) -> tuple[RewardSpec | PartSpec, ...]:
-        """What of the libraries it uses: its rewards, and its environment's parts."""
+        """The run's rewards, and its environment's parts."""
         return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
 
 
 @dataclass(frozen=True)
 class WarmPlace:
-    """The servers of another attempt (workers.contract.stack.warm) on the same host."""
+    """Warm servers of another attempt on the same host (workers.contract.stack.warm)."""
 
     attempt_id: str
     ports: tuple[int, ...]
@@ -198,9 +198,9 @@ class Placement:
     lora_kernels: str = ""
     """The version of vLLM whose LoRA kernels were tuned for the servers' card; "": vLLM's own configs."""
     unsandboxed: bool = False
-    """An admin allows rewards to run code on this host without a sandbox."""
+    """True: an admin allows rewards to run code on this host without a sandbox."""
     gpu_hour_price: float | None = None
-    """Of one GPU, when the attempt was placed; None: the host has no price."""
+    """Price of one GPU-hour when the attempt was placed; None: the host has none."""
     currency: str = ""
     spent: Spent = field(default_factory=Spent)
     warm: WarmPlace | None = None
@@ -212,7 +212,7 @@ class Placement:
 
     @property
     def every_gpu(self) -> tuple[int, ...]:
-        """Every leased GPU once, whichever process uses it."""
+        """Every leased GPU once, for whichever process."""
         return tuple(dict.fromkeys((*self.gpus, *self.server_gpus)))
 
 
@@ -232,7 +232,7 @@ class AttemptSpec:
 
 @dataclass(frozen=True)
 class ServerPlace:
-    """One vLLM server of an attempt, by where it is."""
+    """A vLLM server of an attempt: its address and GPUs."""
 
     role: str
     """One of SERVER_ROLES: its process's role and its log's name."""
@@ -247,7 +247,7 @@ class ServerPlace:
 
 
 def is_address(text: str) -> bool:
-    """Whether it is a valid address of an attached server: exactly http://host:port."""
+    """True for a valid address of an attached server: exactly http://host:port."""
     host, _, port = text.removeprefix("http://").rpartition(":")
     if not (text.startswith("http://") and _HOST.fullmatch(host) and _PORT.fullmatch(port)):
         return False
@@ -259,7 +259,7 @@ def is_address(text: str) -> bool:
 
 
 def _is_no_server(host: str) -> bool:
-    """Whether it is an IP address at which clouds keep a machine's credentials, or no machine answers."""
+    """True for IP addresses at which clouds keep a machine's credentials, or no machine answers."""
     try:
         address = IPv4Address(socket.inet_aton(host)) if _NUMBER.fullmatch(host) else ip_address(host)
     except OSError:
@@ -282,9 +282,9 @@ def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
 
 
 def outcome_weights(rewards: Sequence[RewardSpec]) -> list[float]:
-    """The weight of each in the total of a completion, by which outcomes are compared: 0 for those that score each
-    turn, which are credited to their turns. Where there is no other with a weight, the total is theirs, and only tells
-    how a run is doing: the advantages come from the turns alone."""
+    """Each reward's weight in the total of a completion, by which outcomes are compared: 0 for rewards of turns, which
+    are credited to their turns. If no other reward has a weight, the total is theirs and only informs: the advantages
+    come from the turns alone."""
     if any(reward.weight for reward in rewards if not reward.per_turn):
         return [0.0 if reward.per_turn else reward.weight for reward in rewards]
     return [reward.weight for reward in rewards]

@@ -11,26 +11,21 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
-from workers.rewards.entries.judge_client import JudgeClient, JudgeReply
-from workers.rewards.parameters import Params, param
+from workers.rewards.entries.judge_client import MOST_AT_ONCE
+from workers.rewards.entries.judge_prompts import NoScore, ServerParams, fenced, plain, prompt_text, reply_text
+from workers.rewards.parameters import param
 from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
-from workers.rewards.tools import Endpoint, Tools
+from workers.rewards.tools import Tools
 
-PLACES = ("prompt", "completion", "answer")
 _PLACE = re.compile(r"\{(prompt|completion|answer)\}")
 _SCORE = re.compile(
     r"[\s*_\"']*(?:(?:score|rating)[\s*_\"']*[:=][\s*_\"']*)?"
     r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\s*/\s*([0-9]{1,9}))?[\s*_\"'.]*",
     re.IGNORECASE,
 )
-MOST_AT_ONCE = 64
-"""Requests."""
-LONGEST_SENT = 100_000
-"""Characters of each inserted text; the rest is cut, and a note tells the judge."""
 RUBRIC = """How well does the answer solve the task?
 
 Task:
@@ -42,7 +37,7 @@ Answer to be judged:
 
 
 @dataclass(frozen=True)
-class JudgeParams(Params):
+class JudgeParams(ServerParams):
     endpoint: str = param(
         "", "Name of the server on the secrets page: its address and key.", widget="secret", longest=40
     )
@@ -62,7 +57,7 @@ class JudgeParams(Params):
     max_tokens: int = param(1_024, "Of the judge's answer; 0 leaves it to the server.", min=0, max=100_000)
 
     def problem(self) -> str | None:
-        if problem := server_problem(self):
+        if problem := self.server_problem():
             return problem
         if "{completion}" not in self.rubric:
             return "rubric: must have the place {completion}"
@@ -79,7 +74,7 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
         for index, (completion, row) in enumerate(zip(completions, rows, strict=True))
         if "{answer}" not in params.rubric or plain(row.get("answer"))  # otherwise there is nothing to compare with
     }
-    answers = client_of(params, endpoint, tools).answers(list(bodies.values()))
+    answers = params.client(endpoint, tools).answers(list(bodies.values()))
     values: list[float | None] = [None] * len(completions)
     notes = [""] * len(completions)
     failures = []
@@ -93,72 +88,16 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
     return Scores(values, failures, notes)
 
 
-class ServerParams(Hashable, Protocol):
-    """What a reward says of the server that judges: its name on the secrets page, the model, times and sampling."""
-
-    @property
-    def endpoint(self) -> str: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def concurrency(self) -> int: ...
-    @property
-    def timeout_s(self) -> float: ...
-    @property
-    def batch_s(self) -> float: ...
-    @property
-    def temperature(self) -> float: ...
-    @property
-    def max_tokens(self) -> int: ...
-
-
-def server_problem(params: ServerParams) -> str | None:
-    if not re.fullmatch(r"[A-Z0-9_]{1,40}", params.endpoint):
-        return "endpoint: choose a server of the secrets page"
-    return None if params.model.strip() else "model: say which model of the server judges"
-
-
-def client_of(params: ServerParams, endpoint: Endpoint, tools: Tools) -> JudgeClient:
-    return JudgeClient(
-        endpoint,
-        concurrency=params.concurrency,
-        timeout_s=params.timeout_s,
-        batch_s=params.batch_s,
-        slots=tools.slots(params, params.concurrency),
-    )
-
-
-def request(params: ServerParams, system: str, instruction: str) -> bytes:
-    body: dict[str, Any] = {
-        "model": params.model,
-        "messages": [{"role": "system", "content": system}, {"role": "user", "content": instruction}],
-        "stream": False,
-    }
-    if params.temperature >= 0:
-        body["temperature"] = params.temperature
-    if params.max_tokens:
-        body["max_tokens"] = params.max_tokens
-    return json.dumps(body).encode()
-
-
-class NoScore(Exception):
-    """Why an answer has no score."""
-
-    def __init__(self, kind: str, words: str) -> None:
-        super().__init__(words)
-        self.kind = kind
-
-
 def _body(completion: Completion, row: Row, params: JudgeParams) -> bytes:
     # A marker of its own for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
     texts = {
-        "prompt": prompt_words(row.get("prompt")),
+        "prompt": prompt_text(row.get("prompt")),
         "completion": completion.text,
         "answer": plain(row.get("answer")),
     }
     instruction = _PLACE.sub(lambda place: fenced(place[1], texts[place[1]], mark), params.rubric)
-    return request(params, _system(params, mark), instruction)
+    return params.request(_system(params, mark), instruction)
 
 
 def _system(params: JudgeParams, mark: str) -> str:
@@ -170,34 +109,6 @@ def _system(params: JudgeParams, mark: str) -> str:
         f"Grade from {params.lowest:g} (worst) to {params.highest:g} (best). Think briefly, then end with a line that "
         "holds nothing but `Score: ` and the number."
     )
-
-
-def fenced(name: str, text: str, mark: str) -> str:
-    cut = text if len(text) <= LONGEST_SENT else f"{text[:LONGEST_SENT]}\n[the rest is left out]"
-    return f"[begin {name} {mark}]\n{cut}\n[end {name} {mark}]"
-
-
-def prompt_words(prompt: Any) -> str:
-    if not isinstance(prompt, list | tuple):
-        return plain(prompt)
-    return "\n".join(f"{turn.get('role')}: {plain(turn.get('content'))}" for turn in prompt if isinstance(turn, dict))
-
-
-def plain(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def reply_text(answer: JudgeReply, key: str) -> str:
-    """The text of the judge's answer, with the key removed if the server repeats it."""
-    if answer.trouble:
-        raise NoScore("timeout" if answer.late else "http", answer.trouble)
-    try:
-        content = json.loads(answer.body)["choices"][0]["message"]["content"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise NoScore("http", "Its answer is not a chat completion.") from None
-    if not isinstance(content, str) or not content.strip():
-        raise NoScore("not_a_number", "It answered with no text: max_tokens may be too low for it.")
-    return content.replace(key, "[key]") if key else content
 
 
 def _score(reply: str, params: JudgeParams) -> float:

@@ -1,4 +1,4 @@
-"""Requests to judges: concurrent, each tried several times, each and all of them within a deadline.
+"""Requests to judges: concurrent, retried, with a deadline for each and for the batch.
 
 The key is only in the request: it is removed from a server's message that repeats it.
 """
@@ -15,8 +15,10 @@ from workers import outbound
 from workers.outbound import Disconnected, OutboundError, TimedOut
 from workers.rewards.tools import Endpoint
 
+MOST_AT_ONCE = 64
+"""The largest concurrency that a reward may ask for."""
 TRIES = 3
-"""Of a request that was refused for a reason that may pass."""
+"""Attempts at a request that failed for a reason that may pass."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LONGEST_ANSWER = 2**20
@@ -30,11 +32,11 @@ class JudgeReply:
     trouble: str = ""
     """One sentence for people when there is no good answer; "" when there is."""
     late: bool = False
-    """It was given up because its time was over."""
+    """Whether it timed out."""
 
 
 class _Busy(OutboundError):
-    """The server refused, which may pass."""
+    """The server is overloaded; try again later."""
 
     def __init__(self, words: str, wait_s: float) -> None:
         super().__init__(words)
@@ -51,7 +53,7 @@ class JudgeClient:
         batch_s: float,
         slots: threading.Semaphore | None = None,
     ) -> None:
-        """`slots`: what bounds the requests at once of several batches side by side."""
+        """`slots`: limits concurrent requests over several batches."""
         self._endpoint = endpoint
         self._slots = slots or threading.Semaphore(concurrency)
         self._concurrency = concurrency
@@ -59,7 +61,7 @@ class JudgeClient:
         self._batch_s = batch_s
 
     def answers(self, bodies: Sequence[bytes]) -> list[JudgeReply]:
-        """One for each JSON body, in order, and none later than the batch's time."""
+        """Send each JSON body and return the replies in order, within the batch's time."""
         if wrong := _problem(self._endpoint):
             return [JudgeReply(trouble=wrong)] * len(bodies)
         end = time.monotonic() + self._batch_s
@@ -128,7 +130,7 @@ class JudgeClient:
 
 
 def _problem(endpoint: Endpoint) -> str:
-    """Why nothing can be asked there; never with the key in it."""
+    """Return why the endpoint can't be used, without naming its key; "" if it can."""
     if why := outbound.problem(endpoint.address):
         return f"The endpoint's address can't be used. {why}"
     if set(endpoint.address) & set("?#"):

@@ -12,19 +12,9 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workers.rewards.entries.judge import (
-    MOST_AT_ONCE,
-    NoScore,
-    client_of,
-    fenced,
-    plain,
-    prompt_words,
-    reply_text,
-    request,
-    server_problem,
-)
-from workers.rewards.entries.judge_client import JudgeReply
-from workers.rewards.parameters import Params, param
+from workers.rewards.entries.judge_client import MOST_AT_ONCE, JudgeReply
+from workers.rewards.entries.judge_prompts import NoScore, ServerParams, fenced, plain, prompt_text, reply_text
+from workers.rewards.parameters import param
 from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
 from workers.rewards.tools import Tools
 
@@ -38,7 +28,7 @@ Task:
 
 
 @dataclass(frozen=True)
-class RankingParams(Params):
+class RankingParams(ServerParams):
     endpoint: str = param(
         "", "Name of the server on the secrets page: its address and key.", widget="secret", longest=40
     )
@@ -56,7 +46,7 @@ class RankingParams(Params):
     max_tokens: int = param(2_048, "Of the judge's answer; 0 leaves it to the server.", min=0, max=100_000)
 
     def problem(self) -> str | None:
-        if problem := server_problem(self):
+        if problem := self.server_problem():
             return problem
         return None if self.criterion.strip() else "criterion: say what decides"
 
@@ -75,7 +65,7 @@ def judge_ranking(
         for place, (group, row) in enumerate(zip(groups, rows, strict=True))
         if len(group) > 1 and ("{answer}" not in params.criterion or plain(row.get("answer")))
     }
-    replies = dict(zip(bodies, client_of(params, endpoint, tools).answers(list(bodies.values())), strict=True))
+    replies = dict(zip(bodies, params.client(endpoint, tools).answers(list(bodies.values())), strict=True))
     together = Scores([])
     for place, order in enumerate(orders):
         of_group = _read(replies[place], order, endpoint.key) if place in replies else _without(len(order))
@@ -97,11 +87,11 @@ def _order(group: Sequence[Completion]) -> list[int]:
 def _body(completions: Sequence[Completion], row: Row, params: RankingParams) -> bytes:
     # A marker of its own for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
-    texts = {"prompt": prompt_words(row.get("prompt")), "answer": plain(row.get("answer"))}
+    texts = {"prompt": prompt_text(row.get("prompt")), "answer": plain(row.get("answer"))}
     criterion = _PLACE.sub(lambda place: fenced(place[1], texts[place[1]], mark), params.criterion)
     shown = [fenced(f"answer {number}", one.text, mark) for number, one in enumerate(completions, 1)]
-    asked = "\n\n".join([criterion, f"The {len(shown)} answers to be ranked:", *shown])
-    return request(params, _system(mark), asked)
+    instruction = "\n\n".join([criterion, f"The {len(shown)} answers to be ranked:", *shown])
+    return params.request(_system(mark), instruction)
 
 
 def _system(mark: str) -> str:

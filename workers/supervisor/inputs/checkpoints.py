@@ -1,6 +1,6 @@
-"""Checks of the checkpoint that an attempt is to resume or start from, before anything slow is started.
+"""Checks the checkpoint from which an attempt resumes or starts, before anything slow is started.
 
-Nothing is unpickled: a torch file is a zip archive, whose end shows whether it is whole.
+Nothing is unpickled: a torch file is a zip archive, whose end shows whether it is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STATE = "trainer_state.json"
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 LONGEST_HEADER = 100 * 2**20
-"""As in the safetensors library."""
+"""The limit of the safetensors library, in bytes."""
 
 MOST_TARGETS = 20
 SHARDED = ZERO | {Strategy.FSDP2}
@@ -30,22 +30,24 @@ class CheckpointError(Exception):
 
 
 def check(folder: Path, run: RunSpec) -> None:
-    """Whether the run can resume from it. Raises CheckpointError for the first problem."""
-    with _read(folder):
-        _state(folder)
-        _model(folder, run)
+    """Check that the run can resume from the checkpoint. Raises CheckpointError for the first problem."""
+    with _readable(folder):
+        state = _json(folder / STATE)
+        if state.get("global_step") != _step_of(folder):
+            raise CheckpointError(f"{folder.name}/{STATE} is of step {state.get('global_step')}.")
+        _check_model(folder, run)
         for name in _torch_files(folder, run):
-            _whole_torch_file(folder / name)
+            _check_torch_file(folder / name)
 
 
 def check_weights(folder: Path, run: RunSpec) -> None:
-    """Whether the run can start with its weights. Raises CheckpointError for the first problem."""
-    with _read(folder):
-        _model(folder, run)
+    """Check that the run can start with the checkpoint's weights. Raises CheckpointError for the first problem."""
+    with _readable(folder):
+        _check_model(folder, run)
 
 
 @contextmanager
-def _read(folder: Path) -> Iterator[None]:
+def _readable(folder: Path) -> Iterator[None]:
     if not folder.is_dir():
         raise CheckpointError(f"The checkpoint {folder.name} is not on this host.")
     try:
@@ -54,34 +56,29 @@ def _read(folder: Path) -> Iterator[None]:
         raise CheckpointError(f"The checkpoint {folder.name} can't be read: {error}") from error
 
 
-def _state(folder: Path) -> None:
-    state = _json(folder / STATE)
-    if state.get("global_step") != _step_of(folder):
-        raise CheckpointError(f"{folder.name}/{STATE} is of step {state.get('global_step')}.")
-
-
-def _model(folder: Path, run: RunSpec) -> None:
+def _check_model(folder: Path, run: RunSpec) -> None:
     if run.lora is not None:
-        _adapter(folder, run.lora, run.model.path)
+        _check_adapter(folder, run.lora, run.model.path)
     else:
-        _weights(folder, run)
+        _check_weights(folder, run)
 
 
-def _adapter(folder: Path, lora: LoraSpec, model: str) -> None:
+def _check_adapter(folder: Path, lora: LoraSpec, model: str) -> None:
     config = _json(folder / ADAPTER_CONFIG)
     if config.get("r") != lora.r:
         raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} has LoRA rank {config.get('r')}, the run has {lora.r}.")
-    targets, asked = config.get("target_modules"), set(lora.target_modules)
+    saved, targets = config.get("target_modules"), set(lora.target_modules)
     # PEFT stores a long list, and all-linear, in another form.
-    if isinstance(targets, list) and asked != {"all-linear"} and len(asked) < MOST_TARGETS and set(targets) != asked:
+    comparable = targets != {"all-linear"} and len(targets) < MOST_TARGETS
+    if comparable and isinstance(saved, list) and set(saved) != targets:
         raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} has adapters on other modules than the run.")
     base = config.get("base_model_name_or_path")
     if isinstance(base, str) and Path(base).name != Path(model).name:
         raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} belongs to the model {base}.")
-    _whole_tensor_file(folder / ADAPTER)
+    _check_tensor_file(folder / ADAPTER)
 
 
-def _weights(folder: Path, run: RunSpec) -> None:
+def _check_weights(folder: Path, run: RunSpec) -> None:
     if (folder / INDEX).exists():
         names = shards_of(_json(folder / INDEX))
     elif run.hardware.strategy in SHARDED and not (folder / WEIGHTS).exists():
@@ -89,11 +86,11 @@ def _weights(folder: Path, run: RunSpec) -> None:
     else:
         names = [WEIGHTS]
     for name in names:
-        _whole_tensor_file(folder / name)
+        _check_tensor_file(folder / name)
 
 
 def _torch_files(folder: Path, run: RunSpec) -> Iterator[str]:
-    """What a checkpoint of this run holds besides the weights."""
+    """Yield the names of a checkpoint's files other than the weights."""
     count = run.hardware.processes
     if run.grpo.get("save_only_model"):
         return
@@ -121,8 +118,8 @@ def _json(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path.parent.name}/{path.name} is not complete: it is no valid JSON.") from None
 
 
-def _whole_tensor_file(path: Path) -> None:
-    """A safetensors file is as long as its header says."""
+def _check_tensor_file(path: Path) -> None:
+    """Check that a safetensors file is as long as its header says."""
     if not path.is_file():
         raise CheckpointError(f"{path.parent.name}/{path.name} is missing.")
     with open(path, "rb") as file:
@@ -135,7 +132,7 @@ def _whole_tensor_file(path: Path) -> None:
         )
 
 
-def _whole_torch_file(path: Path) -> None:
+def _check_torch_file(path: Path) -> None:
     where = f"{path.parent.name}/{path.name}"
     if not path.is_file():
         raise CheckpointError(f"{where} is missing.")

@@ -1,7 +1,7 @@
-"""A cache of this host's datasets and corpora, by sha256; each file is verified whenever it is used.
+"""A cache of this host's datasets and corpora, by sha256. Each file is verified whenever it is used.
 
-Several supervisors share the folder. A cached file is a hard link to the one in a run's folder, or a copy where the
-file system has no hard links. Any failure here only makes a run fetch its dataset itself.
+Several supervisors share the folder. A cached file is a hard link to the file in a run's folder, or a copy if the file
+system has no hard links. After any failure here a run just fetches its dataset from the control plane.
 """
 
 from __future__ import annotations
@@ -18,36 +18,39 @@ from pathlib import Path
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SUFFIX = ".parquet"
-_FORGOTTEN_AFTER_S = 86_400
-"""Older temporary files are leftovers."""
-_ASK_AGAIN_S = 0.05
+_LEFTOVER_AFTER_S = 86_400
+"""The age from which temporary files count as leftovers."""
+_RETRY_S = 0.05
 
 
 class DatasetCache:
-    """`limit_bytes`: total size; the least recently used files go first. 0: no cache."""
+    """The cache in one folder."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
+        """`limit_bytes`: total size; the least recently used files are removed first. 0: no cache."""
         self._folder = folder
         self._limit = limit_bytes
 
     @contextmanager
     def alone(self, sha256: str, wait_s: float) -> Iterator[None]:
-        """Keep other processes on this host from fetching this dataset. After `wait_s`, or if locking fails, go on
-        without: concurrent fetches of the same dataset do no harm."""
+        """Keep other processes on this host from fetching the same dataset.
+
+        Continues without the lock after `wait_s`, or if locking fails: concurrent fetches do no harm.
+        """
         lock = self._lock(f"lock-{sha256[:1]}") if self._usable(sha256) else None
         try:
             until = time.monotonic() + wait_s
             while lock is not None and not _acquire(lock) and time.monotonic() < until:
-                time.sleep(_ASK_AGAIN_S)
+                time.sleep(_RETRY_S)
             yield
         finally:
             if lock is not None:
                 os.close(lock)
 
     def give(self, sha256: str, target: Path) -> bool:
-        """Put the dataset at `target`, which must not exist. False: not cached, or damaged and therefore removed.
+        """Put the dataset at `target`, which must not exist. Raises OSError if `target` can't be written.
 
-        Raises OSError if `target` can't be written.
+        Returns False if the dataset is not cached, or was damaged and therefore removed.
         """
         if not self._usable(sha256):
             return False
@@ -63,7 +66,9 @@ class DatasetCache:
             _link_or_copy(cached, target)
         except FileNotFoundError:
             return False
-        if _sha256(target) != sha256:
+        with target.open("rb") as file:
+            intact = hashlib.file_digest(file, "sha256").hexdigest() == sha256
+        if not intact:
             target.unlink()
             cached.unlink(missing_ok=True)
             return False
@@ -72,7 +77,7 @@ class DatasetCache:
         return True
 
     def keep(self, sha256: str, source: Path) -> None:
-        """Add `source`, a verified dataset, and remove others to make room."""
+        """Add `source`, a verified dataset, and remove others to stay within the limit."""
         if not self._usable(sha256) or source.stat().st_size > self._limit:
             return
         draft = self._folder / f"{sha256}.{os.getpid()}.part"
@@ -116,14 +121,14 @@ class DatasetCache:
                 if total > self._limit:
                     path.unlink(missing_ok=True)
             for put_at, _, path in _cached_files(self._folder, "*.part"):
-                if put_at < time.time() - _FORGOTTEN_AFTER_S:
+                if put_at < time.time() - _LEFTOVER_AFTER_S:
                     path.unlink(missing_ok=True)
         finally:
             os.close(lock)
 
 
 def _cached_files(folder: Path, pattern: str) -> Iterator[tuple[float, int, Path]]:
-    """(time of last use, size, path)"""
+    """Yield (time of last use, size in bytes, path)."""
     for path in folder.glob(pattern):
         with suppress(FileNotFoundError):
             status = path.stat()
@@ -141,7 +146,7 @@ def _acquire(lock: int) -> bool:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Raises FileNotFoundError without a source, another OSError if the target can't be written."""
+    """Link or copy. Raises FileNotFoundError without a source, another OSError if the target can't be written."""
     try:
         os.link(source, target)
     except FileNotFoundError:
@@ -150,8 +155,3 @@ def _link_or_copy(source: Path, target: Path) -> None:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with source.open("rb") as read, os.fdopen(descriptor, "wb") as write:
             shutil.copyfileobj(read, write, 1 << 20)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

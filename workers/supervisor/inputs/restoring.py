@@ -1,43 +1,45 @@
-"""A checkpoint that another host saved: fetched from the artifact store to where it would be, and compared first."""
+"""Fetches checkpoints that other hosts saved from the artifact store, and verifies them before use."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from workers.artifactstore import ArtifactStore, Spoilt, StoreError
+from workers.artifactstore import ArtifactStore, Corrupted, StoreError
 from workers.contract.run.spec import AttemptSpec, models_of
 from workers.contract.wire.artifacts import CHECKPOINT_FOLDER
 from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, Refused
+from workers.supervisor.reports.control import Control, RequestRefused
 
 TRIES = 4
 
 
 def restore_missing(spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
-    """Fetch what the attempt resumes or starts from, and checkpoints that are its models, unless they are here or
-    aren't stored. Raises StoreError."""
-    for named in _wanted(spec, settings):
-        target = settings.runs_dir / named
+    """Fetch the checkpoint from which the attempt resumes or starts, and checkpoints that it uses as models.
+
+    Checkpoints that are on this host, or not in the store, are skipped. Raises StoreError.
+    """
+    for folder in _checkpoint_folders(spec, settings):
+        target = settings.runs_dir / folder
         if not target.exists():
-            _until_fetched(spec, named, target, settings, control)
+            _fetch_with_retries(spec, folder, target, settings, control)
 
 
-def _wanted(spec: AttemptSpec, settings: HostSettings) -> list[str]:
-    """Folders of checkpoints, relative to RUNS_DIR."""
-    within = f"{settings.runs_dir}/"
-    models = [model.path for model in models_of(spec.run) if model.path.startswith(within)]
-    named = [each.removeprefix(within) for each in (spec.resume_from or spec.run.start_from, *models)]
-    return [each for each in named if CHECKPOINT_FOLDER.fullmatch(each)]
+def _checkpoint_folders(spec: AttemptSpec, settings: HostSettings) -> list[str]:
+    """List the folders of the checkpoints that the attempt uses, relative to RUNS_DIR."""
+    prefix = f"{settings.runs_dir}/"
+    models = [model.path for model in models_of(spec.run) if model.path.startswith(prefix)]
+    folders = [path.removeprefix(prefix) for path in (spec.resume_from or spec.run.start_from, *models)]
+    return [folder for folder in folders if CHECKPOINT_FOLDER.fullmatch(folder)]
 
 
-def _until_fetched(spec: AttemptSpec, named: str, target: Path, settings: HostSettings, control: Control) -> None:
+def _fetch_with_retries(spec: AttemptSpec, folder: str, target: Path, settings: HostSettings, control: Control) -> None:
     backoff = Backoff(settings.backoff_max_s)
     while True:
         try:
-            return _fetch(spec, named, target, control)
-        except Spoilt:
+            return _fetch(spec, folder, target, control)
+        except Corrupted:
             raise
         except StoreError:
             wait = backoff.failed()
@@ -46,10 +48,10 @@ def _until_fetched(spec: AttemptSpec, named: str, target: Path, settings: HostSe
             time.sleep(wait)
 
 
-def _fetch(spec: AttemptSpec, named: str, target: Path, control: Control) -> None:
+def _fetch(spec: AttemptSpec, folder: str, target: Path, control: Control) -> None:
     try:
-        answer = control.ask_store(spec.attempt_id, folder=named)
-    except Refused as error:
-        raise StoreError(f"The control plane doesn't give the store's keys: {error.text}") from error
+        answer = control.ask_store(spec.attempt_id, folder=folder)
+    except RequestRefused as error:
+        raise StoreError(f"The control plane doesn't hand out the store's keys: {error.text}") from error
     if answer.store is not None and answer.manifest:
-        ArtifactStore(answer.store).download(named, target, manifest_sha256=answer.manifest)
+        ArtifactStore(answer.store).download(folder, target, manifest_sha256=answer.manifest)

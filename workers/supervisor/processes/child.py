@@ -1,7 +1,7 @@
-"""Child processes and their descendants: start, check, reap. Main thread only.
+"""Starts, checks and reaps child processes and their descendants. For the main thread only.
 
 Children get no PR_SET_PDEATHSIG: it would need code between fork and exec in a process with threads, and would reach
-only direct children. A killed supervisor leaves its tree to the reaper.
+only direct children. If a supervisor is killed, the reaper ends its processes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ STORING = "storing"
 
 @dataclass(frozen=True)
 class ChildExit:
-    """The exit of a child."""
+    """A child's exit."""
 
     role: str
     pid: int
     code: int
-    """As in a shell: 128 + number for a signal."""
+    """The exit code as in a shell: 128 + number for a signal."""
     signal: str | None
 
 
@@ -45,53 +45,57 @@ class Children:
         self._groups: set[int] = set()
         self._written: list[Identity] | None = None
         self.baselines: dict[int, int] = {}
-        """GPU index -> MiB used before anything was started; the reaper needs it too."""
+        """GPU index -> MiB used before anything was started. Written down because the reaper needs it too."""
         self.exits: dict[str, ChildExit] = {}
-        """In the order in which they were seen."""
+        """Role -> exit, in the order in which they were noticed."""
 
-    def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str], *, told: bytes = b"") -> int:
-        """Start a child in its own session, with its output in its log. Return its pid. `told`: a few bytes for its
-        standard input, which no list of processes shows."""
+    def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str], *, stdin: bytes = b"") -> int:
+        """Start a child in its own session, with its output in its log; return its pid.
+
+        `stdin`: a few bytes for its standard input, for secrets that no process listing may show.
+        """
         self.record(self.descendants())  # the GPUs' baselines, before anything can use them
         with open(self._folder.log(role), "ab") as log:
             child = subprocess.Popen(
                 argv,
                 env=dict(environment),
                 cwd=self._folder.path,
-                stdin=subprocess.PIPE if told else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
         if child.stdin is not None:
             with child.stdin, suppress(BrokenPipeError):
-                child.stdin.write(told)
+                child.stdin.write(stdin)
         self._started[child.pid] = (role, child)
         self._groups.add(child.pid)
         self.record(self.descendants())
         return child.pid
 
     def running(self) -> set[str]:
-        """The roles of the children that are alive."""
+        """Return the roles of the children that are alive."""
         return {role for role, _ in self._started.values()}
 
     def descendants(self) -> list[Process]:
         return procfs.descendants([os.getpid()], procfs.table())
 
     def trees(self) -> dict[str, list[Process]]:
-        """Role -> its child and the child's descendants."""
+        """Return role -> the child and its descendants."""
         rows = procfs.table()
         roots = {pid: role for pid, (role, _) in self._started.items()}
         own = {row.pid: row for row in rows if row.pid in roots}
         return {roots[pid]: [row, *procfs.descendants([pid], rows)] for pid, row in own.items()}
 
     def is_orphan(self, process: Process) -> bool:
-        """Whether it left the process groups that we started, so that killpg would miss it."""
+        """Return whether the process left the process groups that we started, so that killpg would miss it."""
         return process.group not in self._groups
 
     def none_left(self) -> bool:
-        """Whether the tree is empty, by the kernel's own account instead of a changing process table: as the subreaper
-        we inherit every orphan, and we have no child left, alive or dead."""
+        """Return whether no descendant is left, as the kernel reports it: a process table may change while it is read.
+
+        As the subreaper we inherit every orphan, so there are no descendants if we have no child, alive or dead.
+        """
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -99,28 +103,28 @@ class Children:
         return False
 
     def reap(self) -> list[ChildExit]:
-        """Reap all dead children, including adopted orphans; return the exits of those we started."""
-        ends: list[ChildExit] = []
+        """Reap all dead children, including adopted orphans; return the exits of those that we started."""
+        exits: list[ChildExit] = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return ends
+                return exits
             if pid == 0:
-                return ends
-            end = self._end_of(pid, status)
-            if end is not None:
-                self.exits[end.role] = end
-                ends.append(end)
+                return exits
+            exit_ = self._exit_of(pid, status)
+            if exit_ is not None:
+                self.exits[exit_.role] = exit_
+                exits.append(exit_)
 
     def kill_started(self) -> None:
-        """Kill the children we started, without files: their pids can't be reused before we reap them."""
+        """Kill the children that we started, without reading /proc: their pids can't be reused before we reap them."""
         for pid in self._started:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
     def record(self, processes: Sequence[Process]) -> None:
-        """Write pids.json for the reaper, if the tree has changed."""
+        """Write pids.json for the reaper, if the processes have changed."""
         identities = sorted(process.identity for process in processes)
         if identities == self._written:
             return
@@ -131,7 +135,7 @@ class Children:
         except OSError:
             self._written = None  # a full disk; retried at the next scan
 
-    def _end_of(self, pid: int, status: int) -> ChildExit | None:
+    def _exit_of(self, pid: int, status: int) -> ChildExit | None:
         started = self._started.pop(pid, None)
         if started is None:
             return None

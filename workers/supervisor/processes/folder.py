@@ -1,4 +1,4 @@
-"""An attempt's folder: its paths, its lock, and the files of an earlier supervisor."""
+"""An attempt's folder: its paths, its small files, and its lock."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class AttemptFolder:
-    """RUNS_DIR/<run>/<attempt number>/"""
+    """The folder RUNS_DIR/<run>/<attempt number>/."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lost = False
-        """The folder was removed while it was held: nothing more is written to it or recreated."""
+        """Whether the folder was removed while it was held: nothing more is written to it, and it isn't recreated."""
         self._fd: int | None = None
 
     @classmethod
     def of(cls, runs_dir: Path, run_id: str, number: int) -> AttemptFolder:
+        """Return the folder of an attempt, which may not exist. Raises ValueError for an invalid run id."""
         if not _RUN_ID.fullmatch(run_id):
             raise ValueError(f"{run_id!r} is not a run id")
         return cls(runs_dir / run_id / str(int(number)))
@@ -50,11 +51,11 @@ class AttemptFolder:
         return self.path / FileName.LOGS / f"{name}.log"
 
     def hold(self) -> None:
-        """Hold this very folder, as opposed to another one created later under the same name."""
+        """Hold this folder, to recognise another folder that is created later under the same name."""
         self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def look(self) -> bool:
-        """Whether the held folder still exists. The open file descriptor keeps its inode from being reused."""
+    def check(self) -> bool:
+        """Return whether the held folder still exists. The open file descriptor keeps its inode from being reused."""
         if self._fd is None or self.lost:
             return not self.lost
         try:
@@ -62,7 +63,7 @@ class AttemptFolder:
         except (FileNotFoundError, NotADirectoryError):
             self.lost = True
         except OSError:
-            pass  # a failing file system can't tell
+            pass  # the file system fails, which says nothing about the folder
         else:
             self.lost = (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino)
         return not self.lost
@@ -96,22 +97,22 @@ class AttemptFolder:
             _write_private(temporary, text)
             temporary.replace(self.path / name)
         except OSError:
-            temporary.unlink(missing_ok=True)  # on a full disk it would take up the remaining space
+            temporary.unlink(missing_ok=True)  # on a full disk it would use the remaining space
             raise
 
     def _temporary(self, name: str) -> Path:
-        """A name unique to this thread: two deliveries of one launch may write at once."""
+        # Unique to this thread: two deliveries of one launch may write at once.
         return self.path / f".{name}.{os.getpid()}.{threading.get_ident()}"
 
     def write_if_possible(self, name: str, text: str) -> None:
-        """For optional files that only save work later: a full disk isn't a reason to stop."""
+        """Write an optional file that only saves work later: a full disk is no reason to stop."""
         try:
             self.write(name, text)
         except OSError:
             log.debug("%s could not be written", name, exc_info=True)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """A small file's JSON object; None if unreadable or no object (cut off by a full disk)."""
+        """Read a small file's JSON object; None if it is unreadable or incomplete."""
         try:
             value = json.loads((self.path / name).read_text())
         except (OSError, ValueError):
@@ -119,40 +120,58 @@ class AttemptFolder:
         return value if isinstance(value, dict) else None
 
     def recorded(self) -> set[Identity]:
-        """The processes of FileName.PIDS, none that was written before a reboot: the pids have been reused."""
+        """Return the processes in FileName.PIDS; none if it was written before a reboot, since pids are reused."""
         pids = self.read_json(FileName.PIDS) or {}
         if pids.get("boot_id") != procfs.boot_id():
             return set()
         return {Identity(int(pid), int(start)) for pid, start in pids.get("processes", [])}
 
     def remove_unfinished(self) -> None:
-        """What a job was making when it ended, and indexes of corpora: once its processes are gone, nobody will finish
-        the one, or search in the other."""
+        """Remove a job's unfinished files, and the corpora's indexes, which nobody uses once the processes are gone."""
         for path in (self.path / FileName.UNFINISHED, *corpora.index_folders(self.path)):
             shutil.rmtree(path, ignore_errors=True)
 
     def was_started(self) -> bool:
-        """Whether a supervisor got its `go` here: lines exist. The folder is never started again."""
+        """Return whether a supervisor got its `go` here and wrote lines. Such a folder is never started again."""
         outbox = self.path / FileName.OUTBOX
         return outbox.exists() and outbox.stat().st_size > 0
 
     def has_ended(self) -> bool:
-        """Whether the supervisor or the reaper has recorded the end."""
+        """Return whether the supervisor or the reaper has recorded the end."""
         return (self.path / FileName.REAPED).exists() or self.has_ended_line()
 
     def has_ended_line(self) -> bool:
         lines = map(read_line, last_lines(self.path / FileName.OUTBOX))
         return any(line is not None and line.kind == EventKind.ENDED for line in lines)
 
+    def request_stop(self, mode: StopMode) -> bool:
+        """Leave a stop request, which the supervisor reads at each tick.
+
+        Returns False if the attempt is not on this host (yet): the answer to its claim will include the stop.
+        """
+        if not self.path.is_dir():
+            return False
+        if self.stop_request() != StopMode.NOW:
+            self.write(FileName.STOP_REQUEST, mode)
+        return True
+
     def stop_request(self) -> StopMode | None:
+        """Read the stop request, if there is one."""
         try:
             text = (self.path / FileName.STOP_REQUEST).read_text().strip()
         except FileNotFoundError:
             return None
         return StopMode(text) if text in tuple(StopMode) else None
 
+    def mark_watched(self) -> bool:
+        """Record that somebody has opened the run's page. False if the attempt is not on this host or has ended."""
+        if not self.path.is_dir() or self.has_ended():
+            return False
+        self.write_if_possible(FileName.WATCHED, "")
+        return True
+
     def take_watched(self) -> bool:
-        """Whether somebody has opened the run's page since the last call."""
+        """Return whether somebody has opened the run's page since the last call."""
         try:
             (self.path / FileName.WATCHED).unlink()
         except OSError:
@@ -160,31 +179,32 @@ class AttemptFolder:
         return True
 
     def host_stop(self) -> HostStop:
-        """What the host's program has left here before SIGTERM; without it somebody else has sent the signal."""
-        left = self.read_json(FileName.HOST_STOP) or {}
+        """Read why and how the host stops the attempt. Without such a file somebody else has sent the SIGTERM."""
+        content = self.read_json(FileName.HOST_STOP) or {}
         for reason in (EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED):
-            if left.get("reason") == reason:
-                within_s = left.get("within_s")
+            if content.get("reason") == reason:
+                within_s = content.get("within_s")
                 known = within_s if isinstance(within_s, int | float) else None
-                return HostStop(reason, saves=left.get("save") is True, within_s=known)
+                return HostStop(reason, saves=content.get("save") is True, within_s=known)
         return HostStop(EndReason.PREEMPTED, saves=False)
 
 
 class HostStop(NamedTuple):
-    """Why the host ends an attempt, whether the trainer saves first, and by when all must be over (None: unknown)."""
+    """A host's request to end an attempt."""
 
     reason: EndReason
     saves: bool
+    """Whether the trainer saves first."""
     within_s: float | None = None
+    """Seconds until everything must be over; None: unknown."""
 
 
 class Lock:
-    """The lock of the one process that may act on this attempt. It ends with its holder, however it dies.
+    """The lock of the one process that may act on this attempt. It ends with its holder, however the holder dies.
 
-    It consists of two locks. supervisor.lock tells people who uses the folder; but a folder can be removed while its
-    supervisor lives, and recreated by a repeated launch. So its path is also bound as the name of an abstract Unix
-    socket, which no removal of files affects. Any user may bind such a name: only root's, ours and the folder's
-    owner's count.
+    It consists of two locks. supervisor.lock shows people which process uses the folder; but a folder can be removed
+    during a run, and recreated by a repeated launch. So its path is also bound as the name of an abstract Unix socket,
+    which no removal of files affects. Any user may bind such a name: only root's, ours and the folder's owner's count.
     """
 
     def __init__(self, folder: AttemptFolder) -> None:
@@ -194,7 +214,7 @@ class Lock:
         self._socket: socket.socket | None = None
 
     def acquire(self) -> bool:
-        """Acquire the lock; without a usable folder, only the name, without creating a file."""
+        """Acquire the lock; return False if it is held. Without a usable folder only the name is locked."""
         name_socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             name_socket.bind(self._name)
@@ -215,7 +235,7 @@ class Lock:
         return True
 
     def sign(self) -> None:
-        """Write the holder's id, for people. A full disk will show up elsewhere."""
+        """Write the holder's identity to the file. A full disk is noticed elsewhere."""
         assert self._fd is not None, "sign() needs the lock"  # noqa: S101
         me = procfs.identity(os.getpid())
         holder = {"boot_id": procfs.boot_id(), "pid": os.getpid(), "start_time": me.start_time if me else 0}
@@ -234,12 +254,14 @@ class Lock:
             self._socket = None
 
     def is_held(self) -> bool:
-        """Whether another process holds it. Creates no file; a supervisor that starts in the same instant retries, so
-        taking the lock briefly does no harm."""
+        """Return whether another process holds the lock.
+
+        Creates no file. It takes the file's lock for an instant, which does no harm: a starting supervisor retries.
+        """
         return self._is_named() or _is_flocked(self._path)
 
     def _is_named(self) -> bool:
-        """Whether a process that may hold the lock has bound the name."""
+        """Return whether the name is bound by a user who may hold the lock."""
         if not _is_bound(self._name):
             return False
         try:
@@ -251,7 +273,7 @@ class Lock:
 
 
 def _socket_name(path: Path) -> bytes:
-    """An abstract socket's name is at most 107 bytes long."""
+    # An abstract socket's name has at most 107 bytes.
     return b"\0grpo-attempt-" + hashlib.sha256(os.path.realpath(path).encode()).hexdigest().encode()
 
 
@@ -276,7 +298,7 @@ def _owner(path: Path) -> int | None:
 
 
 def _flocked(path: Path) -> int | None:
-    """The locked file; None if it doesn't exist. BlockingIOError: another process has it."""
+    """Lock the file; None if it can't be opened or locked. Raises BlockingIOError if another process has the lock."""
     fd = _open_lock(path, os.O_CREAT)
     if fd is None:
         return None
@@ -291,7 +313,7 @@ def _flocked(path: Path) -> int | None:
 
 
 def _open_lock(path: Path, create: int = 0) -> int | None:
-    """Unwritable files can still be locked; for unreadable ones the name must do."""
+    # Unwritable files can still be locked; for unreadable ones the name must do.
     for flags in (os.O_RDWR | create, os.O_RDONLY):
         try:
             return os.open(path, flags | os.O_CLOEXEC, 0o600)
@@ -316,7 +338,7 @@ def _is_flocked(path: Path) -> bool:
 
 
 def last_lines(path: Path, *, limit: int = 65_536, whole: bool = True) -> list[bytes]:
-    """Lines at the end of a file; with `whole`, without an incomplete last one."""
+    """Read the lines within the last `limit` bytes of a file; with `whole`, without an incomplete last line."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""The connections between this host's GPUs, by NVML: NVLinks, or paths over PCIe."""
+"""Reads the connections between this host's GPUs by NVML: NVLinks, or paths over PCIe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _PATHS = {
     pynvml.NVML_TOPOLOGY_NODE: "NODE",
     pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
 }
-"""As in `nvidia-smi topo`: one PCIe switch, several, the CPU's bridge, one NUMA node, between CPUs."""
+"""NVML's levels -> the names of `nvidia-smi topo`: one PCIe switch, several, the CPU's bridge, one NUMA node, between
+CPUs."""
 
 BusId = tuple[int, ...]
 
@@ -31,8 +32,9 @@ class Link:
     kind: str
     """NVLink or PCIe."""
     lanes: int | None
-    """NVLinks between the two; None if unknown."""
+    """The number of NVLinks between the two; None if unknown."""
     path: str | None
+    """The path over PCIe, as in _PATHS."""
 
 
 @dataclass
@@ -40,13 +42,13 @@ class _Device:
     handle: Any
     bus: BusId | None
     peers: Counter[BusId] = field(default_factory=Counter)
-    """NVLinks to other GPUs, by bus id."""
+    """Bus id of another GPU -> number of NVLinks to it."""
     elsewhere: int = 0
-    """NVLinks to a switch or an unnamed device."""
+    """Number of NVLinks to a switch or an unnamed device."""
 
 
 def read() -> dict[int, list[Link]]:
-    """Every GPU's links to the others; {} without NVML or with fewer than two GPUs."""
+    """Return each GPU's links to the others; {} without NVML or with fewer than two GPUs."""
     with gpus.nvml() as available:
         devices = _devices() if available else {}
         return {a: [_link(devices, a, b) for b in devices if b != a] for a in devices if len(devices) > 1}
@@ -79,12 +81,12 @@ def _count_nvlinks(device: _Device, places: set[BusId | None]) -> None:
 
 
 def _link(devices: dict[int, _Device], a: int, b: int) -> Link:
-    one, other = devices[a], devices[b]
-    path = _PATHS.get(_query("nvmlDeviceGetTopologyCommonAncestor", one.handle, other.handle))
-    direct = one.peers[other.bus] if other.bus is not None else 0
-    status = _query("nvmlDeviceGetP2PStatus", one.handle, other.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
-    # Through a switch every GPU reaches every other one with all its lanes, if the driver allows it.
-    switched = min(one.elsewhere, other.elsewhere)
+    device, other = devices[a], devices[b]
+    path = _PATHS.get(_query("nvmlDeviceGetTopologyCommonAncestor", device.handle, other.handle))
+    direct = device.peers[other.bus] if other.bus is not None else 0
+    status = _query("nvmlDeviceGetP2PStatus", device.handle, other.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+    # Through a switch every GPU reaches every other with all its lanes, if the driver allows it.
+    switched = min(device.elsewhere, other.elsewhere)
     joined = status == pynvml.NVML_P2P_STATUS_OK if status is not None else switched > 0
     if direct or joined:
         return Link(b, "NVLink", direct or switched or None, path)
@@ -92,7 +94,7 @@ def _link(devices: dict[int, _Device], a: int, b: int) -> Link:
 
 
 def _bus(info: Any) -> BusId | None:
-    """00000000:1B:00.0 and 0000:1b:00.0 are the same."""
+    """Parse a bus id: 00000000:1B:00.0 and 0000:1b:00.0 are the same."""
     if info is None:
         return None
     text = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
@@ -103,7 +105,7 @@ def _bus(info: Any) -> BusId | None:
 
 
 def _query(function: str, *arguments: Any) -> Any:
-    """NVML's answer; None if the card or driver doesn't support the query."""
+    """Return NVML's answer; None if the card or driver doesn't support the query."""
     try:
         return getattr(pynvml, function)(*arguments)
     except pynvml.NVMLError:

@@ -1,7 +1,7 @@
-"""The only module that reads the GPUs (NVML). A host without a driver has none, which isn't an error.
+"""Reads the GPUs by NVML. A host without a driver has no GPUs, which is no error.
 
-Calls may hang if a driver is in trouble, so threads make them. NVML names processes by the host's pids, which are wrong
-inside containers: GPUs are proved free by memory, never by pid.
+Calls may hang if a driver fails, so they are made in threads. NVML names processes by the host's pids, which are wrong
+inside containers, so GPUs are proved free by memory and never by pid.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import pynvml
 
 @dataclass(frozen=True)
 class GpuReading:
+    """The state of one GPU."""
+
     index: int
     uuid: str
     name: str
@@ -30,7 +32,7 @@ class GpuReading:
     trouble: str = ""
     """Why its memory can't be read."""
     capability: str = ""
-    """Of CUDA: 9.0 on an H200; from 8.0 on a GPU calculates in bf16."""
+    """CUDA's compute capability, such as 9.0; GPUs from 8.0 support bf16."""
 
 
 class GpuError(Exception):
@@ -39,12 +41,11 @@ class GpuError(Exception):
 
 _lock = threading.Lock()
 _initialised_in: int | None = None
-"""The pid: NVML's handles don't survive a fork."""
+"""The pid that initialised NVML, whose handles don't survive a fork."""
 
 
 def _after_fork() -> None:
-    """A thread that read the GPUs during a fork doesn't exist in the child, where its lock would stay locked
-    forever."""
+    # A thread that held the lock during a fork doesn't exist in the child, where the lock would stay locked forever.
     global _lock
     _lock = threading.Lock()
 
@@ -55,18 +56,17 @@ _ABSENT = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOA
 
 
 def read() -> list[GpuReading]:
-    """All GPUs of this host, in NVML's (PCI bus) order. One in trouble is reported and doesn't affect the others."""
+    """Read all GPUs of this host, in the order of the PCI bus. A failing GPU doesn't affect the others."""
     with nvml() as available:
         if not available:
             return []
         driver = _optional(lambda: str(pynvml.nvmlSystemGetDriverVersion())) or ""
-        return [_read_one(index, driver) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [_read_gpu(index, driver) for index in range(pynvml.nvmlDeviceGetCount())]
 
 
 @contextmanager
 def nvml() -> Iterator[bool]:
-    """A context for NVML calls that yields whether NVML is installed; its errors become GpuErrors. One thread at a
-    time."""
+    """Enclose NVML calls, for one thread at a time; yield whether NVML is installed. Raises GpuError."""
     try:
         with _lock:
             yield _initialise()
@@ -88,13 +88,13 @@ def _initialise() -> bool:
     return True
 
 
-def _read_one(index: int, driver: str) -> GpuReading:
+def _read_gpu(index: int, driver: str) -> GpuReading:
     try:
         device = pynvml.nvmlDeviceGetHandleByIndex(index)
         memory = _memory(device)
         total, used = int(memory.total) >> 20, int(memory.used) >> 20
     except pynvml.NVMLError as error:
-        # Without its memory a GPU can't be proved free, so no run may have it.
+        # A GPU whose memory can't be read can't be proved free, so no run may use it.
         return GpuReading(index, "", f"GPU {index}", 0, None, None, None, None, driver, trouble=str(error))
     return GpuReading(
         index=index,
@@ -111,7 +111,7 @@ def _read_one(index: int, driver: str) -> GpuReading:
 
 
 def _memory(device: Any) -> Any:
-    """Without the driver's own reserve, which the first version of the call counts as used."""
+    """Read the memory in use without the driver's own reserve, which the first version of the call includes."""
     try:
         return pynvml.nvmlDeviceGetMemoryInfo(device, version=pynvml.nvmlMemory_v2)
     except pynvml.NVMLError_FunctionNotFound:
@@ -122,7 +122,7 @@ N = TypeVar("N", int, float, str)
 
 
 def _optional(call: Callable[[], N]) -> N | None:
-    """Cards and virtual GPUs support different queries."""
+    """Return a query's answer; None if the card or virtual GPU doesn't support it."""
     try:
         return call()
     except pynvml.NVMLError:
@@ -130,4 +130,5 @@ def _optional(call: Callable[[], N]) -> N | None:
 
 
 def used_mib(readings: Sequence[GpuReading]) -> dict[int, int]:
+    """Return GPU index -> memory in use in MiB, for the GPUs that could be read."""
     return {gpu.index: gpu.used_mib for gpu in readings if gpu.used_mib is not None}

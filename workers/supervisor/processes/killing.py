@@ -1,7 +1,7 @@
-"""Ends a process tree and verifies it: SIGKILL to everything found, repeated until nothing is found twice and, where
-the kernel can tell, nothing is left.
+"""Ends a process tree and verifies its end: sends SIGKILL to every process found, and repeats this until none is found
+twice in a row and, if the kernel can tell, none is left.
 
-Used by the supervisor on its descendants and by the reaper on a dead supervisor's.
+The supervisor ends its descendants with this, and the reaper those of a dead supervisor.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from workers.supervisor.processes.procfs import Identity, Process
 log = logging.getLogger(__name__)
 
 ROUNDS_A_TICK = 25
-"""A process that forks while it is being killed loses to rounds without pauses."""
+"""Rounds without pauses, so that a process that forks while it is killed can't escape."""
 
 
 class Kill:
+    """The end of one process tree, as a tick() of the main thread."""
+
     def __init__(
         self,
         find: Callable[[], list[Process]],
@@ -45,13 +47,13 @@ class Kill:
         self.orphans: set[Identity] = set()
 
     def tick(self, now: float) -> bool:
-        """True once the tree is gone or the deadline has passed; `gone_at` distinguishes them."""
+        """Continue; return True once the tree is gone or the deadline has passed, which `gone_at` distinguishes."""
         if self.gone_at is not None:
             return True
         for _ in range(ROUNDS_A_TICK):
             self._alive = [process for process in self._find() if process.alive]
             if self._round(now):
-                self.gone_at = time.monotonic()  # the rounds of a tick take time too
+                self.gone_at = time.monotonic()  # the rounds of a tick take time
                 return True
             if now < self._kill_at and self._alive:
                 break
@@ -67,7 +69,9 @@ class Kill:
     def _round(self, now: float) -> bool:
         self._empty = 0 if self._alive else self._empty + 1
         for process in self._alive:
-            self._note(process)
+            self.ended.add(process.identity)
+            if self._is_orphan(process):
+                self.orphans.add(process.identity)
             if process.identity not in self._termed:
                 self._termed.add(process.identity)
                 procfs.send(process.identity, signal.SIGTERM)
@@ -75,8 +79,3 @@ class Kill:
                 procfs.send(process.identity, signal.SIGKILL)
         # Reading /proc takes time, and a process that keeps forking and exiting may be missed.
         return self._empty >= 2 and self._nobody_left()
-
-    def _note(self, process: Process) -> None:
-        self.ended.add(process.identity)
-        if self._is_orphan(process):
-            self.orphans.add(process.identity)

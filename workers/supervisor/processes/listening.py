@@ -1,4 +1,4 @@
-"""The listeners on this host's TCP ports, from the kernel."""
+"""Finds the listeners on this host's TCP ports, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _LISTEN = "0A"
 
 
 def port_is_free(port: int) -> bool:
+    """Return whether a server could listen on the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do: a recent connection in TIME_WAIT doesn't occupy the port.
+        # Like servers: a recent connection in TIME_WAIT doesn't occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -24,12 +25,12 @@ def port_is_free(port: int) -> bool:
 
 
 def ports() -> list[int]:
-    """All ports with a listener, on any address."""
+    """Return all ports with a listener, on any address."""
     return sorted({port for port, _ in _sockets()})
 
 
 def is_listening(port: int, pids: set[int]) -> bool:
-    """Whether one of these processes listens on the port."""
+    """Return whether one of these processes listens on the port."""
     inodes = {inode for listening, inode in _sockets() if listening == port}
     return bool(inodes) and any(_holds(pid, inodes) for pid in pids)
 

@@ -1,4 +1,4 @@
-"""The user who holds an abstract Unix socket, as the kernel reports it (sock_diag)."""
+"""Finds the user who holds an abstract Unix socket, by the kernel's sock_diag interface."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _READ_BYTES = 1 << 16
 
 
 def owner(name: bytes) -> int | None:
-    """The uid of the process that has bound `name`; None: nobody has. Raises OSError if the kernel doesn't say."""
+    """Return the uid of the process that has bound `name`; None: no process has. Raises OSError."""
     request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ANY, 0, _SHOW_NAME_AND_UID, _ANY, _ANY)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as kernel:
         kernel.send(_HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _DUMP, 1, 0) + request)
-        owners = [found[_UID] for found in _sockets(kernel) if found.get(_NAME) == name and _UID in found]
+        owners = [entry[_UID] for entry in _sockets(kernel) if entry.get(_NAME) == name and _UID in entry]
     return int.from_bytes(owners[0], "little") if owners else None
 
 
 def _sockets(kernel: socket.socket) -> Iterator[dict[int, bytes]]:
-    """The attributes of each Unix socket."""
+    """Yield the attributes of each Unix socket."""
     while True:
         data = kernel.recv(_READ_BYTES)
         while data:

@@ -1,4 +1,4 @@
-"""Threads that run tick() units, and single background calls; both keep slow work off the main thread."""
+"""Threads that call tick() repeatedly, and single background calls: both keep slow work off the main thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from workers.contract.stack.priority import niceness
+from workers.contract.wire.processes import niceness
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -19,10 +19,10 @@ ERROR_WAIT_S = 5.0
 
 
 class Loop(threading.Thread):
-    """Calls `tick(now)` forever; each call returns the seconds until the next one.
+    """A thread that calls `tick(now)` forever; each call returns the seconds until the next.
 
-    Threads are daemons: one that hangs (NVML with a broken driver) must not keep the supervisor alive. They give way to
-    the trainer and its servers. The main thread doesn't: what it starts would have its niceness, for ever.
+    A daemon, so that a hanging thread (NVML with a broken driver) can't keep the supervisor alive. It has a lower
+    priority than the trainer and its servers. The main thread doesn't, because its children would inherit its niceness.
     """
 
     def __init__(self, name: str, tick: Callable[[float], float]) -> None:
@@ -51,7 +51,7 @@ class Loop(threading.Thread):
 
 
 def give_way() -> None:
-    """Lower the calling thread's priority; Linux has one for each thread."""
+    """Lower the calling thread's priority; on Linux each thread has its own."""
     thread = threading.get_native_id()
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, thread, max(niceness(), os.getpriority(os.PRIO_PROCESS, thread)))
@@ -69,11 +69,12 @@ class BackgroundCall(Generic[T]):
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is done within `seconds`. Never called by the supervisor's main thread."""
+        """Wait at most `seconds`; return whether the call is done. Not for the supervisor's main thread."""
         self._thread.join(seconds)
         return self.done
 
     def value(self) -> T:
+        """Return the result. Raises the call's exception."""
         if self.error is not None:
             raise self.error
         return self._value  # type: ignore[return-value]
@@ -82,21 +83,24 @@ class BackgroundCall(Generic[T]):
         try:
             self._value = self._call()
         except Exception as error:
-            log.debug("job failed", exc_info=True)
+            log.debug("a background call failed", exc_info=True)
             self.error = error
         finally:
             self.done = True
 
 
 class Backoff:
-    """Delays that double from a quarter of a second up to a limit, randomised so that a hundred supervisors don't
-    return at once."""
+    """Delays that double from a quarter of a second up to a limit.
+
+    They are randomised, so that a hundred supervisors don't return at once.
+    """
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self.failures = 0
 
     def failed(self) -> float:
+        """Record a failure; return the seconds until the next try."""
         self.failures += 1
         return float(min(self._limit_s, 0.25 * 2 ** min(self.failures - 1, 12)) * random.uniform(0.8, 1.2))  # noqa: S311
 

@@ -1,4 +1,4 @@
-"""Processes from /proc: identities that survive pid reuse, trees, and signals that can't hit the wrong process."""
+"""Reads processes from /proc: identities that survive pid reuse, process trees, and signals to exactly one process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ _LISTINGS = 20
 
 
 class Identity(NamedTuple):
-    """Pids are reused; a pid with its start time (clock ticks since boot) is unique within one boot."""
+    """A process's identity: pids are reused, but a pid with its start time is unique within one boot."""
 
     pid: int
     start_time: int
+    """In clock ticks since boot."""
 
 
 class Process(NamedTuple):
+    """A process as /proc/<pid>/stat shows it."""
+
     pid: int
     start_time: int
     state: str
@@ -38,8 +41,10 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """A zombie holds nothing but its pid, unless only its first thread has ended: then the others still hold
-        memory, GPUs and ports, and it can't be reaped."""
+        """Whether the process may hold memory, GPUs and ports.
+
+        A zombie holds nothing but its pid, unless only its first thread has ended.
+        """
         return self.state not in "ZX" or self.threads > 1
 
 
@@ -48,7 +53,7 @@ def boot_id() -> str:
 
 
 def read(pid: int) -> Process | None:
-    """The process, or None if the pid doesn't exist."""
+    """Read a process; None if the pid doesn't exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
@@ -60,8 +65,11 @@ def read(pid: int) -> Process | None:
 
 
 def table() -> list[Process]:
-    """All live processes. The listing repeats until it has no new pid: a process that forks and exits between listing
-    and reading would otherwise be missed together with its child."""
+    """Read all processes.
+
+    The listing repeats until it shows no new pid: otherwise a process that forks and exits between listing and reading
+    would be missed together with its child.
+    """
     rows: list[Process | None] = []
     listed: set[str] = set()
     for _ in range(_LISTINGS):
@@ -79,7 +87,7 @@ def identity(pid: int) -> Identity | None:
 
 
 def descendants(roots: Iterable[int], rows: list[Process]) -> list[Process]:
-    """All descendants of the roots, without the roots."""
+    """Return all descendants of the roots, without the roots."""
     children: dict[int, list[Process]] = {}
     for row in rows:
         children.setdefault(row.ppid, []).append(row)
@@ -96,15 +104,16 @@ def descendants(roots: Iterable[int], rows: list[Process]) -> list[Process]:
 
 
 def send(target: Identity, number: signal.Signals) -> bool:
-    """Signal exactly this process. False if it is gone, even if its pid was reused, or if it belongs to another user
-    (sudo) whom we may not signal."""
+    """Signal exactly this process.
+
+    Returns False if it is gone, even if its pid was reused, or if it belongs to another user whom we may not signal.
+    """
     try:
         fd = os.pidfd_open(target.pid)
     except ProcessLookupError:
         return False
     try:
-        # The descriptor refers to one process. If the pid's start time matches after opening it, that process is the
-        # recorded one.
+        # The descriptor refers to one process: the recorded one if the start time matches after opening it.
         if identity(target.pid) != target:
             return False
         signal.pidfd_send_signal(fd, number)
@@ -116,6 +125,7 @@ def send(target: Identity, number: signal.Signals) -> bool:
 
 
 def working_directory(pid: int) -> str | None:
+    """Return a process's working directory; None if it can't be read."""
     try:
         return os.readlink(f"/proc/{pid}/cwd")
     except OSError:
@@ -123,7 +133,7 @@ def working_directory(pid: int) -> str | None:
 
 
 def user(pid: int) -> int | None:
-    """The user it runs as; None if it is gone."""
+    """Return the uid that a process runs as; None if it is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:
@@ -132,12 +142,12 @@ def user(pid: int) -> int | None:
 
 
 def become_subreaper() -> None:
-    """Make orphans of our tree our children instead of pid 1's, whatever sessions they created."""
+    """Adopt the orphans among our descendants, whatever sessions they created."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def become_undumpable() -> None:
-    """Keep other processes of the same user from reading our memory (with the token) and environment through /proc."""
+    """Keep other processes of the same user from reading our memory, with the token, and our environment."""
     _prctl(_PR_SET_DUMPABLE, 0)
 
 

@@ -1,6 +1,6 @@
-"""Samples of the machine, taken in a thread: CPU, memory, each leased GPU.
+"""Samples the machine in a thread: CPU, memory, and each leased GPU.
 
-GPUs are read more often than samples are sent: a sample has the most memory in use since the one before.
+GPUs are read more often than samples are sent: a sample has the peak memory in use since the previous one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from workers.supervisor.processes.gpus import GpuError, GpuReading
 log = logging.getLogger(__name__)
 
 READ_S = 1.0
-"""Between two looks at the GPUs, at most."""
+"""The longest time between two readings of the GPUs."""
 
 
 class SystemSampler:
+    """Samples the machine; `tick` is for a Loop."""
+
     def __init__(
         self,
         gpus: Collection[int],
@@ -32,8 +34,8 @@ class SystemSampler:
         self._interval_s = interval_s
         self._on_sample = on_sample
         self._gpu_trouble = False
-        self._most: dict[str, float] = {}
-        """Memory in use at most since the last sample."""
+        self._peaks: dict[str, float] = {}
+        """The peaks of memory in use since the last sample."""
         self._due = float("-inf")
         psutil.cpu_percent(None)  # the first call has nothing to compare with
 
@@ -43,14 +45,14 @@ class SystemSampler:
             figures |= _figures(gpu)
         for name, value in figures.items():
             if name.endswith("/memory_mib"):
-                self._most[name] = max(value, self._most.get(name, 0.0))
+                self._peaks[name] = max(value, self._peaks.get(name, 0.0))
         if now >= self._due:
             host = {
                 "host/cpu_percent": psutil.cpu_percent(None),
                 "host/memory_mib": float(psutil.virtual_memory().used >> 20),
             }
-            self._on_sample({**host, **figures, **self._most})
-            self._most = {}
+            self._on_sample({**host, **figures, **self._peaks})
+            self._peaks = {}
             self._due = now + self._interval_s
         return min(READ_S, max(self._due - now, 0.0))
 

@@ -1,6 +1,6 @@
-"""The end of an attempt's processes: kill them, verify it, prove the GPUs free, write the receipt.
+"""Ends an attempt's processes: kills them, verifies that, proves the GPUs free, and makes the receipt.
 
-Used by the supervisor, and by the reaper after a dead supervisor.
+Used by the supervisor, and by the reaper after a supervisor has died.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ GPU_INTERVAL_S = 0.15
 
 
 class Teardown:
+    """The end of one attempt's processes, as a tick() of the main thread."""
+
     def __init__(
         self,
         find: Callable[[], list[Process]],
@@ -58,7 +60,7 @@ class Teardown:
         return self._proof is not None
 
     def tick(self, now: float) -> Receipt | None:
-        """The receipt, once everything is proved or the deadlines have passed."""
+        """Continue; return the receipt once everything is proved or the deadlines have passed."""
         if self._proof is None:
             if not self._kill.tick(now):
                 return None
@@ -84,7 +86,7 @@ class Teardown:
         )
 
     def _sample(self, now: float) -> float:
-        """Runs in its own thread: a driver in trouble may never answer."""
+        # In its own thread, because a failing driver may never answer.
         try:
             self._samples.put((time.monotonic(), used_mib(self._read_gpus())))
         except GpuError:

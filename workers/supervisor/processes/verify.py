@@ -1,4 +1,4 @@
-"""Proof that the GPUs are free: two samples at the baseline plus a margin, before a deadline."""
+"""Proves that the GPUs are free: two consecutive samples within a margin of the baseline, before a deadline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Gpu:
 
 @dataclass
 class GpuProof:
-    """Receives samples from the NVML thread; no samples prove nothing."""
+    """The proof, from the samples of the NVML thread. Without samples nothing is proved."""
 
     baselines: Mapping[int, int]
     peaks: Mapping[int, int]
@@ -35,6 +35,7 @@ class GpuProof:
         }
 
     def sample(self, at: float, used_mib: Mapping[int, int]) -> None:
+        """Take a sample: GPU index -> MiB in use."""
         for index, gpu in self._gpus.items():
             if index not in used_mib:
                 continue

@@ -1,4 +1,4 @@
-"""What the processes of an attempt show of themselves while no step ends: activity, state, connections, stacks.
+"""Examines an attempt's processes while no step ends: their activity, state, connections and stacks.
 
 Nothing here stops a process or needs its help, except the fallback for stacks.
 """
@@ -29,33 +29,35 @@ from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.procfs import Process
 
 PY_SPY_S = 10.0
-"""The limit for one process's stacks."""
+"""The time limit for reading one process's stacks."""
 MEASURED_S = 1.0
-"""The processor time of this long is measured."""
+"""The interval in which processor time is measured."""
 MOST = 24
-"""Processes that are looked at."""
+"""The largest number of processes that are examined."""
 LONGEST_ACTIVITY = 4096
 _LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
 _COLLECTIVE = re.compile(r"distributed_c10d\.py|deepspeed/comm/|pynccl")
 _COLLECTIVE_DEPTH = 8
-"""An operation of torch.distributed has few frames of its own above it."""
+"""The number of innermost frames among which an operation of torch.distributed is searched."""
 
 
-class Activity(NamedTuple):
-    """What a trainer rank has written of itself; times of the monotonic clock."""
+class RankActivity(NamedTuple):
+    """The activity that a trainer rank has reported. Times are by time.monotonic()."""
 
     rank: int
     pid: int
     doing: tuple[str, ...]
-    """From the outermost part to the innermost."""
+    """Parts of a step, from the outermost to the innermost."""
     since: float
     steps_since: float
-    """When the last evaluation, save or wait for others' programs ended; 0: there was none."""
+    """When the last evaluation, save or wait for agents ended; 0: there was none."""
     figures: Mapping[str, float] = {}
-    """Of a wait for others' programs."""
+    """Figures of a wait for agents."""
 
 
 class Frame(NamedTuple):
+    """A frame of a Python stack."""
+
     function: str
     file: str
     line: int
@@ -65,6 +67,8 @@ class Frame(NamedTuple):
 
 
 class Thread(NamedTuple):
+    """A thread's stack."""
+
     name: str
     frames: tuple[Frame, ...]
     """The innermost first."""
@@ -72,7 +76,7 @@ class Thread(NamedTuple):
 
 @dataclass(frozen=True)
 class Witness:
-    """One process."""
+    """A process of an attempt that hangs."""
 
     role: str
     pid: int
@@ -80,76 +84,82 @@ class Witness:
     state: str
     """As in /proc: R runs, S sleeps, D waits in the kernel, T is stopped."""
     cpu_percent: float = 0.0
-    """Of one core."""
+    """Percent of one core."""
     peers: tuple[str, ...] = ()
-    """The far ends of its connections to other machines."""
-    activity: Activity | None = None
+    """The remote addresses of its connections to other machines."""
+    activity: RankActivity | None = None
     threads: tuple[Thread, ...] = ()
     """The main one first; empty if they couldn't be read."""
 
     @property
     def frame(self) -> Frame | None:
-        """Where it is: the innermost frame outside Python's own library."""
+        """The innermost frame outside Python's own library."""
         frames = self.threads[0].frames if self.threads else ()
         return next((frame for frame in frames if not _LIBRARY.search(frame.file)), next(iter(frames), None))
 
     @property
     def collective(self) -> Frame | None:
-        """The operation in which it waits for the other ranks."""
+        """The collective operation in which it waits for the other ranks."""
         frames = self.threads[0].frames[:_COLLECTIVE_DEPTH] if self.threads else ()
         return next((frame for frame in reversed(frames) if _COLLECTIVE.search(frame.file)), None)
 
 
-def activities(folder: AttemptFolder) -> list[Activity]:
-    """Of all ranks that have written one, in order."""
-    found = []
+def activities(folder: AttemptFolder) -> list[RankActivity]:
+    """Read the activities of all ranks that have reported one, in the order of the ranks."""
+    ranks = []
     for path in folder.path.glob(FileName.ACTIVITY.format(rank="*")):
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             with path.open("rb") as file:
                 value = json.loads(file.read(LONGEST_ACTIVITY))
             doing = tuple(str(part) for part in value["doing"])
             times = float(value["since"]), float(value["steps_since"])
-            told = value.get("figures", {})
-            figures = {name: float(told[name]) for name in LIVE if is_finite(told.get(name))}
-            found.append(Activity(int(value["rank"]), int(value["pid"]), doing, *times, figures))
-    return sorted(found)
+            reported = value.get("figures", {})
+            figures = {name: float(reported[name]) for name in LIVE if is_finite(reported.get(name))}
+            ranks.append(RankActivity(int(value["rank"]), int(value["pid"]), doing, *times, figures))
+    return sorted(ranks)
 
 
-def figures_of_agents(folder: AttemptFolder) -> dict[str, float]:
-    """How a run whose episodes others' programs drive waits for them; empty before it has waited, or for another."""
+def agent_figures(folder: AttemptFolder) -> dict[str, float]:
+    """Return the figures of a run's wait for the agents that drive its episodes; {} if it has not waited."""
     return {name: value for rank in activities(folder) for name, value in rank.figures.items()}
 
 
-def look(trees: Mapping[str, Sequence[Process]], ranks: Iterable[Activity]) -> tuple[list[Witness], str]:
-    """All Python processes of the attempt and those that are stopped, ranks first, and why stacks are missing ("" if
-    none are). Takes a second; called in a thread."""
+def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity]) -> tuple[list[Witness], str]:
+    """Examine the attempt's Python processes and those that are stopped, ranks first.
+
+    Also returns why stacks are missing; "" if none are. Takes a second, so call it in a thread.
+    """
     of_pid = {activity.pid: activity for activity in ranks}
-    seen = [_witness(role, row.pid, of_pid) for role, rows in trees.items() for row in rows if row.alive]
-    chosen = sorted((one for one in seen if one is not None), key=lambda one: (one.activity is None, one.pid))[:MOST]
-    before = {one.pid: _cpu_seconds(one.pid) for one in chosen}
+    candidates = [_witness(role, row.pid, of_pid) for role, rows in trees.items() for row in rows if row.alive]
+    chosen = [process for process in candidates if process is not None]
+    chosen = sorted(chosen, key=lambda process: (process.activity is None, process.pid))[:MOST]
+    before = {process.pid: _cpu_seconds(process.pid) for process in chosen}
     began = time.monotonic()
     time.sleep(MEASURED_S)
     took = time.monotonic() - began
-    program, missing = _py_spy(), ""
-    found = []
-    for one in chosen:
-        used = max(0.0, _cpu_seconds(one.pid) - before[one.pid])
-        threads, problem = _stacks(program, one.pid) if program else ((), "py-spy is not installed beside the worker.")
+    py_spy, missing = _py_spy(), ""
+    processes = []
+    for process in chosen:
+        pid = process.pid
+        used = max(0.0, _cpu_seconds(pid) - before[pid])
+        threads, problem = _stacks(py_spy, pid) if py_spy else ((), "py-spy is not installed beside the worker.")
         missing = missing or problem
-        found.append(replace(one, cpu_percent=100 * used / took, peers=_peers(one.pid), threads=threads))
-    return found, missing
+        processes.append(replace(process, cpu_percent=100 * used / took, peers=_peers(pid), threads=threads))
+    return processes, missing
 
 
-def ask_for_stacks(ranks: Iterable[Activity], trees: Mapping[str, Sequence[Process]]) -> None:
-    """The fallback: each rank writes its own stacks to the trainer's log. Only processes of the trainer's tree that
-    have said who they are: others would die of the signal."""
+def request_stacks(ranks: Iterable[RankActivity], trees: Mapping[str, Sequence[Process]]) -> None:
+    """Make each rank write its own stacks to the trainer's log, as a fallback.
+
+    Signals only processes of the trainer's tree that have reported an activity: others would die of the signal.
+    """
     identities = {row.pid: row.identity for row in trees.get(TRAINER, ())}
     for activity in ranks:
         if activity.pid in identities:
             procfs.send(identities[activity.pid], signal.SIGUSR1)
 
 
-def _witness(role: str, pid: int, of_pid: Mapping[int, Activity]) -> Witness | None:
+def _witness(role: str, pid: int, of_pid: Mapping[int, RankActivity]) -> Witness | None:
     row = procfs.read(pid)
     try:
         process = psutil.Process(pid)
@@ -174,9 +184,9 @@ def _peers(pid: int) -> tuple[str, ...]:
         connections = psutil.Process(pid).net_connections("tcp")
     except (psutil.Error, OSError):
         return ()
-    ends = [one.raddr for one in connections if one.raddr and one.status == psutil.CONN_ESTABLISHED]
-    far = {f"{end.ip}:{end.port}" for end in ends if not end.ip.startswith("127.") and end.ip != "::1"}
-    return tuple(sorted(far))[:5]
+    ends = [link.raddr for link in connections if link.raddr and link.status == psutil.CONN_ESTABLISHED]
+    remote = {f"{end.ip}:{end.port}" for end in ends if not end.ip.startswith("127.") and end.ip != "::1"}
+    return tuple(sorted(remote))[:5]
 
 
 def _py_spy() -> str | None:
@@ -185,8 +195,10 @@ def _py_spy() -> str | None:
 
 
 def _stacks(program: str, pid: int) -> tuple[tuple[Thread, ...], str]:
-    """Threads, and the problem if there are none. Non-blocking: py-spy would otherwise stop the process, and leave it
-    stopped if it were killed itself."""
+    """Read a process's stacks, or the problem with them.
+
+    Non-blocking, because py-spy would otherwise stop the process, and leave it stopped if it were killed itself.
+    """
     argv = [program, "dump", "--json", "--full-filenames", "--nonblocking", "--pid", str(pid)]
     try:
         done = subprocess.run(argv, capture_output=True, timeout=PY_SPY_S, check=False)

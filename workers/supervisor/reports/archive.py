@@ -1,4 +1,4 @@
-"""Uploads of a model's archive: part by part from the model's own files, without a copy of it on this host."""
+"""Uploads a model's archive part by part from the model's own files, without a copy of the archive on this host."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from workers.contract.wire.names import FileName
 from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.control import Control, ControlError, RequestRefused
 
 log = logging.getLogger(__name__)
 
 PART = 2 << 20
 """Bytes of one request: its time-out allows for 1.7 Mbit/s, and Django keeps a body of this size in memory."""
-LOOK_S = 0.1
+POLL_S = 0.1
 DONE_S = 3600.0
 
 
 class ArchiveUploader:
-    """Begins when the trainer has found the model whole; FileName.ARCHIVE_SENT tells it how far this is."""
+    """Uploads once the trainer has found the model complete, and writes its progress to FileName.ARCHIVE_SENT."""
 
     def __init__(self, folder: AttemptFolder, spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
         self._folder = folder
@@ -36,7 +36,7 @@ class ArchiveUploader:
         self._archive: ModelArchive | None = None
         self._stored = 0
         self._digest = hashlib.sha256()
-        """Of the bytes that are stored."""
+        """The hash of the bytes that the control plane has stored."""
         self._ended = False
 
     def tick(self, now: float) -> float:
@@ -45,10 +45,12 @@ class ArchiveUploader:
         try:
             if self._archive is None:
                 if not (self._folder / FileName.ARCHIVE).exists():
-                    return LOOK_S
-                self._archive = self._open()
+                    return POLL_S
+                job = from_dict(ArchiveSettings, self._spec.run.job)
+                model = self._runs_dir / self._spec.run.start_from
+                self._archive = ModelArchive(model, name=job.name, card=job.card)
             self._send(self._archive)
-        except Refused as error:
+        except RequestRefused as error:
             self._end(refused=f"The control plane refused the archive: {error.text}")
         except (ArchiveError, ContractError) as error:
             self._end(refused=str(error))
@@ -58,25 +60,21 @@ class ArchiveUploader:
         self._backoff.succeeded()
         return 0.0
 
-    def _open(self) -> ModelArchive:
-        settings = from_dict(ArchiveSettings, self._spec.run.job)
-        return ModelArchive(self._runs_dir / self._spec.run.start_from, name=settings.name, card=settings.card)
-
     def _send(self, archive: ModelArchive) -> None:
         data = archive.read(self._stored, PART)
         size = self._control.send_archive(self._spec.attempt_id, offset=self._stored, of=archive.size, data=data)
         if not self._stored <= size <= self._stored + len(data):
-            raise ArchiveError(f"The control plane has {size:,} bytes of the archive, and {self._stored:,} were sent.")
+            raise ArchiveError(f"The control plane has {size:,} bytes of the archive, but {self._stored:,} were sent.")
         self._digest.update(data[: size - self._stored])
         self._stored = size
         if size == archive.size:
             self._end(sha256=self._digest.hexdigest())
         else:
-            self._tell()
+            self._write_progress()
 
-    def _end(self, **how: str) -> None:
+    def _end(self, **result: str) -> None:
         self._ended = True
-        self._tell(**how)
+        self._write_progress(**result)
 
-    def _tell(self, **how: str) -> None:
-        self._folder.write_if_possible(FileName.ARCHIVE_SENT, json.dumps({"size": self._stored, **how}))
+    def _write_progress(self, **result: str) -> None:
+        self._folder.write_if_possible(FileName.ARCHIVE_SENT, json.dumps({"size": self._stored, **result}))

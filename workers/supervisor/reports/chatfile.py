@@ -1,4 +1,4 @@
-"""The turns of a served model's chat, on their way from the control plane's answers to the program."""
+"""Passes the turns of a served model's chat from the control plane's answers to the serving program."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ log = logging.getLogger(__name__)
 
 
 class ChatFile:
-    """Used by the sync thread alone. A turn that couldn't be written is asked for again."""
+    """The file chat.jsonl. For the sync thread only; a turn that can't be written is requested again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._told = ChatNews()
+        self._written = ChatNews()
         self.last = 0
-        """The last turn written."""
+        """The number of the last turn written."""
 
     @property
     def present(self) -> bool:
-        return self._told.present
+        """Whether somebody has the chat open."""
+        return self._written.present
 
     def take(self, news: ChatNews) -> None:
         news = replace(news, turns=tuple(turn for turn in news.turns if turn.number > self.last))
-        if not news.turns and replace(news, turns=()) == self._told:
+        if not news.turns and replace(news, turns=()) == self._written:
             return
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -37,5 +38,5 @@ class ChatFile:
         except OSError as error:
             log.warning("a turn of the chat could not be written: %s", error)
             return
-        self._told = replace(news, turns=())
+        self._written = replace(news, turns=())
         self.last = max([self.last, *(turn.number for turn in news.turns)])

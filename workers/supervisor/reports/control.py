@@ -1,4 +1,4 @@
-"""A client of the control plane: HTTP with a bearer token and a time-out per call.
+"""The client of the control plane: HTTP with a bearer token and a time-out for each call.
 
 For threads and Celery's short tasks only, never the supervisor's main thread.
 """
@@ -23,21 +23,21 @@ from workers.contract.wire.joining import JOIN, LEAVE, REVOKED, Leaving
 from workers.settings import HostSettings
 
 GZIP_FROM = 4096
-"""Below this, compressing costs more than it saves."""
+"""The size in bytes from which compressing saves more than it costs."""
 
 T = TypeVar("T")
 
 
 class ControlError(Exception):
-    """The control plane could not be reached or refused."""
+    """The control plane could not be reached, or refused the request."""
 
 
 class Unreachable(ControlError):
-    """No answer, or none from a control plane (a proxy's 502): try again later."""
+    """The control plane did not answer, or something else did, such as a proxy: try again later."""
 
 
-class Refused(ControlError):
-    """The control plane refused; the same request would be refused again."""
+class RequestRefused(ControlError):
+    """The control plane refused the request, and would refuse it again."""
 
     def __init__(self, status: int, text: str, *, where: str = "") -> None:
         super().__init__(f"HTTP {status}: {text}")
@@ -47,12 +47,12 @@ class Refused(ControlError):
 
     @property
     def revoked(self) -> bool:
-        """Whether this host's credentials were revoked: what it runs must end."""
+        """Whether this host's credentials were revoked, so that its runs must end."""
         return self.where == REVOKED
 
 
 class Control:
-    """A client for one thread. `alive`: syncs are the supervisor's sign of life."""
+    """A client for one thread. All requests raise ControlError."""
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class Control:
         ca_file: Path | None = None,
         alive: bool = True,
     ) -> None:
+        """`alive`: whether a sync counts as the supervisor's heartbeat."""
         self._url = url.rstrip("/")
         self._url_file = url_file
         self._alive = alive
@@ -78,7 +79,7 @@ class Control:
 
     @classmethod
     def of(cls, settings: HostSettings, token: str, *, follow: bool = False, alive: bool = True) -> Control:
-        """`follow`: a control plane that moved, by the file that the host's worker maintains."""
+        """Return a client. `follow`: follow a control plane that moves, by the file that the host's worker writes."""
         return cls(
             url=settings.control_url,
             token=token,
@@ -100,7 +101,7 @@ class Control:
         return self._fetch(f"/api/attempts/{attempt_id}/dataset", path)
 
     def fetch_corpus(self, attempt_id: str, sha256: str, path: Path) -> str:
-        """Stream a corpus of the run to `path`; return the sha256 of what came."""
+        """Stream a corpus of the run to `path`; return the sha256 of the received bytes."""
         return self._fetch(f"/api/attempts/{attempt_id}/corpora/{sha256}", path)
 
     def _fetch(self, address: str, path: Path) -> str:
@@ -119,23 +120,25 @@ class Control:
         return digest.hexdigest()
 
     def sync(self, attempt_id: str, lines: Sequence[bytes], *, turns_after: int | None = None) -> SyncAnswer:
-        """`turns_after`: of a served model, the last turn of its chat that has arrived."""
+        """Send lines of the outbox. `turns_after`: the last turn that has arrived of a served model's chat."""
         body = {"seen": self._alive, "paced": True, **({} if turns_after is None else {"turns_after": turns_after})}
         return _parsed(SyncAnswer, self._post_lines(f"/api/attempts/{attempt_id}/sync", body, lines))
 
     def send_samples(self, attempt_id: str, *, first_line: int, lines: Sequence[bytes]) -> int:
+        """Send lines of completions; return how many lines the control plane has."""
         return _number(
             self._post_lines(f"/api/attempts/{attempt_id}/samples", {"first_line": first_line}, lines), "ack"
         )
 
     def send_log(self, attempt_id: str, name: str, *, offset: int, data: bytes) -> int:
+        """Send bytes of a log; return how many bytes the control plane has."""
         answer = self._request(
             f"/api/attempts/{attempt_id}/logs/{name}?offset={offset}", data, "application/octet-stream"
         )
         return _number(answer, "size")
 
     def send_archive(self, attempt_id: str, *, offset: int, of: int, data: bytes) -> int:
-        """A part of a model's archive of `of` bytes; return how many are stored."""
+        """Send a part of a model's archive of `of` bytes; return how many bytes the control plane has."""
         path = f"/api/attempts/{attempt_id}/archive?offset={offset}&of={of}"
         return _number(self._request(path, data, "application/octet-stream", compress=False), "size")
 
@@ -147,15 +150,15 @@ class Control:
         self._post(f"/api/attempts/{attempt_id}/not_launched", body, compress=False)
 
     def send_deleted(self, attempt_id: str, *, path: str, problem: str) -> None:
-        """`path`: of a checkpoint. `problem`: why it isn't deleted, or ""."""
+        """Report a deletion. `path`: the checkpoint's, or "". `problem`: why it isn't deleted, or ""."""
         self._post(f"/api/attempts/{attempt_id}/deleted", {"path": path, "problem": problem}, compress=False)
 
     def ask_store(self, attempt_id: str, *, folder: str = "") -> StoreAnswer:
-        """The artifact store with its keys, and what it has of the checkpoint in `folder`."""
+        """Request the artifact store's address and keys, and the manifest of the checkpoint in `folder`."""
         return _parsed(StoreAnswer, self._post(f"/api/attempts/{attempt_id}/store", {"folder": folder}, compress=False))
 
     def send_stored(self, attempt_id: str, *, path: str, state: Storing, problem: str = "", manifest: str = "") -> None:
-        """What became of a checkpoint in the store. `manifest`: the SHA-256 of a stored one's."""
+        """Report the state of a checkpoint in the store. `manifest`: the SHA-256 of a stored checkpoint's manifest."""
         body = {"path": path, "state": state, "problem": problem, "manifest": manifest}
         self._post(f"/api/attempts/{attempt_id}/stored", body, compress=False)
 
@@ -170,12 +173,12 @@ class Control:
         self._post(LEAVE, {"name": name, "how": how}, compress=False)
 
     def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> bool:
-        """Send an answer; return whether the control plane wants the tokenizer that it names."""
+        """Answer an inspection; return whether the control plane wants the tokenizer that the answer names."""
         reply = self._post(f"/api/inspections/{inspection_id}", {"answer": answer}, compress=False)
         return reply.get("want_tokenizer") is True
 
     def send_tokenizer(self, host: str, inspection_id: int, body: Iterable[bytes], size: int) -> None:
-        """`body` has `size` bytes, in the format of workers.contract.wire.tokenizers."""
+        """Send a tokenizer: `body` has `size` bytes, in the format of workers.contract.wire.tokenizers."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         url = f"{self._url}/api/hosts/{host}/inspections/{inspection_id}/tokenizer"
         try:
@@ -189,7 +192,7 @@ class Control:
         return self._request(path, _json(body), "application/json", compress=compress)
 
     def _post_lines(self, path: str, body: dict[str, Any], lines: Sequence[bytes]) -> dict[str, Any]:
-        """With the lines as they are: each is JSON already."""
+        # The lines are JSON already, and sent unchanged.
         data = b'%s,"lines":[%s]}' % (_json(body)[:-1], b",".join(lines))
         return self._request(path, data, "application/json")
 
@@ -212,13 +215,13 @@ class Control:
         return answer
 
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
-        """The control plane may have moved: read its address from the file that the host's worker maintains."""
+        """Make an error, and read the address again: the control plane may have moved."""
         url = self._url
         if self._url_file is not None:
             try:
                 self._url = self._url_file.read_text().strip().rstrip("/") or self._url
             except FileNotFoundError:
-                pass  # no worker wrote one: keep the address from the start
+                pass  # no worker has written it: keep the initial address
         return Unreachable(f"{url}: {error or type(error).__name__}")
 
 
@@ -230,17 +233,17 @@ def _error(response: httpx.Response) -> ControlError:
     if response.is_redirect:
         target = response.headers.get("Location", "")[:200]
         return Unreachable(
-            f"{response.url.copy_with(path=None, query=None)} redirects to {target}, and redirects are not followed: a "
-            "token goes to one address only. Name the address that answers itself."
+            f"{response.url.copy_with(path=None, query=None)} redirects to {target}. Redirects are not followed, "
+            "because a token goes to one address only. Use the address that answers without a redirect."
         )
     text, where = _words(response)
     if response.status_code in (408, 425, 429) or response.status_code >= 500:
         return Unreachable(f"HTTP {response.status_code}: {text}")
-    return Refused(response.status_code, text, where=where)
+    return RequestRefused(response.status_code, text, where=where)
 
 
 def _words(response: httpx.Response) -> tuple[str, str]:
-    """What an error says, and where it is, if it is one of the control plane's own."""
+    """Return an error's text, and the field or place that it is about, if the control plane gave one."""
     try:
         error = response.json()["error"]
         return " ".join(part for part in (str(error["what"]), str(error["fix"])) if part), str(error["where"])

@@ -1,7 +1,7 @@
-"""The parts of a log file that make up its stream, in order, each after words about what is left out.
+"""The sections of a log file that make up its stream, in order, each after a note about the bytes left out before it.
 
-The stream is the bytes that the control plane stores, counted from 0. Each part is recorded before any of it is sent,
-so that a reaper can also map the stream's bytes to the file's.
+The stream is the bytes that the control plane stores, counted from 0. Each section is recorded before any of it is
+sent, so that a reaper can also map the stream's bytes to the file's.
 """
 
 from __future__ import annotations
@@ -25,58 +25,59 @@ _AT = attrgetter("at")
 
 @dataclass(frozen=True)
 class LogSection:
-    """A section; it ends where the next one begins."""
+    """A section of a log, which ends where the next begins."""
 
     at: int
-    """The position of its words in the stream."""
+    """The position of its note in the stream."""
     words: bytes
+    """The note about the bytes left out before."""
     start: int
-    """The position in the file of the bytes after the words."""
+    """The position in the file of the section's first byte."""
 
 
-class Parts:
-    """The parts of one log as recorded in the attempt's folder; the first one is its head, without words."""
+class LogSections:
+    """The sections of one log as recorded in the attempt's folder. The first is the log's head, without a note."""
 
     def __init__(self, name: str, folder: AttemptFolder) -> None:
         self._name = name
         self._folder = folder
-        self._parts = [LogSection(0, b"", 0)]
-        for part in _recorded(name, folder / FileName.LOG_PARTS):
-            self._add(part)
+        self._sections = [LogSection(0, b"", 0)]
+        for section in _recorded(name, folder / FileName.LOG_PARTS):
+            self._add(section)
 
     @property
     def last(self) -> LogSection:
-        return self._parts[-1]
+        return self._sections[-1]
 
-    def begin(self, part: LogSection, *, unrecorded: bool = False) -> bool:
-        """Append `part` after everything sent; False if it can't be recorded and is dropped."""
-        if not (self._write_down(part) or unrecorded):
+    def begin(self, section: LogSection, *, unrecorded: bool = False) -> bool:
+        """Append a section after everything sent; return False if it can't be recorded and is dropped."""
+        if not (self._record(section) or unrecorded):
             return False
-        self._add(part)
+        self._add(section)
         return True
 
     def reached(self, at: int) -> int:
-        """The position in the file that corresponds to the stream's byte `at`, sent or left out."""
-        part = self._parts[max(0, bisect_left(self._parts, at, key=_AT) - 1)]
-        return part.start + max(0, at - part.at - len(part.words))
+        """Return the position in the file that corresponds to the stream's byte `at`, sent or left out."""
+        section = self._sections[max(0, bisect_left(self._sections, at, key=_AT) - 1)]
+        return section.start + max(0, at - section.at - len(section.words))
 
     def read(self, fd: int, at: int, limit: int) -> bytes:
-        """The stream's bytes from `at` on, within one part; raises OSError like the file."""
-        index = bisect_right(self._parts, at, key=_AT) - 1
-        part, following = self._parts[index], self._parts[index + 1 : index + 2]
+        """Return the stream's bytes from `at` on, within one section. Raises OSError."""
+        index = bisect_right(self._sections, at, key=_AT) - 1
+        section, following = self._sections[index], self._sections[index + 1 : index + 2]
         limit = min([limit, *(other.at - at for other in following)])
-        into = at - part.at
-        words = part.words[into : into + limit]
-        return words + os.pread(fd, limit - len(words), part.start + max(0, into - len(part.words)))
+        into = at - section.at
+        words = section.words[into : into + limit]
+        return words + os.pread(fd, limit - len(words), section.start + max(0, into - len(section.words)))
 
-    def _add(self, part: LogSection) -> None:
-        if part.at == self.last.at and len(self._parts) > 1:
-            self._parts.pop()  # nothing of it was sent
-        self._parts.append(part)
+    def _add(self, section: LogSection) -> None:
+        if section.at == self.last.at and len(self._sections) > 1:
+            self._sections.pop()  # nothing of it was sent
+        self._sections.append(section)
 
-    def _write_down(self, part: LogSection) -> bool:
+    def _record(self, section: LogSection) -> bool:
         # The first line feed ends a line cut off by a crash or a full disk.
-        line = b"\n%s\n" % json.dumps([self._name, part.at, part.words.decode(), part.start]).encode()
+        line = b"\n%s\n" % json.dumps([self._name, section.at, section.words.decode(), section.start]).encode()
         if self._folder.lost:  # another file may have taken its place
             return False
         try:
@@ -99,8 +100,8 @@ def _recorded(name: str, record: Path) -> Iterator[LogSection]:
     for line in lines:
         try:
             log_name, at, words, start = json.loads(line)
-            part = LogSection(int(at), str(words).encode(), int(start))
+            section = LogSection(int(at), str(words).encode(), int(start))
         except (ValueError, TypeError):
             continue
         if log_name == name:
-            yield part
+            yield section

@@ -1,7 +1,7 @@
-"""Uploads of log bytes by (attempt, file, offset): live while watched, otherwise in batches.
+"""Uploads log bytes by (attempt, file, offset): live while watched, otherwise in batches.
 
-Each log's head is sent as it grows. Beyond it, while the run is watched, the newest stretch is sent within a budget:
-all of a slow log, occasional windows of a fast one. The tail is sent at the end. Words in the stream say how much was
+Each log's head is sent as it grows. Beyond it, while the run is watched, the newest bytes are sent within a budget: all
+bytes of a slow log, occasional windows of a fast log. The tail is sent at the end. Notes in the stream say how much was
 left out. The uploads form one stream of bytes from 0, whatever was left out (`logparts`).
 """
 
@@ -16,39 +16,42 @@ from workers.contract.wire.names import LOG_LEFT_OUT, LOG_NAMES
 from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, ControlError, Refused
-from workers.supervisor.reports.logparts import LogSection, Parts
+from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.logparts import LogSection, LogSections
 
 log = logging.getLogger(__name__)
 
 REQUEST_BYTES = 512 * 1024
 LEAST_WINDOW = 2048
 WINDOWS = 1024
-"""A window beyond the head is at most this fraction of the remaining budget, yet about a screen of lines."""
+"""The least number of windows into which the remaining budget is divided, unless they get shorter than a screen of
+lines."""
 SPREAD_S = 4096.0
-"""At the current rate the remaining budget would last this long, so the rate falls with the budget and a log that is
+"""How long the remaining budget would last at the current rate: the rate falls with the budget, so that a log that is
 watched for hours still moves. After a full window there is a pause of four seconds."""
-OVER = f"[This log is too long to be followed further: its last part comes when the run ends{LOG_LEFT_OUT}\n".encode()
+OVER = f"[This log is too long to be followed further: its last part follows when the run ends{LOG_LEFT_OUT}\n".encode()
 
 
 @dataclass
-class _Stream:
+class _LogStream:
     name: str
-    parts: Parts
+    sections: LogSections
     sent: int = 0
     """Bytes of the stream that the control plane has."""
     promised: int = 0
-    """Bytes of it that were sent, answered or not: up to here, retries send the same bytes."""
+    """Bytes of the stream that were sent, answered or not: up to here, retries send the same bytes."""
     live_at: float = float("-inf")
     """When the next window may be sent."""
     over: bool = False
-    """The budget for windows is used up, and the stream says so."""
+    """Whether the budget for windows is used up, which the stream then says."""
     refused: bool = False
     fd: int | None = None
-    """Opened once it has bytes: a removed log is still sent to its end."""
+    """Opened once it exists: a removed log is still sent to its end."""
 
 
 class LogUploader:
+    """Uploads all logs of one attempt; `tick` is for a Loop."""
+
     def __init__(
         self,
         attempt_id: str,
@@ -65,26 +68,26 @@ class LogUploader:
         self._settings = settings
         self._watched = watched
         self._hold = hold
-        self._streams = [_Stream(name, Parts(name, folder)) for name in LOG_NAMES]
+        self._streams = [_LogStream(name, LogSections(name, folder)) for name in LOG_NAMES]
         self._backoff = Backoff(settings.backoff_max_s)
         self._closing = False
         self._next_at = float("-inf")
         self.drained = False
-        """All processes have ended, and their logs are sent. Set by the sending thread."""
+        """Whether all processes have ended and their logs are sent. Set by the sending thread."""
 
     def close(self) -> None:
-        """The processes have ended: the files are complete, so the tails can be sent."""
+        """Send the tails from now on: all processes have ended, so the files are complete."""
         self._closing = True
 
     def release(self) -> None:
-        """For a program that outlives the attempt."""
+        """Close the files, for a program that outlives the attempt."""
         for stream in self._streams:
             if stream.fd is not None:
                 os.close(stream.fd)
                 stream.fd = None
 
     def tick(self, now: float) -> float:
-        self._open()  # even without a control plane: the files may be gone when it is back
+        self._open()  # even while the control plane is away: the files may be removed meanwhile
         if self._hold() or (now < self._next_at and not self._watched() and not self._closing):
             return self._settings.log_batch_watched_s
         closing = self._closing
@@ -105,17 +108,17 @@ class LogUploader:
                 try:
                     stream.fd = os.open(self._folder.log(stream.name), os.O_RDONLY | os.O_CLOEXEC)
                 except OSError:
-                    continue  # no such process, or not yet; or the disk is in trouble
+                    continue  # there is no such process (yet), or the disk fails
 
-    def _send_some(self, stream: _Stream, now: float) -> bool:
-        """Send one request; True if more may be waiting."""
+    def _send_some(self, stream: _LogStream, now: float) -> bool:
+        """Send one request; return whether more bytes may be waiting."""
         data = b"" if stream.refused else self._next_bytes(stream, now)
         if not data:
             return False
         stream.promised = max(stream.promised, stream.sent + len(data))
         try:
             size = self._control.send_log(self._attempt_id, stream.name, offset=stream.sent, data=data)
-        except Refused as error:
+        except RequestRefused as error:
             log.warning("the %s log is no longer sent: %s", stream.name, error)
             stream.refused = True
             return False
@@ -124,58 +127,58 @@ class LogUploader:
         stream.sent = size
         return self._closing or len(data) == REQUEST_BYTES
 
-    def _next_bytes(self, stream: _Stream, now: float) -> bytes:
+    def _next_bytes(self, stream: _LogStream, now: float) -> bytes:
         if stream.fd is None:
             return b""
         try:
             room = self._room(stream, stream.fd, now)
-            return stream.parts.read(stream.fd, stream.sent, min(room, REQUEST_BYTES)) if room > 0 else b""
+            return stream.sections.read(stream.fd, stream.sent, min(room, REQUEST_BYTES)) if room > 0 else b""
         except OSError as error:
             log.warning("the %s log is no longer sent: %s", stream.name, error)
             stream.refused = True
             return b""
 
-    def _room(self, stream: _Stream, fd: int, now: float) -> int:
-        """How many bytes may be sent now; beyond the head, they may begin a new part."""
-        settled = max(stream.promised, stream.parts.last.at)
+    def _room(self, stream: _LogStream, fd: int, now: float) -> int:
+        """Return how many bytes may be sent now; beyond the head, they may begin a new section."""
+        settled = max(stream.promised, stream.sections.last.at)
         if stream.sent < settled:
             return settled - stream.sent
         cap = self._settings.log_cap_bytes
         if stream.sent < cap:
             return cap - stream.sent
         size = os.fstat(fd).st_size
-        behind = size - stream.parts.reached(stream.sent)
+        behind = size - stream.sections.reached(stream.sent)
         if not self._closing:
             return self._live_room(stream, fd, size, behind, now)
         if behind > cap:
             self._leave_out(stream, fd, behind - cap, unrecorded=True)
         return REQUEST_BYTES
 
-    def _live_room(self, stream: _Stream, fd: int, size: int, behind: int, now: float) -> int:
+    def _live_room(self, stream: _LogStream, fd: int, size: int, behind: int, now: float) -> int:
         if behind <= 0 or stream.over or now < stream.live_at or not self._watched():
             return 0
         budget_left = self._settings.log_cap_bytes + self._settings.log_live_bytes - stream.sent
         if budget_left < 2 * LEAST_WINDOW:
-            stream.over = self._begin(stream, fd, OVER, stream.parts.reached(stream.sent))
-            return len(stream.parts.last.words) if stream.over else 0
+            stream.over = self._begin(stream, fd, OVER, stream.sections.reached(stream.sent))
+            return len(stream.sections.last.words) if stream.over else 0
         window = min(max(budget_left // WINDOWS, LEAST_WINDOW), REQUEST_BYTES)
         stream.live_at = now + min(behind, window) * SPREAD_S / budget_left
         if behind <= window:
             return behind
         started = self._leave_out(stream, fd, behind - window + _to_line_start(fd, size - window, window // 2))
-        return len(stream.parts.last.words) + window if started else 0
+        return len(stream.sections.last.words) + window if started else 0
 
-    def _leave_out(self, stream: _Stream, fd: int, count: int, *, unrecorded: bool = False) -> bool:
+    def _leave_out(self, stream: _LogStream, fd: int, count: int, *, unrecorded: bool = False) -> bool:
         words = f"[{count} bytes left out here{LOG_LEFT_OUT}\n".encode()
-        return self._begin(stream, fd, words, stream.parts.reached(stream.sent) + count, unrecorded=unrecorded)
+        return self._begin(stream, fd, words, stream.sections.reached(stream.sent) + count, unrecorded=unrecorded)
 
-    def _begin(self, stream: _Stream, fd: int, words: bytes, start: int, *, unrecorded: bool = False) -> bool:
-        reached = stream.parts.reached(stream.sent)
+    def _begin(self, stream: _LogStream, fd: int, words: bytes, start: int, *, unrecorded: bool = False) -> bool:
+        reached = stream.sections.reached(stream.sent)
         between = b"" if reached and os.pread(fd, 1, reached - 1) == b"\n" else b"\n"
-        return stream.parts.begin(LogSection(stream.sent, between + words, start), unrecorded=unrecorded)
+        return stream.sections.begin(LogSection(stream.sent, between + words, start), unrecorded=unrecorded)
 
 
 def _to_line_start(fd: int, start: int, most: int) -> int:
-    """Bytes from `start` to the next line's beginning; 0 if there is none within `most` bytes."""
+    """Return the number of bytes from `start` to the next line's beginning; 0 if there is none within `most` bytes."""
     data = os.pread(fd, most, start)
     return data.find(b"\n") + 1 or data.find(b"\r") + 1

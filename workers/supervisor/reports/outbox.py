@@ -1,7 +1,7 @@
-"""outbox.jsonl: every line the control plane shall have, in order, numbered without a gap.
+"""The file outbox.jsonl: every line for the control plane, in order, numbered without a gap.
 
-The main thread appends; the sync thread reads batches after the last confirmed line. A disk that is full, read-only or
-sick stops neither: what cannot be written stays in memory until it can, and is sent from there.
+The main thread appends; the sync thread reads batches after the last confirmed line. A full, read-only or failing disk
+stops neither: lines that can't be written stay in memory until they can, and are sent from there.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ _CHUNK = 1 << 20
 
 
 class Outbox:
+    """The outbox of one attempt."""
+
     def __init__(self, path: Path, *, first_seq: int) -> None:
         self.trouble: OSError | None = None
-        """Why a line could not be written, the first time."""
+        """The first error in writing a line."""
         self._in_memory = False
         self._fd = self._open(path)
         self._lock = threading.Lock()
@@ -36,16 +38,16 @@ class Outbox:
         self._end = self._cut_torn_line()
         seqs = [line.seq for raw in self._lines(0) if (line := line_of(raw)) is not None]
         self.last_seq = max(seqs, default=first_seq - 1)
-        self._found = len(seqs)
+        self._initial_count = len(seqs)
 
     def append(self, kind: EventKind, data: dict[str, Any], *, t: float, step: int | None = None) -> int:
-        """Write one of the supervisor's own lines, without figures that aren't finite."""
+        """Write a line of the supervisor's own, without figures that aren't finite; return its seq."""
         if kind in METRIC_KINDS:
             return self.add(metrics_line(kind, data, t=t, step=step)[0])
         return self.add(event_line(kind, data, t=t, step=step))
 
     def add(self, line: bytes) -> int:
-        """Number it; the line's seq. Never raises for a disk's sake; `trouble` tells."""
+        """Number and write a line; return its seq. Sets `trouble` instead of raising an error of the disk."""
         with self._lock:
             self.last_seq += 1
             self._unwritten.append(numbered(line, self.last_seq) + b"\n")
@@ -53,19 +55,22 @@ class Outbox:
             return self.last_seq
 
     def read_after(self, offset: int, *, max_bytes: int) -> tuple[list[Line], int]:
-        """Complete lines from a byte offset on, and the offset after them; lines kept in memory follow the file's."""
+        """Read complete lines from a byte offset on; also return the offset after them.
+
+        Lines that are only in memory follow the file's.
+        """
         with self._lock:
             self._write_out()
             end = self._end
             memory = list(self._unwritten)
         data = _whole_lines(os.pread(self._fd, min(max_bytes, max(0, end - offset)), offset))
-        if not data and end > offset:  # one line longer than the batch
+        if not data and end > offset:  # a single line is longer than the batch
             data = _whole_lines(os.pread(self._fd, end - offset, offset))
         complete = data.split(b"\n") + (memory if offset + len(data) == end else [])
         return [line for raw in complete if (line := line_of(raw)) is not None], offset + len(data)
 
     def offset_after(self, seq: int, *, start: int = 0) -> int:
-        """Where the line after `seq` begins, looked for from `start` (the beginning of a line) on."""
+        """Return where the line after `seq` begins, searching from `start`, the beginning of a line."""
         offset = start
         for raw in self._lines(start):
             line = line_of(raw)
@@ -75,23 +80,25 @@ class Outbox:
         return offset
 
     def count(self, kinds: Collection[str]) -> int:
-        """Lines of these kinds in the file."""
+        """Count the lines of these kinds in the file."""
         return sum(line is not None and line.kind in kinds for line in map(line_of, self._lines(0)))
 
     def skip_to(self, seq: int) -> int:
-        """Lines up to `seq` exist elsewhere, and were lost here: the next one is numbered after them. How many were
-        lost, by the file as it was opened: whoever skipped them before has left a gap in it."""
+        """Number the next line after `seq`, because the control plane has lines up to it that were lost here.
+
+        Returns how many lines are lost, by the file as it was opened: an earlier skip has left a gap in it.
+        """
         with self._lock:
             self.last_seq = max(self.last_seq, seq)
-            return self.last_seq + 1 - self.first_seq - self._found
+            return self.last_seq + 1 - self.first_seq - self._initial_count
 
     @property
     def removed(self) -> bool:
-        """Somebody has removed the file; what is written is still read from here, and gone with this process."""
+        """Whether somebody has removed the file: its content can be read here until this process ends."""
         try:
             return not self._in_memory and os.fstat(self._fd).st_nlink == 0
         except OSError:
-            return False  # a file system in trouble can't tell
+            return False  # the file system fails, which says nothing about the file
 
     def flush_to_disk(self) -> None:
         try:
@@ -103,8 +110,10 @@ class Outbox:
         os.close(self._fd)
 
     def _open(self, path: Path) -> int:
-        """Open for writing, or read-only with new lines in memory. Without a file everything stays in memory, so that
-        an attempt that can't even start can report it."""
+        """Open the file for writing, or read-only with new lines in memory.
+
+        Without a file everything stays in memory, so that an attempt that can't even start can report that.
+        """
         for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
             try:
                 return os.open(path, flags | os.O_CLOEXEC, 0o600)
@@ -117,7 +126,7 @@ class Outbox:
         return os.memfd_create(path.name)
 
     def _write_out(self) -> None:
-        """Write what is waiting. A line that doesn't fit whole is taken back, so the file never holds a torn one."""
+        """Write the waiting lines. A line that doesn't fit is taken back, so that the file has complete lines only."""
         try:
             while self._unwritten:
                 line = self._unwritten[0]
@@ -127,11 +136,11 @@ class Outbox:
                 self._unwritten.popleft()
         except OSError as error:
             self.trouble = self.trouble or error
-            with suppress(OSError):  # the next line that can be written goes over it
+            with suppress(OSError):  # otherwise the next line that can be written overwrites it
                 os.ftruncate(self._fd, self._end)
 
     def _cut_torn_line(self) -> int:
-        """A supervisor killed while writing leaves half a line; it was never sent, so it doesn't count."""
+        """Remove an incomplete line of a supervisor that was killed: it was never sent. Returns the file's size."""
         size = os.fstat(self._fd).st_size
         end = size
         while end > 0:
@@ -142,12 +151,12 @@ class Outbox:
                 break
             end = start
         if end < size:
-            with suppress(OSError):  # it can't be written to: nothing beyond the end is read either
+            with suppress(OSError):  # nothing beyond the end is read
                 os.ftruncate(self._fd, end)
         return end
 
     def _lines(self, start: int) -> Iterator[bytes]:
-        """Read by the descriptor: the file that has this path may be another one, or none, by now."""
+        # Read by the descriptor: the path may lead to another file by now, or to none.
         position, rest = start, b""
         while data := os.pread(self._fd, _CHUNK, position):
             position += len(data)
@@ -156,7 +165,7 @@ class Outbox:
 
 
 def line_of(raw: bytes) -> Line | None:
-    """The numbered line that these bytes are, with or without its end."""
+    """Parse a numbered line, with or without its line feed; None for anything else."""
     line = read_line(raw.removesuffix(b"\n"))
     return line if line is not None and line.seq else None
 

@@ -1,4 +1,4 @@
-"""Everything sent to the control plane: the outbox and its thread, samples, logs and figures."""
+"""Sends everything to the control plane: the outbox's lines, completions, logs and figures."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from workers.supervisor.servers.servermetrics import Pulse, ServerMetrics
 
 log = logging.getLogger(__name__)
 Inbox = queue.SimpleQueue[Callable[[], None]]
-"""Calls that other threads want to run in the main thread."""
+"""Calls from other threads to run in the main thread."""
 
 
 class Reporting:
-    """The main thread's side; nothing here waits."""
+    """The main thread's side of the reports; nothing here waits."""
 
     def __init__(
         self,
@@ -75,16 +75,17 @@ class Reporting:
             self._start("archive", archive.tick)
 
     def append(self, kind: EventKind, data: dict[str, Any], *, step: int | None = None) -> None:
+        """Add a line of the supervisor's own."""
         self.outbox.append(kind, data, t=time.time(), step=step)
         self._changed(kind)
 
     def forward(self, line: Line) -> None:
-        """A line of the trainer's, as it is."""
+        """Add a line of the trainer's, unchanged."""
         self.outbox.add(line.text)
         self._changed(line.kind)
 
     def phase(self, phase: Phase, detail: str = "", reason: str = "") -> None:
-        """`reason`: the reason of the attempt's end once known; later phases keep it."""
+        """Report a phase. `reason`: the reason of the attempt's end once known, which later phases keep."""
         self.append(EventKind.PHASE, {"phase": phase, "detail": detail, **({"reason": reason} if reason else {})})
 
     def note(self, text: str, *, level: str = "info") -> None:
@@ -96,7 +97,7 @@ class Reporting:
         read_gpus: Callable[[], list[GpuReading]],
         on_sample: Callable[[dict[str, float]], None],
     ) -> None:
-        """Start sampling; samples go to the main thread, which assigns their seq."""
+        """Start sampling the machine. The main thread gets the samples, because it assigns their seq."""
         sampler = SystemSampler(
             gpus, read_gpus=read_gpus, interval_s=self._settings.sample_s, on_sample=self._to_main(on_sample)
         )
@@ -115,8 +116,8 @@ class Reporting:
                 loop.stop()
 
     def close(self) -> None:
-        """Send what is left: the last line is in the outbox, and the supervisor's log ends with this one."""
-        log.info("all has ended; what is left is sent")
+        """Send the rest: the last line is in the outbox, and the supervisor's log ends here."""
+        log.info("the attempt has ended; sending the rest")
         self.outbox.flush_to_disk()
         self._samples.close()
         self._logs.close()
@@ -124,13 +125,14 @@ class Reporting:
             loop.wake()
 
     def handed_over(self) -> bool:
+        """Return whether the control plane has everything, or doesn't know the attempt."""
         if self.syncer.given_up:
             return True
         samples = self._samples.drained or self._samples.refused
         return self.syncer.drained() and samples and self._logs.drained
 
     def wake(self, now: float) -> None:
-        """Somebody has opened the run's page."""
+        """Send at once, because somebody has opened the run's page."""
         self.syncer.wake(now)
         self._sync_loop.wake()
 
@@ -139,7 +141,7 @@ class Reporting:
         self._sync_loop.wake()
 
     def _behind(self) -> bool:
-        """Whether metrics are waiting: samples and logs come after them."""
+        """Return whether metrics are waiting: completions and logs are sent after them."""
         return self.syncer.failing
 
     def _to_main(self, call: Callable[[dict[str, float]], None]) -> Callable[[dict[str, float]], None]:

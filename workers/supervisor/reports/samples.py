@@ -1,4 +1,4 @@
-"""Uploads of completions: samples.jsonl in requests of its own, after the metrics."""
+"""Uploads completions: the lines of samples.jsonl, in separate requests after the metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from workers.contract.reports.lines import object_of
 from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.control import Control, ControlError, RequestRefused
 from workers.supervisor.reports.tail import Tail
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,10 @@ BATCH_LINES = 64
 
 
 class SampleUploader:
-    """Lines are numbered from 1; the control plane's ack is the number of lines it has."""
+    """Uploads the completions of one attempt; `tick` is for a Loop.
+
+    Lines are numbered from 1; the control plane's ack is the number of lines that it has.
+    """
 
     def __init__(
         self, attempt_id: str, path: Path, control: Control, settings: HostSettings, *, hold: Callable[[], bool]
@@ -34,23 +37,23 @@ class SampleUploader:
         self._closing = False
         self.refused = False
         self.drained = False
-        """The trainer has ended, and the control plane has every line. Set by the sending thread."""
+        """Whether the trainer has ended and the control plane has every line. Set by the sending thread."""
 
     def close(self) -> None:
-        """The trainer has ended: the file is complete."""
+        """Note that the trainer has ended, so that the file is complete."""
         self._closing = True
 
     def release(self) -> None:
-        """For a program that outlives the attempt."""
+        """Close the file, for a program that outlives the attempt."""
         self._tail.close()
 
     def tick(self, now: float) -> float:
         if self.refused or self._hold():
             return self._settings.batch_s
-        closing = self._closing  # read first: what the file has afterwards is final
+        closing = self._closing  # read first: the file's content is final afterwards
         try:
             more = self._send_some()
-        except Refused as error:
+        except RequestRefused as error:
             log.warning("completions are no longer sent: %s", error)
             self.refused = True
             return self._settings.batch_s
@@ -61,10 +64,9 @@ class SampleUploader:
         return 0.0 if more else self._settings.batch_s
 
     def _send_some(self) -> bool:
-        """Send one request; True if more is waiting."""
+        """Send one request; return whether more lines are waiting."""
         if not self._pending:
-            # Only now: while the control plane is away, waiting lines must not grow into a batch that is too large for
-            # it.
+            # Read only now, so that waiting lines do not grow into a batch that is too large for the control plane.
             self._pending = self._tail.read()
         if self._pending:
             self._send()
@@ -74,14 +76,14 @@ class SampleUploader:
     def _send(self) -> None:
         batch = self._pending[:BATCH_LINES]
         ack = self._control.send_samples(self._attempt_id, first_line=self._first_line, lines=batch)
-        # An ack before our first line would need lines no longer in memory; stored lines stay stored.
+        # An ack before our first line would need lines that are no longer in memory; the control plane keeps lines.
         acked_count = max(0, min(len(self._pending), ack - self._first_line + 1))
         if not acked_count:
-            raise Refused(200, f"line {self._first_line} was not stored (ack {ack})")
+            raise RequestRefused(200, f"line {self._first_line} was not stored (ack {ack})")
         self._first_line += acked_count
         del self._pending[:acked_count]
 
 
 def _checked(line: bytes) -> bytes | None:
-    """The line itself, sent as it is: a broken one would break the request that it travels in."""
+    # Lines are sent unchanged, so an invalid line would make the whole request invalid.
     return line if object_of(line) is not None else None

@@ -1,7 +1,7 @@
-"""The sync thread's unit: outbox lines to the control plane, its answers to the main thread.
+"""Sends the outbox's lines to the control plane, and passes its answers to the main thread.
 
-Files are the truth: lines are read from the outbox after the confirmed one, so a control plane that was away for ten
-minutes and one that lost its last minute are the same case.
+The file decides: lines after the confirmed one are read from the outbox, whether the control plane was away for ten
+minutes or has lost its last minute.
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ from workers.contract.wire.names import EventKind, StopMode
 from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
 from workers.supervisor.reports.chatfile import ChatFile
-from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.control import Control, ControlError, RequestRefused
 from workers.supervisor.reports.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 20
 AWAKE_S = 2.0
-"""How long a run counts as watched once its page was opened, whatever answers say: web processes learn it later."""
+"""How long a run counts as watched after its page was opened, whatever answers say: web processes learn it later."""
 LATEST = 4e9 - 1
-"""The last second that the control plane takes for a time; a host's clock may be anywhere."""
+"""The latest time that the control plane accepts, in Unix seconds; a host's clock may be wrong."""
 _UNKNOWN = frozenset({401, 403, 404, 409, 410})
 
 
 class Syncer:
-    """`tick` runs in the sync thread; the main thread calls `changed` and `wake`, and reads the plain attributes."""
+    """The syncs of one attempt.
+
+    `tick` runs in the sync thread; the main thread calls `changed` and `wake`, and reads the plain attributes.
+    """
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class Syncer:
         chat: ChatFile | None = None,
         asks: bool = False,
     ) -> None:
-        """`chat`: of a served model. `asks`: a warm server asks who uses it."""
+        """`chat`: the chat of a served model. `asks`: for a warm server, which asks who uses it."""
         self._asks = asks
         self._attempt_id = attempt_id
         self._outbox = outbox
@@ -63,19 +66,19 @@ class Syncer:
         self._woken = threading.Event()
         self._awake_until = float("-inf")
         self._again_s = 0.0
-        """What the control plane has asked for, while nobody watches."""
+        """The pause that the control plane has requested while nobody watches."""
         self.acked = acked
         self.watched = False
         self.failing = False
         self.given_up = False
-        """The control plane has said for long enough that it knows nothing of this attempt."""
+        """Whether the control plane has denied for long enough that it knows this attempt."""
 
     def changed(self, *, urgent: bool = False) -> None:
         if urgent:
             self._urgent.set()
 
     def wake(self, now: float) -> None:
-        """Somebody has opened the run's page: send what there is, and hear that it is watched."""
+        """Send the waiting lines, because somebody has opened the run's page."""
         self._awake_until = now + AWAKE_S
         self.watched = True
         self._woken.set()
@@ -103,7 +106,7 @@ class Syncer:
         return max(0.0, self._due(now) - now)
 
     def _due(self, now: float) -> float:
-        """When the next request may go out: lines are gathered, heartbeats fill the silence."""
+        """Return when to send the next request: lines are gathered, and heartbeats fill the silence."""
         if self._woken.is_set():
             due = self._last_sent + self._settings.batch_watched_s
         elif self.acked >= self._outbox.last_seq:
@@ -118,12 +121,12 @@ class Syncer:
     def _send(self) -> None:
         while True:
             lines, after = self._next_lines()
-            answer = self._ask(lines)
+            answer = self._deliver(lines)
             self._take(answer, after if lines and answer.ack == lines[-1].seq else None)
             if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1].seq:
                 return
 
-    def _ask(self, lines: Sequence[Line]) -> SyncAnswer:
+    def _deliver(self, lines: Sequence[Line]) -> SyncAnswer:
         if self._chat is None:
             return deliver(self._control, self._attempt_id, lines, turns_after=0 if self._asks else None)
         answer = deliver(self._control, self._attempt_id, lines, turns_after=self._chat.last)
@@ -132,7 +135,7 @@ class Syncer:
         return answer
 
     def _next_lines(self) -> tuple[list[Line], int]:
-        """And the offset after them."""
+        """Read the next lines; also return the offset after them."""
         if self.acked >= self._outbox.last_seq:
             return [], self._offset
         while True:
@@ -140,10 +143,10 @@ class Syncer:
             fresh = [line for line in lines if line.seq > self.acked]
             if fresh or after == self._offset:
                 return fresh, after
-            self._offset = after  # written to the file only after it was sent from memory
+            self._offset = after  # these lines reached the file after they were sent from memory
 
     def _take(self, answer: SyncAnswer, after: int | None) -> None:
-        """`after`: the offset after the acked line, unless that has to be looked for."""
+        """Handle an answer. `after`: the offset after the acked line; None if it must be searched."""
         self.watched = answer.watched or self._last_sent < self._awake_until
         self._again_s = min(answer.again_s or 0.0, LONGEST_PAUSE_S)
         if answer.ack != self.acked:
@@ -154,16 +157,16 @@ class Syncer:
             acked = max(answer.ack, self._outbox.first_seq - 1)
             self._offset = self._outbox.offset_after(acked, start=start) if after is None else after
             self._write_ack(acked)
-            self.acked = acked  # last: the main thread may leave as soon as it sees that everything is confirmed
+            self.acked = acked  # last, because the main thread may exit as soon as everything is confirmed
         self._on_answer(answer)
 
     def _wait_after(self, error: ControlError, now: float) -> float:
         if not self.failing:
             log.warning("the control plane cannot be reached, trying again: %s", error)
         self.failing = True
-        if isinstance(error, Refused) and error.revoked:
+        if isinstance(error, RequestRefused) and error.revoked:
             self._on_answer(SyncAnswer(ack=self.acked, stop=StopMode.NOW, watched=False))
-        if isinstance(error, Refused) and error.status in _UNKNOWN:
+        if isinstance(error, RequestRefused) and error.status in _UNKNOWN:
             self._refused_since = self._refused_since if self._refused_since is not None else now
             self.given_up = now - self._refused_since >= self._settings.refused_deadline_s
         else:
@@ -174,12 +177,15 @@ class Syncer:
 
 
 def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_after: int | None = None) -> SyncAnswer:
-    """A batch the control plane cannot take is halved, down to the one line, which is then replaced: a line nobody
-    accepts must not hold back all that follow."""
+    """Send lines to the control plane.
+
+    A refused batch is halved, down to a single line, which is then replaced by a note: a line that is never accepted
+    must not hold back those that follow. Raises ControlError.
+    """
     about = {} if turns_after is None else {"turns_after": turns_after}
     try:
         return control.sync(attempt_id, [line.text for line in lines], **about)
-    except Refused as error:
+    except RequestRefused as error:
         if error.status in _UNKNOWN or not lines:
             raise
         log.warning("a batch of %d lines was refused: %s", len(lines), error)
@@ -190,7 +196,7 @@ def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_a
     return answer if answer.ack < first[-1].seq else deliver(control, attempt_id, second, turns_after=turns_after)
 
 
-def _stand_in(line: Line, error: Refused) -> bytes:
+def _stand_in(line: Line, error: RequestRefused) -> bytes:
     text = f"The control plane refused line {line.seq} ({line.kind}): {str(error)[:200]}"
     t = min(max(0.0, time.time()), LATEST)  # its time or its step may be what was refused
     data = line.data()

@@ -1,4 +1,4 @@
-"""Follows a growing JSONL file: complete new lines, whatever else it contains."""
+"""Follows a growing JSONL file line by line, and survives anything that it may contain."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 LINE_LIMIT = 4 << 20
-"""A longer line isn't a message; it is skipped and counted."""
+"""The longest line in bytes; longer lines are skipped and counted."""
 _CHUNK = 1 << 20
 
 
 class Tail(Generic[T]):
+    """The new complete lines of a file, parsed."""
+
     def __init__(self, path: Path, parse: Callable[[bytes], T | None]) -> None:
         """`parse` returns None for a bad line."""
         self._path = path
@@ -24,12 +26,12 @@ class Tail(Generic[T]):
         self._partial = b""
         self._skipping = False
         self.trouble: OSError | None = None
-        """Why the last read failed, if the file exists."""
+        """The error of the last read, unless the file doesn't exist."""
         self.bad_lines = 0
-        """Lines that were too long or could not be parsed."""
+        """The number of lines that were too long or could not be parsed."""
 
     def read(self) -> list[T]:
-        """The lines completed since the last call; reads at most one chunk of the file."""
+        """Read the lines completed since the last call, from at most one chunk of the file."""
         data = self._next_chunk()
         if not data:
             return []
@@ -54,9 +56,9 @@ class Tail(Generic[T]):
         return values
 
     def at_end(self) -> bool:
-        """Whether the file is read to its end, complete lines or not."""
+        """Return whether the file is read to its end, complete lines or not."""
         try:
-            # The open file, as it may have been removed.
+            # By the descriptor, because the file may have been removed.
             size = os.stat(self._path if self._fd is None else self._fd).st_size
         except OSError:
             return True
@@ -68,7 +70,7 @@ class Tail(Generic[T]):
             self._fd = None
 
     def _next_chunk(self) -> bytes:
-        """Empty if the file doesn't exist or a failing file system doesn't return it."""
+        """Read the next chunk; empty if the file doesn't exist or can't be read."""
         self.trouble = None
         try:
             if self._fd is None:

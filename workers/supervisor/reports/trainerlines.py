@@ -1,4 +1,4 @@
-"""The trainer's lines: each is added to the outbox unchanged, or left out and counted."""
+"""Checks the trainer's lines: each is added to the outbox unchanged, or left out and counted."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from workers.contract.reports.lines import EVENT_DATA, Line, problem_of, read_li
 from workers.contract.wire.names import TRAINER_KINDS, EventKind
 
 EVENT_BYTES = 16_384
-"""The limit of a line without metrics."""
+"""The longest line without metrics, in bytes."""
 
 
 @dataclass
 class TrainerProgress:
-    """What the trainer's own lines say of how far it came."""
+    """The trainer's progress by its own lines."""
 
     step: int | None = None
     ended: bool = False
-    """It left its training loop."""
+    """Whether it has left its training loop."""
     stopped: bool = False
-    """It did so before its last step because STOP was there."""
+    """Whether it left the loop before the last step, because of STOP."""
     saved: bool = False
-    """It has saved a checkpoint."""
+    """Whether it has saved a checkpoint."""
     is_job: bool = False
-    """What has ended is a job: its steps are parts of its work."""
+    """Whether a job has ended, whose steps are parts of its work."""
 
     def note(self, line: Line) -> None:
         if line.step is not None:
@@ -36,7 +36,7 @@ class TrainerProgress:
 
 
 def trainer_line(text: bytes) -> Line | None:
-    """None for a line that must not be passed on: a trainer runs others' code, and may write anything."""
+    """Parse a line; None if it must not be passed on: a trainer runs foreign code, which may write anything."""
     line = read_line(text)
     if line is None or line.seq or line.kind not in TRAINER_KINDS:
         return None
@@ -49,4 +49,5 @@ def trainer_line(text: bytes) -> Line | None:
 
 
 def lines_left_out(count: int) -> str:
+    """Return the note about lines left out."""
     return f"Left out {count} of the trainer's lines, which could not be understood."

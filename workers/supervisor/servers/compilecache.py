@@ -1,7 +1,7 @@
-"""What vLLM, torch and Triton compile, kept on the host for later runs: a folder for each set of versions and GPUs.
+"""The host's cache of kernels compiled by vLLM, torch and Triton: a folder for each set of versions and GPU models.
 
-Each of them looks in its folder by keys of its own, so several attempts share one at a time. An operator's own
-VLLM_CACHE_ROOT, TORCHINDUCTOR_CACHE_DIR or TRITON_CACHE_DIR stays.
+Each program uses keys of its own in its folder, so several attempts can share a folder at the same time. An operator's
+own VLLM_CACHE_ROOT, TORCHINDUCTOR_CACHE_DIR or TRITON_CACHE_DIR takes precedence.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ log = logging.getLogger(__name__)
 FOLDERS = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 PACKAGES = ("torch", "triton", "vllm")
 KEPT_S = 86_400
-"""What was used within this time stays, whatever its size: an attempt may still read it."""
+"""Folders used within this time are kept, whatever their size, because an attempt may still read them."""
 
 
 def variables(settings: HostSettings, source: Mapping[str, str], gpus: Collection[str]) -> dict[str, str]:
-    """For the processes of an attempt on GPUs of these kinds; nothing without a GPU, or with a limit of 0. The folder
-    counts as used."""
+    """Return the variables that name the cache, for an attempt on GPUs of these models; {} without GPUs or a cache.
+
+    The folder counts as used from now on.
+    """
     unset = [name for name in FOLDERS if not source.get(name)]
     if not (gpus and settings.compile_cache_mib and unset):
         return {}
@@ -42,13 +44,13 @@ def variables(settings: HostSettings, source: Mapping[str, str], gpus: Collectio
 
 
 def key(settings: HostSettings, gpus: Collection[str]) -> str:
-    """Of the trainer's interpreter, the versions of PACKAGES that it has, and the kinds of GPUs."""
+    """Return the folder's name: a hash of the trainer's interpreter, its versions of PACKAGES, and the GPU models."""
     words = [settings.trainer_python, *sorted(_versions(settings)), *sorted(set(gpus))]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
 
 
 def tidy(settings: HostSettings, now: float | None = None) -> None:
-    """Keep to the size limit: the folders that were not used for longest go first. An error changes nothing."""
+    """Remove the least recently used folders beyond the size limit. Errors are only logged."""
     now = time.time() if now is None else now
     try:
         folders = sorted(settings.compile_cache_folder.iterdir(), key=lambda folder: folder.stat().st_mtime)
@@ -59,18 +61,18 @@ def tidy(settings: HostSettings, now: float | None = None) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
                 over -= sizes[folder]
     except FileNotFoundError:
-        return  # nothing was compiled yet, or another supervisor tidies
+        return  # nothing was compiled yet, or another supervisor is tidying
     except OSError:
         log.warning("%s could not be tidied", settings.compile_cache_folder, exc_info=True)
 
 
 def _versions(settings: HostSettings) -> Iterator[str]:
-    """As the folders of installed packages are named, without starting the interpreter: torch-2.13.0.dist-info."""
+    """Yield the names of the packages' folders (torch-2.13.0.dist-info), without starting the interpreter."""
     prefix = Path(settings.trainer_python or sys.executable).parent.parent
     paths = [*prefix.glob("lib/python*/site-packages"), *map(Path, settings.trainer_pythonpath.split(os.pathsep))]
     for path in paths:
         for package in PACKAGES:
-            yield from (found.name for found in path.glob(f"{package}-*.dist-info"))
+            yield from (folder.name for folder in path.glob(f"{package}-*.dist-info"))
 
 
 def _sizes(folder: Path) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""All vLLM servers of an attempt: own ones are started, verified, watched and ended; attached ones only polled."""
+"""All vLLM servers of an attempt: its own are started, verified, watched and ended; attached ones are only polled."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ PROBE_S = 0.5
 
 
 class ServerState(NamedTuple):
-    """A server as a hang finds it."""
+    """A server's state during a hang."""
 
     role: str
     unanswered_s: float
-    """How long it hasn't answered; 0 if it does."""
+    """Seconds without an answer; 0 if it answers."""
     running: int
+    """Requests that it works on."""
     waiting: int
     still_s: float
-    """How long it has had requests without generating a token."""
+    """Seconds with requests but without a generated token."""
 
 
-class Servers:
+class Fleet:
+    """The servers of one attempt."""
+
     def __init__(
         self,
         spec: AttemptSpec,
@@ -43,7 +46,7 @@ class Servers:
     ) -> None:
         self.places = places
         self.lease = lease_of(spec, settings)
-        """Of the warm servers that are used in place of own ones."""
+        """The warm servers that are used in place of own ones."""
         self._group_port = spec.placement.group_port
         own = sum(place.own for place in places)
         listens = jobs.ports_of(spec.run.kind, spec.run.job) + gateway.ports_of(spec.run.episodes)
@@ -64,7 +67,7 @@ class Servers:
             for place in places
         ]
         self.pulses: Sequence[Pulse] = ()
-        """One per place, once its figures are read."""
+        """One for each place, once figures are sampled."""
         self._loops: list[Loop] = []
         self._deadline = float("inf")
 
@@ -78,8 +81,7 @@ class Servers:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Leased ports: of the own servers, of a trainer that listens itself (a job, a gateway), and for sending
-        weights."""
+        """The leased ports of the own servers, of a listening trainer (a job, a gateway), and of weight updates."""
         group = () if self._group_port is None or not self.places else (self._group_port,)
         return (*(place.port for place in self.own), *self._trainer_ports, *group)
 
@@ -88,38 +90,40 @@ class Servers:
         return [place.address for place in self.places]
 
     def port_in_use(self) -> int | None:
-        """A leased port on which something else listens."""
+        """Return a leased port on which another process listens."""
         return next((port for port in self.ports if not listening.port_is_free(port)), None)
 
     def probe(self, now: float) -> None:
-        """Start polling: the processes have been started."""
+        """Start polling, once the processes are started."""
         self._deadline = now + self._timeout_s
         self._loops = [Loop(f"{probe.place.role}-health", probe.tick) for probe in self._probes]
         for loop in self._loops:
             loop.start()
 
     def ready(self) -> int:
-        """How many are ready and, for own ones, verified to be ours."""
+        """Return how many servers are ready and, for own ones, verified to be ours."""
         return sum(probe.ready for probe in self._probes)
 
     def late(self, now: float) -> str:
-        """The server that missed its deadline, and its last known state; "" before the deadline."""
+        """Describe the servers that missed their deadline; "" before the deadline."""
         if now < self._deadline:
             return ""
-        return " ".join(f"{self._name(probe.place)}{probe.seen}" for probe in self._probes if not probe.ready)
+        return " ".join(f"{self._prefix(probe.place)}{probe.seen}" for probe in self._probes if not probe.ready)
 
     def first_exit(self, exits: Mapping[str, ChildExit]) -> ChildExit | None:
         roles = {place.role for place in self.own}
         return next((exit_ for role, exit_ in exits.items() if role in roles), None)
 
     def look_again(self) -> None:
-        """Probe again after a failure, which an attached server may have caused."""
+        """Probe again at once, after a failure that a server may have caused."""
         for loop in self._loops:
             loop.wake()
 
     def lost(self, *, after_s: float) -> str:
-        """The warm server that has ended, or the attached one that has been unreachable for this long, or "": no one
-        sees its process end, and a trainer may wait for its answer forever."""
+        """Describe the warm server that has ended, or the attached one that was unreachable for this long; or "".
+
+        The end of its process can't be seen here, and a trainer may wait for its answer forever.
+        """
         for probe in self._probes:
             if self.lease and probe.ended:
                 return f"The warm server {self.lease.attempt_id}, which the run used, has ended. {probe.seen}"
@@ -130,8 +134,10 @@ class Servers:
         return ""
 
     def hung(self, *, heard_at: float, after_s: float) -> str:
-        """The server that is alive but has served nothing for this long while the trainer was silent too, or "": TRL's
-        client would wait for its answer forever."""
+        """Describe a live server that has served nothing for this long while the trainer was silent too; or "".
+
+        TRL's client would wait for its answer forever.
+        """
         for probe, pulse in zip(self._probes, self.pulses, strict=False):
             unanswered, still = probe.silence(after=heard_at), pulse.silence(after=heard_at)
             if max(unanswered, still) < after_s:
@@ -142,11 +148,11 @@ class Servers:
             requests = f"Requests: {pulse.running} running, {pulse.waiting} waiting."
             if unanswered >= after_s:
                 return f"{who} has not answered since {since}, for {seconds:.0f} s. {probe.seen} {requests}"
-            return f"{who} answers, but has made no token since {since}, for {seconds:.0f} s. {requests}"
+            return f"{who} answers, but has generated no token since {since}, for {seconds:.0f} s. {requests}"
         return ""
 
     def states(self, *, heard_at: float) -> list[ServerState]:
-        """`heard_at`: the trainer's last word."""
+        """Return the servers' states. `heard_at`: when the trainer's last line was read."""
         return [
             ServerState(
                 probe.place.role,
@@ -162,7 +168,7 @@ class Servers:
         for loop in self._loops:
             loop.stop()
 
-    def _name(self, place: ServerPlace) -> str:
+    def _prefix(self, place: ServerPlace) -> str:
         if not place.own:
             return f"{place.address}: "
         return f"{place.role}: " if len(self.places) > 1 else ""

@@ -1,4 +1,4 @@
-"""Metrics of all vLLM servers as one set of figures: counts and rates summed, shares averaged."""
+"""Combines the metrics of all vLLM servers into one set of figures: counts and rates are summed, shares averaged."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _RATES = {
 }
 _HITS, _QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
 _PREFIX = "vllm/prefix_hit_percent"
-"""The share of prompt tokens since the last sample that the server had in its cache."""
+"""The share of the prompt tokens since the last sample that were in the server's prefix cache."""
 _MEANS = frozenset({*_SHARES.values(), _PREFIX})
 
 
 class Pulse:
-    """Whether a server that has requests generates tokens. Written by the polling thread, read by the main thread.
+    """Watches whether a server with requests generates tokens. Written by the polling thread, read by the main thread.
 
     Requests present at the first poll count only after some activity: an external server may report requests that were
     abandoned long ago, until its engine takes its next step.
@@ -37,13 +37,13 @@ class Pulse:
     def __init__(self) -> None:
         self.running = self.waiting = 0
         self.still_since: float | None = None
-        """Since when it has had requests without generating a token, as far as observed; None while it has no
-        requests."""
+        """Since when it is known to have had requests without generating a token; None while it has no requests."""
         self.seen_at = float("-inf")
         self._stirred = False
         self._tokens: float | None = None
 
     def note(self, now: float, values: Mapping[str, float]) -> None:
+        """Take a poll's values by their Prometheus names."""
         before = self.running + self.waiting
         self.running, self.waiting = (int(values.get(name, 0)) for name in _COUNTS)
         tokens = sum(values.get(name, 0.0) for name in _RATES)
@@ -57,18 +57,18 @@ class Pulse:
         self._tokens, self.seen_at = tokens, now
 
     def silence(self, *, after: float) -> float:
-        """Observed seconds without a token `after` the trainer's last output."""
+        """Return the observed seconds without a token `after` the trainer's last output."""
         return 0.0 if self.still_since is None else self.seen_at - max(self.still_since, after)
 
 
-class _Server:
+class _MeteredServer:
     def __init__(self, address: str) -> None:
         self.pulse = Pulse()
         self._http = httpx.Client(base_url=address, timeout=REQUEST_TIMEOUT_S, trust_env=False)
         self._before: tuple[float, dict[str, float]] | None = None
 
     def figures(self, now: float) -> dict[str, float] | None:
-        """None: no answer (busy or ending; the main thread sees its exit)."""
+        """Poll the server; None without an answer: it is busy, or ending, which the main thread notices."""
         try:
             values, engines = prometheus(self._http.get("/metrics").text)
         except httpx.HTTPError:
@@ -93,38 +93,38 @@ class _Server:
 
 
 class ServerMetrics:
-    """`tick` runs in a thread and passes each sample on."""
+    """Samples the servers; `tick` is for a Loop."""
 
     def __init__(
         self, addresses: Sequence[str], *, interval_s: float, on_sample: Callable[[dict[str, float]], None]
     ) -> None:
-        self._servers = [_Server(address) for address in addresses]
+        self._servers = [_MeteredServer(address) for address in addresses]
         self._interval_s = interval_s
         self._on_sample = on_sample
 
     @property
     def pulses(self) -> list[Pulse]:
-        """One per server, in the order of the addresses."""
+        """One for each server, in the order of the addresses."""
         return [server.pulse for server in self._servers]
 
     def tick(self, now: float) -> float:
         answers = [server.figures(now) for server in self._servers]
         available = [figures for figures in answers if figures is not None]
         if len(available) == len(answers) and (sample := combined(available)):
-            # One of two servers' figures alone would look as if half the work had stopped.
+            # The figures of one of two servers alone would look as if half of the work had stopped.
             self._on_sample(sample)
         return self._interval_s
 
 
 def combined(servers: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Figures that all servers have, combined into one set."""
+    """Combine the figures that all servers have."""
     shared = [name for name in servers[0] if all(name in figures for figures in servers)] if servers else []
     how = {name: fmean if name in _MEANS else sum for name in shared}
     return {name: float(how[name]([figures[name] for figures in servers])) for name in shared}
 
 
 def prometheus(text: str) -> tuple[dict[str, float], dict[str, int]]:
-    """Each metric of the text format, summed over its labels, and its number of lines."""
+    """Parse Prometheus' text format: each metric summed over its labels, and its number of lines."""
     totals: dict[str, float] = {}
     lines: dict[str, int] = {}
     for line in text.splitlines():

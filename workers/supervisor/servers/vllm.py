@@ -1,4 +1,4 @@
-"""Polling one vLLM server over HTTP: ready, verified to be ours, still answering.
+"""Polls a vLLM server over HTTP (ready, verified to be ours, still answering), and reads its log.
 
 Each probe's `tick` runs in its own thread; the main thread reads the plain attributes.
 """
@@ -6,7 +6,9 @@ Each probe's `tick` runs in its own thread; the main thread reads the plain attr
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 
@@ -17,11 +19,17 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 5.0
 PAUSE_S = 120.0
-"""A longer interval between two polls means that the supervisor itself stood still."""
+"""A longer interval between two polls means that the supervisor itself was suspended."""
+MOST_BYTES = 4 << 20
+"""Bytes of a log that are read: a start takes some hundred lines, and requests follow."""
+_WEIGHTS = re.compile(rb"Model loading took ([\d.]+) ?Gi?B")
+_CACHE = re.compile(rb"Available KV cache memory: ([\d.]+) ?Gi?B")
+_TOKENS = re.compile(rb"KV cache size: ([\d,]+) tokens")
+_GRAPHS = re.compile(rb"Graph capturing finished in .{1,40}?took ([\d.]+) ?Gi?B")
 
 
 class HealthProbe:
-    """Polls until the server is ready and, if own, verified to be this attempt's; then whether it still answers."""
+    """Polls until a server is ready and, if own, verified to be this attempt's; then checks that it still answers."""
 
     def __init__(
         self,
@@ -34,11 +42,11 @@ class HealthProbe:
         timeout_s: float,
         has_ended: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`tree`: the processes of which one has to listen, for an own or a warm server. `has_ended`: asked after a
-        failure, of a warm server."""
+        """`tree`: the pids of which one must listen, for an own or a warm server. `has_ended`: for a warm server,
+        whether it will never answer again; called after a failure."""
         self._has_ended = has_ended
         self.ended = False
-        """A warm server that will never answer again."""
+        """Whether a warm server will never answer again."""
         self.place = place
         self._served_name = served_name
         self._tree = tree
@@ -47,10 +55,10 @@ class HealthProbe:
         self._http = httpx.Client(base_url=place.address, timeout=timeout_s, trust_env=False)
         self.ready = False
         self.seen = f"It did not answer on port {place.port}."
-        """The last poll's result, for messages that it was not ready; "" if all was well."""
+        """The problem of the last poll, as a sentence; "" if there was none."""
         self.silent_since: float | None = None
-        """When a server that had been ready stopped answering."""
-        self.asked_at = float("-inf")
+        """Since when a server that had been ready has not answered."""
+        self.polled_at = float("-inf")
 
     def tick(self, now: float) -> float:
         if not self.ready:
@@ -61,17 +69,16 @@ class HealthProbe:
         self.seen = self._health()
         if not self.seen:
             self.silent_since = None
-        elif self.silent_since is None or now - self.asked_at > PAUSE_S:
+        elif self.silent_since is None or now - self.polled_at > PAUSE_S:
             self.silent_since = now
-        self.asked_at = now
+        self.polled_at = now
         self.ended = bool(self.seen) and self._has_ended()
         return self._watch_s
 
     def silence(self, *, after: float = float("-inf")) -> float:
-        """Seconds without an answer `after` the trainer's last output, up to the last poll; our own pauses don't
-        count."""
+        """Return the seconds without an answer `after` the trainer's last output; our own suspensions don't count."""
         since = self.silent_since
-        return 0.0 if since is None else self.asked_at - max(since, after)
+        return 0.0 if since is None else self.polled_at - max(since, after)
 
     def _look(self) -> str:
         problem = self._health()
@@ -83,9 +90,9 @@ class HealthProbe:
         except httpx.HTTPError as error:
             return self._no_answer(error)
         except (ValueError, KeyError, TypeError, AttributeError):
-            return "Its /v1/models answered something else than a list of models."
+            return "Its /v1/models did not answer with a list of models."
         ours = self.place.own or self.place.warm
-        return self._proved_ours(names) if ours else "" if names else "It serves no model."
+        return self._check_ours(names) if ours else "" if names else "It serves no model."
 
     def _health(self) -> str:
         try:
@@ -94,14 +101,39 @@ class HealthProbe:
             return self._no_answer(error)
         return "" if status == httpx.codes.OK else f"Its /health answered {status}."
 
-    def _proved_ours(self, names: list[str]) -> str:
+    def _check_ours(self, names: list[str]) -> str:
         port = self.place.port
         if self._served_name not in names:
             return f"Another server answers on port {port}: it serves {', '.join(names)[:100] or 'nothing'}."
         if not listening.is_listening(port, self._tree()):
             whose = "the warm server" if self.place.warm else "this run"
-            return f"The process that listens on port {port} is not of {whose}."
+            return f"The process that listens on port {port} is not part of {whose}."
         return ""
 
     def _no_answer(self, error: httpx.HTTPError) -> str:
         return f"It did not answer on port {self.place.port} ({type(error).__name__})."
+
+
+def memory_in_words(log: Path) -> str:
+    """Return a sentence about the memory that a server uses by its log, or "".
+
+    Of several processes, the largest figures count.
+    """
+    try:
+        with log.open("rb") as file:
+            text = file.read(MOST_BYTES)
+    except OSError:
+        return ""
+    weights, cache, graphs = (_largest(pattern, text) for pattern in (_WEIGHTS, _CACHE, _GRAPHS))
+    tokens = _largest(_TOKENS, text)
+    parts = [f"{weights:.3g} GiB of weights"] if weights else []
+    if cache:
+        parts.append(f"{cache:.3g} GiB of KV cache" + (f" for {tokens:,.0f} tokens" if tokens else ""))
+    if graphs:
+        parts.append(f"{graphs:.3g} GiB of CUDA graphs")
+    return f"On each of its GPUs vLLM uses {', '.join(parts)}." if parts else ""
+
+
+def _largest(pattern: re.Pattern[bytes], text: bytes) -> float:
+    numbers = [match.replace(b",", b"") for match in pattern.findall(text)]
+    return max((float(number) for number in numbers if number.replace(b".", b"", 1).isdigit()), default=0.0)

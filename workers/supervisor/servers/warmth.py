@@ -1,4 +1,4 @@
-"""The warm server that an attempt uses in place of its own: another attempt on this host, seen by its folder."""
+"""The warm server that an attempt uses in place of its own: another attempt on this host, known by its folder."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from workers.supervisor.processes.folder import AttemptFolder, Lock
 
 OTHER_FILES = (
     "The warm server was started with other files of this model than are on the host now, so it has other weights. "
-    "It ends by itself; launch again to get one with the new files."
+    "It will end without your help; launch the run again to get a server with the new files."
 )
 
 
 class WarmLease:
+    """The use of a warm server by an attempt."""
+
     def __init__(self, place: WarmPlace, settings: HostSettings) -> None:
         run_id, _, number = place.attempt_id.rpartition("-")
         self.attempt_id = place.attempt_id
         self._folder = AttemptFolder.of(settings.runs_dir, run_id, int(number))
 
     def tree(self) -> set[int]:
-        """The pids of its processes, as its supervisor last recorded them."""
+        """Return the pids of its live processes, as its supervisor last recorded them."""
         return {known.pid for known in self._folder.recorded() if procfs.identity(known.pid) == known}
 
     def has_ended(self) -> bool:
-        """Whether it will never answer again: its end is recorded, or its supervisor is gone."""
+        """Return whether it will never answer again: its end is recorded, or its supervisor is gone."""
         return self._folder.has_ended() or (self._folder.was_started() and not Lock(self._folder).is_held())
 
     def files(self) -> str:
-        """The model's files when it was started; "" as long as they aren't written."""
+        """Return the model's files at the server's start; "" until they are written."""
         try:
             return (self._folder / FileName.MODEL_FILES).read_text()
         except OSError:
@@ -42,5 +44,5 @@ def lease_of(spec: AttemptSpec, settings: HostSettings) -> WarmLease | None:
 
 
 def files_of(spec: AttemptSpec) -> str:
-    """The model's files on this host now."""
+    """Return the model's files on this host now."""
     return model_files(spec.run.model.path, spec.run.model.revision)

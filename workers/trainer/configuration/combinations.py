@@ -1,4 +1,4 @@
-"""What the spec needs and the trainer's interpreter lacks, as a sentence, before anything slow is imported.
+"""Checks that the spec's settings and the installed packages fit together, before anything slow is imported.
 
 Repeats the checks of the profile form and the New run page, because a spec may be written by hand.
 """
@@ -15,14 +15,14 @@ from workers.contract.stack.hardware_rules import run_problems
 
 
 def problem(spec: AttemptSpec) -> str | None:
-    """The first problem, or None."""
+    """Return the first problem as a sentence, or None."""
     return next(_problems(spec), None)
 
 
 def _problems(spec: AttemptSpec) -> Iterator[str]:
     training = spec.run.kind not in jobs.KINDS  # a job has the settings of its run, and another hardware
-    for wrong in run_problems(spec.run) if training else ():
-        yield f"The run's hardware can't be used ({wrong.field}): {wrong}"
+    for problem in run_problems(spec.run) if training else ():
+        yield f"The run's hardware can't be used ({problem.field}): {problem}"
     server, ports = spec.run.hardware.vllm_server, len(spec.placement.ports)
     if server is not None and not (server.attached or spec.placement.warm) and ports < server.count:
         yield f"The spec has {server.count} vLLM servers, but ports for {ports}."

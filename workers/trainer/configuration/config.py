@@ -8,7 +8,7 @@ from typing import Any
 from peft import LoraConfig
 from trl import GRPOConfig
 
-from workers.contract.run import ahead
+from workers.contract.run import async_generation
 from workers.contract.run.hardware import Rollout
 from workers.contract.run.spec import AttemptSpec, LoraSpec, RunSpec, outcome_weights, servers_of
 from workers.contract.stack.training_rules import value_problems
@@ -28,15 +28,15 @@ ALWAYS: dict[str, Any] = {
 
 
 def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
-    """`card`: the share of its GPU that a rank may use."""
+    """Return the config of an attempt. `card`: the share of its GPU that a rank may use. Raises SpecError."""
     run = spec.run
     check(run)
     settings = {
-        **ahead.with_correction(hardware.settings(run), run.ahead),
+        **async_generation.with_correction(hardware.settings(run), run.ahead),
         **ALWAYS,
         **_placed(spec, card),
         "output_dir": str(folder / FileName.CHECKPOINTS),
-        # WatchedTrainer takes them apart.
+        # WatchedTrainer separates them.
         "reward_weights": [*outcome_weights(run.rewards), *(reward.weight for reward in run.eval_rewards)],
         "trust_remote_code": run.model.trust_remote_code,
     }
@@ -54,7 +54,7 @@ def construct(config: type[GRPOConfig], settings: dict[str, Any]) -> GRPOConfig:
 
 
 def check(run: RunSpec) -> None:
-    """Checks that GRPOConfig doesn't make."""
+    """Make the checks that GRPOConfig doesn't make. Raises SpecError."""
     for problem in value_problems(run.grpo):
         raise SpecError(f"The GRPO settings can't be used: {problem}")
     if run.grpo.get("eval_strategy", "no") != "no" and not run.data.eval_rows:
@@ -62,7 +62,7 @@ def check(run: RunSpec) -> None:
 
 
 def check_steps(config: GRPOConfig, prompts: int) -> None:
-    """TRL drops the last incomplete generation batch, so with fewer prompts than one batch it silently trains
+    """Raise NoStepsError if there are fewer prompts than one generation batch takes: TRL would silently train
     nothing."""
     needed = config.generation_batch_size // config.num_generations
     if prompts < needed:
@@ -88,7 +88,7 @@ def lora(spec: LoraSpec | None) -> LoraConfig | None:
 
 
 def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
-    """Where completions are generated, on the attempt's resources."""
+    """Return the settings of where completions are generated, on the attempt's resources."""
     profile = spec.run.hardware
     settings: dict[str, Any] = {
         "use_cpu": profile.trainer_gpus == 0,

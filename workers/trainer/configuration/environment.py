@@ -14,7 +14,7 @@ from workers.trainer.configuration.spec import is_local
 
 
 def prepare(spec: AttemptSpec) -> None:
-    """The host's own settings override every default here, except telemetry, which is always off."""
+    """Set this process's environment. The host's settings override all defaults here but telemetry, which is off."""
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["DO_NOT_TRACK"] = "1"
     # The trainer forks data workers after tokenizing, and the tokenizer's threads would be lost there with a warning.
@@ -24,7 +24,7 @@ def prepare(spec: AttemptSpec) -> None:
         # Each request to an unreachable hub costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if spec.run.episodes is not None:
-        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # the warning of its rollout_func, which they stand on
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning about rollout_func, which episodes use
     wait_without_spinning()
     for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:
         del os.environ[name]  # set by `accelerate launch`, whose file may contradict the spec
@@ -43,8 +43,8 @@ def prepare(spec: AttemptSpec) -> None:
 
 
 def _free_port() -> int:
-    """A free port for the single-process group that vLLM creates inside a trainer. TRL would use 29500 whenever it is
-    free, so that two trainers starting at once on one host would share it."""
+    """Return a free port for the single-process group that vLLM creates inside a trainer. TRL would use 29500 whenever
+    it is free, so two trainers starting at once on one host would share it."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
@@ -53,14 +53,14 @@ def _free_port() -> int:
 def wait_without_spinning() -> None:
     """Let OpenMP's idle threads sleep instead of spinning.
 
-    Spinning is slightly faster on dedicated cores. On shared ones (a demo beside its own web server) it has made a
-    training sixteen times slower.
+    Spinning is slightly faster on dedicated cores. On shared ones (a demo with its web server) it made a training
+    sixteen times slower.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def needs_hub(model: str) -> bool:
-    """Whether it is a hub id that is not in the cache."""
+    """Tell whether the model is a hub id that is not cached."""
     if is_local(model):
         return False
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
@@ -70,15 +70,15 @@ def needs_hub(model: str) -> bool:
 
 
 def rank() -> int:
-    """This process's rank; 0 without a launcher."""
+    """Return this process's rank; 0 without a launcher."""
     return int(os.environ.get("RANK", "0"))
 
 
 def local_rank() -> int:
-    """This process's GPU index among its visible ones."""
+    """Return this process's GPU index among the visible ones."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def inside_launcher() -> bool:
-    """Whether torchrun or accelerate launch started this process as a rank."""
+    """Tell whether torchrun or accelerate launch started this process as a rank."""
     return "LOCAL_RANK" in os.environ

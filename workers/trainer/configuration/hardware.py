@@ -31,12 +31,15 @@ ON_CPU: dict[str, Any] = {
 
 
 def settings(run: RunSpec) -> dict[str, Any]:
-    """The profile's GRPOConfig arguments, overridden by the run's own.
-
-    All but the last step are plain precedence. Activation checkpointing depends on the sharding strategy.
-    """
+    """Return the profile's GRPOConfig arguments, overridden by the run's own."""
     hardware = run.hardware
-    merged = {**_numbers(run), **_optimizer(hardware), **_checkpointing(hardware), **_rollout(hardware), **run.grpo}
+    merged = {
+        **_precision(run),
+        **_optimizer(hardware),
+        "gradient_checkpointing": hardware.checkpoints_gradients,
+        **_rollout(hardware),
+        **run.grpo,
+    }
     if hardware.liger_kernels:
         merged.setdefault("use_liger_kernel", True)
     if hardware.strategy in ZERO:
@@ -51,8 +54,8 @@ def settings(run: RunSpec) -> dict[str, Any]:
     return merged
 
 
-def _numbers(run: RunSpec) -> dict[str, Any]:
-    """Both flags, overriding TRL's defaults; if the run sets one, the profile's other one is off."""
+def _precision(run: RunSpec) -> dict[str, Any]:
+    """Return both precision flags, overriding TRL's defaults; if the run sets one, the profile's other one is off."""
     precision = precision_of(run.hardware, run.grpo)
     flags = {"bf16": precision is Precision.BF16, "fp16": precision is Precision.FP16}
     return flags if run.hardware.trainer_gpus else {**ON_CPU, **flags}
@@ -67,15 +70,11 @@ def _optimizer(hardware: HardwareSpec) -> dict[str, Any]:
     return {"optim": "adamw_torch" if hardware.strategy in ZERO else "adamw_torch_fused"}
 
 
-def _checkpointing(hardware: HardwareSpec) -> dict[str, Any]:
-    return {"gradient_checkpointing": hardware.checkpoints_gradients}
-
-
 def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
     if hardware.rollout is Rollout.COLOCATE and hardware.colocate_max_model_len is not None:
         return {"vllm_max_model_length": hardware.colocate_max_model_len}
     if hardware.rollout is Rollout.SERVER and hardware.server is not None:
-        # The other ranks wait for rank 0, which waits for the servers: its error must come before theirs.
+        # The other ranks wait for rank 0, which waits for the servers: its time-out must come before theirs.
         return {"ddp_timeout": max(1800, hardware.server.request_timeout_s + 300)}
     return {}
 
@@ -92,7 +91,7 @@ def fsdp2(hardware: HardwareSpec, *, checkpointing: bool) -> dict[str, Any]:
 
 
 def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
-    """The dtype for loading the weights; None leaves TRL's fp32.
+    """Return the dtype for loading the weights; None leaves TRL's fp32.
 
     16 bits are enough where fp32 weights would never be used: DeepSpeed casts them anyway and keeps its own fp32 copy,
     and a LoRA's frozen base is only read. Not where the LoRA is merged into the base for vLLM and unmerged again: in 16
@@ -107,14 +106,14 @@ def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
 
 
 def merges(hardware: HardwareSpec) -> bool:
-    """Whether a LoRA reaches vLLM merged into the weights."""
+    """Tell whether a LoRA reaches vLLM merged into the weights."""
     if hardware.vllm_server:
         return hardware.vllm_server.weight_sync is WeightSync.NCCL
     return hardware.rollout is Rollout.COLOCATE
 
 
 def quantization(run: RunSpec) -> Any:
-    """A BitsAndBytesConfig, or None."""
+    """Return a BitsAndBytesConfig, or None."""
     bits = run.hardware.quantization
     if bits is Quantization.NONE:
         return None

@@ -1,4 +1,4 @@
-"""What makes the trainer's and vLLM's imports, half of a warm start, take longer than they must."""
+"""Faster imports for the trainer and vLLM: they are half of a warm start."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from workers.contract.stack.commands import KEEP_FROZEN
 
 @contextmanager
 def quick() -> Iterator[None]:
-    """For imports of torch, transformers, TRL and vLLM.
+    """Speed up imports of torch, transformers, TRL and vLLM.
 
-    They create millions of objects that stay, which the garbage collector would go through again and again for a fifth
-    of the time; afterwards it leaves them out for good, since vLLM collects a dozen times more while it starts. And
-    transformers and TRL each search all installed packages: of 300, for a second.
+    They create millions of permanent objects, which the garbage collector would traverse repeatedly, for a fifth of the
+    time. Afterwards these are frozen, since vLLM collects a dozen times more while it starts. And transformers and TRL
+    each search all installed packages, which takes a second for 300.
     """
     os.environ.setdefault(KEEP_FROZEN, "1")
     importlib.metadata.packages_distributions = functools.cache(importlib.metadata.packages_distributions)
@@ -33,8 +33,11 @@ def quick() -> Iterator[None]:
 
 
 def leave_vllm_out(run: RunSpec) -> None:
-    """To be called before TRL's trainer is imported. A trainer that generates itself, or sends adapters over HTTP, has
-    no use for vLLM's Python package; TRL imports it wherever it is installed, which takes as long as torch and TRL."""
+    """Keep TRL from importing vLLM if the run doesn't need it; call this before TRL's trainer is imported.
+
+    TRL imports vLLM wherever it is installed, which takes as long as torch and TRL. A trainer that generates itself, or
+    sends adapters over HTTP, has no use for it.
+    """
     if needs_vllm(run):
         return
     from trl import import_utils
@@ -43,7 +46,7 @@ def leave_vllm_out(run: RunSpec) -> None:
 
 
 def needs_vllm(run: RunSpec) -> bool:
-    """Whether the trainer itself runs vLLM, or sends weights with its NCCL communicator."""
+    """Tell whether the trainer itself runs vLLM, or sends weights with its NCCL communicator."""
     server = run.hardware.vllm_server
     streams = server is not None and server.weight_sync is WeightSync.NCCL
     return run.hardware.rollout is Rollout.COLOCATE or streams

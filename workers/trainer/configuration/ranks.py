@@ -1,4 +1,4 @@
-"""Ranks: the command under torchrun, with the exit code and last words of the first rank that failed."""
+"""Launches ranks with torchrun, and reports the exit code and error of the first rank that failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workers.contract.stack.commands import GROUP_STORE, RANKS, torchrun_argumen
 from workers.trainer.configuration import environment
 from workers.trainer.configuration.spec import SpecError, TrainerError
 
-_MEETS_IN = "GRPO_RANKS_MEET_IN"
+_GROUP_FILE = "GRPO_RANKS_MEET_IN"
 """Set by `launch` for its ranks: the file in which their process group meets."""
 _TIMEOUT_S = 1800
 """transformers' default of ddp_timeout."""
@@ -39,7 +39,7 @@ def meet(spec: AttemptSpec) -> None:
     loading.
     """
     hardware = spec.run.hardware
-    if path := os.environ.get(_MEETS_IN):
+    if path := os.environ.get(_GROUP_FILE):
         import torch.distributed
 
         torch.distributed.init_process_group(
@@ -56,6 +56,7 @@ def meet(spec: AttemptSpec) -> None:
 
 
 def launch(folder: Path, processes: int) -> int:
+    """Run the ranks to their end, and return the exit code."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
@@ -63,7 +64,7 @@ def launch(folder: Path, processes: int) -> int:
     meeting = folder / RANKS
     shutil.rmtree(meeting, ignore_errors=True)  # left by an earlier start of a dry run's script
     meeting.mkdir(mode=0o700)
-    os.environ[_MEETS_IN] = str(meeting / GROUP_STORE)
+    os.environ[_GROUP_FILE] = str(meeting / GROUP_STORE)
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # torchrun's own store for its ranks, on every interface
     try:
         run(parse_args(torchrun_arguments(processes, folder)))
@@ -76,10 +77,10 @@ def launch(folder: Path, processes: int) -> int:
 
 
 def leave(error: TrainerError | None = None) -> None:
-    """End a rank after its training, successful or not, without tearing its libraries down.
+    """End a rank after its training without running its libraries' destructors.
 
-    Destructors of a process group can deadlock with a thread that waits for them: the rank, and so the run, never
-    ended. By now everything is written unbuffered; child processes end with the rank.
+    Those of a process group can deadlock with a thread that waits for them, and the run would never end. By now
+    everything has been written; child processes end with the rank.
     """
     if environment.inside_launcher():
         if error is not None:
@@ -90,6 +91,6 @@ def leave(error: TrainerError | None = None) -> None:
 
 
 def report(sentence: str) -> None:
-    """Pass a rank's last words to the launcher; does nothing in a single-process trainer."""
+    """Pass a rank's error to the launcher; does nothing in a single-process trainer."""
     if path := os.environ.get(_ERROR_FILE):
         Path(path).write_text(json.dumps({"message": sentence, "timestamp": int(time.time())}), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The attempt's spec.json: read, and refused with a sentence before anything slow is imported."""
+"""The attempt's spec.json: read and checked before anything slow is imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from workers.contract.run import ahead, beside, evaluation, learnability, prompts
+from workers.contract.run import async_generation, concurrent_rewards, evaluation, learnability, prompts
 from workers.contract.run.batch import Batch
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import WARM
@@ -30,7 +30,7 @@ EXIT_REWARD_FAILED = 7
 
 
 class TrainerError(Exception):
-    """A sentence for the user who launched the run."""
+    """Base of errors whose message is for the user who launched the run."""
 
     exit_code = 1
 
@@ -61,7 +61,7 @@ class RewardFailedError(TrainerError):
 
 
 def read(folder: Path) -> AttemptSpec:
-    """The spec of an attempt folder, checked as far as possible without torch."""
+    """Read an attempt folder's spec, and check it as far as possible without torch. Raises SpecError."""
     try:
         document = json.loads((folder / FileName.SPEC).read_bytes())
         spec = from_dict(AttemptSpec, document)
@@ -71,31 +71,32 @@ def read(folder: Path) -> AttemptSpec:
         raise SpecError(f"The spec doesn't follow the contract: {error}.") from error
     except ValueError as error:
         raise SpecError(f"The spec is not valid JSON: {error}.") from error
-    _check_version(spec)
+    if spec.run.schema != SCHEMA:
+        raise SpecError(f"The spec has version {spec.run.schema} of the contract, this trainer reads {SCHEMA}.")
     if spec.run.kind == WARM:
         return spec  # it scores and trains nothing
     for model in models_of(spec.run):
         _check_model(model.path)
     _check_rewards(spec)
-    if spec.run.rewards_beside and (whole := beside.problem(spec.run.hardware, spec.run.episodes)):
-        raise SpecError(f"Groups can't be scored while others are generated. {whole.sentence}")
+    if spec.run.rewards_beside and (problem := concurrent_rewards.problem(spec.run.hardware, spec.run.episodes)):
+        raise SpecError(f"Groups can't be scored while others are generated. {problem.sentence}")
     components = [reward.name for reward in spec.run.rewards]
     per_turn = any(reward.per_turn for reward in spec.run.rewards)
     for unusable in prompts.problems(spec.run.prompts, components, spec.run.episodes, per_turn=per_turn):
         raise SpecError(str(unusable))
     if spec.run.ahead:
         run = spec.run
-        for unusable in ahead.problems(run.hardware, run.grpo, run.prompts, run.episodes):
+        for unusable in async_generation.problems(run.hardware, run.grpo, run.prompts, run.episodes):
             raise SpecError(str(unusable))
-    if wrong := combinations.problem(spec):
-        raise SpecError(wrong)
+    if mismatch := combinations.problem(spec):
+        raise SpecError(mismatch)
     if spec.resume_from is not None:
         _check_checkpoint(Path(spec.resume_from))
     return replace(spec, run=replace(spec.run, grpo=_settings(spec.run)))
 
 
 def _settings(run: RunSpec) -> dict[str, Any]:
-    """The GRPO settings of the run's kind."""
+    """Return the GRPO settings for the run's kind."""
     if run.kind == CHECK:
         batch = Batch.of(run.grpo, run.hardware.processes)
         return learnability.settings(run.grpo, batch, run.check_groups or learnability.GROUPS)
@@ -103,7 +104,7 @@ def _settings(run: RunSpec) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that write a checkpoint."""
+    """Return the versions of the packages that write a checkpoint."""
     return {name: version(name) for name in ("trl", "transformers", "torch")}
 
 
@@ -113,7 +114,7 @@ def _check_checkpoint(folder: Path) -> None:
     try:
         saved_by = json.loads((folder / FileName.VERSIONS).read_bytes())["trl"]
     except FileNotFoundError:
-        return  # of an attempt that wrote none
+        return  # the checkpoint was written without versions
     except (ValueError, KeyError, TypeError) as error:
         raise SpecError(f"{folder.name}/{FileName.VERSIONS} can't be read: {error!r}.") from error
     if _release(saved_by) != _release(version("trl")):
@@ -124,23 +125,18 @@ def _check_checkpoint(folder: Path) -> None:
 
 
 def _release(number: object) -> list[str]:
-    """Major and minor."""
+    """Return major and minor version."""
     return str(number).split(".")[:2]
 
 
 def is_local(model: str) -> bool:
-    """Whether it is a folder on this host, absolute or below the working directory."""
+    """Tell whether the model is a folder on this host, absolute or below the working directory."""
     return commands.is_local(model) or Path(model).is_dir()
 
 
 def path_of(model: ModelSpec) -> str:
-    """As transformers takes it."""
+    """Return the model's path or hub id, as transformers takes it."""
     return str(Path(model.path).expanduser()) if model.path.startswith("~") else model.path
-
-
-def _check_version(spec: AttemptSpec) -> None:
-    if spec.run.schema != SCHEMA:
-        raise SpecError(f"The spec has version {spec.run.schema} of the contract, this trainer reads {SCHEMA}.")
 
 
 def _check_model(model: str) -> None:
@@ -167,7 +163,7 @@ def _check_rewards(spec: AttemptSpec) -> None:
             raise SpecError(f"Two rewards are named {reward.name!r}: TRL would merge their charts into one.")
         if reward.function not in LIBRARY:
             raise SpecError(f"Reward {reward.name!r} uses {reward.function!r}, which the library doesn't have.")
-        if wrong := LIBRARY[reward.function].check(reward.params):
-            raise SpecError(f"Reward {reward.name!r}: {'; '.join(wrong)}.")
+        if problems := LIBRARY[reward.function].check(reward.params):
+            raise SpecError(f"Reward {reward.name!r}: {'; '.join(problems)}.")
         if reward.per_turn and not LIBRARY[reward.function].per_turn:
             raise SpecError(f"Reward {reward.name!r} scores whole completions only, not each turn.")

@@ -8,9 +8,9 @@ MT-GRPO (Zeng et al. 2025, "Reinforcing Multi-Turn Reasoning in LLM Agents via T
 arXiv:2505.11821), whose authors' trainer computes `outcome + turn_advantage_coef * turn * before_result_mask` for one
 rewarded turn; here each turn has its own term. What divides the difference is TRL's: with scale_rewards "batch" the
 deviation of turn k over the whole batch, with "none" nothing, and with normalize_then_sum each component is normalised
-by itself, as the outcome's are.
+separately, as the outcome's are.
 
-A turn that has no score, or no turn to be compared with, adds 0: its tokens get the outcome's advantage. So do the
+A turn without a score, or without another turn to compare with, adds 0: its tokens get the outcome's advantage. So do
 tokens that the model didn't write, which carry no loss.
 """
 
@@ -22,9 +22,9 @@ from typing import Any
 from workers.rewards import advantages
 
 Span = tuple[int, int]
-"""Where a turn's own tokens begin among the completion's, and behind the last of them."""
+"""Start and stop of a turn's own tokens among the completion's."""
 TurnScores = Sequence[Sequence[float | None]]
-"""One component's: scores[completion][turn], of different numbers of turns; None (or NaN): the turn has none."""
+"""One component's scores[completion][turn]; completions differ in their turns. None (or NaN): no score."""
 
 
 def turn_advantages(
@@ -34,23 +34,23 @@ def turn_advantages(
     aggregation: str = "sum_then_normalize",
     scale: str | bool = "group",
 ) -> list[list[float]]:
-    """A_turn[completion][turn] of a batch of whole groups. `values`: one for each component."""
+    """Return A_turn[completion][turn] for a batch of whole groups. `values`: one item per component."""
     turns = _turns(values)
     result = [[0.0] * count for count in turns]
     for number in range(max(turns, default=0)):
-        columns = [[_score(of, number) for of in component] for component in values]
-        made = advantages.advantages(columns, weights, group, aggregation, scale).advantages
-        for place, advantage in enumerate(made):
+        columns = [[_score(scores, number) for scores in component] for component in values]
+        column = advantages.advantages(columns, weights, group, aggregation, scale).advantages
+        for place, advantage in enumerate(column):
             if number < turns[place]:
                 result[place][number] = advantage
     return result
 
 
 def turn_rewards(values: Sequence[TurnScores], weights: Sequence[float]) -> list[list[float | None]]:
-    """The weighted sum of the components' scores: [completion][turn]."""
+    """Return the weighted sum of the components' scores, [completion][turn]."""
     turns = _turns(values)
     columns = [
-        advantages.totals([[_score(of, number) for of in component] for component in values], weights)
+        advantages.totals([[_score(scores, number) for scores in component] for component in values], weights)
         for number in range(max(turns, default=0))
     ]
     return [[columns[number][place] for number in range(count)] for place, count in enumerate(turns)]
@@ -59,40 +59,37 @@ def turn_rewards(values: Sequence[TurnScores], weights: Sequence[float]) -> list
 def per_token(
     outcomes: Sequence[float], turns: Sequence[Sequence[float]], at: Sequence[Sequence[Span]], coef: float, width: int
 ) -> list[list[float]]:
-    """A of each completion's `width` tokens. `turns`: A_turn, whose tokens lie `at` these spans."""
+    """Return A[completion][token] with `width` tokens each. `turns`: A_turn, whose tokens lie `at` these spans."""
     result = [[outcome] * width for outcome in outcomes]
-    for tokens, of_turns, own in zip(result, turns, at, strict=True):
-        for advantage, (start, stop) in zip(of_turns, own, strict=True):
+    for tokens, turn_values, turn_spans in zip(result, turns, at, strict=True):
+        for advantage, (start, stop) in zip(turn_values, turn_spans, strict=True):
             tokens[start:stop] = [token + coef * advantage for token in tokens[start:stop]]
     return result
 
 
 def spans(completion: Any, length: int) -> list[Span]:
-    """The turns of a completion of `length` tokens, from what its messages say of theirs; one turn where they say
-    nothing."""
+    """Return the turns of a completion of `length` tokens, from its messages' token counts; one turn without counts."""
     if isinstance(completion, str) or any("tokens" not in message for message in completion):
         return [(0, length)]
-    found, place = [], 0
+    result, start = [], 0
     for message in completion:
-        behind = place + message["tokens"]
+        stop = start + message["tokens"]
         if message["role"] == "assistant":
-            found.append((min(place, length), min(behind, length)))
-        place = behind
-    return found or [(0, length)]
+            result.append((min(start, length), min(stop, length)))
+        start = stop
+    return result or [(0, length)]
 
 
-def note(completion: Any, rewards: Sequence[float | None], made: Sequence[float]) -> None:
+def note(completion: Any, rewards: Sequence[float | None], turn_advantages: Sequence[float]) -> None:
     """Write the rewards and advantages of a completion's turns into the model's messages."""
-    for message, reward, advantage in zip(_of_model(completion), rewards, made, strict=False):
+    messages = () if isinstance(completion, str) else completion
+    own = [message for message in messages if message.get("role") == "assistant"]
+    for message, reward, advantage in zip(own, rewards, turn_advantages, strict=False):
         message |= {"reward": reward, "advantage": advantage}
 
 
-def _of_model(completion: Any) -> list[dict[str, Any]]:
-    return [] if isinstance(completion, str) else [one for one in completion if one.get("role") == "assistant"]
-
-
 def _turns(values: Sequence[TurnScores]) -> list[int]:
-    return [max(map(len, of)) for of in zip(*values, strict=True)]
+    return [max(map(len, scores)) for scores in zip(*values, strict=True)]
 
 
 def _score(scores: Sequence[float | None], number: int) -> float | None:

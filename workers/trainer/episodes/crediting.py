@@ -1,4 +1,4 @@
-"""The components of a run that score each turn: what they gave a batch, and the advantages that come of it."""
+"""The components of a run that score each turn: their scores of a batch, and the advantages from them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from workers.rewards.advantages import mean
 from workers.trainer.episodes import credit
 
 Gather = Callable[[list[Any]], list[Any]]
-"""The lists of all ranks in one, in the order of the ranks."""
+"""Concatenates the lists of all ranks, in the ranks' order."""
 
 
 @dataclass
 class TurnCredit:
+    """Turns the scores of turns into advantages per token."""
+
     columns: Mapping[str, int]
-    """The run's components that score each turn: the column of each in the rewards that TRL aggregates."""
+    """Component that scores each turn -> its column in the rewards that TRL aggregates."""
     weights: Sequence[float]
     outcomes: Sequence[int]
-    """The columns of the others, which count for the outcome; none: turns are all there is."""
+    """The columns of the other components, which form the outcome; empty: only turns count."""
     coef: float
     scores: dict[str, list[list[float | None]]] = field(default_factory=dict)
-    """What each gave the last batch on this rank: scores[completion][turn]. Written by the reward functions."""
+    """Component -> scores[completion][turn] of this rank's last batch; written by the reward functions."""
 
     @classmethod
     def of(cls, run: RunSpec) -> TurnCredit | None:
-        """None in a run whose components all score whole completions."""
+        """Return None for a run whose components all score whole completions."""
         columns = {reward.name: place for place, reward in enumerate(run.rewards) if reward.per_turn}
         if not columns:
             return None
@@ -43,8 +45,7 @@ class TurnCredit:
         )
 
     def leave_out(self, rewards: torch.Tensor) -> None:
-        """A completion without an outcome has none, whatever its turns have: with a weight of 0 TRL would take the
-        turns' scores for an outcome of 0."""
+        """Remove the turns' scores of completions without an outcome: TRL would take them for an outcome of 0."""
         if self.outcomes:
             without = rewards[:, list(self.outcomes)].isnan().all(dim=1)
             for column in self.columns.values():
@@ -65,41 +66,43 @@ class TurnCredit:
         gather: Gather,
         log: Callable[[str, float], None],
     ) -> torch.Tensor:
-        """(B, `width`), from the outcome's (B,). Writes each turn's reward and advantage into its message. `broken`:
-        completions whose turns don't count. To be called by all ranks."""
-        blank = [[None for _ in of_turns] for of_turns in next(iter(self.scores.values()))]
+        """Return advantages per token, (B, `width`), from the outcome's, (B,). All ranks must call this.
+
+        Writes each turn's reward and advantage into its message. `broken`: completions whose turns don't count.
+        """
+        blank = [[None for _ in turns] for turns in next(iter(self.scores.values()))]
         own = [
-            [blank[place] if broken[place] else of_turns for place, of_turns in enumerate(self.scores[name])]
+            [blank[place] if broken[place] else turns for place, turns in enumerate(self.scores[name])]
             for name in self.columns
         ]
-        told = gather([own])
-        everyones = [[of_turns for one in told for of_turns in one[place]] for place in range(len(own))]
-        start = rank * len(completions)  # all ranks have equally many
-        self._log(credit.turn_rewards(everyones, self.weights), log)
-        made = credit.turn_advantages(everyones, self.weights, group, aggregation, scale)[start:][: len(completions)]
-        outcomes = outcome.tolist() if self.outcomes else [0.0] * len(completions)
-        at = [credit.spans(one, len(tokens)) for one, tokens in zip(completions, ids, strict=True)]
-        for completion, of_outcome, turns, rewards in zip(
-            completions, outcomes, made, credit.turn_rewards(own, self.weights), strict=True
-        ):
-            credit.note(completion, rewards, [of_outcome + self.coef * turn for turn in turns])
-        tokens = credit.per_token(outcomes, made, at, self.coef, width)
-        return torch.tensor(tokens, dtype=outcome.dtype, device=outcome.device)
-
-    def _log(self, rewards: Sequence[Sequence[float | None]], log: Callable[[str, float], None]) -> None:
+        gathered = gather([own])
+        scores = [[turns for of_rank in gathered for turns in of_rank[place]] for place in range(len(own))]
+        rewards = credit.turn_rewards(scores, self.weights)
         for number in range(MOST_TURNS_CHARTED):
-            average = mean([of_turns[number] for of_turns in rewards if number < len(of_turns)])
+            average = mean([turns[number] for turns in rewards if number < len(turns)])
             if average is not None:
                 log(turn_reward(number + 1), average)
+        count = len(completions)  # the same on all ranks
+        turn_values = credit.turn_advantages(scores, self.weights, group, aggregation, scale)[rank * count :][:count]
+        outcomes = outcome.tolist() if self.outcomes else [0.0] * count
+        spans = [credit.spans(completion, len(tokens)) for completion, tokens in zip(completions, ids, strict=True)]
+        for completion, value, turns, turn_rewards in zip(
+            completions, outcomes, turn_values, credit.turn_rewards(own, self.weights), strict=True
+        ):
+            credit.note(completion, turn_rewards, [value + self.coef * turn for turn in turns])
+        tokens = credit.per_token(outcomes, turn_values, spans, self.coef, width)
+        return torch.tensor(tokens, dtype=outcome.dtype, device=outcome.device)
 
 
-def with_given(advantages: torch.Tensor, given: Sequence[Sequence[float] | None], width: int) -> torch.Tensor:
-    """`advantages` with those that were given for the tokens of an episode in place of its own. `width`: of the
-    completions."""
-    if all(one is None for one in given):
+def with_supplied(advantages: torch.Tensor, supplied: Sequence[Sequence[float] | None], width: int) -> torch.Tensor:
+    """Replace the advantages of episodes whose environment supplied its own, one per token.
+
+    `advantages`: (B,) or (B, `width`); (B, `width`) is returned if any were supplied.
+    """
+    if all(values is None for values in supplied):
         return advantages
     per_token = advantages if advantages.dim() > 1 else advantages.unsqueeze(1).expand(-1, width).clone()
-    for place, values in enumerate(given):
+    for place, values in enumerate(supplied):
         if values is not None:
             row = [*values, *[0.0] * width][:width]
             per_token[place] = torch.tensor(row, dtype=per_token.dtype, device=per_token.device)

@@ -1,57 +1,57 @@
-"""One episode as the trainer has it: its messages, their tokens, what the environment gave, and how it ended."""
+"""An episode in the trainer: its messages, their tokens, the environment's rewards, and how it ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 Message = dict[str, Any]
-"""As workers.contract.run.episodes describes it, with the keys that are known by now."""
+"""In the form of workers.contract.run.episodes, with the keys known so far."""
 
 
 @dataclass
-class Turn:
-    """One message of the model with what answers it."""
+class EpisodeTurn:
+    """One message of the model with its answers."""
 
     start: int
-    """Where the model's tokens begin among the completion's."""
+    """Index of the model's first token among the completion's."""
     stop: int
-    """Behind the model's last token, where the tokens of what answers it begin; they reach to the next turn."""
+    """Index after the model's last token. The tokens of the answers follow, up to the next turn."""
     message: Message
-    """The model's. Its `reward` and `advantage` are written by those who know them."""
+    """The model's message; `reward` and `advantage` are added later."""
     answers: list[Message] = field(default_factory=list)
-    """Results of its calls, or an observation."""
+    """Results of the model's calls, or an observation."""
 
     @property
     def reward(self) -> float | None:
-        """What the environment gave for this turn; None: nothing."""
-        given = [one["reward"] for one in self.answers if one.get("reward") is not None]
-        return float(sum(given)) if given else None
+        """The environment's reward for this turn; None: none."""
+        rewards = [answer["reward"] for answer in self.answers if answer.get("reward") is not None]
+        return float(sum(rewards)) if rewards else None
 
 
 @dataclass
 class Episode:
-    """The completion of one row. `ids`, `own` and `logprobs` are of one length."""
+    """The completion of one row. `ids`, `own` and `logprobs` have equal lengths."""
 
     row: Mapping[str, Any]
     seed: int
-    """Of the environment's reset; one for all members of a group."""
+    """Seed of the environment's reset, the same for all members of a group."""
     prompt: Any = ""
-    """What the model got: the dataset's prompt, with what the environment says at its start."""
+    """The dataset's prompt with the environment's opening."""
     prompt_ids: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
-    """The completion's tokens, those of results and observations among them."""
+    """The completion's token ids, including results and observations."""
     own: list[int] = field(default_factory=list)
-    """1: the model wrote the token. 0: it carries no loss."""
+    """1 for tokens that the model wrote; 0 for others, which carry no loss."""
     logprobs: list[float | None] = field(default_factory=list)
-    """Of the sampled tokens; 0.0 where the model didn't write. Empty where the backend tells none."""
-    turns: list[Turn] = field(default_factory=list)
+    """Log-probabilities of sampled tokens, 0.0 for others; empty if the backend returns none."""
+    turns: list[EpisodeTurn] = field(default_factory=list)
     end: str = ""
-    """eos | length | stop, or one of EpisodeEnd; "": it goes on."""
+    """eos | length | stop, or one of EpisodeEnd; "" while the episode is live."""
     seconds: float = 0.0
-    given: list[float] | None = None
-    """Advantages of its tokens, in place of those from its rewards; None: none were given."""
+    advantages: list[float] | None = None
+    """One per completion token, supplied by the environment; None: they are computed from the rewards."""
 
     @property
     def live(self) -> bool:
@@ -59,34 +59,44 @@ class Episode:
 
     @property
     def messages(self) -> list[Message]:
-        """The completion's, in order; the objects are the turns'."""
-        return list(self._messages())
+        """The completion's messages in order, the same objects as in the turns."""
+        return [message for turn in self.turns for message in (turn.message, *turn.answers)]
 
-    def _messages(self) -> Iterator[Message]:
-        for turn in self.turns:
-            yield turn.message
-            yield from turn.answers
+    def add_reward(self, reward: float) -> None:
+        """Add a reward that the environment gave at the end."""
+        self.turns[-1].answers.append({"role": "user", "content": "", "tokens": 0, "reward": reward})
+
+
+def as_trl(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Return what TRL expects of a rollout_func; log-probabilities only if all episodes have them."""
+    has_logprobs = all(episode.logprobs for episode in episodes)
+    return {
+        "prompt_ids": [episode.prompt_ids for episode in episodes],
+        "completion_ids": [episode.ids for episode in episodes],
+        "logprobs": [episode.logprobs for episode in episodes] if has_logprobs else None,
+        "env_mask": [episode.own for episode in episodes],
+    }
 
 
 class Source(Protocol):
-    """Where the episodes of a run come from: TRL's rollout_func, with what the trainer wants of it."""
+    """A source of episodes: TRL's rollout_func, with what the trainer needs."""
 
     @property
     def episodes(self) -> list[Episode]:
-        """Those of the last generation on this rank, in the inputs' order."""
+        """The last generation's episodes on this rank, in the inputs' order."""
 
     @property
     def tools(self) -> Sequence[str]:
-        """By name, as they are charted."""
+        """Names of the tools, for charts."""
 
     @property
     def context(self) -> int:
-        """Tokens that prompt and completion may have together."""
+        """The limit of tokens of prompt and completion together."""
 
     def bound(self, context: int | None) -> None:
-        """The backend's own limit, where it has one."""
+        """Lower `context` to the backend's own limit, if it has one."""
 
     def note(self, rows: Sequence[int], *, step: int) -> None:
-        """What TRL doesn't tell a rollout_func."""
+        """Announce the next generation's rows, which TRL doesn't pass to a rollout_func. `step`: or EVALUATED."""
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]: ...

@@ -1,8 +1,8 @@
 """One generation for all live episodes of all ranks.
 
-All ranks call the backend equally often and with shares of equal size, whoever has live episodes: vLLM's server mode
+All ranks call the backend equally often and with equal shares, whichever ranks have live episodes: vLLM's server mode
 and tensor parallelism slice what they gather by the size of a rank's own share, and a sharded model's ranks generate
-together. So the prompts of all ranks are dealt out anew for each turn, which also shares the work evenly.
+together. So the prompts of all ranks are redistributed for each turn, which also balances the work.
 """
 
 from __future__ import annotations
@@ -16,65 +16,67 @@ from accelerate.utils import gather_object
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The next turn of one episode."""
+class TurnRequest:
+    """A request for the next turn of one episode."""
 
     ids: list[int]
-    """All tokens so far."""
+    """All token ids so far."""
     most: int
-    """Tokens that the turn may have; at least 1."""
+    """Limit of the turn's tokens, at least 1."""
     room: int
-    """Tokens until the model's context is full; not less than `most`."""
+    """Tokens until the model's context is full, at least `most`."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """What the model wrote in one turn."""
+class TurnResult:
+    """The model's turn."""
 
     ids: list[int]
     logprobs: list[float | None] | None
-    """None: the backend tells none."""
+    """None: the backend returns none."""
     full: bool
-    """It has all the tokens that it may have."""
+    """Whether the limit was reached."""
 
 
-def generate(trainer: Any, wanted: Sequence[Wanted]) -> list[Written] | None:
-    """What the model writes to each; None if no rank wants anything. To be called by all ranks equally often."""
+def generate(trainer: Any, requests: Sequence[TurnRequest]) -> list[TurnResult] | None:
+    """Generate a turn for each request; None if no rank has any. All ranks must call this equally often."""
     rank, ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
-    marked = [(rank, one) for one in wanted]
-    everyones: list[tuple[int, Wanted]] = gather_object(marked) if ranks > 1 else marked
-    if not everyones:
+    marked = [(rank, request) for request in requests]
+    gathered: list[tuple[int, TurnRequest]] = gather_object(marked) if ranks > 1 else marked
+    if not gathered:
         return None
-    written: dict[int, Written] = {}
-    for places, most in calls([one for _, one in everyones]):
+    results: dict[int, TurnResult] = {}
+    for places, most in calls([request for _, request in gathered]):
         size = -(-len(places) // ranks)
-        padding = min(places, key=lambda place: len(everyones[place][1].ids))
+        padding = min(places, key=lambda place: len(gathered[place][1].ids))
         own = [*places, *[padding] * (size * ranks - len(places))][rank * size :][:size]
         with _limited(trainer, most):
-            ids, logprobs = trainer._generate_single_turn([everyones[place][1].ids for place in own], None, {}, 1)
+            ids, logprobs = trainer._generate_single_turn([gathered[place][1].ids for place in own], None, {}, 1)
         answers = list(zip(own, ids, logprobs if logprobs is not None else [None] * len(ids), strict=True))
-        for place, of_place, its_logprobs in gather_object(answers) if ranks > 1 else answers:
-            allowed = min(most, everyones[place][1].most)
-            cut = its_logprobs[:allowed] if its_logprobs is not None else None
-            written[place] = Written(list(of_place)[:allowed], cut, len(of_place) >= allowed)
-    return [written[place] for place, (of, _) in enumerate(everyones) if of == rank]
+        for place, tokens, values in gather_object(answers) if ranks > 1 else answers:
+            allowed = min(most, gathered[place][1].most)
+            cut = values[:allowed] if values is not None else None
+            results[place] = TurnResult(list(tokens)[:allowed], cut, len(tokens) >= allowed)
+    return [results[place] for place, (of, _) in enumerate(gathered) if of == rank]
 
 
-def calls(wanted: Sequence[Wanted]) -> list[tuple[list[int], int]]:
-    """(indexes, most tokens) of each call to the backend: one, and a second for those whose context would be more than
-    full with what the others may write, which a server refuses."""
-    most = max(one.most for one in wanted)
-    roomy = [place for place, one in enumerate(wanted) if one.room >= most]
-    tight = [place for place, one in enumerate(wanted) if one.room < most]
+def calls(requests: Sequence[TurnRequest]) -> list[tuple[list[int], int]]:
+    """Return (indexes, token limit) of each call to the backend.
+
+    One call, and a second for requests whose context would overflow with the others' limit, which a server refuses.
+    """
+    most = max(request.most for request in requests)
+    roomy = [place for place, request in enumerate(requests) if request.room >= most]
+    tight = [place for place, request in enumerate(requests) if request.room < most]
     planned = [(roomy, most)]
     if tight:
-        planned.append((tight, min(wanted[place].room for place in tight)))
+        planned.append((tight, min(requests[place].room for place in tight)))
     return planned
 
 
 @contextlib.contextmanager
 def _limited(trainer: Any, most: int) -> Iterator[None]:
-    """All of TRL's backends take the length from an attribute."""
+    """Set the length limit, which all of TRL's backends take from an attribute."""
     holder, name = (
         (trainer.vllm_generation, "max_completion_length")
         if trainer.use_vllm

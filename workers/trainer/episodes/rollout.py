@@ -1,9 +1,9 @@
-"""The rollouts of a run with episodes: turns of the model and answers of the environment, until no episode is live.
+"""The rollouts of a run with episodes: turns of the model and answers of the environment, until all episodes end.
 
-TRL's own loop for `tools=` runs one call after another and knows no games; this one stands on its rollout_func and
-env_mask. All live episodes write their next turn together, then all their calls are carried out side by side. Prompts
-and completions are never tokenized again: an answer's tokens are appended to those that the model has written, so that
-the loss sees what was sampled.
+TRL's own loop for `tools=` runs one call after another and knows no games; this one uses its rollout_func and env_mask.
+All live episodes generate their next turn together, then all their calls run concurrently. Prompts and completions are
+never tokenized again: an answer's tokens are appended to those that the model wrote, so that the loss sees what was
+sampled.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from workers.contract.run.episodes import EpisodeEnd, EpisodeSpec
 from workers.environments.entry import without_thinking
 from workers.environments.executor import Answer, Call, Executor, Move, Played
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.episodes.episode import Episode, Message, Turn
-from workers.trainer.episodes.generation import Wanted, Written, generate
+from workers.trainer.episodes.episode import Episode, EpisodeTurn, Message, as_trl
+from workers.trainer.episodes.generation import TurnRequest, TurnResult, generate
 from workers.trainer.episodes.templates import Chat
 
 EOS, LENGTH, STOP = "eos", "length", "stop"
 EVALUATED = -1
-"""In place of a step: all evaluations play the same episodes."""
+"""Replaces the step in evaluations, which all play the same episodes."""
 
 
 def reset_seed(seed: int, step: int, row: int) -> int:
-    """Of an episode, from the run's seed. The members of a group play the same."""
+    """Derive the seed of an episode from the run's seed, the same for all members of a group."""
     digest = hashlib.sha256(f"{seed} {step} {row}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
 
 
 class Rollouts:
-    """TRL's rollout_func. `episodes` are those of the last generation on this rank, in the inputs' order."""
+    """TRL's rollout_func for episodes in an environment (see Source)."""
 
     def __init__(
         self, spec: EpisodeSpec, executor: Executor, chat: Chat, *, rows: Mapping[int, Any], seed: int, context: int
     ) -> None:
-        """`context`: tokens that prompt and completion may have together."""
+        """`context`: the limit of tokens of prompt and completion together."""
         self._limits = spec.limits
         self._executor = executor
         self._chat = chat
@@ -49,15 +49,13 @@ class Rollouts:
         self._step = 0
         self.episodes: list[Episode] = []
         self.after_turn: Callable[[], None] = lambda: None
-        """Called when some episodes may have ended."""
+        """Called after each turn, when some episodes may have ended."""
         self.tools = [tool.name for tool in executor.descriptions]
 
     def bound(self, context: int | None) -> None:
-        """The backend's own limit, where it has one."""
         self.context = min(self.context, context or self.context)
 
     def note(self, rows: Sequence[int], *, step: int) -> None:
-        """What TRL doesn't tell a rollout_func: the prompts' rows. `step`: of the training, or EVALUATED."""
         self._row_ids, self._step = list(rows), step
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
@@ -67,23 +65,20 @@ class Rollouts:
         seeds = [reset_seed(self._seed, self._step, row) for row in self._row_ids]
         played = self._executor.begin(rows, seeds)
         try:
-            self.episodes = [self._episode(*each) for each in zip(rows, seeds, prompts, played, strict=True)]
-            lively = _Loop(self, played, longest=longest, ends=ends, deadline=began + self._limits.episode_s)
-            lively.run(trainer, began)
+            inputs = zip(rows, seeds, prompts, played, strict=True)
+            self.episodes = [self._episode(*values) for values in inputs]
+            loop = _TurnLoop(self, played, longest=longest, ends=ends, deadline=began + self._limits.episode_s)
+            loop.run(trainer, began)
         finally:
             self._executor.close(played)
-        return {
-            "prompt_ids": [one.prompt_ids for one in self.episodes],
-            "completion_ids": [one.ids for one in self.episodes],
-            "logprobs": [one.logprobs for one in self.episodes] if lively.has_logprobs else None,
-            "env_mask": [one.own for one in self.episodes],
-        }
+        logprobs = [episode.logprobs for episode in self.episodes] if loop.has_logprobs else None
+        return {**as_trl(self.episodes), "logprobs": logprobs}
 
     def _episode(self, row: Mapping[str, Any], seed: int, prompt: Any, played: Played) -> Episode:
         messages = self._chat.with_opening(prompt, played.opening)
         ids = self._chat.prompt_ids(messages)
         if len(ids) >= self.context and played.opening:
-            played.problem = played.problem or "what it says at the start doesn't fit into the model's context."
+            played.problem = played.problem or "its opening doesn't fit into the model's context."
             messages = list(prompt)
             ids = self._chat.prompt_ids(messages)
         if len(ids) >= self.context:
@@ -94,27 +89,27 @@ class Rollouts:
         return Episode(row, seed, prompt=messages, prompt_ids=ids)
 
 
-class _Loop:
-    """One generation's turns."""
+class _TurnLoop:
+    """Runs the turns of one generation."""
 
     def __init__(
-        self, of: Rollouts, played: Sequence[Played], *, longest: int, ends: frozenset[int], deadline: float
+        self, rollouts: Rollouts, played: Sequence[Played], *, longest: int, ends: frozenset[int], deadline: float
     ) -> None:
-        self._limits, self._executor, self._chat = of._limits, of._executor, of._chat
-        self._after_turn = of.after_turn
-        self._context = of.context
-        self._both = list(zip(of.episodes, played, strict=True))
+        self._limits, self._executor, self._chat = rollouts._limits, rollouts._executor, rollouts._chat
+        self._after_turn = rollouts.after_turn
+        self._context = rollouts.context
+        self._pairs = list(zip(rollouts.episodes, played, strict=True))
         self._longest, self._ends, self._deadline = longest, ends, deadline
         self.has_logprobs = True
 
     def run(self, trainer: Any, began: float) -> None:
         while True:
-            live = [each for each in self._both if each[0].live]
-            written = generate(trainer, [self._wanted(episode) for episode, _ in live])
-            if written is None:
+            live = [(episode, played) for episode, played in self._pairs if episode.live]
+            results = generate(trainer, [self._request(episode) for episode, _ in live])
+            if results is None:
                 return
-            for (episode, _), of_turn in zip(live, written, strict=True):
-                self._take(episode, of_turn)
+            for (episode, _), result in zip(live, results, strict=True):
+                self._add_turn(episode, result)
             self._answer(live)
             for episode, _ in live:
                 episode.seconds = time.monotonic() - began
@@ -122,27 +117,27 @@ class _Loop:
 
     # --- the model's turn ---------------------------------------------------------------------------------------------
 
-    def _wanted(self, episode: Episode) -> Wanted:
+    def _request(self, episode: Episode) -> TurnRequest:
         room = self._context - len(episode.prompt_ids) - len(episode.ids)
-        return Wanted([*episode.prompt_ids, *episode.ids], min(self._left(episode), room), room)
+        return TurnRequest([*episode.prompt_ids, *episode.ids], min(self._left(episode), room), room)
 
     def _left(self, episode: Episode) -> int:
-        """Tokens that the model may still write."""
+        """Return how many tokens the model may still write."""
         return self._longest - (len(episode.ids) if self._limits.count_outputs else sum(episode.own))
 
-    def _take(self, episode: Episode, written: Written) -> None:
-        """Append what the model wrote, and end the episode if it was cut off."""
-        ids = written.ids
+    def _add_turn(self, episode: Episode, result: TurnResult) -> None:
+        """Append the model's turn, and end the episode if it was cut off."""
+        ids = result.ids
         start, before = len(episode.ids), [*episode.prompt_ids, *episode.ids]
         episode.ids += ids
         episode.own += [1] * len(ids)
-        if written.logprobs is None:
+        if result.logprobs is None:
             self.has_logprobs = False
         else:
-            episode.logprobs += written.logprobs
+            episode.logprobs += result.logprobs
         message = {**self._chat.parsed(ids, before), "tokens": len(ids)}
-        episode.turns.append(Turn(start, len(episode.ids), message))
-        if not self._ended(episode) and written.full:
+        episode.turns.append(EpisodeTurn(start, len(episode.ids), message))
+        if not self._ended(episode) and result.full:
             episode.end = LENGTH
 
     def _ended(self, episode: Episode) -> bool:
@@ -161,7 +156,7 @@ class _Loop:
             self._append(episode, move, answers)
 
     def _move(self, episode: Episode, played: Played) -> Move | None:
-        """What the environment is asked; None, with the episode's end, if it is asked nothing."""
+        """Return what the environment must do; None if nothing, and then the episode has ended."""
         turn = episode.turns[-1]
         calls = self._calls(episode, turn)
         last = len(episode.turns) >= self._limits.turns
@@ -178,11 +173,11 @@ class _Loop:
             return Move(played, calls, text, self._deadline)
         return None
 
-    def _calls(self, episode: Episode, turn: Turn) -> list[Call]:
-        read = [call["function"] for call in turn.message.get("tool_calls", ())]
-        if not read and self._chat.begins_call(episode.ids[turn.start : turn.stop]):
+    def _calls(self, episode: Episode, turn: EpisodeTurn) -> list[Call]:
+        functions = [call["function"] for call in turn.message.get("tool_calls", ())]
+        if not functions and self._chat.begins_call(episode.ids[turn.start : turn.stop]):
             return [Call("", None, unreadable=True)]
-        return [Call(one["name"], one["arguments"]) for one in read]
+        return [Call(function["name"], function["arguments"]) for function in functions]
 
     def _append(self, episode: Episode, move: Move, answers: Sequence[Answer]) -> None:
         turn = episode.turns[-1]
@@ -197,10 +192,10 @@ class _Loop:
         elif time.monotonic() >= self._deadline:
             episode.end = EpisodeEnd.TIME
         else:
-            self._go_on(episode, turn)
+            self._continue(episode, turn)
 
     def _message(self, call: Call | None, answer: Answer) -> Message:
-        """`call`: None: the game answers."""
+        """Return an answer as a message. `call`: None if a game answers."""
         text = self._chat.shortened(answer.text, self._limits.output_tokens)
         message: Message = {"role": "user"}
         if call is not None:
@@ -208,19 +203,19 @@ class _Loop:
         message |= {"content": text, "tokens": 0, "seconds": round(answer.seconds, 4), "error": answer.error}
         return message if answer.reward is None else {**message, "reward": answer.reward}
 
-    def _go_on(self, episode: Episode, turn: Turn) -> None:
-        """Append the answers' tokens, if there is room for a turn behind them."""
+    def _continue(self, episode: Episode, turn: EpisodeTurn) -> None:
+        """Append the answers' tokens if there is room for another turn, else end the episode."""
         plain: list[Message] = [
-            {key: one[key] for key in ("role", "name", "content") if key in one} for one in turn.answers
+            {key: answer[key] for key in ("role", "name", "content") if key in answer} for answer in turn.answers
         ]
         try:
             ids = self._chat.answer_ids(plain, ended=self._ended(episode))
-        except SpecError:  # what `choose` tried went well; this answer is tokenized together with what stands before it
+        except SpecError:  # unlike those that `choose` tried, this answer's tokens merge with those before it
             episode.end = EpisodeEnd.FAILED
             return
         counted = len(ids) if self._limits.count_outputs else 0
-        wanted = self._wanted(episode)
-        if self._left(episode) - counted < 1 or wanted.room - len(ids) < 1:
+        room = self._request(episode).room
+        if self._left(episode) - counted < 1 or room - len(ids) < 1:
             episode.end = LENGTH
             return
         episode.ids += ids
@@ -231,4 +226,4 @@ class _Loop:
         for message in turn.answers[1:]:
             message["tokens"] = min(rest, self._chat.length(message["content"]))
             rest -= message["tokens"]
-        turn.answers[0]["tokens"] = rest  # with what the template writes around them all
+        turn.answers[0]["tokens"] = rest  # includes what the template writes around all answers

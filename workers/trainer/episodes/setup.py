@@ -1,4 +1,4 @@
-"""What a run with episodes needs before its model is loaded; everything that can be wrong with it is found here."""
+"""Preparation of a run with episodes before its model is loaded, so that every problem is found early."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from workers.trainer.episodes import templates
 from workers.trainer.episodes.episode import Source
 from workers.trainer.episodes.rollout import Rollouts
 
-_UNSTATED = 1 << 20
-"""The context of a model whose config tells none."""
+_UNKNOWN_CONTEXT = 1 << 20
+"""Context of a model whose config names none."""
 
 
 @dataclass(frozen=True)
 class Setup:
+    """Parts of a trainer whose completions are episodes."""
+
     rollouts: Source
     tokenizer: Any
-    """The trainer's, with the run's chat template: checkpoints are saved with it."""
+    """The trainer's tokenizer with the run's chat template, saved with checkpoints."""
 
 
 def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict[str, Any]) -> Setup | None:
-    """None where completions are one turn. Raises SpecError."""
+    """Prepare episodes in an environment; None for other runs. Raises SpecError."""
     episodes = spec.run.episodes
     if episodes is None or episodes.gateway is not None:
         return None
@@ -41,12 +43,12 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
     except Unusable as error:
         raise SpecError(f"The environment {episodes.name!r} can't be played. {error}") from error
     model = path_of(spec.run.model)
-    described = [tool.as_dict() for tool in executor.descriptions]
-    of_chat, of_trainer = tokenizer_of(spec, model), tokenizer_of(spec, model)
+    descriptions = [tool.as_dict() for tool in executor.descriptions]
+    chat_tokenizer, trainer_tokenizer = tokenizer_of(spec, model), tokenizer_of(spec, model)
     chat = templates.choose(
-        of_chat, episodes.chat_template, described, game=executor.has_game, arguments=chat_arguments
+        chat_tokenizer, episodes.chat_template, descriptions, game=executor.has_game, arguments=chat_arguments
     )
-    of_trainer.chat_template = of_chat.chat_template
+    trainer_tokenizer.chat_template = chat_tokenizer.chat_template
     rollouts = Rollouts(
         episodes,
         executor,
@@ -55,11 +57,11 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         seed=int(spec.run.grpo.get("seed", 42)),
         context=context_of(spec, model),
     )
-    return Setup(rollouts, of_trainer)
+    return Setup(rollouts, trainer_tokenizer)
 
 
 def bound(rollouts: Source, trainer: Any) -> None:
-    """Let the rollouts keep to the context of the engine that generates."""
+    """Limit the rollouts to the context of the engine that generates."""
     if not trainer.use_vllm:
         return
     generation = trainer.vllm_generation
@@ -67,12 +69,13 @@ def bound(rollouts: Source, trainer: Any) -> None:
         rollouts.bound(engine.llm_engine.vllm_config.model_config.max_model_len)
     elif trainer.accelerator.is_main_process:  # which sends the requests of all ranks
         rollouts.bound(generation.vllm_client.get_server_info()["model_config"].get("max_model_len"))
-    told = [rollouts.context]
-    broadcast_object_list(told, from_process=0)
-    rollouts.bound(told[0])
+    context = [rollouts.context]
+    broadcast_object_list(context, from_process=0)
+    rollouts.bound(context[0])
 
 
 def tokenizer_of(spec: AttemptSpec, model: str) -> Any:
+    """Load the model's tokenizer. Raises SpecError."""
     settings = {"trust_remote_code": spec.run.model.trust_remote_code, "revision": spec.run.model.revision}
     try:  # as TRL loads it
         return AutoTokenizer.from_pretrained(model, truncation_side="left", padding_side="left", **settings)
@@ -81,9 +84,10 @@ def tokenizer_of(spec: AttemptSpec, model: str) -> Any:
 
 
 def context_of(spec: AttemptSpec, model: str) -> int:
+    """Return the number of tokens that the model's context holds. Raises SpecError."""
     settings = {"trust_remote_code": spec.run.model.trust_remote_code, "revision": spec.run.model.revision}
     try:
         config = AutoConfig.from_pretrained(model, **settings).get_text_config()
     except (OSError, ValueError) as error:
         raise SpecError(f"The model's config can't be read: {error}") from error
-    return int(getattr(config, "max_position_embeddings", None) or _UNSTATED)
+    return int(getattr(config, "max_position_embeddings", None) or _UNKNOWN_CONTEXT)

@@ -1,4 +1,4 @@
-"""The chat template of a run with episodes: how tools and results are shown to the model, how its calls are read."""
+"""The chat template of a run with episodes: renders tools and results for the model, and parses its calls."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ CALLS_IN_TAGS: dict[str, Any] = {
         "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
     },
 }
-"""Of templates that TRL doesn't know by their text, and that write a call as JSON in <tool_call>, as most do that were
-changed from a known one."""
+"""Response template for templates that TRL doesn't know and that write calls as JSON in <tool_call>, as most variants
+of known ones do."""
 _UNNAMED = "tool"
-"""Stands for the name that an unreadable call doesn't have, where a template wants one."""
+"""Replaces the missing name of an unreadable call, which templates need."""
 _MOST_NAMES = 256
-"""Of tools, kept with their tokens; a model makes names up."""
+"""Tool names whose tokens are cached; models make names up."""
 _READERS = ("response_template", "response_schema")
 _FOLDER = Path(trl.__file__).parent / "chat_templates"
 _TAG_FIRST = re.compile(r"(?:\(\?:)?(<[^\s<>()\[\]\\]+>)")
-"""A pattern that begins with a tag, whatever has to follow it in a call."""
+"""Matches patterns that begin with a tag."""
 _CUT = "\n(cut here: the result is longer than {} tokens)"
 
 
 def named() -> list[str]:
-    """TRL's templates that may stand in for a model's own."""
+    """Return the names of TRL's templates that may replace a model's own."""
     return sorted(path.stem for path in _FOLDER.glob("*.jinja") if not path.stem.endswith("_training"))
 
 
@@ -63,9 +63,11 @@ def choose(
     arguments: Mapping[str, Any],
     keeps: bool = True,
 ) -> Chat:
-    """`name`: of the template in place of the tokenizer's own. `game`: the model's texts are answered. `arguments`: the
-    run's chat_template_kwargs. `keeps`: a template that changes earlier messages won't do. The tokenizer reads calls
-    from then on. Raises SpecError where the template can't show what an episode has."""
+    """Choose a template that can render episodes, and let the tokenizer parse calls.
+
+    `name`: TRL's template to use in place of the tokenizer's own. `game`: the model's texts are answered. `arguments`:
+    the run's chat_template_kwargs. `keeps`: reject templates that change earlier messages. Raises SpecError.
+    """
     if name:
         if name not in named():
             raise SpecError(f"TRL has no chat template {name!r}. It has: {', '.join(named())}.")
@@ -76,16 +78,16 @@ def choose(
         _check_tools(tokenizer)
     for template in (None, _training_template(tokenizer)):
         chat = Chat(tokenizer, template, tools, arguments)
-        if chat.goes_on(game=game):
+        if chat.can_continue(game=game):
             return chat
     if not keeps:
         return Chat(tokenizer, None, tools, arguments)
-    words = "The chat template changes earlier messages once later ones follow, so that a turn's tokens change."
-    raise SpecError(f"{words} {_alternatives(tokenizer)}")
+    why = "The chat template changes earlier messages once later ones follow, so that a turn's tokens change."
+    raise SpecError(f"{why} {_alternatives(tokenizer)}")
 
 
 def _training_template(tokenizer: Any) -> str | None:
-    """TRL's, which leaves earlier messages as they are."""
+    """Return TRL's template for training, which leaves earlier messages unchanged."""
     try:
         template: str | None = get_training_chat_template(tokenizer)
     except (ValueError, TypeError, TemplateError):
@@ -94,12 +96,12 @@ def _training_template(tokenizer: Any) -> str | None:
 
 
 class Chat:
-    """A tokenizer with what the episodes of a run need of it."""
+    """Renders and parses the messages of episodes."""
 
     def __init__(
         self, tokenizer: Any, template: str | None, tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> None:
-        """`template`: in place of the tokenizer's."""
+        """`template`: replaces the tokenizer's; None: the tokenizer's own."""
         self._tokenizer = tokenizer
         self._template = template
         self._tools = [dict(tool) for tool in tools] or None
@@ -112,29 +114,31 @@ class Chat:
         return self._ids(messages, tools=self._tools, add_generation_prompt=True)
 
     def parsed(self, ids: Sequence[int], before: Sequence[int]) -> Message:
-        """The model's message: its text with its thinking, and its calls. `before`: all tokens before it."""
+        """Return the model's message: text with its thinking, and calls. `before`: all tokens before it."""
         try:
-            read = parse_response(self._tokenizer, list(ids), prefix=list(before), tools=self._tools)
+            parsed = parse_response(self._tokenizer, list(ids), prefix=list(before), tools=self._tools)
         except Exception:  # a parser's own, on what a model wrote: nested a thousand deep, cut in a call
-            read = {"content": self._tokenizer.decode(ids, skip_special_tokens=True)}
-        content = read.get("content")
+            parsed = {"content": self._tokenizer.decode(ids, skip_special_tokens=True)}
+        content = parsed.get("content")
         text = content if isinstance(content, str) else json.dumps(content, default=str)
-        if read.get("reasoning_content"):
-            text = f"<think>{read['reasoning_content']}</think>{text}"
+        if parsed.get("reasoning_content"):
+            text = f"<think>{parsed['reasoning_content']}</think>{text}"
         message: Message = {"role": "assistant", "content": text}
-        if calls := [call for each in read.get("tool_calls") or [] if (call := _plain_call(each)) is not None]:
+        if calls := [plain for call in parsed.get("tool_calls") or [] if (plain := _plain_call(call)) is not None]:
             message["tool_calls"] = calls
         return message
 
     def begins_call(self, ids: Sequence[int]) -> bool:
-        """The model's text has the mark, or the words, that a call begins with, outside its thinking."""
+        """Tell whether the model's text contains the beginning of a call outside its thinking."""
         if self._opening is None:
             return False
         return self._opening.search(without_thinking(self._tokenizer.decode(ids))) is not None
 
     def answer_ids(self, answers: Sequence[Message], *, ended: bool) -> list[int]:
-        """What comes between two of the model's messages: the answers and the beginning of its next. `ended`: the
-        model wrote its end of turn itself; otherwise that comes first."""
+        """Return the tokens between two of the model's messages: the answers and the beginning of the next message.
+
+        `ended`: the model wrote its end of turn; otherwise that comes first. Raises SpecError.
+        """
         name = str(answers[0].get("name") or _UNNAMED) if answers[0]["role"] == "tool" else ""
         if len(self._prefixes) > _MOST_NAMES:
             self._prefixes.clear()
@@ -143,14 +147,14 @@ class Chat:
         prefix = self._prefixes[name]
         full = self._ids([*_dummy(name), *answers], add_generation_prompt=True)
         ends = [place for place, token in enumerate(prefix) if token == self._tokenizer.eos_token_id]
-        # Templates that end a turn with the EOS token write a newline behind it, which no model does.
+        # Templates that end a turn with the EOS token add a newline, which no model writes.
         cut = ends[-1] + 1 if ends else len(prefix)
         if full[:cut] != prefix[:cut]:
             raise SpecError("The chat template changes earlier messages once later ones follow.")
         return full[cut - 1 if ends and not ended else cut :]
 
-    def goes_on(self, *, game: bool) -> bool:
-        """Answers can follow the model's messages."""
+    def can_continue(self, *, game: bool) -> bool:
+        """Tell whether answers can follow the model's messages."""
         answers = [{"role": "tool", "name": tool["function"]["name"], "content": "a"} for tool in self._tools or ()]
         try:
             for answer in [*answers, *([{"role": "user", "content": "a"}] if game else [])]:
@@ -160,7 +164,7 @@ class Chat:
         return True
 
     def shortened(self, text: str, tokens: int) -> str:
-        """At most so many tokens, with words where it was cut."""
+        """Return text of at most `tokens` tokens, with a note where it was cut."""
         text = self.harmless(text)
         if len(text) <= tokens:  # a token is a character or more
             return text
@@ -177,7 +181,7 @@ class Chat:
         return [*messages[:-1], {**last, "content": f"{last['content']}{self.harmless(opening)}"}]
 
     def harmless(self, text: str) -> str:
-        """What others wrote ends no message and begins none."""
+        """Break special tokens, so that text of others can't end or begin a message."""
         for token in self._special:
             if token in text:
                 text = text.replace(token, f"{token[0]} {token[1:]}")
@@ -197,21 +201,21 @@ class Chat:
 
 @contextlib.contextmanager
 def calls_unread(tokenizer: Any) -> Iterator[None]:
-    """TRL then decodes a completion as one text. Its parser would read several turns as one, and may raise."""
-    held = {name: getattr(tokenizer, name, None) for name in _READERS}
-    for name, value in held.items():
+    """Let TRL decode a completion as one text. Its parser would take several turns for one, and may raise."""
+    readers = {name: getattr(tokenizer, name, None) for name in _READERS}
+    for name, value in readers.items():
         if value is not None:
             setattr(tokenizer, name, None)
     try:
         yield
     finally:
-        for name, value in held.items():
+        for name, value in readers.items():
             if value is not None:
                 setattr(tokenizer, name, value)
 
 
 def _opening_of(tokenizer: Any) -> re.Pattern[str] | None:
-    """What a call begins with, as the tokenizer reads calls; None: nobody knows."""
+    """Return a pattern of the beginning of a call, from how the tokenizer parses calls; None: unknown."""
     template, schema = (getattr(tokenizer, name, None) or {} for name in _READERS)
     calls = template.get("fields", {}).get("tool_calls", {})
     if "open" in calls:
@@ -224,11 +228,11 @@ def _opening_of(tokenizer: Any) -> re.Pattern[str] | None:
 
 
 def _dummy(name: str) -> list[Message]:
-    """The shortest chat that answers can follow. `name`: of the tool; "": the model just spoke."""
-    spoke: Message = {"role": "assistant", "content": "" if name else "dummy"}
+    """Return the shortest chat that answers can follow. `name`: the called tool; "": no call."""
+    reply: Message = {"role": "assistant", "content": "" if name else "dummy"}
     if name:
-        spoke["tool_calls"] = [{"type": "function", "function": {"name": name, "arguments": {}}}]
-    return [{"role": "user", "content": "dummy"}, spoke]
+        reply["tool_calls"] = [{"type": "function", "function": {"name": name, "arguments": {}}}]
+    return [{"role": "user", "content": "dummy"}, reply]
 
 
 def _plain_call(call: Any) -> Message | None:
@@ -238,8 +242,8 @@ def _plain_call(call: Any) -> Message | None:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         return None
     try:
-        given = function.get("arguments")
-        arguments = {} if given in (None, "") else json.loads(json.dumps(given, default=str))
+        value = function.get("arguments")
+        arguments = {} if value in (None, "") else json.loads(json.dumps(value, default=str))
     except (ValueError, RecursionError):
         arguments = None
     return {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
@@ -254,13 +258,13 @@ def _check_tools(tokenizer: Any) -> None:
         add_response_schema(tokenizer)
     except ValueError:
         if not _writes_calls_in_tags(tokenizer):
-            words = "The chat template shows tools, but nobody knows how the model's calls are read back."
-            raise SpecError(f"{words} {_alternatives(tokenizer)}") from None
+            why = "The chat template shows tools, but nobody knows how the model's calls are read back."
+            raise SpecError(f"{why} {_alternatives(tokenizer)}") from None
         tokenizer.response_template = CALLS_IN_TAGS
 
 
 def _alternatives(tokenizer: Any) -> str:
-    """Templates of TRL that can show tools with this tokenizer; those whose special tokens it has come first."""
+    """Name TRL's templates that can render tools with this tokenizer, first those whose special tokens it has."""
     own = tokenizer.chat_template
     fitting: list[str] = []
     others: list[str] = []
@@ -279,7 +283,7 @@ def _alternatives(tokenizer: Any) -> str:
                 (fitting if known else others).append(name)
     finally:
         tokenizer.chat_template = own
-    best = f"those made of tokens that it knows: {', '.join(fitting)}; others: " if fitting else ""
+    best = f"those whose special tokens it knows: {', '.join(fitting)}; others: " if fitting else ""
     return f"Choose one of TRL's templates instead ({best}{', '.join(others)}), or another model."
 
 

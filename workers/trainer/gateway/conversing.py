@@ -1,4 +1,4 @@
-"""Between a request and the tokens: rendering the chat, the room that is left, and reading what the model wrote."""
+"""Conversion between requests and tokens: renders chats, limits answers to the context, and parses completions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from typing import Any
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes import templates
 from workers.trainer.episodes.episode import Message
-from workers.trainer.episodes.generation import Wanted
+from workers.trainer.episodes.generation import TurnRequest
 from workers.trainer.episodes.templates import Chat
-from workers.trainer.gateway import shapes
-from workers.trainer.gateway.branches import Branch, Branches
-from workers.trainer.gateway.engine import Answer, Engine
-from workers.trainer.gateway.sessions import Refused, Session
+from workers.trainer.gateway.branches import Branch
+from workers.trainer.gateway.engine import PolicyAnswer, PolicyEngine
+from workers.trainer.gateway.sessions import AgentSession
+from workers.trainer.keyed_endpoint import Refused
+from workers.trainer.openai_shapes import AgentRequest, AnswerHead, usage_of, with_call_ids
 
 _MOST_TOOL_SETS = 256
+_NO_ROOM = "context_length_exceeded"
+"""OpenAI's error code."""
 
 
 class Conversing:
+    """Answers the requests of sessions with an engine's completions."""
+
     def __init__(
         self, tokenizer: Any, template: str, arguments: Mapping[str, Any], *, longest: int, count_outputs: bool
     ) -> None:
-        """`template`: of TRL by name; "": the tokenizer's own. `longest`: tokens of an episode's completion."""
+        """`template`: name of TRL's template; "": the tokenizer's own. `longest`: limit of an episode's tokens."""
         self._tokenizer, self._name, self._arguments = tokenizer, template, arguments
         self._chats: dict[str, Chat] = {}
         self.longest = longest
@@ -37,7 +42,7 @@ class Conversing:
         return int(self._tokenizer.eos_token_id)
 
     def check(self) -> None:
-        """Raises SpecError where chats can't be shown."""
+        """Raise SpecError if the chat template can't render chats."""
         self._choose(())
 
     def _choose(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
@@ -47,11 +52,11 @@ class Conversing:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def prompt_ids(self, prompt: Any) -> list[int]:
-        """Of a dataset's prompt."""
+        """Tokenize a dataset's prompt."""
         return self._encoded(prompt) if isinstance(prompt, str) else self.chat().prompt_ids(prompt)
 
     def chat(self, tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
-        """Raises Refused where the template can't show them."""
+        """Return the chat for these tools. Raises Refused if the template can't render them."""
         key = json.dumps(tools, sort_keys=True)
         if key not in self._chats:
             try:
@@ -63,58 +68,49 @@ class Conversing:
             self._chats[key] = chat
         return self._chats[key]
 
-    async def chat_answer(self, asked: shapes.Asked, session: Session, engine: Engine) -> dict[str, Any]:
-        chat, tools = self.chat(asked.tools), json.dumps(asked.tools, sort_keys=True)
+    async def chat_answer(self, request: AgentRequest, session: AgentSession, engine: PolicyEngine) -> dict[str, Any]:
+        chat, tools = self.chat(request.tools), json.dumps(request.tools, sort_keys=True)
         try:
-            branch, place = session.branches.chat(chat, asked.messages, tools, self.ends)
+            branch, place = session.branches.chat(chat, request.messages, tools, self.ends)
         except (SpecError, ValueError, TypeError, KeyError) as error:
             raise Refused(400, f"The chat template can't show these messages: {error}") from None
-        before = branch.every_id
-        answer = await self._answer(branch, asked.most, session.id, engine)
+        before = branch.all_ids
+        answer = await self._answer(branch, request.most, session.id, engine)
         message = chat.parsed(answer.ids, before)
-        sent = shapes.with_ids(message, f"{session.id[:6]}{len(session.branches.made)}")
-        # As the client will send it back, with its ids.
-        told = {**message, "tool_calls": sent["tool_calls"]} if "tool_calls" in message else message
-        self._add(session, branch, place, answer, message, told)
+        sent = with_call_ids(message, f"{session.id[:6]}{len(session.branches.all)}")
+        self._add(session, branch, place, answer, message, sent)
         finish = "tool_calls" if "tool_calls" in message else "length" if answer.full else "stop"
-        return shapes.chat_answer(self.model, sent, finish=finish, usage=shapes.usage_of(len(before), len(answer.ids)))
+        choice = {"message": sent, "finish_reason": finish}
+        return AnswerHead(True, self.model).document([choice], usage_of(len(before), len(answer.ids)))
 
-    async def text_answer(self, asked: shapes.Asked, session: Session, engine: Engine) -> dict[str, Any]:
-        ids = self._encoded(asked.prompt) if isinstance(asked.prompt, str) else list(asked.prompt)
-        shown = asked.prompt if isinstance(asked.prompt, str) else self._tokenizer.decode(ids)
+    async def text_answer(self, request: AgentRequest, session: AgentSession, engine: PolicyEngine) -> dict[str, Any]:
+        ids = self._encoded(request.prompt) if isinstance(request.prompt, str) else list(request.prompt)
+        shown = request.prompt if isinstance(request.prompt, str) else self._tokenizer.decode(ids)
         branch, place = session.branches.text(ids, shown, self._tokenizer.decode)
-        answer = await self._answer(branch, asked.most, session.id, engine)
+        answer = await self._answer(branch, request.most, session.id, engine)
         text = self._tokenizer.decode(answer.ids, skip_special_tokens=True)
         message: Message = {"role": "assistant", "content": text}
         self._add(session, branch, place, answer, message, message)
-        usage = shapes.usage_of(len(ids), len(answer.ids))
-        return shapes.text_answer(self.model, text, finish="length" if answer.full else "stop", usage=usage)
+        choice = {"text": text, "finish_reason": "length" if answer.full else "stop"}
+        return AnswerHead(False, self.model).document([choice], usage_of(len(ids), len(answer.ids)))
 
     def _encoded(self, text: str) -> list[int]:
         return list(self._tokenizer(text)["input_ids"])
 
     def _add(
-        self, session: Session, branch: Branch, place: int, answer: Answer, message: Message, told: Message
+        self, session: AgentSession, branch: Branch, place: int, answer: PolicyAnswer, message: Message, sent: Message
     ) -> None:
-        made = branch.answered(answer.ids, answer.logprobs, message, told, version=answer.version, full=answer.full)
-        session.branches.add(made, place)
+        answered = branch.answered(answer.ids, answer.logprobs, message, sent, version=answer.version, full=answer.full)
+        session.branches.add(answered, place)
 
-    async def _answer(self, branch: Branch, most: int | None, key: str, engine: Engine) -> Answer:
+    async def _answer(self, branch: Branch, most: int | None, key: str, engine: PolicyEngine) -> PolicyAnswer:
         room = self.context - len(branch.prompt_ids) - len(branch.ids)
         used = len(branch.ids) if self._count_outputs else sum(branch.own)
         left = min(self.longest - used, room)
         if left < 1:
-            words = f"The episode has {used} of at most {self.longest} tokens, and the model's context holds "
-            raise Refused(400, f"{words}{self.context}: there is no room for an answer. End the session.", _LENGTH)
+            why = f"The episode has {used} of at most {self.longest} tokens, and the model's context holds "
+            raise Refused(400, f"{why}{self.context}: there is no room for an answer. End the session.", _NO_ROOM)
         allowed = left if most is None else min(left, most)
-        answer = await engine.answer(Wanted(branch.every_id, allowed, room), key)
+        answer = await engine.answer(TurnRequest(branch.all_ids, allowed, room), key)
         ended = bool(answer.ids) and answer.ids[-1] in self.ends
-        return Answer(answer.ids, answer.logprobs, answer.full and not ended, answer.version)
-
-
-_LENGTH = "context_length_exceeded"
-
-
-def branches_dropped(branches: Branches) -> int:
-    """Lines of a session that don't count."""
-    return max(len(branches.leaves) - 1, 0)
+        return PolicyAnswer(answer.ids, answer.logprobs, answer.full and not ended, answer.version)

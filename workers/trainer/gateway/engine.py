@@ -1,4 +1,4 @@
-"""Where the gateway's answers come from: vLLM servers, asked at once, or the trainer's own main thread, in batches."""
+"""Engines of the gateway: vLLM servers, or the trainer's main thread, which generates batches."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from workers.trainer.episodes.generation import Wanted, generate
-from workers.trainer.gateway.sessions import Refused
-from workers.trainer.rollouts.vllmclient import ServerError
+from workers.trainer.episodes.generation import TurnRequest, generate
+from workers.trainer.keyed_endpoint import Refused
+from workers.trainer.rollouts.vllm_client import ServerError
 
 GATHER_S = 0.02
 """How long a batch waits for requests that come at the same time."""
@@ -21,46 +21,50 @@ MOST_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Answer:
+class PolicyAnswer:
+    """A completion of the policy."""
+
     ids: list[int]
     logprobs: list[float | None] | None
     full: bool
-    """It has all tokens that it was allowed."""
+    """Whether the token limit was reached."""
     version: int
-    """Of the policy: the training step after which its weights were taken."""
+    """The policy's version: the training step after which its weights were taken."""
 
 
-class Engine(Protocol):
+class PolicyEngine(Protocol):
+    """Generates with the current policy."""
+
     version: int
 
-    async def answer(self, wanted: Wanted, key: str) -> Answer:
-        """`key`: requests with the same one go to the same server, which has what they share."""
+    async def answer(self, request: TurnRequest, key: str) -> PolicyAnswer:
+        """Generate. Requests with the same `key` go to the same server, which has cached their common prefix."""
 
     async def close(self) -> None: ...
 
 
-class Servers:
-    """vLLM servers over HTTP, token ids in and out. Each request is passed on at once; they batch themselves."""
+class PolicyServers:
+    """vLLM servers over HTTP, with token ids in and out. Requests are passed on at once; the servers batch them."""
 
     def __init__(
         self, models: Sequence[tuple[str, Callable[[], str]]], sampling: dict[str, Any], *, seconds: float
     ) -> None:
-        """`models`: the address of each, and under which name it has the policy now."""
+        """`models`: each server's address, and a function that returns the policy's current name there."""
         self._models = models
         self._sampling = sampling
         self._timeout = aiohttp.ClientTimeout(total=seconds)
         self._http: aiohttp.ClientSession | None = None
         self.version = 0
         self.failure: ServerError | None = None
-        """What the trainer ends with."""
+        """Ends the trainer."""
 
-    async def answer(self, wanted: Wanted, key: str) -> Answer:
+    async def answer(self, request: TurnRequest, key: str) -> PolicyAnswer:
         address, name = self._models[hash(key) % len(self._models)]
         version, model = self.version, name()
-        document = await self._ask(address, model, wanted)
+        document = await self._send(address, model, request)
         if document is None and name() != model:  # the adapter was replaced on the way
             version = self.version
-            document = await self._ask(address, name(), wanted)
+            document = await self._send(address, name(), request)
         if document is None:
             raise Refused(502, f"The vLLM server at {address} no longer has the model {model}.")
         try:
@@ -70,22 +74,22 @@ class Servers:
             self.failure = ServerError(f"The vLLM server at {address} answered with something that lacks {error}.")
             raise Refused(502, str(self.failure)) from None
         logprobs = [None if value is None or math.isnan(value) else float(value) for value in values]
-        return Answer(ids, logprobs, len(ids) >= wanted.most, version)
+        return PolicyAnswer(ids, logprobs, len(ids) >= request.most, version)
 
-    async def _ask(self, address: str, model: str, wanted: Wanted) -> dict[str, Any] | None:
+    async def _send(self, address: str, model: str, request: TurnRequest) -> dict[str, Any] | None:
         if self._http is None:
             # A connection each: vLLM closes those that it kept, some of them as the next request is on its way.
             connector = aiohttp.TCPConnector(limit=0, force_close=True)
             self._http = aiohttp.ClientSession(timeout=self._timeout, connector=connector)
         flags = {"return_token_ids": True, "return_tokens_as_token_ids": True, "logprobs": 0, "n": 1}
-        request = {**self._sampling, "model": model, "prompt": wanted.ids, "max_tokens": wanted.most, **flags}
+        body = {**self._sampling, "model": model, "prompt": request.ids, "max_tokens": request.most, **flags}
         try:
-            async with self._http.post(f"{address}/v1/completions", json=request) as response:
+            async with self._http.post(f"{address}/v1/completions", json=body) as response:
                 if response.status == 404:
                     return None
                 if response.status != 200:
-                    said = (await response.text())[:300]
-                    raise Refused(502, f"The vLLM server at {address} refused the request ({response.status}): {said}")
+                    text = (await response.text())[:300]
+                    raise Refused(502, f"The vLLM server at {address} refused the request ({response.status}): {text}")
                 document: dict[str, Any] = await response.json()
                 return document
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -98,51 +102,51 @@ class Servers:
 
 
 class MainThread:
-    """TRL generates in the trainer's main thread, which comes by while it waits for agents."""
+    """TRL in the trainer's main thread, which generates while it waits for agents."""
 
     failure = None
 
     def __init__(self) -> None:
         self.version = 0
-        self._asked: queue.SimpleQueue[tuple[Wanted, asyncio.Future[Answer]] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[TurnRequest, asyncio.Future[PolicyAnswer]] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def answer(self, wanted: Wanted, key: str) -> Answer:
+    async def answer(self, request: TurnRequest, key: str) -> PolicyAnswer:
         self._loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        self._asked.put((wanted, future))
+        future: asyncio.Future[PolicyAnswer] = self._loop.create_future()
+        self._requests.put((request, future))
         return await future
 
     async def close(self) -> None: ...
 
     def wake(self) -> None:
-        """Let `batch` come back at once."""
-        self._asked.put(None)
+        """Make `batch` return at once."""
+        self._requests.put(None)
 
-    def batch(self, seconds: float) -> list[tuple[Wanted, asyncio.Future[Answer]]]:
-        """The requests that wait; none if there are none within `seconds`."""
-        found: list[tuple[Wanted, asyncio.Future[Answer]]] = []
-        while len(found) < MOST_AT_ONCE:
+    def batch(self, seconds: float) -> list[tuple[TurnRequest, asyncio.Future[PolicyAnswer]]]:
+        """Return the waiting requests, after at most `seconds` if there are none."""
+        batch: list[tuple[TurnRequest, asyncio.Future[PolicyAnswer]]] = []
+        while len(batch) < MOST_AT_ONCE:
             try:
-                one = self._asked.get(timeout=GATHER_S if found else seconds)
+                request = self._requests.get(timeout=GATHER_S if batch else seconds)
             except queue.Empty:
                 break
-            if one is None:
+            if request is None:
                 break
-            if not one[1].cancelled():
-                found.append(one)
-        return found
+            if not request[1].cancelled():
+                batch.append(request)
+        return batch
 
-    def generate(self, trainer: Any, batch: Sequence[tuple[Wanted, asyncio.Future[Answer]]]) -> None:
-        """On rank 0, while the other ranks are in generation.generate with nothing of their own."""
-        written = generate(trainer, [wanted for wanted, _ in batch])
-        if written is None or self._loop is None:
+    def generate(self, trainer: Any, batch: Sequence[tuple[TurnRequest, asyncio.Future[PolicyAnswer]]]) -> None:
+        """Generate a batch on rank 0, while the other ranks call generation.generate without requests."""
+        turns = generate(trainer, [request for request, _ in batch])
+        if turns is None or self._loop is None:
             return
-        for (_, future), one in zip(batch, written, strict=True):
-            answer = Answer(one.ids, one.logprobs, one.full, self.version)
+        for (_, future), turn in zip(batch, turns, strict=True):
+            answer = PolicyAnswer(turn.ids, turn.logprobs, turn.full, self.version)
             self._loop.call_soon_threadsafe(_settle, future, answer)
 
 
-def _settle(future: asyncio.Future[Answer], answer: Answer) -> None:
+def _settle(future: asyncio.Future[PolicyAnswer], answer: PolicyAnswer) -> None:
     if not future.done():
         future.set_result(answer)

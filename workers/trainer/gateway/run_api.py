@@ -1,6 +1,6 @@
-"""Atropos' run-api: a child of the trainer on a leased port of loopback, and what its trainer asks it.
+"""Atropos' run-api: a child process of the trainer on a leased port, and its client.
 
-It keeps no key and wipes its queue on request, so it listens on loopback only, in the run's process tree.
+It asks for no key and clears its queue on request, so it listens on loopback only, in the run's process tree.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROGRAM = (
     "import ctypes, signal, sys, uvicorn; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
     "uvicorn.run('atroposlib.api:app', host='127.0.0.1', port=int(sys.argv[1]), log_level='warning')"
 )
-"""As `run-api --host 127.0.0.1`, and ends with the trainer."""
+"""Works like `run-api --host 127.0.0.1`, and ends with the trainer."""
 _NOT_INSTALLED = (
     "Atropos could not be installed on this host ({why}). "
     "Run `python3 -m controlplane.setup.bootstrap.on_demand atropos` there, "
@@ -36,12 +36,14 @@ Group = dict[str, Any]
 
 
 class AtroposError(TrainerError):
-    """Atropos' run-api is gone, or answers with something else."""
+    """Atropos' run-api is gone, or its answer is unusable."""
 
     exit_code = EXIT_ATROPOS
 
 
 class RunApi:
+    """The process of the run-api, and requests to it."""
+
     def __init__(self, port: int) -> None:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
@@ -59,14 +61,13 @@ class RunApi:
         raise AtroposError(f"Atropos' run-api did not answer on port {self.port} within {READY_S:g} s.")
 
     def register(self, **settings: Any) -> None:
-        """Environments wait until the first batch is asked for."""
+        """Register the trainer, and request a batch once: environments wait for the first request."""
         self._send("POST", "/register", settings)
         self.batch()
 
     def batch(self) -> list[Group] | None:
-        """None: none is complete yet."""
-        found = self._send("GET", "/batch").get("batch")
-        return found or None
+        """Return the next batch; None if none is complete yet."""
+        return self._send("GET", "/batch").get("batch") or None
 
     def close(self) -> None:
         self._child.terminate()
@@ -99,13 +100,13 @@ class RunApi:
 
 
 def _python() -> str:
-    """The interpreter with atroposlib; its environment is built if this host has none yet."""
+    """Return the interpreter with atroposlib. Builds its environment if this host has none. Raises SpecError."""
     ours = SOURCE_ROOT / ENVIRONMENT / "bin" / "python"
     python = os.environ.get(PYTHON) or str(ours)
     if Path(python) == ours and not ours.exists():
         # Environments made by uv have no pip: the machine's own Python may have one.
-        machines = getattr(sys, "_base_executable", sys.executable)
-        command = [machines, "-m", "controlplane.setup.bootstrap.on_demand", "atropos"]
+        base = getattr(sys, "_base_executable", sys.executable)
+        command = [base, "-m", "controlplane.setup.bootstrap.on_demand", "atropos"]
         built = subprocess.run(command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, text=True)
         print(built.stderr, flush=True)
         if built.returncode:

@@ -1,7 +1,7 @@
-"""The tasks of a step and the sessions of the agents that work on them. Everything here happens on one event loop.
+"""The tasks of a step, and the sessions of the agents that work on them. Everything here runs on one event loop.
 
-A task is a prompt and a member of its group. Each is handed to one agent at a time. An agent that doesn't end its
-session in time is gone: its task is handed out once more, and if that one is gone too, the task ends without a score.
+A task is one completion of a prompt's group. It is handed to one agent at a time. An agent that doesn't end its session
+in time is gone: its task is handed out once more, and if that agent is gone too, the task ends without a score.
 """
 
 from __future__ import annotations
@@ -17,36 +17,33 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.trainer.gateway.branches import Branches
+from workers.trainer.keyed_endpoint import Refused
 
 TRIES = 2
-"""How often a task is handed out."""
+"""How often a task is handed out at most."""
 _REMEMBERED = 20_000
-"""Sessions whose end can still be told."""
-
-
-class Refused(Exception):
-    """A request that gets a sentence in place of what it asked for."""
-
-    def __init__(self, status: int, text: str, code: str | None = None) -> None:
-        super().__init__(text)
-        self.status, self.text, self.code = status, text, code
+"""Ended sessions whose end can still be explained."""
 
 
 @dataclass
-class Task:
+class AgentTask:
+    """One completion that an agent must produce."""
+
     row: Mapping[str, Any]
     prompt: Any
     evaluation: bool = False
-    """It is not trained on."""
+    """Whether it belongs to an evaluation, which isn't trained on."""
     handed_out: int = 0
-    session: Session | None = None
-    """The one that counts, once it has ended or is gone for good."""
+    session: AgentSession | None = None
+    """The session that counts, once it has ended or its last agent is gone."""
 
 
 @dataclass
-class Session:
+class AgentSession:
+    """One agent's work on a task."""
+
     id: str
-    task: Task
+    task: AgentTask
     began: float
     branches: Branches = field(default_factory=Branches)
     reward: float | None = None
@@ -57,22 +54,24 @@ class Session:
 
 
 class Desk:
+    """Hands out tasks, and keeps the open sessions."""
+
     def __init__(self, *, session_s: float) -> None:
         self._session_s = session_s
-        self._tasks: Sequence[Task] = ()
-        self._waiting: deque[Task] = deque()
-        self._open: dict[str, Session] = {}
+        self._tasks: Sequence[AgentTask] = ()
+        self._waiting: deque[AgentTask] = deque()
+        self._open: dict[str, AgentSession] = {}
         self._over: OrderedDict[str, Refused] = OrderedDict()
         self._changed = asyncio.Condition()
         self._closed = False
         self.done = threading.Event()
-        """All sessions of the step have ended."""
+        """Set once all sessions of the step have ended."""
         self.on_done: Callable[[], None] = lambda: None
         self.heard_at = time.monotonic()
-        """When an agent last took a task, or asked for something in its session."""
+        """When an agent last took a task or sent a request, by time.monotonic()."""
         self.agents_waiting = 0
         self.gone = 0
-        """Sessions of the current step whose agent went away."""
+        """Sessions of the current step whose agent is gone."""
 
     @property
     def open_sessions(self) -> int:
@@ -80,14 +79,14 @@ class Desk:
 
     # --- the trainer's side ---------------------------------------------------------------------------------------
 
-    async def begin(self, tasks: Sequence[Task]) -> None:
+    async def begin(self, tasks: Sequence[AgentTask]) -> None:
         self._tasks, self._waiting, self.gone = tasks, deque(tasks), 0
         self.done.clear()
         async with self._changed:
             self._changed.notify_all()
 
     async def close(self) -> None:
-        """The run ends; whoever waits for a task learns it."""
+        """End all sessions, and tell waiting agents that the run has ended."""
         self._closed = True
         for session in list(self._open.values()):
             self._drop(session, Refused(410, "The run has ended, and with it this session."))
@@ -96,8 +95,8 @@ class Desk:
 
     # --- the agents' side -----------------------------------------------------------------------------------------
 
-    async def take(self, wait_s: float) -> Session | None:
-        """A session on the next task; None if there is none within `wait_s`."""
+    async def take(self, wait_s: float) -> AgentSession | None:
+        """Open a session on the next task; None if there is none within `wait_s`. Raises Refused."""
         self.agents_waiting += 1
         try:
             async with self._changed:
@@ -110,17 +109,17 @@ class Desk:
             raise Refused(410, "The run has ended. There are no more tasks.")
         if not self._waiting:
             return None  # another agent that waited was faster
-        return self._open_one(self._waiting.popleft())
+        return self._begin(self._waiting.popleft())
 
-    def give_back(self, session: Session) -> None:
-        """Its agent never got it."""
+    def give_back(self, session: AgentSession) -> None:
+        """Return the task of a session that never reached its agent."""
         session.task.handed_out -= 1
         self._drop(session, Refused(410, "The session was never taken up."))
         self._waiting.appendleft(session.task)
         self._waker = asyncio.ensure_future(self._wake())
 
-    def find(self, session_id: str) -> Session:
-        """An open session. Raises Refused, with why it isn't open."""
+    def find(self, session_id: str) -> AgentSession:
+        """Return an open session. Raises Refused with the reason why it isn't open."""
         if (session := self._open.get(session_id)) is not None:
             self.heard_at = time.monotonic()
             return session
@@ -128,7 +127,7 @@ class Desk:
             raise Refused(why.status, why.text)
         raise Refused(404, f"There is no session {session_id[:64]!r}. Take a task first: POST /v1/sessions.")
 
-    def score(self, session_id: str, reward: object) -> Session:
+    def score(self, session_id: str, reward: object) -> AgentSession:
         session = self.find(session_id)
         if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
             raise Refused(400, 'The reward must be a finite number: {"reward": 1.0}.')
@@ -137,42 +136,42 @@ class Desk:
         session.reward = float(reward)
         return session
 
-    def end(self, session_id: str, reward: object = None) -> Session:
+    def end(self, session_id: str, reward: object = None) -> AgentSession:
         session = self.find(session_id)
         if reward is not None:
             self.score(session_id, reward)
         session.task.session = session
         self._drop(session, Refused(409, "The session has ended already. Its first end counts; take another task."))
-        self._look_whether_done()
+        self._check_done()
         return session
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _open_one(self, task: Task) -> Session:
+    def _begin(self, task: AgentTask) -> AgentSession:
         task.handed_out += 1
         self.heard_at = time.monotonic()
-        session = Session(secrets.token_urlsafe(12), task, self.heard_at)
+        session = AgentSession(secrets.token_urlsafe(12), task, self.heard_at)
         session.timer = asyncio.get_running_loop().call_later(self._session_s, self._lose, session)
         self._open[session.id] = session
         return session
 
-    def _lose(self, session: Session) -> None:
+    def _lose(self, session: AgentSession) -> None:
         self.gone += 1
         again = session.task.handed_out < TRIES
-        what = "its task was handed out again" if again else "its task counts as not answered"
-        self._drop(session, Refused(410, f"The session took longer than {self._session_s:g} s, and {what}."))
+        task = "its task was handed out again" if again else "its task counts as not answered"
+        self._drop(session, Refused(410, f"The session took longer than {self._session_s:g} s, and {task}."))
         if again:
             self._waiting.append(session.task)
             self._waker = asyncio.ensure_future(self._wake())
         else:
             session.gone, session.task.session = True, session
-            self._look_whether_done()
+            self._check_done()
 
     async def _wake(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
-    def _drop(self, session: Session, why: Refused) -> None:
+    def _drop(self, session: AgentSession, why: Refused) -> None:
         self._open.pop(session.id, None)
         session.seconds = time.monotonic() - session.began
         if session.timer is not None:
@@ -181,7 +180,7 @@ class Desk:
         while len(self._over) > _REMEMBERED:
             self._over.popitem(last=False)
 
-    def _look_whether_done(self) -> None:
+    def _check_done(self) -> None:
         if self._tasks and all(task.session is not None for task in self._tasks):
             self.done.set()
             self.on_done()

@@ -1,4 +1,4 @@
-"""A run's gateway: what must fit before the model is loaded, and its opening once there is a policy to ask."""
+"""A run's gateway: checked before the model is loaded, and opened once there is a policy."""
 
 from __future__ import annotations
 
@@ -21,68 +21,69 @@ from workers.trainer.episodes import setup
 from workers.trainer.gateway.agents import AgentRollouts
 from workers.trainer.gateway.atropos import AtroposRollouts
 from workers.trainer.gateway.conversing import Conversing
-from workers.trainer.gateway.endpoint import Endpoint
-from workers.trainer.gateway.engine import MainThread, Servers
+from workers.trainer.gateway.endpoint import AgentEndpoint
+from workers.trainer.gateway.engine import MainThread, PolicyServers
+from workers.trainer.gateway.inference_api import InferenceApi
 from workers.trainer.gateway.run_api import RunApi
 from workers.trainer.gateway.sessions import Desk
-from workers.trainer.gateway.shim import Shim
 
-ANYWHERE = "0.0.0.0"  # noqa: S104  # asked for by the run, and a key is asked for in any case
+ANYWHERE = "0.0.0.0"  # noqa: S104  # only if the run asks for it, and every request needs a key
 GIVEN_REWARD = "environment_reward"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySetup(setup.Setup):
+    """Parts of a trainer whose episodes are driven by other programs."""
+
     rollouts: AgentRollouts | AtroposRollouts
     spec: AttemptSpec
     settings: GatewaySpec
     conversing: Conversing
 
     def open(self, trainer: Any, activity: Activity) -> None:
-        """On rank 0 the endpoint listens from now on."""
+        """Start the endpoint (rank 0 only)."""
         engine = _engine(self.spec, trainer)
         self.conversing.ends = frozenset(trainer.eos_token_ids)
         if not trainer.accelerator.is_main_process:
             self.rollouts.open(None, engine, activity)
             return
         desk = Desk(session_s=self.settings.session_s)
-        # Without a key nobody is let in.
+        # Without a key, no request is allowed.
         digest = os.environ.pop(gateway.KEY_DIGEST, "") or secrets.token_hex(32)
         shows = self.settings.shows_answer
-        endpoint = Endpoint(desk, self.conversing, engine, digest=digest, shows_answer=shows)
+        endpoint = AgentEndpoint(desk, self.conversing, engine, digest=digest, shows_answer=shows)
         ports = self.spec.placement.ports[-gateway.ports_of(self.spec.run.episodes) :]
         host = ANYWHERE if self.settings.open_beyond_loopback else LOOPBACK
         if isinstance(self.rollouts, AgentRollouts):
             endpoint.open(host, ports[0])
-            self.rollouts.open(endpoint, engine, activity)
-            return
-        api = RunApi(ports[1])
-        shim = Shim(
-            self.conversing,
-            engine,
-            longest=self.settings.max_token_len,
-            requests=self.settings.requests,
-            interval_s=self.settings.interval_s,
-        )
-        endpoint.open(host, ports[0], *shim.routes())
-        api.wait_until_ready()
-        self.rollouts.open(endpoint, engine, activity, shim, api)
+        else:
+            self.rollouts.run_api = RunApi(ports[1])
+            self.rollouts.inference = InferenceApi(
+                self.conversing,
+                engine,
+                longest=self.settings.max_token_len,
+                requests=self.settings.requests,
+                interval_s=self.settings.interval_s,
+            )
+            endpoint.open(host, ports[0], *self.rollouts.inference.routes())
+            self.rollouts.run_api.wait_until_ready()
+        self.rollouts.open(endpoint, engine, activity)
 
     def close(self) -> None:
         self.rollouts.close()
 
 
 def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict[str, Any]) -> GatewaySetup | None:
-    """None where no programs drive the episodes. Raises SpecError."""
+    """Prepare the gateway; None for runs without one. Raises SpecError."""
     episodes = spec.run.episodes
     if episodes is None or episodes.gateway is None:
         return None
     settings = episodes.gateway
     _check(spec, settings)
     model = path_of(spec.run.model)
-    of_chat, of_trainer = setup.tokenizer_of(spec, model), setup.tokenizer_of(spec, model)
+    chat_tokenizer, trainer_tokenizer = setup.tokenizer_of(spec, model), setup.tokenizer_of(spec, model)
     conversing = Conversing(
-        of_chat,
+        chat_tokenizer,
         episodes.chat_template,
         chat_arguments,
         longest=int(spec.run.grpo.get("max_completion_length", 256)),
@@ -92,14 +93,16 @@ def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict
     conversing.context = setup.context_of(spec, model)
     if rows.by_id.chat or episodes.chat_template:
         conversing.check()
-        of_trainer.chat_template = of_chat.chat_template
+        trainer_tokenizer.chat_template = chat_tokenizer.chat_template
     stop = folder / FileName.STOP
     rollouts: AgentRollouts | AtroposRollouts
     if settings.kind == gateway.ATROPOS:
         rollouts = AtroposRollouts(conversing, rows.by_id, stop=stop, settings=settings, run_id=spec.run.run_id)
     else:
         rollouts = AgentRollouts(conversing, rows.by_id, stop=stop)
-    return GatewaySetup(rollouts=rollouts, tokenizer=of_trainer, spec=spec, settings=settings, conversing=conversing)
+    return GatewaySetup(
+        rollouts=rollouts, tokenizer=trainer_tokenizer, spec=spec, settings=settings, conversing=conversing
+    )
 
 
 def _check(spec: AttemptSpec, settings: GatewaySpec) -> None:
@@ -119,10 +122,10 @@ def _check(spec: AttemptSpec, settings: GatewaySpec) -> None:
             f"the reward {GIVEN_REWARD!r} alone."
         )
     if spec.run.grpo.get("eval_strategy", "no") != "no":
-        raise SpecError("Atropos' environments evaluate by themselves: a run that they feed has no evaluation.")
+        raise SpecError("Atropos' environments run their own evaluations: a run that they feed has none.")
 
 
-def _engine(spec: AttemptSpec, trainer: Any) -> Servers | MainThread:
+def _engine(spec: AttemptSpec, trainer: Any) -> PolicyServers | MainThread:
     places = servers_of(spec)
     if not places:
         return MainThread()
@@ -134,16 +137,16 @@ def _engine(spec: AttemptSpec, trainer: Any) -> Servers | MainThread:
         names = [commands.served_name(spec, place) if place.own else generation.model.name_or_path for place in places]
         models = [(place.address, lambda name=name: name) for place, name in zip(places, names, strict=True)]
     seconds = server.request_timeout_s if server else 600.0
-    return Servers(models, _sampling(generation), seconds=seconds)
+    return PolicyServers(models, _sampling(generation), seconds=seconds)
 
 
 def _sampling(generation: Any) -> dict[str, Any]:
-    """The run's, for each request."""
+    """Return the run's sampling parameters, for each request."""
     if hasattr(generation, "sampling"):  # of a LoRA run
-        made: dict[str, Any] = generation.sampling(1)
-        return made
+        sampling: dict[str, Any] = generation.sampling(1)
+        return sampling
     names = ("temperature", "top_p", "top_k", "repetition_penalty")
-    found = {name: getattr(generation, name) for name in names} | {"min_p": generation.min_p or 0.0}
+    parameters = {name: getattr(generation, name) for name in names} | {"min_p": generation.min_p or 0.0}
     if generation.structured_outputs_regex is not None:
-        found["structured_outputs"] = {"regex": generation.structured_outputs_regex}
-    return {**found, **generation.generation_kwargs}
+        parameters["structured_outputs"] = {"regex": generation.structured_outputs_regex}
+    return {**parameters, **generation.generation_kwargs}

@@ -1,9 +1,12 @@
-"""Jobs: what a trainer process does with a run's model instead of training it. Each kind is a module with `run`."""
+"""Jobs: work on a run's model other than training. Each kind is a module with a `run` function."""
 
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,13 @@ from workers.contract.run.jobs import ARCHIVE, BENCHMARK, GGUF, MERGE, PUSH, SER
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer import data
+from workers.trainer.configuration.spec import SpecError, path_of
 from workers.trainer.recording.metrics import LineFile
 
 ADAPTER_CONFIG = "adapter_config.json"
-EVERY_S = 0.5
-"""Progress is written at most this often."""
+LEAST_FREE = 256 << 20
+"""Bytes that a job leaves free on the disk."""
+PROGRESS_EVERY_S = 0.5
 _MODULES = {
     MERGE: "merging",
     ARCHIVE: "archiving",
@@ -29,52 +34,60 @@ _MODULES = {
 
 
 class Stopped(Exception):
-    """A person has stopped the job, and it has taken back what it had begun."""
+    """Raised by a job that was stopped, once it has undone what it had begun."""
 
 
 @dataclass
 class Job:
-    """One attempt's job: its spec, its folder, and how far it has come."""
+    """One attempt's job, and its reports: stage, progress, result."""
 
     spec: AttemptSpec
     folder: Path
     metrics: LineFile
     rows: data.Rows | None
-    """None for a kind that needs none (workers.contract.run.jobs.KINDS)."""
+    """None for kinds that need no rows (workers.contract.run.jobs.KINDS)."""
     total: int = 1
-    _told: float = field(default=float("-inf"), repr=False)
+    _reported: float = field(default=float("-inf"), repr=False)
 
     @property
     def base(self) -> str:
         """The model's folder or hub id."""
-        path = self.spec.run.model.path
-        return str(Path(path).expanduser()) if path.startswith("~") else path
+        return path_of(self.spec.run.model)
 
     @property
     def checkpoint(self) -> Path:
-        """The folder of the adapter, or of all weights."""
+        """The checkpoint's folder: an adapter, or all weights."""
         return self.folder.parent.parent / self.spec.run.start_from
 
     @property
     def is_adapter(self) -> bool:
         return (self.checkpoint / ADAPTER_CONFIG).is_file()
 
+    def check_room(self, size: float, what: str) -> None:
+        """Raise SpecError unless the job's disk has `size` bytes free for `what`."""
+        needed, free = size + LEAST_FREE, shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise SpecError(
+                f"{what} needs {needed / 1e9:.1f} GB in {self.folder}, and {free / 1e9:.1f} GB are free. "
+                "Delete models that you no longer need, or free space on the host."
+            )
+
     def stage(self, text: str) -> None:
         self.metrics.event(EventKind.STAGE, {"stage": text})
 
     def begin(self, total: int) -> None:
-        """From here on the job is running; `total` is what `progress` counts to."""
+        """Report the job as running; `progress` counts up to `total`."""
         self.total = max(1, total)
         self.metrics.event(EventKind.TRAINING, {"max_steps": self.total, "step": 0}, step=0)
 
     def progress(self, done: int) -> None:
         now = time.monotonic()
-        if done >= self.total or now - self._told >= EVERY_S:
-            self._told = now
+        if done >= self.total or now - self._reported >= PROGRESS_EVERY_S:
+            self._reported = now
             self.metrics.log(min(done, self.total), {"job/done": float(done)})
 
     def result(self, text: str, **facts: Any) -> None:
-        """`text` is for people; `facts` are what pages show of it."""
+        """Report a result: `text` for people, `facts` for pages."""
         self.metrics.event(EventKind.RESULT, {"text": text, "facts": facts})
 
     @property
@@ -94,3 +107,14 @@ def run(job: Job) -> None:
         job.end("stopped")
     else:
         job.end()
+
+
+def flush_to_disk(folder: Path) -> None:
+    """Sync the folder's files, so that a power cut can't leave a complete name with empty files."""
+    for path in [*folder.iterdir(), folder]:
+        with suppress(OSError):  # some file systems can't sync folders
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

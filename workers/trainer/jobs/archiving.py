@@ -1,4 +1,4 @@
-"""Check a model's files and have their archive sent; this process has no token, its supervisor sends it."""
+"""Checks a model's files, and has its supervisor send their archive: this process has no token."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import Job
 
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 def run(job: Job) -> None:
-    """Raises SpecError if there is nothing to send, or if it is refused."""
+    """Raises SpecError if there is nothing to send, or if the archive is refused."""
     settings = from_dict(ArchiveSettings, job.spec.run.job)
     try:
         archive = ModelArchive(job.checkpoint, name=settings.name, card=settings.card)
@@ -30,7 +30,7 @@ def run(job: Job) -> None:
         if sent.get("refused"):
             raise SpecError(sent["refused"])
         job.progress(min(_mb(sent.get("size", 0)), job.total - 1))
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     job.progress(job.total)
     job.result("Ready to download.", size=archive.size, sha256=sent["sha256"])
 

@@ -1,7 +1,7 @@
 """Standard benchmarks of a model by EleutherAI's lm-eval, in an environment of its own: one process per task.
 
-The model answers on loopback, with a key that only this process and lm-eval's have. A task that fails is told with its
-reason; the others go on.
+The model answers on loopback, with a key that only this process and lm-eval's have. A failed task is reported with its
+reason; the others continue.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from workers.contract.run.jobs import LOOPBACK, BenchmarkSettings
 from workers.contract.wire.documents import from_dict
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import Job, programs
-from workers.trainer.jobs.asking import Engine, Use
-from workers.trainer.jobs.listener import Listener
+from workers.trainer.jobs.generation import ModelEngine, Usage
+from workers.trainer.jobs.model_endpoint import ModelEndpoint
 from workers.trainer.jobs.serving import open_engine
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
 PYTHON, TASKS = "GRPO_LM_EVAL_PYTHON", "GRPO_LM_EVAL_TASKS"
 PERCENT = re.compile(r"Requesting API: +(\d+)%")
 BATCH = 8
-"""Prompts of one request, where the engine takes one request at a time."""
+"""Prompts per request, for engines that take one request at a time."""
 LONGEST = 16_384
-"""Tokens of a prompt and its answer, if the model takes more: a batch of them fits in a request's body."""
-USUAL_LENGTH = 2048
-"""For a model that doesn't say how much it takes: lm-eval's own."""
-PATIENCE_S = 3600
-"""For one request: a CPU is slow."""
+"""Limit of a prompt's and its answer's tokens, so that a batch fits into a request's body."""
+DEFAULT_LENGTH = 2048
+"""Context of a model that doesn't state its own; lm-eval's default."""
+REQUEST_S = 3600
+"""Time-out of a request: a CPU is slow."""
 UNFETCHED = re.compile(
     r"Couldn't reach|ConnectionError|ConnectError|LocalEntryNotFoundError|OfflineModeIsEnabled|DatasetNotFoundError"
     r"|Name or service not known|Max retries exceeded"
@@ -55,10 +55,10 @@ NOT_INSTALLED = (
 
 
 def run(job: Job) -> None:
-    """Raises SpecError if no task could be done."""
+    """Raises SpecError if all tasks failed."""
     settings = from_dict(BenchmarkSettings, job.spec.run.job)
-    if wrong := [task for task in settings.tasks if not benchmarks.is_name(task)]:
-        raise SpecError(f"{wrong[0]!r} is not the name of a benchmark.")
+    if invalid := [task for task in settings.tasks if not benchmarks.is_name(task)]:
+        raise SpecError(f"{invalid[0]!r} is not the name of a benchmark.")
     python = _python(job)
     done: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
@@ -67,33 +67,33 @@ def run(job: Job) -> None:
         job.begin(100 * len(settings.tasks))
         for number, task in enumerate(settings.tasks):
             job.stage(f"{task}, {number + 1} of {len(settings.tasks)}")
-            found, why = _benchmark(job, python, model, task, settings.limit, done=100 * number)
-            done += found
+            results, why = _benchmark(job, python, model, task, settings.limit, done=100 * number)
+            done += results
             failed += [{"task": task, "why": why}] if why else []
             job.progress(100 * (number + 1))
-            job.result(_words(done, failed), results=done, failed=failed)
+            job.result(_summary(done, failed), results=done, failed=failed)
     if not done:
-        raise SpecError(" ".join(dict.fromkeys(each["why"] for each in failed)))
+        raise SpecError(" ".join(dict.fromkeys(task["why"] for task in failed)))
 
 
-def _words(done: list[dict[str, Any]], failed: list[dict[str, str]]) -> str:
-    told = [f"{each['task']} {each['metric']} {each['value']:.3f}" for each in done]
-    return " ".join([f"{', '.join(told)}." if told else "", *(each["why"] for each in failed)]).strip()
+def _summary(done: list[dict[str, Any]], failed: list[dict[str, str]]) -> str:
+    values = [f"{result['task']} {result['metric']} {result['value']:.3f}" for result in done]
+    return " ".join([f"{', '.join(values)}." if values else "", *(task["why"] for task in failed)]).strip()
 
 
 # --- the environment and the model --------------------------------------------------------------------------------
 
 
 def _python(job: Job) -> str:
-    """The interpreter with lm-eval; its environment is built if this host has none yet."""
+    """Return the interpreter with lm-eval. Builds its environment if this host has none. Raises SpecError."""
     ours = SOURCE_ROOT / benchmarks.ENVIRONMENT / "bin" / "python"
     python = os.environ.get(PYTHON) or str(ours)
     if Path(python) == ours:
         job.stage("installing lm-eval, needed once" if not ours.exists() else "looking at lm-eval")
         # Environments made by uv have no pip: the machine's own Python may have one.
-        machines = getattr(sys, "_base_executable", sys.executable)
+        base = getattr(sys, "_base_executable", sys.executable)
         built = subprocess.run(
-            [machines, "-m", "controlplane.setup.bootstrap.on_demand", "lm-eval"],
+            [base, "-m", "controlplane.setup.bootstrap.on_demand", "lm-eval"],
             cwd=SOURCE_ROOT,
             stderr=subprocess.PIPE,
             text=True,
@@ -107,21 +107,21 @@ def _python(job: Job) -> str:
 
 
 @dataclass(frozen=True)
-class _Served:
+class _ServedModel:
     arguments: dict[str, Any]
-    """Of lm-eval's model type local-completions."""
+    """Arguments of lm-eval's model type local-completions."""
     batch: int
     key: str
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of lm-eval's process: a proxy is for the hub alone."""
+        """The environment of lm-eval's process, which uses a proxy for the hub only."""
         direct = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), LOOPBACK)))
         return {**os.environ, "OPENAI_API_KEY": self.key, "NO_PROXY": direct, "no_proxy": direct}
 
 
 @contextlib.contextmanager
-def _served(job: Job) -> Iterator[_Served]:
+def _served(job: Job) -> Iterator[_ServedModel]:
     model = job.spec.run.model
     if not Path(job.base).is_dir():  # fetched from the hub, which is then asked for nothing but a task's data
         model = replace(model, path=_base_folder(job), revision=None)
@@ -129,27 +129,29 @@ def _served(job: Job) -> Iterator[_Served]:
     engine = open_engine(job, with_base=False)
     key = secrets.token_urlsafe(32)
     digest = hashlib.sha256(key.encode()).hexdigest()
-    with contextlib.closing(engine), Listener.open(LOOPBACK, 0, engine, Use(), digest=digest) as listener:
-        together = {"num_concurrent": engine.at_once} if engine.at_once > 1 else {}
-        arguments = {**_arguments(job, engine), **together, "base_url": f"{listener.address}/v1/completions"}
-        yield _Served(arguments, 1 if together else BATCH, key)
+    endpoint = ModelEndpoint(engine, Usage(), digest=digest)
+    with contextlib.closing(engine), contextlib.closing(endpoint):
+        address = endpoint.open(LOOPBACK, 0)
+        concurrency = {"num_concurrent": engine.at_once} if engine.at_once > 1 else {}
+        arguments = {**_arguments(job, engine), **concurrency, "base_url": f"{address}/v1/completions"}
+        yield _ServedModel(arguments, 1 if concurrency else BATCH, key)
 
 
-def _arguments(job: Job, engine: Engine) -> dict[str, Any]:
+def _arguments(job: Job, engine: ModelEngine) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
     folder = str(job.checkpoint) if (job.checkpoint / "tokenizer_config.json").is_file() else job.base
     remote = job.spec.run.model.trust_remote_code
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=remote)
-    begins = tokenizer.bos_token_id
+    bos = tokenizer.bos_token_id
     return {
         "model": TRAINED,
         "tokenizer": folder,
         "tokenizer_backend": "huggingface",
-        # As the tokenizer itself does it: lm-eval would leave it out.
-        "add_bos_token": begins is not None and tokenizer("1")["input_ids"][0] == begins,
-        "max_length": min(engine.context or USUAL_LENGTH, LONGEST),
-        "timeout": PATIENCE_S,
+        # As the tokenizer itself does; lm-eval would omit it.
+        "add_bos_token": bos is not None and tokenizer("1")["input_ids"][0] == bos,
+        "max_length": min(engine.context or DEFAULT_LENGTH, LONGEST),
+        "timeout": REQUEST_S,
         **({"trust_remote_code": True} if remote else {}),
     }
 
@@ -166,9 +168,9 @@ def _base_folder(job: Job) -> str:
 
 
 def _benchmark(
-    job: Job, python: str, model: _Served, task: str, limit: int, *, done: int
+    job: Job, python: str, model: _ServedModel, task: str, limit: int, *, done: int
 ) -> tuple[list[dict[str, Any]], str]:
-    """Its results, one for each metric, or why there are none."""
+    """Run a task. Return its results, one per metric, or why there are none."""
     out = job.folder / "lm-eval" / task
     out.mkdir(parents=True, exist_ok=True)
     config = {
@@ -208,13 +210,13 @@ def _why(task: str, last: list[str]) -> str:
 def _results(task: str, document: dict[str, Any]) -> list[dict[str, Any]]:
     values = document["results"][task]
     count = (document.get("n-samples") or {}).get(task, {}).get("effective") or values.get("sample_len")
-    found = []
+    results = []
     for name, value in values.items():
         metric, comma, variant = name.partition(",")
         if not comma or metric.endswith("_stderr") or not isinstance(value, int | float):
             continue
         error = values.get(f"{metric}_stderr,{variant}")
-        found.append(
+        results.append(
             {
                 "task": task,
                 "metric": metric if variant == "none" else f"{metric} ({variant})",
@@ -223,4 +225,4 @@ def _results(task: str, document: dict[str, Any]) -> list[dict[str, Any]]:
                 "n": count,
             }
         )
-    return found
+    return results

@@ -1,7 +1,7 @@
-"""Convert a model to one GGUF file by llama.cpp's own script, which the host's owner has put there.
+"""Converts a model to one GGUF file with llama.cpp's script, which the host's owner has installed.
 
-The script is a process of its own, on the CPU. It gets no secret, no token and no way to the hub, and it reads weights
-as safetensors only.
+The script runs in a separate process on the CPU. It gets no secret, no token and no access to the hub, and reads only
+safetensors.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from workers.contract.wire.documents import from_dict
 from workers.contract.wire.hub_files import ONLY_PICKLES, PICKLES, is_complete
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import Job, programs
-from workers.trainer.jobs.disk import check_room, to_disk
+from workers.trainer.jobs import Job, flush_to_disk, programs
 
 FOLDER = "GRPO_LLAMA_CPP_DIR"
 WEIGHTS = "model*.safetensors"
-"""What the script reads; without any it would read pickles."""
+"""The files that the script reads; without any it would read pickles."""
 MAGIC = b"GGUF"
 PERCENT = re.compile(r"^Writing: +(\d+)%")
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -38,13 +37,13 @@ INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_L
 
 
 def run(job: Job) -> None:
-    """Raises SpecError if the model can't be converted; then nothing is kept."""
+    """Raises SpecError if the model can't be converted, and then leaves no file."""
     settings = from_dict(GgufSettings, job.spec.run.job)
     if settings.type not in TYPES or not is_name(settings.name):
         raise SpecError(f"{settings.name!r} of type {settings.type!r} can't be made.")
     script = _script()
     _check_model(job)
-    check_room(job.folder, _size(job.checkpoint, settings.type), "The GGUF file")
+    job.check_room(_size(job.checkpoint, settings.type), "The GGUF file")
     unfinished = job.folder / FileName.UNFINISHED
     try:
         unfinished.mkdir(parents=True)
@@ -57,30 +56,30 @@ def run(job: Job) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _make(job: Job, settings: GgufSettings, script: Path, made: Path) -> None:
+def _make(job: Job, settings: GgufSettings, script: Path, target: Path) -> None:
     job.begin(100)
     job.stage("converting")
-    command = [sys.executable, str(script), str(job.checkpoint), "--outfile", str(made), "--outtype", settings.type]
-    environment = _environment(made.parent / "home")
+    command = [sys.executable, str(script), str(job.checkpoint), "--outfile", str(target), "--outtype", settings.type]
+    environment = _environment(target.parent / "home")
     code, last = programs.follow(command, percent=PERCENT, progress=job.progress, environment=environment)
     if code != 0:
         raise SpecError(_why(job, code, last))
     job.stage("computing its checksum")
     try:
-        with made.open("rb") as file:
+        with target.open("rb") as file:
             whole = file.read(len(MAGIC)) == MAGIC
             file.seek(0)
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         whole, checksum = False, ""
     if not whole:
-        raise SpecError(f"{SCRIPT} has ended well, but written no GGUF file: {programs.last_of(last)}")
-    to_disk(made.parent)
-    kept = job.folder / FileName.GGUF / made.name
-    kept.parent.mkdir(exist_ok=True)
-    os.rename(made, kept)
+        raise SpecError(f"{SCRIPT} ended without an error, but has written no GGUF file: {programs.last_of(last)}")
+    flush_to_disk(target.parent)
+    final = job.folder / FileName.GGUF / target.name
+    final.parent.mkdir(exist_ok=True)
+    os.rename(target, final)
     job.progress(100)
-    facts = {"folder": str(kept.parent), "name": kept.name, "size": kept.stat().st_size, "sha256": checksum}
+    facts = {"folder": str(final.parent), "name": final.name, "size": final.stat().st_size, "sha256": checksum}
     job.result("The file is on the host.", **facts)
 
 
@@ -112,15 +111,17 @@ def _check_model(job: Job) -> None:
 
 
 def _size(folder: Path, kind: str) -> float:
-    """Of the file, by the weights' size and their dtype."""
+    """Estimate the file's size in bytes from the weights' size and dtype."""
     config = json.loads((folder / "config.json").read_bytes())
     stored = 32 if (config.get("dtype") or config.get("torch_dtype")) == FLOAT32 else 16
     return sum(path.stat().st_size for path in folder.glob(WEIGHTS)) * TYPES[kind].bits / stored
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """`home`: in place of the folder that may hold a token for the hub. Without PYTHONSAFEPATH, since the script finds
-    its modules beside itself."""
+    """Return the script's environment. `home`: replaces the folder that may hold a token for the hub.
+
+    Without PYTHONSAFEPATH, because the script imports modules from its own folder.
+    """
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     threads = {name: value for name, value in os.environ.items() if name.startswith(("OMP_", "MKL_"))}
     ours = {

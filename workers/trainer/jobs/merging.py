@@ -1,11 +1,11 @@
-"""Merge a LoRA adapter into its base model: all weights in one folder, which say what base and adapter say.
+"""Merges a LoRA adapter into its base model, and checks that the merged model generates the same tokens.
 
-The merge is computed in float32 and saved in the base's own dtype, or in float32 if the job asks for it. Both models
-are then run in float32: the base with its adapter as trained, and the merged one as read back from its files, with
-whatever rounding its dtype has cost. They are *equal* if each of 20 prompts, rendered as in training, gets the same
-greedy tokens from both: 64, or fewer where both end earlier. Computing in float32 keeps the noise of 16-bit arithmetic
-out, so that a difference is one of the weights. Rounding to 16 bits may flip a close choice, and can lose updates that
-are smaller than a weight's last digit: such a merge is refused like any other, and float32 is the way out.
+The merge is computed in float32 and saved in the base's dtype, or in float32 if the job asks for it. Both models then
+run in float32: the base with its adapter, and the merged model as loaded from its files, including the rounding of its
+dtype. They are *equal* if each of 20 prompts, rendered as in training, gets the same greedy tokens from both: 64, or
+fewer if both end earlier. Computing in float32 excludes the noise of 16-bit arithmetic, so that a difference is one of
+the weights. Rounding to 16 bits may flip a close choice, and can lose updates that are smaller than a weight's last
+digit: such a merge is refused, and float32 is the alternative.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ from workers.contract.wire.hub_files import INDEX, ONLY_PICKLES, PICKLES
 from workers.contract.wire.model_archive import WEIGHTS, model_files
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer.configuration.spec import SpecError, versions
-from workers.trainer.jobs import ADAPTER_CONFIG, Job
-from workers.trainer.jobs.disk import check_room, to_disk
+from workers.trainer.jobs import ADAPTER_CONFIG, Job, flush_to_disk
 
 PROMPTS, TOKENS, AT_ONCE = 20, 64, 5
 ADAPTER = "adapter_model.safetensors"
 ORIGIN = "merged_from.json"
-"""In the merged model's folder: where it comes from, and how it was compared."""
+"""File in the merged model's folder with its origin and the comparison."""
 SHARD = "5GB"
 
 
 def run(job: Job) -> None:
-    """Raises SpecError if there is nothing to merge or the merged model differs; then nothing is kept."""
+    """Raises SpecError if there is nothing to merge or the merged model differs, and then leaves no files."""
     settings = from_dict(MergeSettings, job.spec.run.job)
-    base = _folder_of(job)
+    base = _base_folder(job)
     _check_adapter(job)
     _check_room(job, base, settings)
     unfinished = job.folder / FileName.UNFINISHED
@@ -67,51 +66,55 @@ def _merge(job: Job, settings: MergeSettings, base: Path, unfinished: Path) -> N
     model, dtypes = _base(job)
     model = _with_adapter(job, model)
     job.begin(2 * len(prompts))
-    told = _answers(model, tokenizer, prompts, job.progress)
+    expected = _completions(model, tokenizer, prompts, job.progress)
 
     job.stage("merging")
     merged = model.merge_and_unload()
     _round(merged, dtypes, settings)
-    if bad := _not_finite(merged):
+    bad = next((name for name, weights in merged.named_parameters() if not torch.isfinite(weights).all()), None)
+    if bad:
         raise SpecError(f"The merge is refused: {bad} of the merged model has values that are not finite.")
     dtype = str(merged.dtype).removeprefix("torch.")
     job.stage("saving")
     unfinished.mkdir(parents=True)
     merged.save_pretrained(unfinished, max_shard_size=SHARD)
     tokenizer.save_pretrained(unfinished)
-    _complete(unfinished, job.checkpoint, base)
+    _copy_missing(unfinished, job.checkpoint, base)
     del model, merged
     gc.collect()  # PEFT's wrappers refer to each other, and there may be no room for both models
 
     job.stage("comparing the merged model with base and adapter")
     saved = create_model_from_path(str(unfinished), dtype="float32", device_map=_device(job), use_safetensors=True)
-    says = _answers(saved, tokenizer, prompts, lambda done: job.progress(len(prompts) + done))
-    comparison = compared(told, says)
+    actual = _completions(saved, tokenizer, prompts, lambda done: job.progress(len(prompts) + done))
+    comparison = compared(expected, actual)
     facts = {**comparison.facts, "dtype": dtype}
     if comparison.equal < comparison.of:
-        text = f"The merge is refused: {comparison.words(dtype)}"
+        text = f"The merge is refused: {comparison.sentence(dtype)}"
         job.result(text, **facts)
         raise SpecError(text)
     _keep(job, unfinished, facts)
-    job.result(f"Merged in {dtype}: {comparison.words(dtype)}", **facts)
+    job.result(f"Merged in {dtype}: {comparison.sentence(dtype)}", **facts)
 
 
 @dataclass(frozen=True)
 class Comparison:
+    """Greedy tokens from base and adapter, compared with those from the merged model."""
+
     equal: int
-    """Prompts with the same tokens."""
+    """Prompts with equal tokens."""
     of: int
+    """All prompts."""
     tokens: int
-    """Compared in all."""
+    """Tokens compared."""
     first: tuple[int, int] | None
-    """The first difference: the prompt and the token, both counted from 1."""
+    """The first difference: (prompt, token), both counted from 1."""
 
     @property
     def facts(self) -> dict[str, Any]:
         first = {"prompt": self.first[0], "token": self.first[1]} if self.first else None
         return {"equal_tokens": self.equal, "of": self.of, "tokens": self.tokens, "first_difference": first}
 
-    def words(self, dtype: str) -> str:
+    def sentence(self, dtype: str) -> str:
         if self.first is None:
             return f"{self.of} of {self.of} prompts get the same greedy tokens as from base and adapter."
         prompt, token = self.first
@@ -127,15 +130,16 @@ class Comparison:
         )
 
 
-def compared(told: Sequence[Sequence[int]], says: Sequence[Sequence[int]]) -> Comparison:
-    """The tokens of each prompt from base and adapter, and from the merged model."""
-    parts = [_parting(a, b) for a, b in zip(told, says, strict=True)]
-    different = [(prompt, token) for prompt, token in enumerate(parts, 1) if token is not None]
-    return Comparison(len(parts) - len(different), len(parts), sum(map(len, told)), different[0] if different else None)
+def compared(expected: Sequence[Sequence[int]], actual: Sequence[Sequence[int]]) -> Comparison:
+    """Compare each prompt's tokens from base and adapter with those from the merged model."""
+    firsts = [_first_difference(a, b) for a, b in zip(expected, actual, strict=True)]
+    different = [(prompt, token) for prompt, token in enumerate(firsts, 1) if token is not None]
+    tokens = sum(map(len, expected))
+    return Comparison(len(firsts) - len(different), len(firsts), tokens, different[0] if different else None)
 
 
-def _parting(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """The number of the first token that differs."""
+def _first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """Return the number of the first token that differs, from 1."""
     if list(a) == list(b):
         return None
     same = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
@@ -145,8 +149,8 @@ def _parting(a: Sequence[int], b: Sequence[int]) -> int | None:
 # --- before anything slow ----------------------------------------------------------------------------------------
 
 
-def _folder_of(job: Job) -> Path:
-    """The base's folder, also of one in the hub's cache."""
+def _base_folder(job: Job) -> Path:
+    """Return the base's folder, which may be in the hub's cache. Raises SpecError."""
     revision = job.spec.run.model.revision
     try:
         config = cached_file(job.base, "config.json", revision=revision, local_files_only=True)
@@ -182,8 +186,8 @@ def _check_adapter(job: Job) -> None:
 
 def _check_room(job: Job, base: Path, settings: MergeSettings) -> None:
     stored = sum(path.stat().st_size for path in base.glob("*.safetensors"))
-    made = stored * (2 if settings.dtype == FLOAT32 and _dtype_in(base) != FLOAT32 else 1)
-    check_room(job.folder, made, "The merged model")
+    size = stored * (2 if settings.dtype == FLOAT32 and _dtype_in(base) != FLOAT32 else 1)
+    job.check_room(size, "The merged model")
     memory, available = stored * (1 if _dtype_in(base) == FLOAT32 else 2), _available_memory()
     if "cpu" in _device(job).values() and available < memory:
         raise SpecError(
@@ -193,7 +197,7 @@ def _check_room(job: Job, base: Path, settings: MergeSettings) -> None:
 
 
 def _available_memory() -> float:
-    """In bytes; infinite where the system doesn't say."""
+    """Return the available memory in bytes; infinite if the system doesn't say."""
     with suppress(OSError, ValueError, StopIteration, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
@@ -213,7 +217,7 @@ def _device(job: Job) -> dict[str, str]:
 
 
 def _base(job: Job) -> tuple[Any, dict[str, torch.dtype]]:
-    """The base in float32, and the dtype that each of its tensors is stored in."""
+    """Load the base in float32; return it with the stored dtype of each tensor."""
     model = job.spec.run.model
     try:
         base = create_model_from_path(
@@ -233,37 +237,32 @@ def _base(job: Job) -> tuple[Any, dict[str, torch.dtype]]:
 def _with_adapter(job: Job, base: Any) -> Any:
     try:
         model = PeftModel.from_pretrained(base, str(job.checkpoint))
-    except (RuntimeError, ValueError) as error:  # torch's word for tensors of another shape
+    except (RuntimeError, ValueError) as error:  # torch raises it for tensors of another shape
         raise SpecError(f"The adapter doesn't fit {job.base}; was it trained on another base? {error}") from error
     return model.eval()
 
 
 def _round(model: Any, dtypes: dict[str, torch.dtype], settings: MergeSettings) -> None:
-    """To what is saved."""
+    """Round the weights to the dtype that is saved."""
     if settings.dtype == FLOAT32:
         return
     for name, parameter in model.named_parameters():
         parameter.data = parameter.data.to(dtypes[name])
 
 
-def _complete(folder: Path, *sources: Path) -> None:
-    """With what neither model nor tokenizer has saved: a processor's settings, say, or a model's own code."""
+def _copy_missing(folder: Path, *sources: Path) -> None:
+    """Copy what neither model nor tokenizer has saved, such as a processor's settings or a model's code."""
     for path in (path for source in sources for path in model_files(source)):
         is_weights = WEIGHTS in path.name or path.name == ADAPTER_CONFIG
         if not is_weights and not (folder / path.name).exists():
             shutil.copyfile(path, folder / path.name)
 
 
-def _not_finite(model: Any) -> str:
-    """The name of the first tensor with NaN or infinity; "": there is none."""
-    return next((name for name, each in model.named_parameters() if not torch.isfinite(each).all()), "")
-
-
-# --- what they say -----------------------------------------------------------------------------------------------
+# --- completions -----------------------------------------------------------------------------------------------
 
 
 def _prompts(job: Job, tokenizer: Any) -> list[list[int]]:
-    """The first rows as token ids, those for validation before the others, rendered as TRL does."""
+    """Return the first rows' prompts as token ids, rendered as in training; validation rows come first."""
     rows = job.rows
     assert rows is not None  # noqa: S101  # the kind reads rows
     train = set(rows.train)
@@ -280,28 +279,30 @@ def _prompts(job: Job, tokenizer: Any) -> list[list[int]]:
     ]
 
 
-def _answers(model: Any, tokenizer: Any, prompts: Sequence[list[int]], done: Callable[[int], None]) -> list[list[int]]:
-    """The greedy tokens of each prompt, up to the model's end."""
+def _completions(
+    model: Any, tokenizer: Any, prompts: Sequence[list[int]], done: Callable[[int], None]
+) -> list[list[int]]:
+    """Return each prompt's greedy tokens, up to an end token."""
     own = model.generation_config
     ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    # In its place for the time being: `generate` fills up a config that it is given with the model's own settings.
+    # Replaces the model's own for now: `generate` would merge a config that it is given with the model's settings.
     model.generation_config = GenerationConfig(
         max_new_tokens=TOKENS, do_sample=False, eos_token_id=ends, pad_token_id=pad
     )
-    answers: list[list[int]] = []
+    completions: list[list[int]] = []
     try:
         for start in range(0, len(prompts), AT_ONCE):
             batch = list(prompts[start : start + AT_ONCE])
             inputs = tokenizer.pad({"input_ids": batch}, return_tensors="pt").to(model.device)
             with torch.inference_mode():
                 output = model.generate(**inputs)
-            answers += [_to_end(row, ends) for row in output[:, inputs["input_ids"].shape[1] :].tolist()]
-            done(len(answers))
+            completions += [_to_end(row, ends) for row in output[:, inputs["input_ids"].shape[1] :].tolist()]
+            done(len(completions))
     finally:
         model.generation_config = own
-    return answers
+    return completions
 
 
 def _to_end(tokens: list[int], ends: list[int]) -> list[int]:
@@ -313,15 +314,15 @@ def _to_end(tokens: list[int], ends: list[int]) -> list[int]:
 
 
 def _keep(job: Job, unfinished: Path, facts: dict[str, Any]) -> None:
-    """Give the merged model its place, all at once, and report it as a checkpoint."""
+    """Move the merged model to its final folder at once, and report it as a checkpoint."""
     run, step = job.spec.run, int(job.checkpoint.name.rpartition("-")[2])
     adapter = {"base": run.model.path, "revision": run.model.revision, "adapter": run.start_from, "step": step}
-    wrote = versions()
-    about = {**adapter, "merged_by": run.run_id, **facts, "versions": wrote}
-    (unfinished / ORIGIN).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    packages = versions()
+    origin = {**adapter, "merged_by": run.run_id, **facts, "versions": packages}
+    (unfinished / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
     name = f"{FileName.CHECKPOINTS}/checkpoint-{step}"
     size = sum(path.stat().st_size for path in unfinished.iterdir())
-    to_disk(unfinished)
+    flush_to_disk(unfinished)
     os.rename(unfinished, job.folder / name)
-    data = {"step": step, "path": name, "bytes": size, "kept": [step], "versions": wrote}
+    data = {"step": step, "path": name, "bytes": size, "kept": [step], "versions": packages}
     job.metrics.event(EventKind.CHECKPOINT, data, step=step)

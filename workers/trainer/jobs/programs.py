@@ -1,4 +1,4 @@
-"""Programs that jobs run: what they print goes to the job's log, and their last lines say why they failed."""
+"""Programs that jobs run: their output goes to the job's log, and their last lines explain failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def follow(
     progress: Callable[[int], None],
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, list[str]]:
-    """Run it to its end: its exit code and last lines. Lines with a `percent` are progress, and no part of the log."""
+    """Run a program; return its exit code and last lines. Lines that match `percent` are progress and aren't logged."""
     process = subprocess.Popen(
         command,
         env=environment,
@@ -29,10 +29,10 @@ def follow(
     )
     assert process.stdout is not None  # noqa: S101  # a pipe was asked for
     last: deque[str] = deque(maxlen=LAST_LINES)
-    # Progress bars write over themselves with carriage returns, which text mode makes line breaks.
+    # Progress bars overwrite themselves with carriage returns, which text mode turns into line breaks.
     for line in (line.strip() for line in process.stdout if line.strip()):
-        if found := percent.search(line):
-            progress(int(found[1]))
+        if match := percent.search(line):
+            progress(int(match[1]))
         else:
             print(line, flush=True)
             last.append(line)
@@ -40,4 +40,4 @@ def follow(
 
 
 def last_of(lines: Sequence[str]) -> str:
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "nothing was said")
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it printed nothing")

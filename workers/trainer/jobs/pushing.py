@@ -1,6 +1,6 @@
-"""Push a model's files and its card to the hub in one commit: all of it arrives, or nothing.
+"""Pushes a model's files and its card to the hub in one commit: all of it arrives, or nothing.
 
-The bytes go over the hub's HTTP upload. A repository that the push has created and can't fill is deleted again.
+Files are uploaded over the hub's HTTP API. A repository that the push has created but can't fill is deleted again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +28,18 @@ from workers.trainer.jobs import Job, Stopped
 from workers.trainer.unavailable import first_line, gigabytes
 
 MERGED_FROM = "merged_from.json"
-"""Names folders of this host; the card has the same in words."""
-NAMES_OF_THE_BASE = ("base_model_name_or_path", "_name_or_path", "name_or_path")
-"""The keys of JSON files that may hold the base model's folder on this host."""
+"""A file that names folders of this host; the card has the same information."""
+BASE_KEYS = ("base_model_name_or_path", "_name_or_path", "name_or_path")
+"""Keys of JSON files that may hold the base model's folder on this host."""
 LARGEST_JSON = 1 << 20
 EXPECTED = (HfHubHTTPError, httpx.HTTPError, ValueError, OSError)
-"""What a hub or a network can do; ValueError for a card that the hub doesn't read."""
+"""Errors of the hub and the network; ValueError for a card that the hub rejects."""
 TOKEN = "HF_TOKEN"  # noqa: S105  # its name
-ENTER_ANEW = "An admin can enter another under Settings, Secrets, as HF_TOKEN."
+ENTER_ANOTHER = "An admin can enter another under Settings, Secrets, as HF_TOKEN."
 
 
 def run(job: Job) -> None:
-    """Raises SpecError with a sentence for people, Stopped once a stop has taken back what was begun."""
+    """Raises SpecError, and Stopped after a stop, once the push is undone."""
     settings = from_dict(PushSettings, job.spec.run.job)
     paths = _paths(job.checkpoint)
     api = HfApi(token=os.environ.pop(TOKEN, ""))
@@ -48,10 +49,10 @@ def run(job: Job) -> None:
         operations = [_operation(path, settings, upload, open_files) for path in paths]
         operations.append(CommitOperationAdd(CARD, settings.card.encode()))
         job.stage(f"asking {api.endpoint}")
-        made = _repository(api, settings)
-        if made:
+        created = _repository(api, settings)
+        if created:
             job.result(f"{settings.repository} was created on {api.endpoint}, and is empty until the upload has ended.")
-        with _taken_back(job, api, settings, made=made):
+        with _undone_on_failure(job, api, settings, created=created):
             commit = _commit(job, api, settings, operations, upload)
     url = f"{api.endpoint}/{settings.repository}"
     facts = {"url": url, "commit": commit.oid, "repository": settings.repository, "bytes": upload.size}
@@ -60,36 +61,36 @@ def run(job: Job) -> None:
 
 
 class Upload:
-    """How many bytes have left, over all files; also where a requested stop is noticed."""
+    """Counts the uploaded bytes of all files, and checks for a requested stop."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._sent: dict[str, int] = {}
         self._lock = threading.Lock()
         self.begun = False
-        """Before that, files are only read, for their checksums."""
+        """False while files are only read for their checksums."""
         self.size = 0
 
     def begin(self) -> None:
         self.begun = True
-        self.look_for_stop()
+        self.check_stop()
         self._job.begin(_mb(self.size))
 
-    def look_for_stop(self) -> None:
+    def check_stop(self) -> None:
         if self._job.stop_requested:
             raise Stopped
 
     def passed(self, name: str, position: int) -> None:
-        """A part that is sent again counts once."""
-        self.look_for_stop()
+        """Report that a file was read up to `position`; parts that are sent again count once."""
+        self.check_stop()
         if self.begun:
             with self._lock:
                 self._sent[name] = max(position, self._sent.get(name, 0))
                 self._job.progress(min(_mb(sum(self._sent.values())), self._job.total - 1))
 
 
-class _Counted(io.BufferedReader):
-    """A file of the model."""
+class _CountedFile(io.BufferedReader):
+    """A file of the model that reports how far it was read."""
 
     def __init__(self, path: Path, upload: Upload) -> None:
         super().__init__(io.FileIO(path))
@@ -109,11 +110,11 @@ def _mb(size: int) -> int:
 
 
 def _paths(folder: Path) -> list[Path]:
-    """The model's own files, without its card."""
-    found = [path for path in model_files(folder) if path.name != MERGED_FROM]
-    if not any(path.suffix == WEIGHTS for path in found):
+    """Return the model's files without its card. Raises SpecError."""
+    paths = [path for path in model_files(folder) if path.name != MERGED_FROM]
+    if not any(path.suffix == WEIGHTS for path in paths):
         raise SpecError(f"{folder.name} has no weights as safetensors: nothing else is pushed.")
-    return found
+    return paths
 
 
 def _operation(path: Path, settings: PushSettings, upload: Upload, open_files: ExitStack) -> CommitOperationAdd:
@@ -121,51 +122,42 @@ def _operation(path: Path, settings: PushSettings, upload: Upload, open_files: E
     upload.size += path.stat().st_size if content is None else len(content)
     if content is not None:
         return CommitOperationAdd(path.name, content)
-    return CommitOperationAdd(path.name, open_files.enter_context(_Counted(path, upload)))
+    return CommitOperationAdd(path.name, open_files.enter_context(_CountedFile(path, upload)))
 
 
 def _without_this_host(path: Path, base: str) -> bytes | None:
-    """A JSON file that names a folder of this host as its base, with the base's name instead; None: as it is."""
+    """Return a JSON file with the base's name in place of a folder of this host; None if it names none."""
     if path.suffix != ".json" or path.stat().st_size > LARGEST_JSON:
         return None
     try:
         document = json.loads(path.read_bytes())
     except ValueError as error:
         raise SpecError(f"{path.name} can't be read: {error}") from error
-    named = [key for key in NAMES_OF_THE_BASE if isinstance(document, dict) and _is_folder(document.get(key))]
+    values = document if isinstance(document, dict) else {}
+    named = [key for key in BASE_KEYS if str(values.get(key)).startswith(("/", "~", "."))]
     if not named:
         return None
     return (json.dumps({**document, **dict.fromkeys(named, base)}, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _is_folder(value: object) -> bool:
-    return isinstance(value, str) and value.startswith(("/", "~", "."))
 
 
 # --- the repository ----------------------------------------------------------------------------------------------
 
 
 def _repository(api: HfApi, settings: PushSettings) -> bool:
-    """Find or create it. Return whether it was created."""
-    account = _asked(api, "", api.whoami)
+    """Find or create the repository; return whether it was created. Raises SpecError."""
+    account = _answer(api, "", api.whoami)
     if (((account.get("auth") or {}).get("accessToken")) or {}).get("role") == "read":
-        raise SpecError(f"The stored token of the hub may only read: a push needs the right to write. {ENTER_ANEW}")
+        raise SpecError(f"The stored token of the hub may only read: a push needs the right to write. {ENTER_ANOTHER}")
     if settings.add:
-        _asked(api, _no_repository(api, settings), lambda: api.repo_info(settings.repository))
+        missing = (
+            f"There is no repository {settings.repository} on {api.endpoint}, or the stored token has no access to it. "
+            "To create one, push again without “Add to the existing repository”."
+        )
+        _answer(api, missing, lambda: api.repo_info(settings.repository))
         return False
-    _asked(api, _not_created(api, settings, account), lambda: _create(api, settings))
+    create = partial(api.create_repo, settings.repository, private=settings.private, exist_ok=False)
+    _answer(api, _not_created(api, settings, account), create)
     return True
-
-
-def _create(api: HfApi, settings: PushSettings) -> None:
-    api.create_repo(settings.repository, private=settings.private, exist_ok=False)
-
-
-def _no_repository(api: HfApi, settings: PushSettings) -> str:
-    return (
-        f"There is no repository {settings.repository} on {api.endpoint}, or the stored token doesn't open it. "
-        "To create one, push again without “Add to the existing repository”."
-    )
 
 
 def _not_created(api: HfApi, settings: PushSettings, account: dict[str, Any]) -> str:
@@ -176,35 +168,36 @@ def _not_created(api: HfApi, settings: PushSettings, account: dict[str, Any]) ->
     return f"The token's account, {name}, may not create {settings.repository}: it needs the right to write there."
 
 
-def _asked(api: HfApi, refused: str, ask: Callable[[], Any]) -> Any:
-    """The hub's answer. `refused`: what it means that the hub refuses or doesn't find. Raises SpecError."""
+def _answer(api: HfApi, refused: str, request: Callable[[], Any]) -> Any:
+    """Return the hub's answer. `refused`: explains a refusal, or that nothing was found. Raises SpecError."""
     try:
-        return ask()
+        return request()
     except EXPECTED as error:
-        raise SpecError(_words(error, api, refused)) from error
+        raise SpecError(_sentence(error, api, refused)) from error
 
 
-def _words(error: Exception, api: HfApi, refused: str = "") -> str:
+def _sentence(error: Exception, api: HfApi, refused: str = "") -> str:
     hub = api.endpoint
     if not isinstance(error, HfHubHTTPError):
         if isinstance(error, httpx.TransportError):
-            return f"{hub} can't be reached from this host, or broke off ({first_line(error)}). Push again later."
+            why = first_line(error)
+            return f"{hub} can't be reached from this host, or closed the connection ({why}). Push again later."
         return f"The push failed: {' '.join(str(error).split())}"
-    status, told = error.response.status_code, error.server_message or first_line(error)
+    status, message = error.response.status_code, error.server_message or first_line(error)
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
-        return f"{hub} does not accept the stored token: it has expired or was revoked. {ENTER_ANEW}"
+        return f"{hub} does not accept the stored token: it has expired or was revoked. {ENTER_ANOTHER}"
     if refused and status == 409:
         return (
             f"{hub} has this repository already: push again with “Add to the existing repository”, or choose "
-            f"another name. Its own words: {told}"
+            f"another name. The hub says: {message}"
         )
     if refused and status in (401, 403, 404):
         return refused
     if status in (403, 404):
-        return f"{hub} does not let the token's account write there. Its own words: {told}"
+        return f"{hub} does not let the token's account write there. The hub says: {message}"
     if status == 429 or status >= 500:
-        return f"{hub} answered with status {status}: push again later. Its own words: {told}"
-    return f"{hub} refused it with status {status}. Its own words: {told}"
+        return f"{hub} answered with status {status}: push again later. The hub says: {message}"
+    return f"{hub} refused it with status {status}. The hub says: {message}"
 
 
 # --- the commit --------------------------------------------------------------------------------------------------
@@ -219,23 +212,23 @@ def _commit(job: Job, api: HfApi, settings: PushSettings, operations: list[Commi
 
 
 @contextmanager
-def _taken_back(job: Job, api: HfApi, settings: PushSettings, *, made: bool) -> Iterator[None]:
-    """Whatever happens within: no repository stays that the push has `made` and not filled, or the end says so."""
+def _undone_on_failure(job: Job, api: HfApi, settings: PushSettings, *, created: bool) -> Iterator[None]:
+    """On an error, delete the repository if the push has `created` it, and report what is left."""
     try:
         yield
     except Exception as error:
-        left = _delete(api, settings) if made else f"{settings.repository} is as it was."
+        left = _delete(api, settings) if created else f"{settings.repository} is as it was."
         if _cause(error, (Stopped,)) is not None:
             job.result(f"Stopped. {left}")
             raise Stopped from error
         if met := _cause(error, EXPECTED):
-            raise SpecError(f"{_words(met, api)} {left}") from error
+            raise SpecError(f"{_sentence(met, api)} {left}") from error
         print(left, flush=True)
         raise
 
 
 def _cause(error: Exception, kinds: tuple[type[Exception], ...]) -> Exception | None:
-    """huggingface_hub wraps what it met during an upload."""
+    """Return the error's cause of one of these types: huggingface_hub wraps errors of uploads."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, kinds):
         cause = cause.__cause__
@@ -243,7 +236,7 @@ def _cause(error: Exception, kinds: tuple[type[Exception], ...]) -> Exception | 
 
 
 def _delete(api: HfApi, settings: PushSettings) -> str:
-    """What has become of the repository."""
+    """Delete the repository; return a sentence with the outcome."""
     try:
         api.delete_repo(settings.repository, missing_ok=True)
     except (HfHubHTTPError, httpx.HTTPError, OSError) as error:

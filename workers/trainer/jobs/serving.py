@@ -1,7 +1,7 @@
-"""A served model: loaded once, it answers the turns of the chat, and HTTP requests if the job listens for them.
+"""A served model: loaded once, it answers chat turns, and HTTP requests if the job listens for them.
 
-It ends by itself after `idle_minutes` without either. Turns come from FileName.CHAT, which the supervisor writes;
-answers leave as lines of EventKind.ANSWER.
+It ends after `idle_minutes` without either. Turns come from FileName.CHAT, which the supervisor writes; answers leave
+as lines of EventKind.ANSWER.
 """
 
 from __future__ import annotations
@@ -19,27 +19,32 @@ from workers.contract.reports.chat import KEY_DIGEST, REQUESTS, Ask, ChatNews, C
 from workers.contract.run.hardware import Rollout
 from workers.contract.run.jobs import ServeSettings
 from workers.contract.wire.documents import ContractError, from_dict
-from workers.contract.wire.names import FileName
+from workers.contract.wire.names import EventKind, FileName
 from workers.trainer.configuration.spec import SpecError, TrainerError
 from workers.trainer.jobs import Job
-from workers.trainer.jobs.answers import AnswerLines
-from workers.trainer.jobs.asking import Asked, AskError, Engine, Use
-from workers.trainer.jobs.listener import Listener
+from workers.trainer.jobs.generation import GenerationError, GenerationRequest, GenerationResult, ModelEngine, Usage
+from workers.trainer.jobs.model_endpoint import ModelEndpoint
+from workers.trainer.recording.metrics import LineFile
 
-LOOK_S = 0.03
-COUNTED_EVERY_S = 1.0
+POLL_S = 0.03
+COUNT_EVERY_S = 1.0
+FLUSH_EVERY_S = 0.1
+LONGEST_PIECE = 2_000
+"""Characters of one line; JSON may take six bytes for each, and lines have a limit."""
 
 
 def run(job: Job) -> None:
     try:
         settings = from_dict(ServeSettings, job.spec.run.job, at="job")
+        if settings.address:
+            ip_address(settings.address)
     except ContractError as error:
         raise SpecError(f"The job's settings can't be used: {error}.") from error
-    if settings.address and not _is_ip(settings.address):
-        raise SpecError(f"{settings.address!r} is no IP address to listen on.")
+    except ValueError:
+        raise SpecError(f"{settings.address!r} is no IP address to listen on.") from None
     job.stage("loading the model")
     engine = open_engine(job)
-    use = Use()
+    usage = Usage()
     with contextlib.ExitStack() as stack:
         stack.callback(engine.close)
         address = ""
@@ -47,94 +52,109 @@ def run(job: Job) -> None:
             digest = os.environ.pop(KEY_DIGEST, "")
             if not digest:
                 raise TrainerError("The key for requests did not arrive, so nothing listens.")
-            port = job.spec.placement.ports[-1]
-            listener = stack.enter_context(Listener.open(settings.address, port, engine, use, digest=digest))
-            address = listener.address
+            endpoint = ModelEndpoint(engine, usage, digest=digest)
+            address = endpoint.open(settings.address, job.spec.placement.ports[-1])
+            stack.callback(endpoint.close)
         facts = {"models": list(engine.models), "template": engine.template, "engine": engine.name, "address": address}
         job.begin(1)
         job.result("", at_once=engine.at_once, context=engine.context, **facts)
-        gave_way = _chat(job, engine, use, settings)
+        gave_way = _chat(job, engine, usage, settings)
     idle = f"Ended after {settings.idle_minutes:g} minutes without a message or a request."
     job.result("Nobody used it, and another run waited for its place." if gave_way else idle, **facts)
 
 
-def _is_ip(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def open_engine(job: Job, *, with_base: bool = True) -> Engine:
-    """`with_base`: beside all weights too, by transformers; an adapter always has it."""
+def open_engine(job: Job, *, with_base: bool = True) -> ModelEngine:
+    """Load the job's model. `with_base`: also load the base model beside a full checkpoint; adapters always have it."""
     if job.spec.run.hardware.rollout is Rollout.SERVER:
-        from workers.trainer.jobs.vllmengine import VllmEngine
+        from workers.trainer.jobs.vllm_engine import VllmEngine
 
         return VllmEngine(job)
-    from workers.trainer.jobs.transformersengine import TransformersEngine
+    from workers.trainer.jobs.transformers_engine import TransformersEngine
 
     return TransformersEngine(job, with_base=with_base)
 
 
-def _chat(job: Job, engine: Engine, use: Use, settings: ServeSettings) -> bool:
-    """Follow the chat until nobody has used the model for long enough, or STOP is there. Whether it gives way."""
-    inlet, stop, counted = _Inlet(job.folder / FileName.CHAT), job.folder / FileName.STOP, _Counted(job)
+def _chat(job: Job, engine: ModelEngine, usage: Usage, settings: ServeSettings) -> bool:
+    """Answer chat turns until the model has been idle for too long, or a stop. Return whether it gave way to a run."""
+    inbox, stop = _ChatInbox(job.folder / FileName.CHAT), job.folder / FileName.STOP
+    counted, counted_at = 0, float("-inf")
     with ThreadPoolExecutor(engine.at_once, thread_name_prefix="chat") as threads:
-        while not use.idle_for(inlet.patience(settings)) and not stop.exists():
-            counted.tell(use.requests)
-            for turn in inlet.read():
-                use.touch()
+        while not usage.idle_for(inbox.patience(settings)) and not stop.exists():
+            now, requests = time.monotonic(), usage.requests
+            if requests != counted and now - counted_at >= COUNT_EVERY_S:
+                counted, counted_at = requests, now
+                job.metrics.log(0, {REQUESTS: float(requests)})
+            for turn in inbox.read():
+                usage.touch()
                 for ask in turn.asks:
-                    threads.submit(_answer, job, engine, use, turn, ask, partial(inlet.ended, turn.number))
-            time.sleep(LOOK_S)
-        inlet.closed = True
-    return inlet.wanted
+                    threads.submit(_answer, job, engine, usage, turn, ask, partial(inbox.ended, turn.number))
+            time.sleep(POLL_S)
+        inbox.closed = True
+    return inbox.wanted
 
 
-def _answer(job: Job, engine: Engine, use: Use, turn: ChatTurn, ask: Ask, ended: _Ended) -> None:
-    lines = AnswerLines(job.metrics, turn=turn.number, model=ask.model)
-    with use.one():
+def _answer(job: Job, engine: ModelEngine, usage: Usage, turn: ChatTurn, ask: Ask, ended: _Ended) -> None:
+    lines = _AnswerLines(job.metrics, turn=turn.number, model=ask.model)
+    with usage.answering():
         try:
             if (why := ended()) is not None:
                 lines.end(why)
                 return
             with engine.turn(ended):
-                done = engine.answer(Asked(ask, turn.sampling), lines.add, lambda: ended() is not None)
+                done = engine.answer(GenerationRequest(ask, turn.sampling), lines.add, lambda: ended() is not None)
             lines.end(ended() or Finish.STOPPED if done.finish is Finish.STOPPED else done.finish, done)
-        except AskError as error:
+        except GenerationError as error:
             lines.end(ended() or Finish.ERROR, error=str(error))
         except Exception as error:  # a thread's border: the answer says it, and the model stays
             lines.end(Finish.ERROR, error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
             raise
 
 
-class _Counted:
-    """The requests so far, told at most once a second."""
+class _AnswerLines:
+    """Writes one answer into metrics.jsonl: its text in pieces, then its end. Used by one thread."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._told, self._at = 0, float("-inf")
+    def __init__(self, lines: LineFile, *, turn: int, model: str) -> None:
+        self._lines = lines
+        self._turn, self._model = turn, model
+        self._text = ""
+        self._pieces = 0
+        self._began = time.monotonic()
+        self._flushed = float("-inf")
 
-    def tell(self, requests: int) -> None:
-        now = time.monotonic()
-        if requests != self._told and now - self._at >= COUNTED_EVERY_S:
-            self._told, self._at = requests, now
-            self._job.metrics.log(0, {REQUESTS: float(requests)})
+    def add(self, text: str) -> None:
+        self._text += text
+        if self._text and time.monotonic() - self._flushed >= FLUSH_EVERY_S:
+            self._flush()
+
+    def end(self, why: Finish, done: GenerationResult | None = None, *, error: str = "") -> None:
+        self._flush()
+        end = {"why": why, "tokens": done.tokens if done else 0, "prompt_tokens": done.prompt_tokens if done else 0}
+        self._write("", {**end, "seconds": round(time.monotonic() - self._began, 3), "error": error[:1000]})
+
+    def _flush(self) -> None:
+        while self._text:
+            piece, self._text = self._text[:LONGEST_PIECE], self._text[LONGEST_PIECE:]
+            self._write(piece, {})
+        self._flushed = time.monotonic()
+
+    def _write(self, text: str, end: dict[str, object]) -> None:
+        self._pieces += 1
+        data = {"turn": self._turn, "model": self._model, "piece": self._pieces, "text": text, "end": end}
+        self._lines.event(EventKind.ANSWER, data)
 
 
-class _Inlet:
-    """FileName.CHAT as it grows."""
+class _ChatInbox:
+    """Reads FileName.CHAT as it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
         self._news = ChatNews()
         self.closed = False
-        """No answer goes on."""
+        """Whether all answers must end."""
 
     def read(self) -> list[ChatTurn]:
-        """The turns since the last call."""
+        """Return the turns added since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -151,14 +171,15 @@ class _Inlet:
 
     @property
     def wanted(self) -> bool:
+        """Whether another run waits for the model's place."""
         return self._news.wanted
 
     def patience(self, settings: ServeSettings) -> float:
-        """How many seconds it waits for somebody to use it."""
+        """Return for how many seconds the model may stay idle."""
         return settings.gives_way_s if self.wanted else 60 * settings.idle_minutes
 
     def ended(self, turn: int) -> Finish | None:
-        """Why the answers to a turn are to end; None: they go on."""
+        """Return why the answers to a turn must end; None if they may continue."""
         news = self._news
         if self.closed or turn <= news.stopped:
             return Finish.STOPPED

@@ -1,7 +1,7 @@
-"""Tools of a served model: offered by a request, shown by the chat template, and the calls read from the answer.
+"""Tool calls of a served model: offered by requests, shown by the chat template, parsed from answers.
 
-Calls are read in one form, that of Hermes and Qwen: JSON between <tool_call> and </tool_call>. A model whose template
-writes them in another form is refused, rather than its calls passed on as text.
+Calls are parsed in one form, that of Hermes and Qwen: JSON between <tool_call> and </tool_call>. Models whose template
+uses another form are refused, so that their calls aren't passed on as text.
 """
 
 from __future__ import annotations
@@ -12,34 +12,36 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from workers.trainer.keyed_endpoint import Refused
+
 BEGIN = "<tool_call>"
 MOST_TOOLS = 128
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _OTHER = "<function="
-"""In templates that put XML between the marks."""
+"""Occurs in templates that write XML between the tags."""
 
 
 def tools_in(given: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Those of a request. Raises ValueError, with words for whoever asked."""
+    """Return a request's tools; none if its tool_choice is "none". Raises Refused."""
     tools = given.get("tools") or []
     if not isinstance(tools, list) or len(tools) > MOST_TOOLS or not all(map(_is_tool, tools)):
-        raise ValueError(f"tools must be a list of at most {MOST_TOOLS} functions, each with a name.")
+        raise Refused(400, f"tools must be a list of at most {MOST_TOOLS} functions, each with a name.")
     if tools and given.get("stream") is True:
-        raise ValueError("With tools, the answer is no stream.")
+        raise Refused(400, "With tools, the answer is no stream.")
     return () if given.get("tool_choice") == "none" else tuple(tools)
 
 
 def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """An earlier message's calls as templates take them: the arguments are objects. Raises ValueError."""
+    """An earlier message's calls as chat templates take them, with arguments as objects. Raises Refused."""
     try:
-        calls = [one["function"] for one in message.get("tool_calls") or ()]
+        calls = [call["function"] for call in message.get("tool_calls") or ()]
         return [{"type": "function", "function": {"name": str(c["name"]), "arguments": _arguments(c)}} for c in calls]
     except (LookupError, TypeError, RecursionError):
-        raise ValueError("tool_calls must be a list of calls, each with a function.") from None
+        raise Refused(400, "tool_calls must be a list of calls, each with a function.") from None
 
 
 def problem(template: str) -> str:
-    """Why this chat template can't be used with tools; "": it can."""
+    """Return why this chat template can't be used with tools; "" if it can."""
     if "tools" not in template:
         return "The model's chat template can't show tools."
     if BEGIN not in template or _OTHER in template:
@@ -48,7 +50,7 @@ def problem(template: str) -> str:
 
 
 def read(text: str) -> dict[str, Any]:
-    """The answer's message. What looks like a call and can't be read stays text."""
+    """Return the answer's message with its tool calls. Calls that can't be parsed stay text."""
     calls: list[dict[str, Any]] = []
 
     def take(match: re.Match[str]) -> str:
@@ -66,8 +68,8 @@ def read(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": rest or None, "tool_calls": calls}
 
 
-def _is_tool(one: object) -> bool:
-    function = one.get("function") if isinstance(one, dict) else None
+def _is_tool(tool: object) -> bool:
+    function = tool.get("function") if isinstance(tool, dict) else None
     return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 

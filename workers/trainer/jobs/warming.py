@@ -1,6 +1,6 @@
-"""A warm server: it waits beside vLLM, takes the adapters of ended runs away, and ends when it is told to.
+"""A warm server: waits while vLLM runs, unloads the adapters of ended runs, and ends on request.
 
-Who uses the server, and whether it is to end, comes in FileName.WARM. Standard library only: no GPU, no torch.
+FileName.WARM says who uses the server and whether it must end. Standard library only: no GPU, no torch.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from workers.contract.stack.warm import model_files
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import FileName
 from workers.trainer.jobs import Job
-from workers.trainer.rollouts.vllmclient import AdapterClient, ServerError, adapter_prefix
+from workers.trainer.rollouts.vllm_client import AdapterClient, ServerError, adapter_prefix
 
-LOOK_S = 0.2
-FILES_S = 2.0
-"""Between two looks at the model's files."""
+POLL_S = 0.2
+CHECK_FILES_EVERY_S = 2.0
 CHANGED = "The model's files on this host have changed since the server was started."
 
 
@@ -33,25 +32,25 @@ def run(job: Job) -> None:
         for place in servers_of(spec)
     ]
     job.begin(1)
-    if why := _until(job, clients):
+    if why := _wait(job, clients):
         job.result(why)
 
 
-def _until(job: Job, clients: list[AdapterClient]) -> str:
-    """Why it ends; "" if it was stopped."""
+def _wait(job: Job, clients: list[AdapterClient]) -> str:
+    """Wait until the server must end. Return why; "" after a stop."""
     model, stop = job.spec.run.model, job.folder / FileName.STOP
-    files, looked, user = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), ""
+    files, checked, user = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), ""
     while not stop.exists():
         news = _news(job.folder)
         if news.leave:
             return news.leave
-        if news.user != user and (not user or _took_away(clients, user)):
+        if news.user != user and (not user or _unloaded(clients, user)):
             user = news.user
-        if not user and time.monotonic() - looked >= FILES_S:
-            looked = time.monotonic()
+        if not user and time.monotonic() - checked >= CHECK_FILES_EVERY_S:
+            checked = time.monotonic()
             if model_files(model.path, model.revision) != files:
                 return CHANGED
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return ""
 
 
@@ -62,9 +61,8 @@ def _news(folder: Path) -> WarmNews:
         return WarmNews()
 
 
-def _took_away(clients: list[AdapterClient], user: str) -> bool:
-    """The adapters of an attempt that has ended; those of the next one may be there already. False: to be tried
-    again."""
+def _unloaded(clients: list[AdapterClient], user: str) -> bool:
+    """Unload the adapters of an attempt that has ended; the next attempt's may be loaded already. False: try again."""
     try:
         for client in clients:
             client.unload_all(adapter_prefix(user))

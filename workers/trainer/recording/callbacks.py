@@ -1,4 +1,4 @@
-"""Callbacks of the training loop: progress lines, and the stop that all ranks take at the same step."""
+"""Callbacks of the training loop: they write progress, and stop all ranks at the same step."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        # Times are those of steps; TRL has put what rewards told in an evaluation under eval_.
+        # Times are those of steps; TRL has put reward times of evaluations under eval_.
         logs = {name: value for name, value in (logs or {}).items() if not name.startswith("eval_time/")}
         times = self._times.taken() if "loss" in logs else {}  # an evaluation logs too
-        # Of a vLLM that sleeps, torch counts what it has given back too: more than the card may have.
+        # If vLLM sleeps, torch also counts memory that it has released: perhaps more than the card has.
         peaks = {} if getattr(args, "vllm_enable_sleep_mode", False) else memory.peaks()
         self._metrics.log(state.global_step, {**logs, **times, **peaks})
 
@@ -58,11 +58,11 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         if not self._metrics.writes:
             return
         name = f"checkpoint-{state.global_step}"
-        wrote = versions()
-        Path(args.output_dir, name, FileName.VERSIONS).write_text(json.dumps(wrote))
+        packages = versions()
+        Path(args.output_dir, name, FileName.VERSIONS).write_text(json.dumps(packages))
         saved = {"path": f"{FileName.CHECKPOINTS}/{name}", "bytes": _size(Path(args.output_dir, name))}
         kept = sorted(int(path.name.rpartition("-")[2]) for path in Path(args.output_dir).glob("checkpoint-*[0-9]"))
-        data = {"step": state.global_step, **saved, "kept": kept, "versions": wrote}
+        data = {"step": state.global_step, **saved, "kept": kept, "versions": packages}
         self._metrics.event(EventKind.CHECKPOINT, data, step=state.global_step)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -74,7 +74,7 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
 
 
 def _size(folder: Path) -> int:
-    """Total bytes of the folder's files; other ranks may still be writing theirs."""
+    """Return the total bytes of the folder's files; other ranks may still be writing theirs."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -86,8 +86,8 @@ def _size(folder: Path) -> int:
 class StopCallback(TrainerCallback):  # type: ignore[misc]
     """Ends the training with a checkpoint: if the STOP file exists, if rewards fail too often, or at the last step.
 
-    Only rank 0 looks for the file and tells the others: ranks that look for themselves could disagree when it appears,
-    and then wait for each other forever. All ranks know the same about failed rewards.
+    Only rank 0 checks for the file and broadcasts the result: otherwise ranks could disagree when it appears, and wait
+    for each other forever. All ranks know the same about failed rewards.
     """
 
     def __init__(self, folder: Path, failures: Failures | None = None) -> None:

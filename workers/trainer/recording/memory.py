@@ -1,4 +1,4 @@
-"""GPU memory of the ranks: a cap, and the peaks."""
+"""GPU memory of the ranks: its cap, and its peaks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = ("reserved_mib", "allocated_mib")
 
 
 def cap(hardware: HardwareSpec, *, local_rank: int) -> None:
-    """Limit this process to the profile's share of its GPU, as on a smaller card; before any allocation."""
+    """Limit this process to the profile's share of its GPU, as on a smaller card. Call it before any allocation."""
     if hardware.memory_cap_gib is None or not torch.cuda.is_available():
         return
     torch.cuda.set_device(local_rank)
@@ -21,7 +21,7 @@ def cap(hardware: HardwareSpec, *, local_rank: int) -> None:
 
 
 def share_of_card(hardware: HardwareSpec, *, local_rank: int) -> float:
-    """The cap as a share of the actual GPU; 1 without a cap. vLLM's own share also refers to the whole card."""
+    """Return the cap as a share of the actual GPU, 1 without a cap. vLLM's share also refers to the whole card."""
     if hardware.memory_cap_gib is None or not torch.cuda.is_available():
         return 1.0
     total = torch.cuda.get_device_properties(local_rank).total_memory
@@ -35,9 +35,9 @@ def share_of_card(hardware: HardwareSpec, *, local_rank: int) -> float:
 
 
 def peaks() -> dict[str, float]:
-    """`memory/rank<r>/<name>` of all ranks, on each of them: all ranks must call this at the same point.
+    """Return `memory/rank<r>/<name>` of all ranks in MiB; nothing on a CPU. All ranks must call this.
 
-    Two numbers per rank in one collective; none on a CPU.
+    Takes one collective with two numbers per rank.
     """
     if not torch.cuda.is_initialized():
         return {}

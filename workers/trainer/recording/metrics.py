@@ -13,14 +13,14 @@ from workers.contract.reports.lines import as_bytes, event_line, metrics_line
 from workers.contract.wire.names import EventKind
 
 LONGEST_NAMES = 1_000
-"""The most characters of names that one report of left-out metrics holds."""
+"""Characters of names in one report of left-out metrics."""
 
 
 class LineFile:
-    """A file of JSON lines that never raises into the training: lost lines are counted and reported once."""
+    """A file of JSON lines. Never raises into the training: lost lines are counted and reported once."""
 
     def __init__(self, path: Path, *, writes: bool = True) -> None:
-        """`writes` is False on ranks that don't report."""
+        """`writes`: False on ranks that don't report."""
         self.path = path
         self.writes = writes
         self.lost = 0
@@ -63,7 +63,7 @@ class LineFile:
             self._put(line)
 
     def _put(self, line: bytes) -> None:
-        # A newline first ends a line cut off by a full disk, so that this one stays readable.
+        # The newline ends a line that a full disk cut off, so that this one stays readable.
         data = b"\n" * self._torn + line + b"\n"
         try:
             written = os.write(self._fd, data)
@@ -81,7 +81,7 @@ class LineFile:
 
 
 def _number(value: Any) -> float | None:
-    """An int, or a number of numpy or torch; None for anything else (TRL logs None for a missing mean)."""
+    """Convert an int, or a number of numpy or torch; None for other values (TRL logs None for a missing mean)."""
     if isinstance(value, int):
         return int(value)  # True is 1
     if hasattr(value, "item"):

@@ -16,26 +16,26 @@ from workers.trainer.recording.metrics import LineFile
 
 @dataclass(frozen=True)
 class Sample:
-    """A completion on its rank."""
+    """A recorded completion."""
 
     row: int
     text: str
     tokens: int
     end: str
-    """Why it ended (see `end_of`, and of an episode EpisodeEnd)."""
+    """Why it ended: see `end_of`, and EpisodeEnd for episodes."""
     rewards: list[float]
-    """One per reward function, those of evaluations only in an evaluation; NaN if it gave none."""
+    """One per reward function, NaN without a score; rewards of evaluations are included only there."""
     advantage: float
     turns: list[Any] | None = None
-    """The messages, if there was more than one text."""
+    """The messages, if there is more than one text."""
     prompt: Any = None
-    """What the model got, where an environment added to the row's."""
+    """The prompt, if an environment has extended the row's."""
     policy: int | None = None
-    """The step whose weights wrote it; None: those that it is trained with."""
+    """The step whose weights wrote it; None: the weights that are trained with it."""
 
 
 def end_of(completion: Any, tokens: Sequence[int], *, ends: Container[int], longest: int) -> str:
-    """eos: by itself | length: cut off | tools: its last tool call had no result | stop: a stop word."""
+    """Return its end: eos | length (cut off) | tools (its last call has no result) | stop (a stop word)."""
     last = completion[-1] if not isinstance(completion, str) and completion else {}
     if tokens and tokens[-1] in ends and not _calls(last):
         return "eos"
@@ -49,16 +49,17 @@ def _calls(message: dict[str, Any]) -> bool:
 
 
 class SampleFile:
+    """Writes samples.jsonl."""
+
     def __init__(self, path: Path, *, rows: Rows, names: list[str], weights: list[float], writes: bool) -> None:
-        """`names`: of all rewards, those of evaluations last. `weights`: of those that make up the reward."""
+        """`names`: all rewards, those of evaluations last. `weights`: of the rewards that form the total."""
         self._file = LineFile(path, writes=writes)
         self._rows = rows
         self._names = names
         self._weights = weights
 
     def write(self, samples: list[Sample], *, group: int, step: int, mode: str) -> None:
-        """Write the groups. `samples`: those of all ranks in rank order, with the `group` completions of a prompt side
-        by side."""
+        """Write one line per group. `samples`: those of all ranks in rank order, in consecutive groups of `group`."""
         now = time.time()
         for start in range(0, len(samples), group):
             members = samples[start : start + group]

@@ -1,4 +1,4 @@
-"""The time of a step by parts: seconds on this rank. Nested parts count only as themselves.
+"""The time of a step by parts, in seconds on this rank. A nested part's time is not counted for the outer part.
 
 Standard library only.
 """
@@ -18,7 +18,7 @@ TIMED = frozenset(StepPart) - UNHURRIED - {StepPart.PREPARING}
 
 
 class StepTimes:
-    """Counts only within `step`: an evaluation between two steps is excluded."""
+    """Measures parts within `step` only: an evaluation between two steps is excluded."""
 
     def __init__(
         self,
@@ -26,19 +26,19 @@ class StepTimes:
         clock: Callable[[], float] = time.perf_counter,
         finish: Callable[[], None] = lambda: None,
         doing: Callable[[str], AbstractContextManager[None]] = lambda part: nullcontext(),
-        told: Callable[[str, float, float], None] = lambda part, start, end: None,
+        record: Callable[[str, float, float], None] = lambda part, start, end: None,
     ) -> None:
-        """`finish` waits for pending device work after a call; otherwise the next part would be charged for it. `doing`
-        is entered for each part, evaluations' too. `told` of each stretch of a part by the clock, and of the
-        OPTIMIZER's."""
-        self._told = told
+        """`finish` waits for pending device work; otherwise the next part would be charged for it. `doing(part)` is
+        entered for each part, in evaluations too. `record(part, start, end)` gets each stretch of a part, and of the
+        OPTIMIZER."""
+        self._record = record
         self._doing = doing
         self._clock = clock
         self._finish = finish
         self._open: list[StepPart] = []
         self._since = 0.0
         self._seconds: dict[StepPart, float] = {}
-        self._left = False
+        self._between = False
 
     @property
     def part(self) -> StepPart | None:
@@ -47,14 +47,14 @@ class StepTimes:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Wraps the work on one batch: a step has one per accumulated gradient."""
-        if self._left:
+        """Wrap the work on one micro-batch; a step has one per gradient accumulation step."""
+        if self._between:
             self._count(StepPart.UPDATE)  # the last batch's update, which a GPU may still be executing
         else:
             self._since = self._clock()
         with self._doing(StepPart.UPDATE), self._in(StepPart.UPDATE):
             yield
-        self._left = True
+        self._between = True
 
     @contextmanager
     def within(self, part: StepPart) -> Iterator[None]:
@@ -70,14 +70,14 @@ class StepTimes:
         return run
 
     def step_done(self) -> None:
-        """The optimizer has stepped: the time since the last batch was its work."""
-        if self._left:
+        """Charge the time since the last micro-batch to the optimizer, which has just stepped."""
+        if self._between:
             self._finish()
             self._count(StepPart.UPDATE, OPTIMIZER)
-        self._left = False
+        self._between = False
 
     def taken(self) -> dict[str, float]:
-        """`time/<part>_s` of the finished step; resets the counters."""
+        """Return `time/<part>_s` of the finished step, and reset the counters."""
         seconds_by_part, self._seconds = self._seconds, {}
         return {f"time/{part}_s": seconds for part, seconds in seconds_by_part.items() if part in TIMED}
 
@@ -96,5 +96,5 @@ class StepTimes:
     def _count(self, part: StepPart, name: str = "") -> None:
         now = self._clock()
         self._seconds[part] = self._seconds.get(part, 0.0) + now - self._since
-        self._told(name or part, self._since, now)
+        self._record(name or part, self._since, now)
         self._since = now

@@ -1,7 +1,7 @@
-"""Records when each phase of a step began and ended, in whatever thread, and writes a line for each step.
+"""Records when each phase of a step began and ended, in any thread, and writes one line per step.
 
-A step's window reaches from its begin to the next one's, so that its checkpoint and evaluation are in it. What goes on
-across a window's end, such as the generation of the next batch, is in both. Standard library only.
+A step's window reaches from its start to the start of the next, so its checkpoint and evaluation are in it. Phases that
+cross the end of a window, such as the generation of the next batch, are in both. Standard library only.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from workers.contract.run.spec import AttemptSpec, servers_of
 from workers.contract.wire.names import SERVER_ROLES, StepPart
 
 PAUSE_S = 2.0
-"""Shorter steps are not all written: one in this time."""
+"""Steps are written at most this often."""
 MOST_HELD = 20_000
-"""Spans of a step that are held; of a step with more, later ones are left out."""
+"""Spans kept per step; further ones are dropped."""
 Write = Callable[[int, Mapping[str, Any]], None]
 """(step, the line's data)"""
 
 
 class Waterfall:
-    """Thread-safe. Costs some microseconds a span."""
+    """Collects spans of phases, by lane. Thread-safe; costs some microseconds a span."""
 
     def __init__(
         self, write: Write, *, clock: Callable[[], float] = time.perf_counter, wall: Callable[[], float] = time.time
     ) -> None:
-        """`clock`: of the times that `add` is given."""
+        """`clock`: the clock of the times that `add` is given. `wall`: seconds since the epoch."""
         self._write = write
         self._clock = clock
         self._wall = wall
@@ -72,12 +72,12 @@ class Waterfall:
             self.add(lane, phase, start, self._clock())
 
     def step_begins(self, step: int) -> None:
-        """The step before it is over. `step`: counted from 1."""
+        """End the window of the step before. `step`: counted from 1."""
         self._end()
         self._step = step
 
     def training_ends(self, step: int) -> None:
-        """`step`: the last that was trained. One that has begun and isn't finished is not told."""
+        """End the last window. `step`: the last finished step; one that has begun after it is dropped."""
         if self._step == step:
             self._end(last=True)
         self._step = None
@@ -103,13 +103,13 @@ class Waterfall:
 
 
 class Lanes:
-    """Which lane a part of the step belongs to, by where the run generates."""
+    """Maps parts of a step to lanes, depending on where the run generates."""
 
     def __init__(self, waterfall: Waterfall, spec: AttemptSpec) -> None:
         self.waterfall = waterfall
         served = spec.run.hardware.rollout is Rollout.SERVER
         self._servers = SERVER_ROLES[: len(servers_of(spec))] if served else ()
-        played = spec.run.episodes is not None and spec.run.episodes.gateway is not None
+        driven = spec.run.episodes is not None and spec.run.episodes.gateway is not None
         own = (TRAINER,)
         self._of: dict[str, tuple[str, ...]] = {
             StepPart.UPDATE: own,
@@ -117,16 +117,16 @@ class Lanes:
             OPTIMIZER: own,
             StepPart.WEIGHT_SYNC: (*own, *self._servers),
             StepPart.REWARDS: (REWARDS,),
-            # A server's requests tell when it generates; those of programs that drive episodes don't come from here.
-            StepPart.GENERATION: (self._servers if played else ()) if served else own,
+            # Requests show when a server generates, except those of programs that drive episodes.
+            StepPart.GENERATION: (self._servers if driven else ()) if served else own,
         }
 
-    def told(self, part: str, start: float, end: float) -> None:
+    def record(self, part: str, start: float, end: float) -> None:
         for lane in self._of.get(part, ()):
             self.waterfall.add(lane, part, start, end)
 
     def within(self, phase: StepPart) -> AbstractContextManager[None]:
-        """Of the trainer's own work."""
+        """Record the trainer's own work."""
         return self.waterfall.within(TRAINER, phase)
 
     def reward(self, name: str) -> AbstractContextManager[None]:
@@ -136,16 +136,16 @@ class Lanes:
         return self.waterfall.within(EXTRA, EXTRA)
 
     def server(self, number: int) -> AbstractContextManager[None]:
-        """Around a request for completions."""
+        """Record a request for completions."""
         return self.waterfall.within(SERVER_ROLES[number], StepPart.GENERATION)
 
     def watch(self, generation: Any) -> None:
-        """TRL's generation backend, or the one in its place."""
+        """Record the requests of TRL's generation backend or its substitute."""
         client = getattr(generation, "vllm_client", None)  # of the main process alone
         if not self._servers or client is None:
             return
         if hasattr(client, "clients"):  # of a LoRA run
-            client.asking = self.server
+            client.around_request = self.server
             return
         generate = client.generate
 

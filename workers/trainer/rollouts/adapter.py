@@ -1,4 +1,4 @@
-"""The policy's LoRA adapter as files, complete however the ranks shard its parameters."""
+"""Saves the policy's LoRA adapter, however the ranks shard its parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 
 
 def save(model: Any, path: Path, accelerator: Any) -> None:
-    """Write the adapter; all ranks must call this, rank 0 writes.
+    """Write the adapter on rank 0. All ranks must call this.
 
     ZeRO-3 leaves each rank an empty parameter, and FSDP2 a shard: both are gathered for writing.
     """

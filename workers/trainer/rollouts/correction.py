@@ -1,5 +1,4 @@
-"""How much of a batch the correction of vLLM's sampling leaves out or truncates: TRL logs the ratio alone. And vLLM
-without the log-probabilities that it needs."""
+"""The importance sampling correction for vLLM: how much of a batch it truncates or masks, and sampling without it."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import Any
 
 import torch
 
-from workers.contract.run.ahead import TRUNCATED
+from workers.contract.run.async_generation import TRUNCATED
 
 MASKED = "sampling/share_masked"
 
@@ -16,9 +15,11 @@ MASKED = "sampling/share_masked"
 def beyond(
     output: Mapping[str, Any], *, mode: str, low: float | None, high: float | None
 ) -> tuple[str, torch.Tensor] | None:
-    """(metric, [those beyond a bound, all] of this rank) in tokens that the model wrote, or in sequences of a mode for
-    these; None without a correction. `output`: TRL's of a generation. A masking mode has set what is beyond to 0, a
-    truncating one to the bound."""
+    """Return (metric, [clipped, all] of this rank), in tokens that the model wrote or, by `mode`, in sequences.
+
+    None without a correction. `output`: TRL's, of a generation. Masking modes have set ratios beyond a bound to 0,
+    truncating modes to the bound.
+    """
     ratio = output.get("importance_sampling_ratio")
     if ratio is None:
         return None
@@ -36,14 +37,14 @@ def beyond(
 
 
 def written(batch: Mapping[str, Any]) -> torch.Tensor:
-    """1 for each token that the model wrote. `batch`: TRL's output of a generation, or a part of it."""
+    """Return 1 for each token that the model wrote. `batch`: TRL's output of a generation, or a part of it."""
     mask: torch.Tensor = batch["completion_mask"]
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
 def leave_out_logprobs(generation: Any) -> None:
-    """Let vLLM compute none: with them it sampled half as fast (1.5B on an H100, 1,024 completions at once). TRL wants
-    some, and does nothing with them here."""
+    """Let vLLM compute no log-probabilities: they halve its speed (1.5B on an H100, 1,024 completions at once). TRL
+    expects some, but doesn't use them here."""
     generate = generation.generate
 
     def generated(*args: Any, **kwargs: Any) -> Any:

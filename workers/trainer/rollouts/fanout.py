@@ -1,4 +1,4 @@
-"""Several vLLM servers as one: each prompt group goes to one of them, and all sample from the same version.
+"""Several vLLM servers used as one: each group goes to one of them, and all sample from the same version.
 
 Standard library only, like the client of a single server.
 """
@@ -9,19 +9,20 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from workers.contract.run.spec import AttemptSpec, servers_of
 from workers.contract.stack import commands
-from workers.trainer.rollouts.vllmclient import POLICY, AdapterClient, Completion, adapter_prefix
+from workers.trainer.rollouts.vllm_client import POLICY, AdapterClient, Completion, adapter_prefix
 
 T = TypeVar("T")
 Done = Callable[[int, T], None]
 
 
 def connect(spec: AttemptSpec) -> ServerFanout:
-    """Clients of the spec's servers, own or attached; no request is made yet."""
+    """Create clients of the spec's servers, own or attached, without a request."""
     server = spec.run.hardware.server
     assert server is not None  # noqa: S101  # otherwise servers_of would find none
     places = servers_of(spec)
@@ -45,13 +46,13 @@ def connect(spec: AttemptSpec) -> ServerFanout:
 
 
 class ServerFanout:
-    """The failure of any server is raised at once, whatever the others do: a step is complete or failed."""
+    """Sends requests to all servers. The first failure is raised at once: a step is complete or failed."""
 
     def __init__(self, clients: Sequence[AdapterClient], *, prefix: str = POLICY, leaves: bool = False) -> None:
-        """`prefix` and a number form an adapter's name. `leaves`: unload the last adapter at the end."""
+        """`prefix`: adapter names are the prefix and a version. `leaves`: unload the last adapter at the end."""
         self.clients = list(clients)
-        self.asking: Callable[[int], AbstractContextManager[None]] = lambda number: nullcontext()
-        """Entered with a server's number around each request for completions."""
+        self.around_request: Callable[[int], AbstractContextManager[None]] = lambda number: nullcontext()
+        """Entered with the server's number around each request for completions."""
         self._prefix = prefix
         self._leaves = leaves
 
@@ -59,7 +60,7 @@ class ServerFanout:
         together([client.check for client in self.clients])
 
     def get_server_info(self) -> dict[str, Any]:
-        """TRL's query after building its backend; the first server that biases its log probabilities counts for all."""
+        """Answer TRL's query about log-probabilities; a server that returns raw ones counts for all."""
         infos = together([client.get_server_info for client in self.clients])
         biased = [info for info in infos if info["model_config"]["logprobs_mode"] != "processed_logprobs"]
         return (biased or infos)[0]
@@ -68,25 +69,27 @@ class ServerFanout:
         return f"{self._prefix}{version}"
 
     def use_adapter(self, name: str, path: Path) -> str | None:
-        """Load an adapter on all servers. Return the one it replaces, which is then unloaded everywhere."""
-        replaced = together([_bound(client.use_adapter, name, path) for client in self.clients])
+        """Load an adapter on all servers. Return the one that it replaces, which is unloaded everywhere."""
+        replaced = together([partial(client.use_adapter, name, path) for client in self.clients])
         return replaced[0]
 
     def complete(
         self, prompts: list[list[int]], sampling: dict[str, Any], done: Done[list[Completion]] | None = None
     ) -> list[Completion]:
-        """sampling["n"] completions per prompt, in the prompts' order, whichever server generated them. With `done`,
-        each prompt is a request of its own, and it gets the prompt's place and completions as they arrive."""
+        """Return sampling["n"] completions per prompt, in the prompts' order.
+
+        With `done`, each prompt is a separate request, and `done` gets its index and completions on arrival.
+        """
         calls = [
-            _bound(self._ask, number, part, sampling)
+            partial(self._complete, number, part, sampling)
             for number, share in enumerate(shares(prompts, len(self.clients)))
             for part in ([share] if done is None else [[prompt] for prompt in share])
             if part
         ]
         return [completion for answer in together(calls, done) for completion in answer]
 
-    def _ask(self, number: int, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
-        with self.asking(number):
+    def _complete(self, number: int, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
+        with self.around_request(number):
             return self.clients[number].complete(prompts, sampling)
 
     def close(self) -> None:
@@ -102,8 +105,11 @@ def shares(items: Sequence[T], count: int) -> list[list[T]]:
 
 
 def together(calls: Sequence[Callable[[], T]], done: Done[T] | None = None) -> list[T]:
-    """Run all calls concurrently; results in order. `done` gets the place and the result of each as it arrives, in the
-    caller's thread. The first failure is raised without waiting for the rest, whose threads end with the process."""
+    """Run all calls concurrently, and return their results in order.
+
+    `done` gets the index and result of each on arrival, in the caller's thread. The first exception is raised without
+    waiting for the other calls, whose threads end with the process.
+    """
     if len(calls) == 1 and done is None:
         return [calls[0]()]
     finished: queue.SimpleQueue[tuple[int, T | None, BaseException | None]] = queue.SimpleQueue()
@@ -125,7 +131,3 @@ def together(calls: Sequence[Callable[[], T]], done: Done[T] | None = None) -> l
         if done is not None:
             done(number, results[number])
     return [results[number] for number in range(len(calls))]
-
-
-def _bound(function: Callable[..., T], *arguments: Any) -> Callable[[], T]:
-    return lambda: function(*arguments)

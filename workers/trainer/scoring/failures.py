@@ -1,7 +1,7 @@
-"""Rows on which rewards failed: reported as events, counted over the last batches; too many of them end the run.
+"""Failures of rewards: reported as events, and counted over the last batches; too many end the run.
 
-Each rank notes what it has scored; `settle` shares the notes after each batch, so that all ranks count the same and end
-at the same step.
+Each rank notes its own; `settle` gathers the notes after each batch, so that all ranks count the same and end at the
+same step.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from workers.rewards.reward import Failure
 WINDOW = 8
 """Batches over which failures are counted."""
 MIN_BATCHES = 4
-"""Batches scored before a run can be ended during training: a server may be down for one."""
+"""Batches scored before a run can be ended during training: a server may be down during one."""
 LONGEST_MESSAGE = 500
 
 
 @dataclass(frozen=True)
-class Noted:
+class FailureNote:
     """One reward's failures in one batch, on one rank."""
 
     reward: str
@@ -35,13 +35,15 @@ class Noted:
 
 
 class Failures:
+    """Counts the failures of all rewards, and decides whether the run ends."""
+
     def __init__(self, *, share: float, event: Callable[..., None], spared: Container[str] = ()) -> None:
-        """`share`: a run ends if a reward fails on more than this share of its rows; 1 never ends it. `event` writes a
-        line for the control plane, on the rank that reports. `spared`: rewards that never end the run."""
+        """`share`: the run ends if a reward fails on more than this share of its rows; 1 never ends it. `event`: writes
+        an event, on the rank that reports. `spared`: rewards that never end the run."""
         self._share = share
         self._spared = spared
         self._event = event
-        self._fresh: list[Noted] = []
+        self._fresh: list[FailureNote] = []
         self._windows: dict[str, deque[tuple[int, int]]] = {}
         self._failed: dict[str, int] = {}
         self._scored: dict[str, int] = {}
@@ -52,22 +54,22 @@ class Failures:
     def note(self, reward: str, rows: Sequence[int], failures: Sequence[Failure]) -> None:
         """Note the failures of one reward on this rank's part of a batch; `rows` are their ids."""
         if not failures:
-            self._fresh.append(Noted(reward, len(rows), 0))
+            self._fresh.append(FailureNote(reward, len(rows), 0))
             return
         first, failed = failures[0], len({failure.index for failure in failures})
-        if self._is_worth_telling(self._failed.get(reward, 0), failed):
+        if self._is_reported(self._failed.get(reward, 0), failed):
             print(f"Reward {reward!r} failed on row {rows[first.index]}: {first.message}", file=sys.stderr)
             if first.traceback:
                 print(first.traceback, file=sys.stderr)
-        self._fresh.append(Noted(reward, len(rows), failed, first.kind, first.message, rows[first.index]))
+        self._fresh.append(FailureNote(reward, len(rows), failed, first.kind, first.message, rows[first.index]))
 
-    def settle(self, step: int, gather: Callable[[list[Noted]], list[Noted]]) -> None:
-        """Combine the notes after each batch: `gather` returns the notes of all ranks."""
+    def settle(self, step: int, gather: Callable[[list[FailureNote]], list[FailureNote]]) -> None:
+        """Combine the notes after each batch. `gather`: returns the notes of all ranks."""
         own_notes, self._fresh = self._fresh, []
-        together: dict[str, list[Noted]] = {}
+        by_reward: dict[str, list[FailureNote]] = {}
         for note in gather(own_notes):
-            together.setdefault(note.reward, []).append(note)
-        for reward, notes in together.items():
+            by_reward.setdefault(note.reward, []).append(note)
+        for reward, notes in by_reward.items():
             self._count(reward, notes, step)
             if not self.verdict and len(self._windows[reward]) >= MIN_BATCHES:
                 self.verdict = self._judged(reward)
@@ -78,7 +80,7 @@ class Failures:
             (verdict for reward in self._windows if (verdict := self._judged(reward))), ""
         )
 
-    def _count(self, reward: str, notes: list[Noted], step: int) -> None:
+    def _count(self, reward: str, notes: list[FailureNote], step: int) -> None:
         failed, scored = sum(note.failed for note in notes), sum(note.scored for note in notes)
         self._windows.setdefault(reward, deque(maxlen=WINDOW)).append((failed, scored))
         before = self._failed.get(reward, 0)
@@ -88,15 +90,15 @@ class Failures:
         if first is None:
             return
         self._last[reward] = first.message
-        if self._is_worth_telling(before, failed):
+        if self._is_reported(before, failed):
             message = first.message[:LONGEST_MESSAGE]
             failure = {"reward": reward, "row": first.row, "kind": first.kind, "message": message}
             counts = {"count": before + failed, "of": self._scored[reward]}
             self._event(EventKind.REWARD_FAILED, {**failure, **counts}, step=step)
 
     @staticmethod
-    def _is_worth_telling(before: int, failed: int) -> bool:
-        """Report the 1st, 10th, 100th failure: a broken reward fails on every row."""
+    def _is_reported(before: int, failed: int) -> bool:
+        """Tell whether to report: the 1st, 10th, 100th failure, as a broken reward fails on every row."""
         return failed > 0 and len(str(before + failed)) > (len(str(before)) if before else 0)
 
     def _judged(self, reward: str) -> str:

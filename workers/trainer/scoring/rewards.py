@@ -1,4 +1,4 @@
-"""TRL reward functions from the run's reward specs and the library, and the tools they need."""
+"""TRL reward functions made from the run's reward specs and the library, and the tools that they need."""
 
 from __future__ import annotations
 
@@ -21,61 +21,59 @@ from workers.packages import interpreter
 from workers.packages.interpreter import PackageMissing
 from workers.rewards.advantages import mean
 from workers.rewards.library import LIBRARY
-from workers.rewards.reward import Completion, Cost, Reward, Scores
+from workers.rewards.reward import Completion, Cost, Reward, Scores, turns_of
 from workers.rewards.scoring import score
 from workers.rewards.tools import Tools, Unavailable, no_corpora
-from workers.rewards.turns import split
 from workers.sandbox import selftest
 from workers.sandbox.outcomes import Backend, SandboxUnavailable
 from workers.sandbox.pool import Sandbox
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.data import Row, Rows, completion_text, turns
 from workers.trainer.episodes.credit import spans
-from workers.trainer.rollouts.beside import Beside, Score, scores_for
-from workers.trainer.scoring import trlrewards
+from workers.trainer.scoring import trl_rewards
+from workers.trainer.scoring.concurrent_rewards import ConcurrentRewards, Score, ranks_scored_for
 from workers.trainer.scoring.failures import Failures
 
 RewardFunction = Callable[..., list[float | None]]
 Doing = Callable[[str], AbstractContextManager[None]]
 Together = Callable[..., Scores]
-"""(what scores, as workers.rewards.score does, and its arguments) -> this rank's scores."""
+"""(scorer, *its arguments) -> this rank's scores. A scorer has the signature of workers.rewards.scoring.score."""
 TurnScores = dict[str, list[list[float | None]]]
-"""Of the components that score each turn, by name: scores[completion of this rank][turn], of the last batch."""
+"""Component that scores each turn -> scores[completion of this rank][turn] of the last batch."""
 
 
 def alone(scorer: Score, *batch: Any) -> Scores:
+    """Score this rank's completions without the other ranks'."""
     return scorer(*batch)
 
 
 @dataclass(frozen=True)
 class Generated(Completion):
-    """A completion as the trainer has it."""
+    """A completion with its token ids."""
 
     ids: Sequence[int] = ()
-    """The ids of its tokens."""
 
 
 class Batches:
-    """The batch being scored, converted once for all rewards."""
+    """Converts the batch being scored once for all rewards."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._of: Any = None
-        self._made: tuple[list[Generated], list[Row]] = ([], [])
+        self._source: Any = None
+        self._converted: tuple[list[Generated], list[Row]] = ([], [])
 
     def of(self, completions: list[Any], row: list[int], ids: Any) -> tuple[list[Generated], list[Row]]:
-        if self._of is not completions:
-            tokens = ids if ids is not None else [None] * len(completions)
-            generated = [_generated(each, of) for each, of in zip(completions, tokens, strict=True)]
+        if self._source is not completions:
             by_id = {i: self._rows.by_id[i] for i in set(row)}
-            self._made = generated, [by_id[i] for i in row]
-            self._of = completions
-        return self._made
+            tokens = ids if ids is not None else [None] * len(completions)
+            self._converted = generated(completions, tokens), [by_id[i] for i in row]
+            self._source = completions
+        return self._converted
 
 
 @dataclass(frozen=True)
 class RewardSet:
-    """What a GRPOTrainer has of its rewards, by the names of its attributes."""
+    """Some rewards of a GRPOTrainer; the fields are named after its attributes."""
 
     reward_funcs: list[Any]
     reward_processing_classes: list[Any]
@@ -92,51 +90,41 @@ class RewardSet:
 
 
 def tools_for(spec: AttemptSpec, folder: Path) -> Tools:
-    """The tools of the run's rewards and environment; to be closed at the end. `folder`: the attempt's. Raises
-    SpecError if something is missing."""
+    """Open the tools of the run's rewards and environment; the caller closes them. `folder`: the attempt's.
+
+    Raises SpecError if something is missing.
+    """
     run = spec.run
     backend = _backend(spec)
-    share = max(1, len(os.sched_getaffinity(0)) * scores_for(run) // run.hardware.processes)
+    share = max(1, len(os.sched_getaffinity(0)) * ranks_scored_for(run) // run.hardware.processes)
+    episodes = run.episodes
+    paths = {corpus.title: corpora.path_in(folder, corpus.sha256) for corpus in episodes.corpora} if episodes else {}
     tools = Tools(
         open_sandbox=lambda preload: Sandbox(backend or selftest.best(), preload=preload, parallel=share),
         open_package=lambda name: interpreter.open_sandbox(name, backend or selftest.best(), parallel=share),
-        trainer=trlrewards.SCORERS,
-        corpus=_corpora(spec, folder),
+        trainer=trl_rewards.SCORERS,
+        corpus=lambda title: paths[title] if title in paths else no_corpora(title),
     )
     for reward in run.every_reward:
-        if package := LIBRARY[reward.function].package:
-            need_package(package, f"The reward {reward.name!r}")
-        for entry in LIBRARY[reward.function].schema():
-            if entry["widget"] == "secret":
-                _look_for_endpoint(tools, f"Reward {reward.name!r}", str(reward.params.get(entry["name"], "")))
-    _look_at_environment(spec, tools)
+        _check_needs(LIBRARY[reward.function], reward, f"The reward {reward.name!r}", tools)
+    for part in episodes.parts if episodes else ():
+        if entry := ENTRIES.get(part.function):  # opening an unknown one raises
+            _check_needs(entry, part, f"The environment's part {part.name!r}", tools)
     return tools
 
 
-def _corpora(spec: AttemptSpec, folder: Path) -> Callable[[str], Path]:
-    episodes = spec.run.episodes
-    paths = {one.title: corpora.path_in(folder, one.sha256) for one in episodes.corpora} if episodes else {}
-    return lambda title: paths[title] if title in paths else no_corpora(title)
-
-
-def need_package(package: str, who: str) -> None:
-    """Build the interpreter of workers.packages if this host has none yet. Raises SpecError if it isn't there then."""
+def _check_needs(entry: Reward | Entry, spec: RewardSpec | PartSpec, name: str, tools: Tools) -> None:
+    """Build the interpreter of workers.packages if the entry needs it, and look for its endpoints. Raises SpecError."""
     try:
-        interpreter.build()
-    except PackageMissing as error:
-        raise SpecError(f"{who} needs {package}. {error}") from None
-
-
-def _look_at_environment(spec: AttemptSpec, tools: Tools) -> None:
-    for part in spec.run.episodes.parts if spec.run.episodes else ():
-        entry = ENTRIES.get(part.function)
-        if entry is None:
-            continue  # whoever opens it says so
         if entry.package:
-            need_package(entry.package, f"The environment's part {part.name!r}")
-        for held in entry.schema():
-            if held["widget"] == "secret":
-                _look_for_endpoint(tools, f"The environment's part {part.name!r}", str(part.params.get(held["name"])))
+            interpreter.build()
+        for parameter in entry.schema():
+            if parameter["widget"] == "secret":
+                tools.endpoint(str(spec.params.get(parameter["name"], "")))
+    except PackageMissing as error:
+        raise SpecError(f"{name} needs {entry.package}. {error}") from None
+    except Unavailable as error:
+        raise SpecError(f"{name}: {error}") from None
 
 
 def functions(
@@ -148,14 +136,16 @@ def functions(
     *,
     turn_scores: TurnScores | None = None,
     together: Together = alone,
-    beside: Beside | None = None,
+    early: ConcurrentRewards | None = None,
 ) -> list[RewardFunction]:
-    """One function per reward, in order. A reward model's is never called: TRL gets the model instead. `doing` is
-    entered with the name of the reward that is being computed. `turn_scores` gets what components that score each turn
-    gave. `together` scores what sees whole groups. `beside` may have scored groups already."""
+    """Make one function per reward, in order. A reward model's is never called: TRL gets the model instead.
+
+    `doing(name)` is entered while a reward is computed. `turn_scores` receives the scores of components that score each
+    turn. `together` scores rewards that compare whole groups. `early` may have scored groups already.
+    """
     batches = Batches(rows)
-    kept = {} if turn_scores is None else turn_scores
-    return [_function(spec, batches, tools, failures, doing, kept, together, beside) for spec in specs]
+    scores_by_turn = {} if turn_scores is None else turn_scores
+    return [_function(spec, batches, tools, failures, doing, scores_by_turn, together, early) for spec in specs]
 
 
 def _function(
@@ -166,17 +156,17 @@ def _function(
     doing: Doing,
     turn_scores: TurnScores,
     together: Together,
-    beside: Beside | None,
+    early: ConcurrentRewards | None,
 ) -> RewardFunction:
-    """Called by TRL with the columns of a batch. Its name labels the charts.
+    """Make the function that TRL calls with the columns of a batch. Its name labels the charts.
 
     A row on which the reward fails scores None, so that one odd completion doesn't end a day of training; the share of
     such rows is a metric.
     """
     reward = LIBRARY[spec.function]
-    early = beside.add(spec, lambda completions, rows: _parts(spec, completions, rows)[1:]) if beside else None
-    scorer: Score = early.scores if early else score
-    if reward.compare or (early and beside and beside.ranks > 1):
+    early_reward = early.add(spec, lambda completions, rows: _parts(spec, completions, rows)[1:]) if early else None
+    scorer: Score = early_reward.scores if early_reward else score
+    if reward.compare or (early_reward and early and early.ranks > 1):
         scorer = functools.partial(together, scorer)
 
     def scores(
@@ -186,57 +176,64 @@ def _function(
         completion_ids: list[list[int]] | None = None,
         **_: Any,
     ) -> Any:
-        generated, rows = batches.of(completions, row, completion_ids)
-        begun = time.perf_counter()
-        of_parts, every, their_rows = _parts(spec, generated, rows)
+        batch, rows = batches.of(completions, row, completion_ids)
+        began = time.perf_counter()
+        places, parts, rows_of_parts = _parts(spec, batch, rows)
         with doing(spec.name):
-            scored = scorer(reward, every, their_rows, spec.params, tools)
-        log_metric(reward_time(spec.name), time.perf_counter() - begun + (early.seconds if early else 0.0))
-        failures.note(spec.name, [row[place] for place in of_parts], scored.failures)
-        log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(every), 1))
+            scored = scorer(reward, parts, rows_of_parts, spec.params, tools)
+        early_s = early_reward.seconds if early_reward else 0.0
+        log_metric(reward_time(spec.name), time.perf_counter() - began + early_s)
+        failures.note(spec.name, [row[place] for place in places], scored.failures)
+        log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(parts), 1))
         if not spec.per_turn:
             return scored.values
         values = iter(scored.values)
-        turn_scores[spec.name] = [[next(values) for _ in range(of_parts.count(at))] for at in range(len(generated))]
-        return [mean(of_turns) for of_turns in turn_scores[spec.name]]
+        turn_scores[spec.name] = [[next(values) for _ in range(places.count(at))] for at in range(len(batch))]
+        return [mean(turns) for turns in turn_scores[spec.name]]
 
     scores.__name__ = spec.name
     return scores
 
 
 def _parts(
-    spec: RewardSpec, generated: Sequence[Generated], rows: Sequence[Mapping[str, Any]]
+    spec: RewardSpec, completions: Sequence[Generated], rows: Sequence[Mapping[str, Any]]
 ) -> tuple[list[int], list[Completion], list[Mapping[str, Any]]]:
-    """What is scored: the completions, or each of their turns. Of each the place of its completion, and its row."""
-    parts = [(at, part) for at, one in enumerate(generated) for part in (_turns(one) if spec.per_turn else [one])]
-    return [at for at, _ in parts], [part for _, part in parts], [rows[at] for at, _ in parts]
+    """Return what is scored, completions or each of their turns: the completion's index, the part, and the row."""
+    parts = [
+        (place, part)
+        for place, completion in enumerate(completions)
+        for part in (_turns(completion) if spec.per_turn else [completion])
+    ]
+    return [place for place, _ in parts], [part for _, part in parts], [rows[place] for place, _ in parts]
 
 
 def _turns(completion: Generated) -> list[Completion]:
-    """Its turns, each with its ids."""
-    parts = split(completion)
-    at = spans(completion.turns, len(completion.ids)) if len(parts) > 1 else []
+    """Split a completion into its turns, each with its token ids."""
+    parts = turns_of(completion)
+    if len(parts) == 1:
+        return [completion]
+    at = spans(completion.turns, len(completion.ids))
     if len(at) != len(parts):
-        return [completion] if len(parts) == 1 else parts
+        return parts
     return [
         Generated(part.text, part.turns, stop - start, completion.ids[start:stop])
         for part, (start, stop) in zip(parts, at, strict=True)
     ]
 
 
-def generated(completions: Sequence[Any], ids: Sequence[Sequence[int]]) -> list[Generated]:
-    """Completions as TRL has them."""
-    return [_generated(completion, of) for completion, of in zip(completions, ids, strict=True)]
-
-
-def _generated(completion: Any, ids: Sequence[int] | None) -> Generated:
-    count = None if ids is None else len(ids)
-    return Generated(completion_text(completion), tuple(turns(completion) or ()), count, ids or ())
+def generated(completions: Sequence[Any], ids: Sequence[Sequence[int] | None]) -> list[Generated]:
+    """Convert completions as TRL has them (texts or messages)."""
+    return [
+        Generated(
+            completion_text(completion), tuple(turns(completion) or ()), None if of is None else len(of), of or ()
+        )
+        for completion, of in zip(completions, ids, strict=True)
+    ]
 
 
 def _backend(spec: AttemptSpec) -> Backend | None:
-    """The sandbox backend of this host; None if no reward and no tool runs code."""
-    running = next((one for one in spec.run.every_entry if _cost(one) is Cost.SANDBOX), None)
+    """Return this host's sandbox backend; None if no reward and no tool runs code."""
+    running = next((entry for entry in spec.run.every_entry if _cost(entry) is Cost.SANDBOX), None)
     if running is None:
         return None
     try:
@@ -252,13 +249,6 @@ def _backend(spec: AttemptSpec) -> Backend | None:
         ) from None
 
 
-def _cost(one: RewardSpec | PartSpec) -> Cost | None:
-    entry: Reward | Entry | None = (LIBRARY if isinstance(one, RewardSpec) else ENTRIES).get(one.function)
+def _cost(spec: RewardSpec | PartSpec) -> Cost | None:
+    entry: Reward | Entry | None = (LIBRARY if isinstance(spec, RewardSpec) else ENTRIES).get(spec.function)
     return entry.cost if entry else None
-
-
-def _look_for_endpoint(tools: Tools, who: str, name: str) -> None:
-    try:
-        tools.endpoint(name)
-    except Unavailable as error:
-        raise SpecError(f"{who}: {error}") from None

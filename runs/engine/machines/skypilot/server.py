@@ -111,7 +111,7 @@ class Server:
         mine.sort(key=lambda each: float(each.get("created_at") or 0), reverse=True)
         return [_request(each) for each in mine]
 
-    def _send(self, method: str, path: str, body: Any = None, *, seconds: float = 30) -> outbound.Answer:
+    def _send(self, method: str, path: str, body: Any = None, *, seconds: float = 30) -> outbound.Response:
         left = min(seconds, self._end - time.monotonic())
         try:
             answer = outbound.send(
@@ -141,7 +141,7 @@ def _request(row: Mapping[str, Any]) -> SkyPilotRequest:
     )
 
 
-def _checked(answer: outbound.Answer) -> None:
+def _checked(answer: outbound.Response) -> None:
     if answer.status == 200:
         return
     if answer.status in {401, 403}:
@@ -157,7 +157,7 @@ def _checked(answer: outbound.Answer) -> None:
     raise EngineError(f"The SkyPilot API server answered {answer.status}: {_said(answer)}")
 
 
-def _said(answer: outbound.Answer) -> str:
+def _said(answer: outbound.Response) -> str:
     """Why, for people. Of a refused body only where it is wrong: the server repeats what was in it."""
     found = _fields(answer.start)
     detail = found.get("detail", found.get("message", ""))

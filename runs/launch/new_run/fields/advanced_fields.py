@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django import forms
 from django.forms.fields import InvalidJSONInput
 
-from runs.launch.new_run.fields.training_fields import FORM_NAMES, NAMES
+from runs.launch.new_run.fields.table import BY_FIELD
 from workers.contract.stack.training_rules import DECIDED_BY_PROFILES, MADE_BY_THE_FORM, OWNED
 
 MOST_HELP = 400
 LARGEST_INT = 10**15
+LAUNCH_NAMES = frozenset({*BY_FIELD, "key", "cloned_from"})
+"""Fields that the page has elsewhere, which a trainer's schema can't override."""
 DEFAULT = "default: "
-"""Before the trainer's choice, where the form leaves it to the trainer."""
+"""Prefix of the trainer's default, which an empty field leaves in place."""
 
 
 class Json(forms.JSONField):
@@ -37,7 +39,7 @@ class Json(forms.JSONField):
 
 
 def _can_be_stored(text: str) -> bool:
-    """Whether the JSON can be stored: Python also reads NaN, unpaired surrogates and thousands of brackets."""
+    """True for JSON that can be stored: Python also reads NaN, unpaired surrogates and thousands of brackets."""
     try:
         json.dumps(json.loads(text), allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -45,18 +47,18 @@ def _can_be_stored(text: str) -> bool:
     return True
 
 
-def fields(schema: dict[str, Any] | None) -> Iterator[tuple[str, str, forms.Field]]:
+def fields(schema: Mapping[str, Any] | None) -> Iterator[tuple[str, str, forms.Field]]:
     """(group, name, form field) for fields that the page doesn't offer elsewhere; broken entries are skipped."""
     for entry in (schema or {}).get("fields") or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             continue
         name = entry["name"]
-        if name in NAMES | OWNED | MADE_BY_THE_FORM | FORM_NAMES or not name.isidentifier():
+        if name in LAUNCH_NAMES | OWNED | MADE_BY_THE_FORM or not name.isidentifier():
             continue
         yield str(entry.get("group") or "Other"), name, _field(entry)
 
 
-def changed(schema: dict[str, Any] | None, cleaned: dict[str, Any]) -> dict[str, Any]:
+def changed(schema: Mapping[str, Any] | None, cleaned: dict[str, Any]) -> dict[str, Any]:
     """The values that differ from the trainer's defaults, and those that overrule a profile."""
     defaults = (schema or {}).get("defaults") or {}
     values: dict[str, Any] = {}
@@ -69,12 +71,6 @@ def changed(schema: dict[str, Any] | None, cleaned: dict[str, Any]) -> dict[str,
             continue
         values[name] = value
     return values
-
-
-def initial(schema: dict[str, Any] | None, grpo: dict[str, Any]) -> dict[str, Any]:
-    """Values of a frozen spec as initial values of this form."""
-    values = {name: grpo[name] for _, name, _ in fields(schema) if name in grpo}
-    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
 
 
 def _field(entry: dict[str, Any]) -> forms.Field:

@@ -1,18 +1,21 @@
-"""The choices of a run: datasets and reward configs by name, and a model's name."""
+"""The fields that choose rows of the catalogue, and the queries of what they offer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 from django.db.models import QuerySet
 
 from controlplane.catalogue.datasets.models import DatasetVersion
-from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.environments.models import EnvironmentVersion
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.versioned.queries import offered_versions
 from runs.engine.models import Run
 from runs.engine.queries import readable
-from workers.contract.run.settings import BY_NAME
+from runs.launch.new_run.fields.table import BY_FIELD
 
 
 class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
@@ -21,9 +24,10 @@ class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not su
         return f"{obj.dataset.name} v{obj.number} · {obj.rows:,} rows{validation}"
 
 
-class RewardChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
-    def label_from_instance(self, obj: RewardVersion) -> str:
-        return str(obj)
+class EnvironmentChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
+    def label_from_instance(self, obj: EnvironmentVersion) -> str:
+        parts = ", ".join(part.name for part in obj.specs)
+        return f"{obj} · {parts}" if parts else str(obj)
 
 
 class CloneField(forms.CharField):
@@ -33,6 +37,31 @@ class CloneField(forms.CharField):
 
     def clean(self, value: Any) -> Run | None:
         return Run.objects.filter(pk__in=readable([super().clean(value)])).first() if value else None
+
+
+def row_fields(chosen: Mapping[str, Any]) -> dict[str, forms.Field]:
+    """`chosen`: the rows chosen already; one that was archived since is still offered."""
+
+    def field(name: str, rows: QuerySet[Any], kind: Any = forms.ModelChoiceField) -> forms.Field:
+        row = BY_FIELD[name]
+        field: forms.Field = kind(rows, empty_label=row.empty, **row.texts)
+        field.error_messages["invalid_choice"] = "This no longer exists. Choose another."
+        return field
+
+    rewards, other_rewards = (
+        offered_versions(RewardVersion, chosen.get(name)) for name in ("reward_version", "eval_reward_version")
+    )
+    environments = offered_versions(EnvironmentVersion, chosen.get("environment"))
+    # Without the reports, which are large: only the chosen version's is read.
+    datasets = offered_datasets().select_related("dataset").defer("report")
+    return {
+        "dataset_version": field("dataset_version", datasets, DatasetChoice),
+        "reward_version": field("reward_version", rewards),
+        "eval_reward_version": field("eval_reward_version", other_rewards),
+        "profile": field("profile", offered_profiles()),
+        "host": field("host", Host.objects.all()),
+        "environment": field("environment", environments, EnvironmentChoice),
+    }
 
 
 def offered_datasets() -> QuerySet[DatasetVersion]:
@@ -51,10 +80,3 @@ def model_name(text: str) -> str:
     if any(ord(c) < 32 for c in model) or model.startswith("-"):
         raise forms.ValidationError("This is neither a folder nor a hub id.")
     return model
-
-
-def bounds(name: str) -> dict[str, Any]:
-    """The bounds of a form field that fills a setting, as Django's fields take them."""
-    setting = BY_NAME[name]
-    values = {"min_value": setting.low, "max_value": setting.high, "max_length": setting.longest}
-    return {word: value for word, value in values.items() if value is not None}

@@ -10,7 +10,7 @@ from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
 from runs.launch.preflight.hosts import fitting_hosts
 from workers.contract.run import sinks
 from workers.contract.run.hardware import ZERO, HardwareSpec, Optimizer, Quantization, Rollout
-from workers.contract.torch_sets import GPU_TORCH_2_11, SETS
+from workers.contract.stack.packages import GPU_TORCH_2_11, SETS
 
 BITSANDBYTES = re.compile(r"(paged_)?(adamw(_bnb)?|ademamix|lion)_(8|32)bit|ademamix|rmsprop_bnb(_8bit|_32bit)?")
 """TRL's optimizers that come from bitsandbytes (transformers/trainer_optimizer.py)."""

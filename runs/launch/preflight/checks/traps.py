@@ -19,15 +19,11 @@ WORTH_SAYING, WORTH_WARNING = 0.01, 0.05
 
 
 def check(draft: Draft) -> Iterator[Finding]:
-    if _generates_with_vllm(draft):
+    if draft.hardware is not None and draft.hardware.rollout is not Rollout.TRANSFORMERS:
         yield from _truncated_sampling(draft)
         yield from _masked_sequences(draft)
     yield from _no_kl(draft)
     yield from _scales(draft)
-
-
-def _generates_with_vllm(draft: Draft) -> bool:
-    return draft.hardware is not None and draft.hardware.rollout is not Rollout.TRANSFORMERS
 
 
 def _truncated_sampling(draft: Draft) -> Iterator[Finding]:

@@ -90,7 +90,7 @@ def test_a_turn_can_be_taken_back() -> None:
 
 @pytest.mark.parametrize("moves", ["{", "3", "[3]", '[{"text": ""}]', "[" * 5000])
 def test_moves_that_can_not_be_read_are_refused_in_words(moves: str) -> None:
-    assert "can't be read. Begin again." in post("move/", {"moves": moves})
+    assert "can't be read. Start again." in post("move/", {"moves": moves})
 
 
 def test_an_environment_that_the_library_no_longer_has_says_so() -> None:
@@ -132,4 +132,4 @@ def test_a_game_that_raises_ends_the_episode_in_words(game: EnvironmentVersion) 
 
 def test_two_parts_that_are_played_in_are_refused(game: EnvironmentVersion) -> None:
     answer = operator().post("/environments/new/", fields("guessing", "guessing"))
-    assert "Only one part can be played in" in answer.content.decode()
+    assert "There can be only one game or server" in answer.content.decode()

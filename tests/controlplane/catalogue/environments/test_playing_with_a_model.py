@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.rewards import saving
-from controlplane.catalogue.rewards.saving import Composition
+from controlplane.catalogue.rewards.saving import RewardComposition
 from tests.controlplane.catalogue.environments.chat_server import ChatServer, calling
 from tests.controlplane.catalogue.environments.environments import an_environment
 from tests.controlplane.catalogue.environments.guessing import GUESSING
@@ -134,7 +134,7 @@ EPISODE = [
 
 
 def scored(*components: dict[str, Any], messages: Any = EPISODE, **sent: Any) -> str:
-    config = saving.make("by", Composition(list(components), "sum_then_normalize", 1.0))
+    config = saving.make("by", RewardComposition(list(components), "sum_then_normalize", 1.0))
     episode = messages if isinstance(messages, str) else json.dumps(messages)
     return post("scores/", {"reward_version": config.pk, "episode": episode, **sent}, an_environment())
 
@@ -151,7 +151,7 @@ def test_an_episode_is_scored_by_component_and_in_all() -> None:
 def test_a_component_without_what_it_needs_says_so() -> None:
     page = scored({"name": "right", "function": "numeric_match"}, {"name": "old", "function": "gone"})
     assert "It needs values of a dataset's row: answer." in page
-    assert "The library no longer has it." in page
+    assert "This reward is no longer in the library." in page
     assert "No component applies to this episode." in page
 
 

@@ -51,7 +51,7 @@ def test_an_exported_run_gives_its_profile_back(slug):
     shipped = by_slug(slug)
     run = RunSpec(
         "r-1", "r", "train", ModelSpec("m"), DataSpec("d", 1, "0" * 64, 9), (RewardSpec("a", "think_tags"),),
-        shipped.spec, {**shipped.batch}, shipped.lora,
+        shipped.spec, {**shipped.batch}, lora=shipped.lora,
     )  # fmt: skip
     for write in (trl_yaml, accelerate_yaml):
         form = imported(write(run)).context["form"]

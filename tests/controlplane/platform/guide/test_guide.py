@@ -11,7 +11,6 @@ from controlplane.platform.guide import documents
 from controlplane.platform.guide.glossary import by_field, by_metric, terms
 from runs.engine.spec import spec_of
 from runs.insight.metrics import run_charts
-from runs.launch.new_run.fields.training_fields import NAMES
 from runs.launch.new_run.forms import LaunchForm
 from tests.controlplane.people import signed_in, viewer
 from tests.runs.builders import a_run, a_user
@@ -31,7 +30,7 @@ def test_the_glossary_names_only_metrics_and_fields_that_there_are() -> None:
     drawn = set(run_charts.metrics(run_charts.plan(spec_of(run)))) | {"clip_ratio", "cispo_clip_ratio"}
     assert set(by_metric()) <= drawn
     of_trl = {"num_generations_eval", "steps_per_generation", "mask_truncated_completions"}
-    assert set(by_field()) <= set(LaunchForm().fields) | NAMES | of_trl
+    assert set(by_field()) <= set(LaunchForm().fields) | of_trl
 
 
 def test_the_question_mark_beside_a_word_is_a_link_that_says_what_it_is() -> None:

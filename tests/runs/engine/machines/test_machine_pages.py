@@ -83,7 +83,7 @@ def test_an_operator_releases_a_machine_after_a_page_that_says_what_follows(engi
     source = a_source(engine)
     row = MachineRequest.objects.create(source=source, host_name="cluster-a-1", state="waiting", handle="1")
     client, path = operator(), f"/hardware/machines/{row.pk}/release/"
-    assert "the request is taken back" in text(client, path)
+    assert "the request is withdrawn" in text(client, path)
     assert client.post(path).status_code == 302
     row.refresh_from_db()
     assert (row.state, row.sentence) == ("released", f"Released by {row.released_by}.")

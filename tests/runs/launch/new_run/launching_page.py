@@ -8,7 +8,7 @@ from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards import saving
 from controlplane.catalogue.rewards.models import RewardVersion
-from runs.launch.new_run.fields.training_fields import TRAINING
+from runs.launch.new_run.fields.table import ARGUMENTS
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.prefill import as_sent
 from tests.runs.builders import a_host
@@ -16,7 +16,7 @@ from tests.runs.builders import a_host
 SCHEMA = {
     "trl": "1.16.0",
     "fields": [
-        *({"name": field.name, "type": field.kind.__name__, "group": "Main"} for field in TRAINING),
+        *({"name": field.name, "type": field.kind.__name__, "group": "Main"} for field in ARGUMENTS),
         {"name": "weight_decay", "type": "float", "default": 0.0, "help": "L2.", "group": "Optimizer"},
         {"name": "shuffle_dataset", "type": "bool", "default": True, "help": "Shuffle.", "group": "Data"},
         {"name": "top_k", "type": "int", "default": 0, "help": "Top-k.", "group": "Generation"},

@@ -31,10 +31,10 @@ def test_limits_and_rules_are_frozen_and_cloned(client):
     asked = LimitsSpec(2.5, 1000, None, NoBetterSpec("reward", 50, False, 0.01), BeyondSpec("entropy", 0.1, 5, False))
     assert spec_of(run).limits == asked
     page = client.get(f"/runs/{run.pk}/clone/")
-    assert LaunchForm(as_sent(page.context["form"])).limits == LimitsSpec()  # not validated: nothing is read
+    assert LaunchForm(as_sent(page.context["form"])).request().limits == LimitsSpec()  # not validated: nothing is read
     form = LaunchForm(as_sent(page.context["form"]), schema=SCHEMA)
     form.is_valid()
-    assert form.limits == asked
+    assert form.request().limits == asked
 
 
 @pytest.mark.parametrize(

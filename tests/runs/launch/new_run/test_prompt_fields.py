@@ -37,7 +37,7 @@ def test_the_choice_is_frozen_cloned_shown_and_charted(client):
     assert spec_of(run).prompts == SPEC
     form = LaunchForm(as_sent(client.get(f"/runs/{run.pk}/clone/").context["form"]), schema=SCHEMA)
     form.is_valid()
-    assert form.prompts == SPEC
+    assert form.request().prompts == SPEC
     page = " ".join(client.get(f"/runs/{run.pk}/spec/").content.decode().split())
     assert "up to 4 extra rounds; drawn by difficulty, least weight 0.2" in page
     [group] = [group for group in of_training(spec_of(run), ()) if group.title == "Choice of prompts"]

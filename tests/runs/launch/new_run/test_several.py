@@ -12,7 +12,7 @@ from pytest_django import Settings
 from runs.engine.models import Attempt, Run, RunGroup
 from runs.engine.scheduling import ending, launching
 from runs.engine.states import RunStatus
-from runs.launch.new_run.fields import several_fields
+from runs.launch.new_run.fields import grid as grids
 from runs.launch.new_run.forms import LaunchForm
 from tests.controlplane.people import operator
 from tests.runs.launch.new_run.launching_page import SCHEMA, a_ready_host, sent
@@ -113,8 +113,8 @@ def test_preflight_says_that_the_queue_has_no_room_for_all(client: Client, setti
 
 def test_preflight_reads_each_line_of_the_grid_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    setting = several_fields._setting
-    monkeypatch.setattr(several_fields, "_setting", lambda line: read.append(line) or setting(line))
+    setting = grids._setting
+    monkeypatch.setattr(grids, "_setting", lambda line: read.append(line) or setting(line))
     client.post("/runs/new/check", sent(grid="beta: 0, 0.1\nlearning_rate: 1e-6, 5e-6"))
     assert read == ["beta: 0, 0.1", "learning_rate: 1e-6, 5e-6"]
 

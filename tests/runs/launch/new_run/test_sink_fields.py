@@ -36,7 +36,7 @@ def test_sinks_are_frozen_and_cloned_and_their_key_comes_with_the_claim(client):
     assert spec_of(run).sinks == asked
     form = LaunchForm(as_sent(client.get(f"/runs/{run.pk}/clone/").context["form"]), schema=SCHEMA)
     form.is_valid()
-    assert form.sinks == asked
+    assert form.request().sinks == asked
     assert json.loads(vault.for_run(spec_of(run))[f"{SECRET_PREFIX}WB"])["key"] == KEY
     assert "<code>wandb</code>" in client.get(f"/runs/{run.pk}/spec/").content.decode()
 

@@ -56,7 +56,7 @@ def test_settings_and_metrics_are_columns_and_sort_as_numbers(sweep: dict[str, R
     page = shown(**asked)
     headings = re.findall(r'<th [^>]*class="(\w+)"', page)
     assert headings == ["pick", "status", "name", "reward", "chosen", "chosen"]
-    assert re.findall(r'<td class="chosen" data-label="([^"]*)" title="([^"]*)"', page)[:2] == [
+    assert re.findall(r'<td class="chosen cut" data-label="([^"]*)" title="([^"]*)"', page)[:2] == [
         ("Learning rate", "2e-05"),
         ("Length: mean", "300"),
     ]

@@ -18,7 +18,7 @@ from runs.engine.models import Attempt, Run, SavedView
 from runs.engine.records import RunEvent
 from runs.engine.states import RunStatus
 from runs.pages.run_list.query import SORTS, RunListQuery
-from runs.pages.run_list.rows import A_PAGE
+from runs.pages.run_list.rows import PAGE_SIZE
 from tests.controlplane.people import make_user, operator, signed_in, viewer
 from tests.runs.builders import a_host, a_run, a_user, an_attempt
 
@@ -152,17 +152,17 @@ def test_each_filter_that_is_set_can_be_taken_away_by_itself() -> None:
 
 
 def test_pages_hold_each_run_once_and_one_beyond_the_last_is_the_last() -> None:
-    many(2 * A_PAGE + 3)
+    many(2 * PAGE_SIZE + 3)
     pages = [names(page=str(page), sort="status") for page in (1, 2, 3)]
-    assert [len(page) for page in pages] == [A_PAGE, A_PAGE, 3]
-    assert len({name for page in pages for name in page}) == 2 * A_PAGE + 3
+    assert [len(page) for page in pages] == [PAGE_SIZE, PAGE_SIZE, 3]
+    assert len({name for page in pages for name in page}) == 2 * PAGE_SIZE + 3
     assert names(page="99999", sort="status") == pages[-1]
-    assert f"{2 * A_PAGE + 1}–{2 * A_PAGE + 3} of {2 * A_PAGE + 3}" in text(viewer(), page="3")
+    assert f"{2 * PAGE_SIZE + 1}–{2 * PAGE_SIZE + 3} of {2 * PAGE_SIZE + 3}" in text(viewer(), page="3")
 
 
 @pytest.mark.parametrize("asked", ["", "status=queued", "sort=-reward&tag=math&by=olga&q=run"])
 def test_the_list_takes_as_many_queries_for_many_runs_as_for_few(asked: str) -> None:
-    client, runs = operator(), many(A_PAGE + 20, tags=["math"])
+    client, runs = operator(), many(PAGE_SIZE + 20, tags=["math"])
     Attempt.objects.filter(run__in=runs[-2:]).update(status="queued", waits_for="GPU 0", waits_on=runs[0])
 
     def queries(**headers: str) -> int:

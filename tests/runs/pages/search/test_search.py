@@ -102,7 +102,7 @@ def test_what_is_looked_at_does_not_grow_with_what_there_is(django_assert_max_nu
     client = signed_in(Role.ADMIN)
     with django_assert_max_num_queries(16):
         items = client.get(reverse("search"), {"q": "zebra"}).json()["items"]
-    assert len(items) <= 4 * finding.OF_EACH
+    assert len(items) <= 4 * finding.HITS_PER_KIND
 
 
 def test_places_lead_to_pages_that_are_open_to_whom_they_are_offered() -> None:

@@ -18,7 +18,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.parent_death import die_with_parent
 
 MOST = 8
 """Processes: each takes memory, and the file is read once by each."""
@@ -68,7 +68,7 @@ class _Share:
         parent = os.getpid()
         self._pid = os.fork()
         if not self._pid:
-            end_with(parent, signal.SIGKILL)
+            die_with_parent(parent, signal.SIGKILL)
             os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are lost in a fork, and all cores have work
             _send_each(map(look, islice(batches(), first, None, step)), sending.send)
         sending.close()

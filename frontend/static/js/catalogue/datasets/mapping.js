@@ -1,5 +1,5 @@
-// The mapping's form beside its example. htmx asks for the example; here is what it can't say: problems at their
-// fields, and that what stands there is older than the form.
+// The mapping form beside its example. htmx loads the example; this adds what it can't: errors beside their
+// fields, and a note while the example is older than the form.
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("mapping-form"));
 const example = /** @type {HTMLElement} */ (document.getElementById("example"));

@@ -7,7 +7,7 @@ const MIB = 2 ** 20;
 const SPAN_MS = 5000;
 const form = document.querySelector("form[data-upload]");
 
-/** The pace of the last seconds: what a whole transfer's mean would hide. */
+/** Transfer rate over the last seconds; the mean of the whole transfer would hide changes. */
 class Pace {
   constructor() {
     /** @type {[number, number][]} */
@@ -60,14 +60,14 @@ class Upload {
     this.problems.hidden = !lines.length;
   }
 
-  /** What can be known of the file before it is sent. */
+  /** Checks the file before it is sent. */
   check() {
     const { file } = this;
     const tooLarge = Boolean(file && file.size > this.limit);
     if (tooLarge) this.say([`This file has ${mib(file?.size ?? 0)}; the limit is ${mib(this.limit)}.`]);
     else if (file && !file.size) this.say(["The file is empty."]);
     else this.say([]);
-    this.button.hidden = !file; // choosing one sends it: the button is for what was refused or given up
+    this.button.hidden = !file; // choosing a file sends it; the button retries a refused or abandoned upload
     this.button.disabled = tooLarge;
     return Boolean(file?.size) && !tooLarge;
   }

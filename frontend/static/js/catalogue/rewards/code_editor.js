@@ -1,8 +1,8 @@
 // Fields for Python become an editor with highlighting: `textarea[data-code]`, also those that come later. Without this
-// module, or until Ace is there, they are plain text fields; what is typed is always in the text field, too.
+// module, or until Ace is there, they are plain text fields; the text field always has the current text.
 
 /**
- * What is used of Ace.
+ * The part of Ace's interface that is used.
  * @typedef {{ getValue(): string, setValue(text: string): void, on(event: "change", then: () => void): void,
  *   getUndoManager(): { reset(): void } }} Session
  * @typedef {{ session: Session, setTheme(theme: object): void, setReadOnly(no: boolean): void, resize(): void,
@@ -83,7 +83,7 @@ async function enhance(field) {
   field.addEventListener("input", () => {
     if (field.value !== editor.session.getValue()) editor.session.setValue(field.value);
   });
-  // What points at the field, its label and the list of mistakes, arrives in the editor.
+  // Links to the field, from its label and the list of errors, focus the editor.
   field.addEventListener("focus", () => editor.focus());
   field.dataset.enhanced = "yes";
   editors.set(field, editor);

@@ -5,7 +5,7 @@
 const editor = document.getElementById("editor");
 const rows = document.getElementById("components");
 
-/** Rows that came or went: no field tells of them. */
+/** Added and removed rows, which no field reports. */
 function touched() {
   if (editor) editor.dataset.unsaved = "yes";
 }
@@ -74,7 +74,7 @@ rows?.addEventListener("htmx:afterSettle", (event) => {
   recolour();
   if (event.target !== rows) return;
   touched();
-  // One that was added stands at the end, which may be out of sight.
+  // A new row is at the end, perhaps out of sight.
   rows.lastElementChild?.scrollIntoView({ block: "nearest" });
 });
 recolour();

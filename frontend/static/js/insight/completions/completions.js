@@ -38,7 +38,7 @@ export class CompletionsTab {
     void this.read();
   }
 
-  /** A step has new completions: it follows, unless somebody looks at something else or is reading.
+  /** Follows a new step, unless the user views something else or is reading.
    * @param {number} step */
   news(step) {
     const root = this.panel.querySelector(".completions-tab");
@@ -58,7 +58,7 @@ export class CompletionsTab {
     }
   }
 
-  /** Whether a table that changes now would slide away below somebody's eyes or hand. */
+  /** True if changing the table now would move it under the user's eyes or pointer. */
   reading() {
     const held = this.panel.contains(document.activeElement) && document.activeElement !== document.body;
     const selected = getSelection();
@@ -96,7 +96,7 @@ export class CompletionsTab {
       text = await response.text();
       await released();
     } catch {
-      if (asking.signal.aborted) return; // something else is asked for meanwhile
+      if (asking.signal.aborted) return; // superseded by another request
     }
     if (asking.signal.aborted) return;
     this.panel.removeAttribute("aria-busy");
@@ -120,7 +120,7 @@ export class CompletionsTab {
     const place = keep ? document.getElementById(keep) : null;
     if (place) {
       place.focus({ preventScroll: !place.matches("article") });
-      // A number's or a search's caret stays where it was; what was typed meanwhile isn't lost.
+      // A number's or a search's caret stays in place, and text typed meanwhile is kept.
       if (typed && place instanceof HTMLInputElement && place.type === "search") {
         place.value = typed.value;
         place.setSelectionRange(typed.at, typed.at);
@@ -139,7 +139,7 @@ export class CompletionsTab {
     this.panel.querySelector("[data-all-filters]")?.setAttribute("aria-expanded", String(open));
   }
 
-  /** The files to save are of what is asked for, also while its page is on its way. */
+  /** Download links follow the request, even before its page arrives. */
   exports() {
     for (const link of this.panel.querySelectorAll("a[data-export]")) {
       const address = new URL(/** @type {HTMLAnchorElement} */ (link).href);
@@ -154,7 +154,7 @@ export class CompletionsTab {
     if (count) count.textContent = "the selected rows";
   }
 
-  /** What an address names is not there: another run's, or not yet. */
+  /** The address names something that doesn't exist here, or not yet. */
   missing() {
     const text = document.createElement("p");
     text.className = "banner warn";
@@ -171,7 +171,7 @@ export class CompletionsTab {
     return true;
   }
 
-  // --- what people do --------------------------------------------------------------------------------------------
+  // --- user actions ----------------------------------------------------------------------------------------------
 
   /** @param {URLSearchParams} query @param {string} [focus] */
   go(query, focus) {

@@ -1,4 +1,5 @@
-// The difficulty map: a square a prompt on a canvas, its colour the share solved. The table beside it says the same.
+// The difficulty map: a canvas with a square for each prompt, coloured by the share solved. The table beside
+// it has the same data.
 
 const CELLS = [14, 10, 7, 5, 4];
 const MOST_HEIGHT = 320;
@@ -20,7 +21,7 @@ export class PromptMap {
       const index = this.at(event);
       if (index >= 0 && this.data) open(this.data.rows[index]);
     });
-    // It watches its place and goes with it: what is taken out of the page is watched no more.
+    // Stops observing once its element has left the page.
     this.sizes = new ResizeObserver(() => this.draw());
     this.sizes.observe(place);
     this.themes = () => (place.isConnected ? this.draw() : document.removeEventListener("themechange", this.themes));

@@ -1,4 +1,4 @@
-// The differences of two texts, by words: what one takes away and the other brings. No DOM.
+// The differences of two texts, by words: removed and added. No DOM.
 
 const MOST_EDITS = 1200;
 const WORDS = /\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu;
@@ -16,7 +16,7 @@ export function wordDiff(before, after) {
   return { parts: joined([{ kind: "gone", text: before }, { kind: "new", text: after }]), by: "whole" };
 }
 
-/** Myers' greedy search, on what lies between the equal beginnings and ends; null if they differ too much for it.
+/** Myers' greedy search, between the common beginning and end; null if the texts differ too much.
  * @param {string[]} a @param {string[]} b @returns {Part[] | null} */
 function diff(a, b) {
   let start = 0;
@@ -76,7 +76,7 @@ function walked(a, b, trace, edits, k) {
   return back.reverse();
 }
 
-/** Neighbours of one kind as one, what is gone before what is new; a lone space between two changes belongs to them.
+/** Merges neighbours of one kind, removals before additions; a lone space between two changes belongs to them.
  * @param {Part[]} parts @returns {Part[]} */
 function joined(parts) {
   /** @type {Part[]} */

@@ -124,7 +124,7 @@ export class Arrangement {
     return this.pins.length + this.order.length + this.turned.size > 0 || this.filter !== "";
   }
 
-  /** Every chart to its place. An element that stands right isn't touched: it would lose its focus. */
+  /** Moves every chart to its place. Elements in place stay, as moving would take their focus. */
   lay() {
     const words = this.filter.split(/\s+/).filter(Boolean);
     for (const group of this.groups) {

@@ -1,4 +1,4 @@
-// The axes of all charts: what x counts and how it is written, what a value is scaled by, which part of y is seen.
+// The axes of all charts: units and labels of x, scaling of values, and the visible range of y.
 
 /** @typedef {"step" | "tokens" | "time" | "hours"} Along  what an x axis counts; time in seconds since the run began */
 
@@ -17,7 +17,7 @@ const NO_SHARE = 5;
 /** Written out, smaller values would not fit the margin. */
 const EXPONENT_BELOW = 1e-3;
 
-/** How each axis is called where there is room for a title. */
+/** Axis titles. */
 const TITLES = {
   step: "Step",
   tokens: "Tokens so far, of prompts and completions",

@@ -37,12 +37,12 @@ export class Chart {
     this.kind = kindOf(spec, "step");
     /** Finer points of the range that is looked at. @type {Map<string, import("./series.js").Columns> | undefined} */
     this.detail = undefined;
-    /** Whether they have been asked for. */
+    /** True once they were requested. */
     this.detailed = false;
     /** As last seen by an observer, so that drawing never measures. @type {{width: number, height: number} | null} */
     this.size = null;
     this.metrics = new Set(spec.lines.flatMap((l) => [l.metric, l.band, l.evaluation]).filter(Boolean));
-    /** The line whose newest value stands beside the title; of several only one that speaks for all. */
+    /** The line whose newest value is shown beside the title, if one represents all. */
     this.main = spec.lines.find((l, _, { length }) => length === 1 || /^(mean|all|total)$/.test(l.label)) ?? null;
     this.value.hidden = !this.main;
     /** Of its values, as drawn. */
@@ -51,7 +51,7 @@ export class Chart {
     this.onHover = (/** @type {number | null} */ _x) => {};
   }
 
-  /** What the server has to be asked for. */
+  /** Metrics to request from the server. */
   sources() {
     return [...new Set([...this.metrics].map(source))];
   }

@@ -7,9 +7,9 @@ import { listed } from "../../urlstate.js";
 /** @typedef {Record<string, Columns>} Answer */
 
 const MOST_POINTS = 5000;
-/** Thinned, a stretch comes back with about as many as were asked for, seldom with exactly so many. */
+/** A thinned range has about as many points as were requested, rarely exactly as many. */
 const FULL = MOST_POINTS / 2;
-/** Halved so often, a stretch is a moment: the server's limit then is what there is. */
+/** After so many halvings a range is a moment: there are no more points. */
 const DEEPEST = 16;
 /** Of a saved picture, in px. */
 export const PICTURE = { width: 960, height: 480 };
@@ -27,7 +27,7 @@ export async function savePicture(plotly, { traces, layout }, title, tokens, for
   const { width, height } = PICTURE;
   const head = { text: plain(title), font: { size: 14, color: tokens["ink-1"] }, x: 0.02, xanchor: "left", y: 1, yanchor: "top", pad: { t: 10 } };
   const margin = { ...layout.margin, t: layout.margin.t + ROOM_FOR_TITLE, r: Math.max(layout.margin.r, ROOM_FOR_MARK) };
-  // On the page all plots begin at the same place; a picture stands alone.
+  // On the page all plots are aligned; a picture need not be.
   const [xaxis, yaxis] = [layout.xaxis, layout.yaxis].map((axis) => ({ ...axis, automargin: true }));
   const family = tokens.font.split(",")[0].replaceAll('"', "");
   // The page's whole list has a name with a comma, at which Plotly breaks every style of the picture.
@@ -70,8 +70,8 @@ async function png(svg, width, height) {
 }
 
 /**
- * Every value of some metrics: the server thins what is more than it sends at once, so a stretch that comes back full is
- * asked for again in two halves.
+ * Every value of some metrics: the server thins long ranges, so a range that comes back full is
+ * requested again in two halves.
  * @param {string} url @param {string[]} metrics @returns {Promise<Answer>}
  */
 export async function everything(url, metrics) {

@@ -1,4 +1,4 @@
-// Which part of the x axis the charts show, in the address, and as the server is asked for it. Knows no DOM.
+// The visible part of the x axis, in the address and in requests. Knows no DOM.
 
 import { convert } from "./series.js";
 import * as urlstate from "../../urlstate.js";
@@ -8,7 +8,7 @@ import * as urlstate from "../../urlstate.js";
 const NAME = "c.range";
 const WRITTEN = /^(step|tokens|time):(-?[\d.]+):(-?[\d.]+)$/;
 const DIGITS = { step: 2, tokens: 0, time: 3 };
-/** A bit more than is seen, so that the line goes on past the edges. */
+/** A margin around the visible range, so that lines continue past the edges. */
 const MARGIN = 0.05;
 
 /** @returns {Range | null} */
@@ -31,7 +31,7 @@ export function on(range, kind, clock) {
   return from === null || to === null || from >= to ? null : { kind, from, to };
 }
 
-/** What a person did to the x axis, from Plotly's event; null: all of it is shown again, undefined: nothing. A redraw may
+/** The user's change of the x axis, from Plotly's event; null: reset, undefined: none. A redraw may
  * have come in between, so the axis itself isn't asked. @param {any} change @returns {[from: number, to: number] | null | undefined} */
 export function dragged(change) {
   if (change["xaxis.autorange"]) return null;
@@ -40,7 +40,7 @@ export function dragged(change) {
 }
 
 /**
- * What to ask the server for: steps, or the time where samples have no step.
+ * The range to request: steps, or times if samples have no step.
  * @param {Range} range @param {import("./chart.js").Spec} spec @param {import("./series.js").Clock} clock
  * @returns {Range | null}
  */

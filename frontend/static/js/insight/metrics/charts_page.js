@@ -1,5 +1,5 @@
-// The charts tab: its charts, what they show together, their menus, and when they are drawn. Given the numbers; knows no
-// socket. What a person chose is in the address (c.…).
+// The charts tab: charts, their shared options and menus, and when they are drawn. Gets its data; knows no
+// socket. The user's choices are in the address (c.…).
 
 import { Arrangement, fromTemplate } from "./arrangement.js";
 import { Chart } from "./chart.js";
@@ -16,7 +16,7 @@ import * as urlstate from "../../urlstate.js";
 const MOST_MARKS = 1000;
 const DETAIL_POINTS = 1000;
 const DETAIL_PAUSE_MS = 150;
-/** What of the address says how the charts are looked at. */
+/** Parameters of the address that set the view. */
 const LOOKS = ["c.x", "c.log", "c.raw", "c.range"];
 
 export class ChartsPage {
@@ -48,7 +48,7 @@ export class ChartsPage {
     movable(root, inPlace, (...to) => this.put(...to), (chart, by) => this.move(chart, by));
   }
 
-  // --- what run.js tells ---------------------------------------------------------------------------------------
+  // --- calls of run_page.js ------------------------------------------------------------------------------------
 
   /** @param {Promise<any>} plotly */
   async start(plotly) {
@@ -237,7 +237,7 @@ export class ChartsPage {
     const changed = LOOKS.some((name) => urlstate.get(name)) || this.arrangement.isChanged();
     const button = /** @type {HTMLElement} */ (this.root.querySelector('[data-act="reset-page"]'));
     button.hidden = !changed;
-    // Whoever follows a link to a view sees that, however they smooth curves themselves.
+    // A link to a view overrides the reader's own smoothing.
     const { smoothing: weight } = this.view;
     urlstate.set("c.smooth", changed || weight !== smoothing.DEFAULT ? String(weight) : null);
   }

@@ -1,4 +1,4 @@
-// What Plotly is told of one chart, as plain data: traces from columns of numbers, and the one look of all charts.
+// Plotly's data for a chart: traces from columns of numbers, and the common layout of all charts.
 
 import { figuresOf, height, plainAxis, reach, scale, visible, xAxis } from "./axes.js";
 import { directLabels, plain } from "./labels.js";
@@ -38,13 +38,13 @@ const COLOURS = 8;
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 /** @type {[from: number, to: number]} */
 const ALL = [-Infinity, Infinity];
-/** A mark further from the pointer than this isn't what is pointed at; where points are few, Plotly's own distance. */
+/** Largest distance between the pointer and the mark that it hits; Plotly's own where points are few. */
 const NEAR_PX = 7;
 /** More points than this are too close together for full-size markers. */
 const MANY = 40;
 /** A bound that is drawn beyond the data makes the axis longer by this share of their height at most. */
 const REACH = 0.3;
-/** Nearer than this share to an axis that starts at 0, a line can't be told from the axis. */
+/** Share of the height within which a line merges with an axis that starts at 0. */
 const ON_AXIS = 0.02;
 const MARKS = /** @type {Record<string, {symbol: string, colour: string, size: number}>} */ ({
   alert: { symbol: "diamond", colour: "warn", size: 9 },

@@ -1,4 +1,4 @@
-// What stands where the pointer is on a chart, told below it: a box on the chart would hide a good part of the curve.
+// The values under the pointer, below the chart: a box on it would hide much of the curve.
 
 import { significant } from "../../figures.js";
 
@@ -12,11 +12,11 @@ const EDGE = 8;
 const BESIDE_PX = 14;
 
 const box = document.createElement("div");
-box.className = "readout";
+box.className = "readout floating";
 box.setAttribute("aria-hidden", "true");
 
 /**
- * What Plotly says is under the pointer. A trace's `meta` is its label; a mark has words instead of a value.
+ * Plotly's description of the point under the pointer. A trace's `meta` is its label; a mark has words instead of a value.
  * @param {any[]} points  of its event @param {string} suffix  of the values
  * @param {(x: number) => string} place  a place on the x axis in words @returns {Row[]}
  */
@@ -56,7 +56,7 @@ export function hush() {
   box.remove();
 }
 
-// A finger leaves no chart: the next touch, or the start of a drag, ends what was told.
+// A finger doesn't leave a chart: the next touch or drag hides the values.
 addEventListener("pointerdown", hush);
 
 /** @param {Row} row */

@@ -80,7 +80,7 @@ export class Painter {
     else this.frame = requestAnimationFrame(() => this.paintOne());
   }
 
-  /** The one that waits longest. */
+  /** The chart that has waited longest. */
   paintOne() {
     this.frame = 0;
     const now = performance.now();

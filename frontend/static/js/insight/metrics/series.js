@@ -1,7 +1,7 @@
 // The numbers of a run in the browser: columns per metric, capped. Knows no DOM and no socket.
 
 export const LIMIT = 1500;
-/** What is left after thinning: far enough below the limit that it happens seldom. */
+/** Points left after thinning: far enough below the limit that thinning is rare. */
 const KEPT = 1000;
 
 /** @typedef {{seq: number[], step: (number | null)[], t: number[], value: number[]}} Columns */
@@ -46,7 +46,7 @@ export class Series {
         if (typeof value !== "number") continue;
         let columns = this.columns.get(metric);
         if (!columns) this.columns.set(metric, (columns = nothing()));
-        // A frame that overlaps what is here already changes nothing.
+        // A frame with known points changes nothing.
         if (columns.seq.length && seq <= columns.seq[columns.seq.length - 1]) continue;
         columns.seq.push(seq);
         columns.step.push(step);
@@ -115,7 +115,7 @@ export function convert(clock, x, from, to) {
 const column = (clock, kind) => (kind === "time" ? clock.t : clock[kind]);
 
 /**
- * Where each point stands on an axis of tokens.
+ * Positions of the points on an axis of tokens.
  * @param {Columns} columns @param {Clock} clock @returns {(number | null)[]}
  */
 export function tokensOf(columns, clock) {
@@ -176,7 +176,7 @@ function clockOf(columns, counted) {
 }
 
 /**
- * Finer points in the place of the ones they stand for; what came since stays.
+ * Replaces points by finer ones; later points stay.
  * @param {Columns} columns @param {Columns} finer @returns {Columns}
  */
 function spliced(columns, finer) {
@@ -254,7 +254,7 @@ export function smooth(values, weight) {
   return values.map((value) => {
     norm = norm * weight + (1 - weight);
     const share = (1 - weight) / norm;
-    // What stays the same stays exactly that: an axis would be fitted to the rounding.
+    // Constant values stay exact, or the axis would be fitted to rounding errors.
     if (value !== mean) mean = mean * (1 - share) + value * share;
     return mean;
   });

@@ -2,7 +2,7 @@
 
 const STORED = "smoothing";
 export const DEFAULT = 0.6;
-/** Positions of the slider: each takes the same part off what is left to 1. */
+/** Positions of the slider; each closes the same share of the gap to 1. */
 const PER_TENTH = 10;
 const DIGITS = 2;
 

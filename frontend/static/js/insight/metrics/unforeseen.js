@@ -1,4 +1,4 @@
-// Charts for metrics that nobody foresaw: one each, in a section named after what comes before the name's slash.
+// Charts for unplanned metrics: one each, in a section named by the part before the slash.
 
 /** @typedef {import("./chart.js").Spec & {section: {title: string, folded: boolean}}} Spec */
 
@@ -36,7 +36,7 @@ export function specs(metrics, known) {
   }));
 }
 
-/** The chart that an id of the address names now: one that was made here stands with its likes when the server plans it.
+/** The chart that an id of the address names now: one made here moves to its section once the server plans it.
  * @param {string} id @param {import("./chart.js").Spec[]} specs  as planned */
 export function idNow(id, specs) {
   const named = specs.find((spec) => spec.id === id) ?? specs.find(({ lines }) => lines.some(({ metric }) => metric === id));

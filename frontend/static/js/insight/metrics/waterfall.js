@@ -17,7 +17,7 @@ const NARROW_PX = 560;
 const LETTERS = { narrow: 10, wide: 22 };
 const LETTER_PX = 6.5;
 const CONFIG = { responsive: false, displayModeBar: false, showTips: false, scrollZoom: false };
-/** What is seen is not asked for again at every step. */
+/** The waterfall is not reloaded at every step. */
 const PAUSE_MS = 15_000;
 
 /** Everything Plotly needs. @param {Step} step @param {Record<string, string>} tokens @param {{width: number, longest: number}} room */
@@ -103,7 +103,7 @@ export class Waterfall {
     });
   }
 
-  /** New steps have come. Not while one is looked at that somebody chose, or that is folded away. */
+  /** Reloads after new steps, unless the user has chosen a step or folded the section. */
   news() {
     if (this.step || performance.now() - this.readAt < PAUSE_MS || !this.element.checkVisibility()) return;
     if (!this.element.contains(document.activeElement)) void this.read();
@@ -113,7 +113,7 @@ export class Waterfall {
     this.readAt = performance.now();
     const mine = ++this.asked;
     const response = await fetch(`${this.element.dataset.waterfallUrl}?step=${this.step}`).catch(() => null);
-    // Answers may overtake each other; of a web that doesn't answer the page's bar tells.
+    // Answers may overtake each other; the page's bar reports a web that doesn't answer.
     if (mine !== this.asked || !response?.ok) return;
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     const open = this.element.querySelector("details")?.open ?? false;

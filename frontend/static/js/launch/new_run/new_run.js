@@ -1,5 +1,5 @@
 // The New run page: a profile and fixes put values into fields, findings mark the fields they are about, links open
-// folded fields, and the commands are fetched while somebody looks at them.
+// folded fields, and the commands are fetched while they are open.
 
 import { isRestored } from "../../restored.js";
 
@@ -94,7 +94,7 @@ function clearError(event) {
   if (box) forget(box);
 }
 
-/** Whether the run can be launched, and how each profile's label says that it fits, with what is chosen now. */
+/** Updates the launch button and the profiles' labels for the current choices. */
 function followVerdict() {
   const launch = panel.querySelector(".launch");
   if (launch instanceof HTMLButtonElement) launch.disabled = launch.hasAttribute("data-blocked");
@@ -109,8 +109,8 @@ function followVerdict() {
 /** The fields that keep the run from being launched. @type {Set<string>} */
 let stopping = new Set();
 
-/** Marks the fields that the newest findings are about, and says below each what keeps it from being launched. A fold
- * opens for what is new in it: somebody may close it again. */
+/** Marks the fields of the newest findings, with the reason that prevents a launch below each. A fold
+ * opens for new findings; the user may close it again. */
 function mark() {
   const before = stopping;
   stopping = new Set();
@@ -131,7 +131,7 @@ function mark() {
   }
 }
 
-/** What each profile puts into the form, and what those fields hold without one, as the server says it.
+/** Values that each profile puts into the form, and those fields' values without one, from the server.
  * @type {{base: Record<string, string>, profiles: Record<string, Record<string, string>>}} */
 const fillable = JSON.parse(document.getElementById("fillable")?.textContent || '{"base":{},"profiles":{}}');
 const profile = control("profile");
@@ -148,7 +148,7 @@ function same(one, other) {
   return one === other || (one !== "" && other !== "" && Number(one) === Number(other));
 }
 
-/** Puts in what the profile was made for, but not into a field that holds something else than its predecessor put
+/** Puts the profile's values into the form, except into fields that differ from what its predecessor put
  * there: that is the person's own. */
 function follow() {
   const chosen = profile?.value ?? "";
@@ -162,7 +162,7 @@ function follow() {
   count();
 }
 
-/** How many fields of each fold differ from what the page came with. */
+/** Counts the changed fields of each fold. */
 function count() {
   for (const fold of form.querySelectorAll("details.fold")) {
     let changed = 0;
@@ -181,7 +181,7 @@ function count() {
   }
 }
 
-/** Shows the parts of the page that count with what is chosen. */
+/** Shows the parts of the page that apply to the current choices. */
 function reveal() {
   for (const part of form.querySelectorAll("[data-needs]")) {
     if (!(part instanceof HTMLElement)) continue;
@@ -215,7 +215,7 @@ profile?.addEventListener("change", follow);
 
 const commands = document.getElementById("commands");
 const box = commands?.closest("details");
-/** The commands are made on the server, and only for somebody who looks at them. */
+/** The server builds the commands, only while they are open. */
 function fetchCommands() {
   if (box?.open) commands?.dispatchEvent(new Event("wanted"));
 }
@@ -224,7 +224,7 @@ box?.addEventListener("toggle", fetchCommands);
 /** @type {number | undefined} */
 let next;
 
-/** The verdict is of what the form held before: says so, and asks again until it is answered. */
+/** Marks the verdict as outdated, and requests a new one until it arrives. */
 function outdated() {
   if (!panel.querySelector(".outdated")) {
     const words = "The control plane doesn't answer, so this verdict may be out of date. Trying again …";
@@ -241,14 +241,14 @@ panel.addEventListener("htmx:afterSwap", () => {
   reveal();
   fetchCommands();
 });
-// What the host says of the model stands for the panel's words below the field.
+// The host's report on the model replaces the panel's finding below the field.
 document.getElementById("inspection")?.addEventListener("htmx:afterSwap", mark);
 for (const change of ["input", "change"]) {
   form.addEventListener(change, clearError);
   form.addEventListener(change, count);
   form.addEventListener(change, reveal);
 }
-// A page brought back by the Back button or a reload keeps what was typed: check it again.
+// A page brought back by the Back button or a reload keeps its entries: check them again.
 addEventListener("pageshow", (event) => {
   followed = profile?.value ?? "";
   count();

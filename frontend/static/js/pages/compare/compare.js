@@ -28,7 +28,7 @@ const table = /** @type {HTMLElement} */ (document.getElementById("compare-table
 const figures = new Table(table);
 const ids = page.runs.map((/** @type {import("./overlay.js").Run} */ run) => run.id).join(",");
 
-// The report is of what the page shows.
+// The report has the page's runs, metrics and axis.
 document.querySelector("[data-report]")?.addEventListener("click", (event) => {
   state.flush();
   const query = new URLSearchParams(location.search);
@@ -78,7 +78,7 @@ async function read(metrics, fresh = false) {
   // Of metrics that were read at different times the older counts, so that nothing is missed.
   for (const [run, seq] of Object.entries(answer.last)) known[run] = fresh ? seq : Math.min(known[run] ?? seq, seq);
   if (fresh) painter.touch((overlay) => metrics.includes(overlay.metric.name));
-  else for (const overlay of overlays.values()) if (metrics.includes(overlay.metric.name)) painter.now(overlay); // it was asked for
+  else for (const overlay of overlays.values()) if (metrics.includes(overlay.metric.name)) painter.now(overlay); // the user's request
   if (of === figuresOf.value) figures.show(answer.finals, answer.better, formatOf(of));
   sayWhatIsMissing();
 }
@@ -105,7 +105,7 @@ const formatOf = (name) => page.metrics.find((/** @type {import("./overlay.js").
 
 // --- the table -------------------------------------------------------------------------------------------------
 
-/** What changes while runs go on. The boxes and links of a row stay what they are: somebody may be at one. */
+/** Updates the cells of live runs. A row's boxes and links stay, as the user may be using one. */
 async function readTable() {
   const response = await fetch(`${page.table}?runs=${ids}`);
   if (!response.ok) return;
@@ -196,7 +196,7 @@ function enlarge(overlay) {
   });
 }
 
-// --- what a person chooses -------------------------------------------------------------------------------------
+// --- the user's choices -----------------------------------------------------------------------------------------
 
 function restore() {
   const by = state.get("x") ?? "";
@@ -299,14 +299,14 @@ let firstRow;
 
 let planned = 0;
 
-/** New figures of runs that go on, at most every two seconds, and not while nobody looks. */
+/** Refreshes live runs, at most every two seconds, and only while the page is visible. */
 function refresh() {
   if (planned || document.hidden) return;
   planned = setTimeout(async () => {
     try {
       await Promise.all([read(shown, true), readTable()]);
     } catch {
-      // The web doesn't answer; the bar says so, and an open connection brings the figures.
+      // The web doesn't answer: the bar reports it, and figures come with the connection.
     }
     planned = 0;
   }, PAUSE_MS);
@@ -324,7 +324,7 @@ function follow() {
     },
     onState: (now) => {
       bar(now);
-      if (now === "open") refresh(); // what changed while it was away was told to nobody
+      if (now === "open") refresh(); // changes during the outage were not received
     },
   });
   addEventListener("online", () => feed.wake());

@@ -19,7 +19,7 @@ import { smooth } from "../../insight/metrics/series.js";
 
 /** With more lines than this the raw ones behind the smoothed would hide them. */
 const RAW_UP_TO = 4;
-/** So many lines are named at their ends; what is more can be told by the table and under the pointer. */
+/** Most lines that are labelled at their ends; others are named in the table and under the pointer. */
 const LABELLED = 8;
 /** Of the margin, for names of runs. */
 const ROOM = { small: 92, large: 174 };

@@ -1,4 +1,4 @@
-// The final figures of the compared runs: the best of each column stands out, and a heading sorts by it.
+// The final figures of the compared runs: the best of each column is highlighted, and headings sort.
 
 import { figure } from "../../figures.js";
 

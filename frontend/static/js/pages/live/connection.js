@@ -1,17 +1,17 @@
-// The thin bar that says that what the page shows is old, and since when. It greys nothing: the page stays readable.
+// The thin bar that reports since when the page is out of date. Nothing is greyed: the page stays readable.
 
 import { timeOfDay } from "../../times.js";
 
 const PATIENCE_MS = 2500;
 const PROBE_MS = 5000;
 const ASK_MS = 1000;
-/** What was held back goes on within this time, or is to be asked for again: nobody expects it later. */
+/** Held requests are sent within this time or dropped: later, the user no longer expects them. */
 const GO_ON_MS = 1000;
 
 const bar = /** @type {HTMLElement} */ (document.getElementById("connection"));
 /** What has lost the control plane: the page's feed, or its requests. @type {Set<"feed" | "requests">} */
 const away = new Set();
-/** When what the page shows was last known to be so. */
+/** When the page was last known to be up to date. */
 let known = new Date();
 let timer = 0;
 
@@ -82,7 +82,7 @@ export function watchNetwork() {
   addEventListener("online", probe);
   document.addEventListener("htmx:sendError", gone);
   document.addEventListener("htmx:afterOnLoad", back);
-  // A page without a feed hears of nothing: it asks while a form is filled in, before its button is pressed.
+  // A page without a feed checks the connection while a form is filled in.
   let asked = -Infinity;
   const ask = async (/** @type {Event} */ { target, timeStamp }) => {
     const control = target instanceof Element ? target.closest("button, input, select, textarea") : null;
@@ -105,7 +105,7 @@ async function answers(patience) {
   }
 }
 
-/** Set while what was held back goes on, as the control plane has answered. */
+/** Set while held requests are sent, as the control plane has answered. */
 let goesOn = false;
 const cutOff = () => !goesOn && (!navigator.onLine || away.size > 0);
 

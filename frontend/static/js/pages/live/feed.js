@@ -8,7 +8,7 @@ const PULSE_MS = 5_000;
 /** A network that is gone closes no socket: so long without an answer to a ping, or to its first word, and it counts
  * as lost. */
 const SILENT_MS = 12_000;
-/** Timers stand still while a machine sleeps; the socket is then open by name only. */
+/** Timers pause while a machine sleeps, and the socket may be dead afterwards. */
 const SLEPT_MS = 20_000;
 const SIGNED_OUT = 4401;
 const GONE = 4404;
@@ -94,7 +94,7 @@ export class Feed {
     if (!this.ended && (this.socket === null || this.isStuck())) this.restart(this.after);
   }
 
-  /** Nobody answered the first word, nor refused it. */
+  /** The first message was neither answered nor refused. */
   isStuck() {
     return this.socket?.readyState === WebSocket.CONNECTING && Date.now() - this.askedAt > SILENT_MS;
   }

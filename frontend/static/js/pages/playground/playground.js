@@ -1,4 +1,4 @@
-// The playground beside the reward editor: one more completion, and fields that choose what to try on.
+// The playground beside the reward editor: adding completions, and choosing the source.
 
 import { isRestored } from "../../restored.js";
 
@@ -25,7 +25,7 @@ editor?.addEventListener("click", (event) => {
   if (more) oneMore(more);
 });
 
-// A choice of what to try on brings other completions, which are tried then; the old ones need not be once more.
+// A new source loads other completions, which are scored then; the old ones need not be scored again.
 document.getElementById("sample")?.addEventListener("input", (event) => {
   if (event.target instanceof Element && event.target.closest("[data-quiet]")) event.stopPropagation();
 });
@@ -59,7 +59,7 @@ document.addEventListener("reconnected", () => {
   if (outdated instanceof HTMLElement && !outdated.hidden) editor?.dispatchEvent(new Event("input", { bubbles: true }));
 });
 
-/** The step counts only where one step is asked for. */
+/** The step field applies only to the choice “one step”. */
 function oneStep() {
   const which = replay?.querySelector("[name=which]");
   const step = replay?.querySelector("[data-one-step]");

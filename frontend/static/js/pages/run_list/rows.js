@@ -1,5 +1,5 @@
-// The rows of the list as they arrive. Figures go in at once; a row moves only while nobody points at one, or stands on
-// one by keyboard: until then a button says what waits; and nothing is exchanged under a finger. Knows no socket.
+// Updates the list's rows. Figures change at once; rows move only while the pointer and the keyboard focus are
+// elsewhere: until then a button offers the changes. Knows no socket.
 
 import { released } from "../../pressing.js";
 

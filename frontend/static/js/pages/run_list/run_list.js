@@ -6,9 +6,9 @@ import { Rows } from "./rows.js";
 import { Selection } from "./selection.js";
 
 const PAUSE_MS = 1000;
-/** What changed is on no row here: the counts above may be a little older. */
+/** Delay if no row here has changed: the counts above may be a little older. */
 const LONG_PAUSE_MS = 5000;
-/** A server that needs long is asked less often: this many times as long as its last answer took. */
+/** Wait after a request, in multiples of its duration: a slow server is polled less often. */
 const EASE = 10;
 const TYPING_MS = 250;
 
@@ -34,7 +34,7 @@ let plannedFor = Infinity;
 
 /** @param {boolean} waits somebody asked for just this: the rows go in wherever the pointer is */
 async function refresh(waits) {
-  // What is asked by somebody is not waited for behind what nobody asked.
+  // A user's request doesn't wait for automatic ones.
   if (waits) asking?.abort();
   else if (asking) return soon(PAUSE_MS);
   clearTimeout(planned);
@@ -48,7 +48,7 @@ async function refresh(waits) {
     else if (response.ok) void rows.arrive(await response.text(), waits);
     else if (waits) failed();
   } catch {
-    // The web doesn't answer; the bar says so, and an open connection brings the rows.
+    // The web doesn't answer: the bar reports it, and rows come with the connection.
     if (waits && !mine.signal.aborted) failed();
   } finally {
     if (asking === mine) {
@@ -73,7 +73,7 @@ function soon(pause) {
   planned = setTimeout(() => void refresh(false), Math.max(0, at - performance.now()));
 }
 
-/** What is being prepared says how far it is, and no socket tells of it. */
+/** Polls the demo's preparations, which no socket reports. */
 function again() {
   if (list.querySelector("[data-again]")) soon(PAUSE_MS);
 }
@@ -96,7 +96,7 @@ function said() {
   return found.size ? `?${found}` : "";
 }
 
-/** The form and the views, as the address says. */
+/** Sets the form and the views from the address. */
 function show() {
   const now = new URLSearchParams(location.search);
   let set = 0;
@@ -180,7 +180,7 @@ addEventListener("popstate", () => {
   void refresh(true);
 });
 
-// j and k go through the rows, x chooses the one that has the focus.
+// j and k move through the rows, x selects the focused one.
 document.addEventListener("keydown", (event) => {
   const typed = event.target instanceof HTMLElement && event.target.matches('input:not([type="checkbox"]), select, textarea');
   if (typed || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
@@ -210,7 +210,7 @@ const feed = new Feed({
   onFrame: told,
   onState: (state) => {
     bar(state);
-    // What changed since the page was made, or while the connection was away, was told to nobody.
+    // Changes since the page was rendered, or during an outage, were not received.
     if (state === "open") soon(0);
   },
 });

@@ -1,4 +1,4 @@
-// The selected runs: kept while the list refreshes and over its pages, and what can be done with them.
+// The selected runs: kept across refreshes and pages, and the actions on them.
 
 /** @typedef {{name: string, live: boolean, archived: boolean, tags: string[]}} Chosen */
 
@@ -127,7 +127,7 @@ export class Selection {
     return [...this.#chosen].filter(([, run]) => fits(run)).map(([id]) => id);
   }
 
-  /** What a dialog is about to act on. */
+  /** The runs that a dialog will act on. */
   #tell() {
     for (const names of document.querySelectorAll("form[data-several] [data-chosen]")) {
       const form = /** @type {HTMLElement} */ (names.closest("form"));

@@ -1,4 +1,4 @@
-// Search in a log: the server looks through all of its bytes, a stretch an answer; hits are a list to go through.
+// Search in a log: the server searches all of it, part by part; hits form a list.
 
 import { inWords, markIn } from "./log_lines.js";
 import * as urlstate from "../../urlstate.js";
@@ -117,7 +117,7 @@ export class LogSearch {
 
   /** @param {{hits: {at: number, text: string}[], next: number, size: number, done: boolean, left_out: boolean}} found */
   take(found) {
-    // The line in the making is read again when the search goes on.
+    // An incomplete line is read again when the search continues.
     const last = this.hits.at(-1)?.at ?? -1;
     const fresh = found.hits.filter((hit) => hit.at > last);
     const from = this.hits.length;
@@ -151,7 +151,7 @@ export class LogSearch {
   /** @param {number} by */
   step(by) {
     const to = this.at + by;
-    // After the last one: what has been written since, or is left to search.
+    // After the last hit: search the rest, and what was written since.
     if (to >= this.hits.length) {
       void this.read().then(() => this.go(to < this.hits.length ? to : 0));
     } else {

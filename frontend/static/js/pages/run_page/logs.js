@@ -1,4 +1,4 @@
-// The logs tab: a window into a log of any size. Told of new bytes by the page; knows no socket.
+// The logs tab: a window into a log of any size. The page reports new bytes; it knows no socket.
 //
 // Only a stretch of the log is here: parts of whole lines, the one at an end dropped when one comes at the other. So a
 // gigabyte costs the browser what half a megabyte does.
@@ -30,7 +30,7 @@ export class LogView {
     this.follow = /** @type {HTMLInputElement} */ (find("follow"));
     this.download = /** @type {HTMLAnchorElement} */ (find("download"));
     this.error = new RegExp(root.dataset.errors ?? "(?!)", "m");
-    /** How a line ends that says what was left out. */
+    /** The end of a line that marks a gap. */
     this.leftOut = `${root.dataset.leftOut}\n`;
     this.base = root.dataset.logBase ?? "";
     this.latest = this.attempt = root.dataset.attempt ?? "";
@@ -39,11 +39,11 @@ export class LogView {
     this.marked = "";
     /** @type {Part[]} */
     this.parts = [];
-    /** Counts what was opened: an answer that comes for an earlier one is dropped. */
+    /** Counts opened logs, so that answers for an earlier one are dropped. */
     this.turn = 0;
     this.working = Promise.resolve();
     this.wanted = this.edging = false;
-    /** Where the view was scrolled to last, by anybody. */
+    /** Last scroll position. */
     this.top = 0;
     this.search = new LogSearch(root, this);
     this.listen(find("wrap"), /** @type {HTMLSelectElement | null} */ (root.querySelector("[data-log-attempt]")));
@@ -52,7 +52,7 @@ export class LogView {
     this.begin();
   }
 
-  /** What the address says, else the first log's end. */
+  /** Opens the log in the address, otherwise the end of the first. */
   begin() {
     const names = [...this.root.querySelectorAll("[data-log]")].map((b) => /** @type {HTMLElement} */ (b).dataset.log ?? "");
     const name = urlstate.get("l.log") ?? "";
@@ -203,7 +203,7 @@ export class LogView {
     else this.view.scrollTop = target ? target.offsetTop : 0;
   }
 
-  /** What follows the last part; as long as somebody follows, up to the end. */
+  /** Loads what follows the last part; while following, up to the end. */
   async readOn() {
     const turn = this.turn;
     do {
@@ -233,7 +233,7 @@ export class LogView {
     const top = this.view.scrollTop;
     this.parts.unshift(part);
     this.place.prepend(part.element);
-    // What the person was reading stays where it is.
+    // Keep the lines that the user is reading in place.
     this.view.scrollTop = top + this.view.scrollHeight - height;
     while (this.parts.length > MOST_PARTS) {
       this.parts.pop()?.element.remove();
@@ -302,7 +302,7 @@ export class LogView {
     this.open_.replaceChildren(this.lines(decode(bytes)));
   }
 
-  /** Lines as a terminal shows them; those that tell of an error or of a gap, and what is searched for, stand out.
+  /** Renders lines as a terminal does; errors, gaps and hits are highlighted.
    * @param {string} text */
   lines(text) {
     const all = document.createDocumentFragment();
@@ -322,7 +322,7 @@ export class LogView {
       }
       flush();
       const span = document.createElement("span");
-      if (telling || leftOut) span.className = telling ? "telling" : "left-out";
+      if (telling || leftOut) span.className = telling ? "telling bad" : "left-out warn";
       markIn(span, line, needle);
       all.append(span);
     }

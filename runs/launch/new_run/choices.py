@@ -1,0 +1,304 @@
+"""The choices of a launch: catalogue rows and settings, checked field by field and then together.
+
+The page's form and what a program sends are two sources of the same choices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.forms.utils import ErrorDict, ErrorList
+
+from controlplane.catalogue.versioned.parameter_forms import StoredChoiceField, endpoints
+from controlplane.platform.accounts import vault
+from runs.engine import checkpoints
+from runs.engine.models import Priority
+from runs.engine.scheduling import checkpoint_hosts
+from runs.engine.spec import LaunchRequest
+from runs.launch.new_run import starting
+from runs.launch.new_run.fields import advanced_fields, grid
+from runs.launch.new_run.fields.choice_fields import CloneField, model_name, row_fields
+from runs.launch.new_run.fields.grid import Axes, Variation
+from runs.launch.new_run.fields.table import ARGUMENTS, BY_FIELD, names_of
+from runs.launch.new_run.spec_values import PRECISION_FLAGS, sent
+from runs.launch.new_run.starting import StartChoices
+from workers.contract.run import sinks
+from workers.contract.run.episodes import EpisodeSpec
+from workers.contract.run.settings import chosen_settings, of_section, section_of
+from workers.contract.run.sinks import SinkSpec
+from workers.contract.run.spec import ModelSpec
+from workers.contract.wire import hub_files
+
+REQUIRED_CHOICES = ("model", "dataset_version", "reward_version", "profile")
+EVALUATION_ONLY = ("eval_steps", "per_device_eval_batch_size", "eval_reward_version")
+EPISODE_LIMITS = of_section("episodes.limits")
+NEEDED_TOGETHER = (
+    ("stop_metric", "stop_steps", "Enter for how many steps it may fail to improve."),
+    ("stop_steps", "stop_metric", "Enter the metric that has to improve."),
+    ("bound_metric", "bound_value", "Enter the bound."),
+    ("bound_value", "bound_metric", "Enter the metric that must not cross it."),
+    ("bound_steps", "bound_metric", "Enter the metric that must not cross the bound."),
+)
+"""(the filled field, the field that it needs, the error shown beside the latter)"""
+
+
+def launch_fields(schema: Mapping[str, Any] | None, chosen: Mapping[str, Any]) -> dict[str, forms.Field]:
+    """Every field of a launch. `schema`: the fields of a host's trainer; `chosen`: the rows chosen already."""
+    priorities = [(priority.value, priority.label) for priority in reversed(Priority) if priority != Priority.JOB]
+    fields: dict[str, forms.Field] = {
+        "key": forms.CharField(required=False, max_length=64, widget=forms.HiddenInput),
+        "cloned_from": CloneField(required=False),
+        "priority": forms.TypedChoiceField(
+            choices=priorities, coerce=int, initial=Priority.NORMAL.value, **BY_FIELD["priority"].texts
+        ),
+        **row_fields(chosen),
+    }
+    for name, launch_field in BY_FIELD.items():
+        if name.endswith("_secret"):
+            fields[name] = StoredChoiceField(stored=endpoints, **launch_field.texts)
+        elif name not in fields:
+            fields[name] = launch_field.form_field()
+    return fields | {name: field for _, name, field in advanced_fields.fields(schema)}
+
+
+class LaunchChoices:
+    """What a launch is chosen to be so far. Each method reads only valid values."""
+
+    schema: dict[str, Any] | None
+    fields: dict[str, forms.Field]
+    cleaned_data: dict[str, Any]
+    axes: Axes = ()
+    """The fields that the runs of a valid launch differ by, with their values; empty for a single run."""
+
+    @property
+    def errors(self) -> ErrorDict:
+        raise NotImplementedError
+
+    def is_valid(self) -> bool:
+        raise NotImplementedError
+
+    def add_error(self, field: str | None, error: ValidationError | str) -> None:
+        raise NotImplementedError
+
+    def given(self) -> dict[str, Any]:
+        """Field -> what was sent for it."""
+        raise NotImplementedError
+
+    def chosen(self, name: str) -> Any:
+        """A field's valid value, or None. Any: each field has a type of its own."""
+        return getattr(self, "cleaned_data", {}).get(name)
+
+    @property
+    def to_choose(self) -> list[str]:
+        """Labels of the choices still open: no errors, but nothing to launch yet."""
+        data = self.errors.as_data()
+        return [
+            BY_FIELD[name].label
+            for name in REQUIRED_CHOICES
+            if any(error.code == "required" for error in data.get(name, ()))
+        ]
+
+    @property
+    def variations(self) -> list[Variation]:
+        """What the runs of a valid launch differ by; [] for a single run."""
+        return grid.variations(self.axes) if self.axes and self.is_valid() else []
+
+    def run_name(self) -> str:
+        if self.chosen("name"):
+            return str(self.chosen("name"))
+        model = str(self.chosen("model") or "").rstrip("/").rpartition("/")[2]
+        version = self.chosen("dataset_version")
+        return f"{model}-{version.dataset.name}"[:120] if version else model[:120]
+
+    def request(self) -> LaunchRequest:
+        values = getattr(self, "cleaned_data", {})
+        return LaunchRequest(
+            **{
+                **chosen_settings(values),
+                "grpo": self.arguments(),
+                "lora": self._lora(),
+                "episodes": self.episodes(),
+                "sinks": tuple(self._sinks()),
+            },
+            name=self.run_name(),
+            model=ModelSpec(str(self.chosen("model") or ""), self.chosen("revision") or None),
+            host=self.chosen("host"),
+            dataset_version=self.chosen("dataset_version"),
+            reward_version=self.chosen("reward_version"),
+            profile=self.chosen("profile"),
+            vllm_share=self.chosen("vllm_share"),
+            eval_rows=self._held_out,
+            eval_reward_version=self.chosen("eval_reward_version"),
+            priority=int(self.chosen("priority") or Priority.NORMAL),
+            environment_version=self.chosen("environment"),
+            cloned_from=self.chosen("cloned_from"),
+        )
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of GRPOConfig, by TRL's names."""
+        arguments: dict[str, Any] = {}
+        for name in (argument.name for argument in ARGUMENTS):
+            value = self.chosen(name)
+            if value is None or value == "":
+                continue
+            if name in EVALUATION_ONLY and not self._held_out:
+                continue
+            if name == "num_train_epochs" and self.chosen("max_steps"):
+                continue
+            if name == ("save_steps" if self.chosen("save_strategy") == "epoch" else "save_strategy"):
+                continue  # steps are TRL's default
+            arguments[name] = value
+        arguments |= PRECISION_FLAGS.get(self.chosen("precision") or "profile", {})
+        if self._held_out:
+            arguments["eval_strategy"] = "steps"
+        return arguments | advanced_fields.changed(self.schema, getattr(self, "cleaned_data", {}))
+
+    def episodes(self) -> EpisodeSpec | None:
+        """None: each completion is one turn."""
+        version, kind = self.chosen("environment"), self.chosen("driven_by")
+        if version is None and not kind:
+            return None
+        spec: EpisodeSpec = version.episode_spec() if version is not None else EpisodeSpec()
+        coefficient = self.chosen("turn_advantage_coef")
+        return replace(
+            spec,
+            limits=replace(spec.limits, **dict(self._episode_limits())),
+            turn_advantage_coef=spec.turn_advantage_coef if coefficient is None else coefficient,
+            chat_template=str(self.chosen("tool_template") or ""),
+            gateway=section_of("episodes.gateway", self.cleaned_data) if kind else None,
+        )
+
+    @property
+    def _held_out(self) -> int:
+        return int(self.chosen("eval_rows") or 0)
+
+    def _lora(self) -> Any:
+        if not self.chosen("use_lora"):
+            return None
+        targets = tuple(str(self.chosen("lora_targets") or "").replace(",", " ").split())
+        return section_of("lora", {**self.cleaned_data, "lora_targets": targets})
+
+    def _episode_limits(self) -> Iterator[tuple[str, Any]]:
+        """The limits in which the run differs from its environment."""
+        for setting in EPISODE_LIMITS:
+            if (value := self.chosen(setting.name)) not in (None, ""):
+                yield setting.path.rpartition(".")[2], value == "true" if setting.type is bool else value
+
+    def _sinks(self) -> Iterator[SinkSpec]:
+        project, name = self.chosen("send_project") or "", self.chosen("send_name") or ""
+        for kind in sinks.TITLES:
+            if self.chosen(f"send_{kind}"):
+                yield SinkSpec(kind, project, name, self.chosen(f"send_{kind}_secret") or "")
+
+    # --- checks of values that belong together ---
+
+    def require_only_what_counts(self, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Drop the requirements of fields that another field switches off; their names."""
+        off: list[str] = []
+        if given.get("use_lora") in (None, "", False, "false"):
+            off += names_of("LoRA")
+        if str(given.get("eval_rows") or "0").strip() == "0":
+            off += EVALUATION_ONLY
+        if given.get("max_steps"):
+            off.append("num_train_epochs")
+        if given.get("save_strategy") == "epoch":
+            off.append("save_steps")
+        for name in off:
+            self.fields[name].required = False
+        return tuple(off)
+
+    def check_together(self, unused: tuple[str, ...]) -> None:
+        """Add an error for each value that another one excludes or demands. Unused fields may hold anything."""
+        for filled, needed, text in NEEDED_TOGETHER:
+            empty = self.chosen(needed) in (None, "") and needed not in self.errors
+            if empty and self.chosen(filled) not in (None, ""):
+                self.add_error(needed, text)
+        self._check_sinks()
+        self.axes, problems = grid.read(self.cleaned_data, self.fields)
+        for text in problems:
+            self.add_error("grid", text)
+        for name in unused:
+            self.errors.pop(name, None)
+        if self.chosen("revision") and str(self.chosen("model") or "").startswith(("/", ".", "~")):
+            self.add_error("revision", "A folder has no revisions. Leave this empty, or give a model of the hub.")
+        if self.chosen("start_from"):
+            self._check_start(self.chosen("start_from"))
+
+    def clean_model(self) -> str:
+        return model_name(self.cleaned_data["model"])
+
+    def clean_name(self) -> str:
+        return " ".join(str(self.cleaned_data["name"]).split())
+
+    def clean_revision(self) -> str:
+        revision = str(self.cleaned_data["revision"])
+        if revision and not re.fullmatch(hub_files.REVISION, revision):
+            raise ValidationError("Use letters, digits and . / _ - only.")
+        return revision
+
+    def _check_sinks(self) -> None:
+        for kind in sinks.TITLES:
+            name = f"send_{kind}_secret"
+            if name not in self.fields or not self.chosen(f"send_{kind}"):
+                continue
+            secret = self.chosen(name) or ""
+            text = vault.problem(secret) if secret else sinks.problem(SinkSpec(kind)).removeprefix("sinks: ")
+            if text:
+                self.add_error(name, text)
+
+    def _check_start(self, folder: str) -> None:
+        checkpoint = checkpoints.by_folder(folder)
+        profile = self.chosen("profile")
+        model, host = str(self.chosen("model") or ""), self.chosen("host")
+        for name, problem in starting.problems(
+            checkpoint, StartChoices(model, self._lora(), profile and profile.spec, host)
+        ):
+            self.add_error(name, problem)
+        if checkpoint is not None:
+            if "start_from" in self.cleaned_data:
+                self.cleaned_data["start_from"] = checkpoint.folder
+            self.cleaned_data["host"] = self.chosen("host") or checkpoint_hosts.host_for(checkpoint)
+
+
+class LaunchValues(LaunchChoices):
+    """The choices that a program sends: values as JSON has them, by the fields' names."""
+
+    def __init__(self, values: Mapping[str, Any], schema: dict[str, Any] | None = None) -> None:
+        self.schema = schema
+        self._values, self._errors = dict(values), ErrorDict()
+        self.fields, self.cleaned_data = launch_fields(schema, values), {}
+        unused = self.require_only_what_counts(values)
+        for name in self.fields:
+            try:
+                self._read(name, values.get(name))
+            except ValidationError as error:
+                self.add_error(name, error)
+        self.check_together(unused)
+
+    @property
+    def errors(self) -> ErrorDict:
+        return self._errors
+
+    def is_valid(self) -> bool:
+        return not self._errors
+
+    def add_error(self, field: str | None, error: ValidationError | str) -> None:
+        error = error if isinstance(error, ValidationError) else ValidationError(error)
+        self._errors.setdefault(field or NON_FIELD_ERRORS, ErrorList()).extend(error.error_list)
+        self.cleaned_data.pop(field or "", None)
+
+    def given(self) -> dict[str, Any]:
+        return dict(self._values)
+
+    def _read(self, name: str, value: Any) -> None:
+        field = self.fields[name]
+        is_flag, is_number = isinstance(value, bool), isinstance(value, int | float)
+        fits = value is None or (is_flag if isinstance(field, forms.BooleanField) else is_number and not is_flag)
+        self.cleaned_data[name] = field.clean(value if fits else sent(value))
+        if clean := getattr(self, f"clean_{name}", None):
+            self.cleaned_data[name] = clean()

@@ -1,0 +1,98 @@
+"""Several runs of one launch: seeds, a small grid of settings, and the variations that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+from django import forms
+
+from runs.insight.comparing.comparison import MAX_RUNS
+from runs.launch.new_run.fields.table import names_of
+
+SEVERAL_FIELDS = names_of("Several runs: seeds and a grid")
+MOST = MAX_RUNS
+"""Runs of a group: as many as a comparison shows."""
+NOT_IN_A_GRID = frozenset({*SEVERAL_FIELDS, "key", "cloned_from", "name", "host", "priority"})
+
+Axes = Sequence[tuple[str, list[str]]]
+"""Fields, each with its values."""
+
+
+@dataclass(frozen=True)
+class Variation:
+    """One run of a group."""
+
+    values: dict[str, str]
+    """Field -> value, as it is sent."""
+
+    @property
+    def words(self) -> str:
+        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.values.items())
+
+
+def variations(axes: Axes) -> list[Variation]:
+    names = [name for name, _ in axes]
+    return [Variation(dict(zip(names, values, strict=True))) for values in product(*(values for _, values in axes))]
+
+
+def names(fields: Mapping[str, forms.Field]) -> list[tuple[str, str]]:
+    """The name and the label of each setting whose values can be written down: numbers and named choices."""
+    return sorted(
+        (name, str(field.label))
+        for name, field in fields.items()
+        if isinstance(field, (forms.IntegerField, forms.ChoiceField))
+        and not isinstance(field, forms.ModelChoiceField)
+        and name not in NOT_IN_A_GRID
+    )
+
+
+def read(values: Mapping[str, Any], fields: Mapping[str, forms.Field]) -> tuple[Axes, list[str]]:
+    """The axes, and a sentence for each line of the grid that can't be read and for too many runs."""
+    seeds, first = int(values.get("seeds") or 1), int(values.get("seed") or 0)
+    axes: list[tuple[str, list[str]]] = []
+    problems: list[str] = []
+    for line in filter(None, map(str.strip, str(values.get("grid") or "").splitlines())):
+        name, given = _setting(line)
+        if name in dict(axes):
+            problems.append(f"“{name}” is there twice.")
+        elif name == "seed" and seeds > 1 and _can_vary(given):
+            problems.append("Give seeds here or by their number, not both.")
+        else:
+            problems += _line_problems(line, name, given, fields)
+        axes.append((name, given))
+    if seeds > 1:
+        axes.append(("seed", [str(first + n) for n in range(seeds)]))
+    runs = prod(max(1, len(given)) for _, given in axes)
+    if runs > MOST:
+        problems.append(f"These are {runs} runs; a group has at most {MOST}.")
+    return axes, problems
+
+
+def _setting(line: str) -> tuple[str, list[str]]:
+    """`Learning rate: 1e-6, 5e-6` -> ("learning_rate", ["1e-6", "5e-6"])"""
+    name, _, values = line.replace("=", ":", 1).partition(":")
+    given = [value.strip() for value in values.split(",") if value.strip()]
+    return name.strip().lower().replace(" ", "_"), given
+
+
+def _can_vary(given: list[str]) -> bool:
+    return len(given) > 1 and len(set(given)) == len(given)
+
+
+def _line_problems(line: str, name: str, given: list[str], fields: Mapping[str, forms.Field]) -> Iterator[str]:
+    if not given and name not in fields:
+        yield f"“{line}”: write a setting and its values, such as learning_rate: 1e-6, 5e-6"
+    elif name not in fields or name in NOT_IN_A_GRID:
+        yield f"There is no setting “{name}”. Use its name, such as learning_rate or num_generations."
+    elif not _can_vary(given):
+        yield f"Give “{name}” two different values or more, with commas between them."
+    else:
+        for value in given:
+            try:
+                fields[name].clean(value)
+            except forms.ValidationError as error:
+                yield f"“{value}” for {name}: {' '.join(error.messages)}"

@@ -1,0 +1,137 @@
+"""The fields of the New run page: fields.toml, with the types, bounds and defaults of the contract's table."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django import forms
+
+from workers.contract.run.settings import BY_NAME
+from workers.contract.stack.tool_templates import READABLE
+
+FILE = Path(__file__).with_name("fields.toml")
+LARGEST_INT = 10**9
+TYPES = {"int": int, "float": float, "bool": bool, "str": str}
+JSON_TYPES: dict[type | None, str] = {
+    int: "integer", float: "number", bool: "boolean", str: "string", None: "integer"
+}  # fmt: skip
+TOOL_TEMPLATES = (("", "the model’s own"), *((name, f"{name} (TRL’s)") for name in READABLE))
+
+
+@dataclass(frozen=True)
+class LaunchField:
+    name: str
+    label: str
+    help: str
+    kind: type | None
+    """The type of its value; None: a row of the catalogue, by its id."""
+    argument: bool = False
+    """An argument of GRPOConfig, by TRL's name."""
+    required: bool = False
+    default: Any = None
+    """None: empty at first."""
+    low: float | None = None
+    high: float | None = None
+    longest: int | None = None
+    """Characters of a text."""
+    choices: tuple[tuple[str, str], ...] = ()
+    empty: str = ""
+    """The choice of no row."""
+    missing: str = ""
+    """The sentence if a required value is missing."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """HTML attributes of its input."""
+
+    @property
+    def texts(self) -> dict[str, Any]:
+        """The arguments that every form field takes."""
+        texts: dict[str, Any] = {"label": self.label, "help_text": self.help, "required": self.required}
+        return texts | ({"error_messages": {"required": self.missing}} if self.missing else {})
+
+    def form_field(self) -> forms.Field:
+        common = {**self.texts, "initial": self.default}
+        attributes = dict(self.attributes)
+        if self.choices:
+            return forms.ChoiceField(choices=self.choices, **common)
+        if self.kind is bool:
+            return forms.BooleanField(**common)
+        if self.kind is int:
+            low, high = (None if bound is None else int(bound) for bound in (self.low, self.high))
+            number = forms.NumberInput(attrs=attributes)
+            return forms.IntegerField(**common, min_value=low, max_value=high or LARGEST_INT, widget=number)
+        if self.kind is float:
+            # A text input, so that 1e-6 can be entered and stays as entered. Without autocomplete="off", under which
+            # browsers forget a field's text at the Back button.
+            decimal = forms.TextInput(attrs={"inputmode": "decimal", **attributes})
+            return forms.FloatField(**common, min_value=self.low, max_value=self.high, widget=decimal)
+        text = forms.Textarea if "rows" in attributes else forms.TextInput
+        return forms.CharField(**common, max_length=self.longest, widget=text(attrs=attributes))
+
+    def json_schema(self) -> dict[str, Any]:
+        """Its value in the API, as JSON Schema."""
+        default = float(self.default) if self.kind is float and self.default is not None else self.default
+        bounds = {"minimum": self.low, "maximum": self.high, "maxLength": self.longest, "default": default}
+        values = [value for value, _ in self.choices]
+        schema: dict[str, Any] = {"type": JSON_TYPES[self.kind], "title": self.label, "description": self.help}
+        schema |= {word: bound for word, bound in bounds.items() if bound is not None}
+        return schema | ({"enum": values} if values else {})
+
+
+def _read() -> dict[str, tuple[LaunchField, ...]]:
+    cards = tomllib.loads(FILE.read_text())
+    return {card: tuple(_field(name, entry) for name, entry in fields.items()) for card, fields in cards.items()}
+
+
+def _field(name: str, entry: dict[str, Any]) -> LaunchField:
+    setting = BY_NAME.get(name)
+    argument = bool(entry.get("argument"))
+    kind = TYPES.get(entry.get("type", "")) or (setting.type if setting else None)
+    default = entry.get("default", setting.default if setting and "choices" not in entry else None)
+    if isinstance(default, tuple):
+        kind, default = str, ", ".join(default)
+    if default is False or default == "" or "placeholder" in entry:
+        default = None
+    return LaunchField(
+        name=name,
+        label=entry["label"],
+        help=entry["help"],
+        kind=kind if kind in TYPES.values() or kind is None else str,
+        argument=argument,
+        required=entry.get("required", argument),
+        default=default,
+        low=entry.get("low", setting.low if setting else None),
+        high=entry.get("high", setting.high if setting else None),
+        longest=entry.get("longest", setting.longest if setting else None),
+        choices=TOOL_TEMPLATES if name == "tool_template" else tuple(_pairs(entry.get("choices", ()))),
+        empty=entry.get("empty", ""),
+        missing=entry.get("missing", ""),
+        attributes=_attributes(entry),
+    )
+
+
+def _pairs(choices: Iterable[Any]) -> Iterable[tuple[str, str]]:
+    for choice in choices:
+        yield (choice, choice) if isinstance(choice, str) else (choice[0], choice[1])
+
+
+def _attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
+    attributes = {name: entry[name] for name in ("list", "placeholder", "rows") if name in entry}
+    attributes |= {"class": "code"} if entry.get("code") else {}
+    return attributes | ({"spellcheck": "false"} if {"class", "list", "rows"} & attributes.keys() else {})
+
+
+CARDS = _read()
+"""Card or fold -> its fields, in the page's order."""
+BY_FIELD = {launch_field.name: launch_field for fields in CARDS.values() for launch_field in fields}
+ARGUMENTS = tuple(launch_field for launch_field in BY_FIELD.values() if launch_field.argument)
+ARGUMENT_NAMES = frozenset(argument.name for argument in ARGUMENTS)
+FOLDS = tuple(card for card in CARDS if card[0].isupper())
+"""The folds of the Training card."""
+
+
+def names_of(card: str) -> tuple[str, ...]:
+    return tuple(launch_field.name for launch_field in CARDS[card])

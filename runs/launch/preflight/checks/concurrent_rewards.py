@@ -1,0 +1,30 @@
+"""Rewards beside generation: whether any waits, whether groups come one by one, and where it would pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runs.launch.preflight.draft import Draft
+from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
+from workers.contract.run.concurrent_rewards import FIELD, problem
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import waits
+
+OFF = Fix("Turn it off", {FIELD: ""})
+ON = Fix("Score groups while others are generated", {FIELD: "on"})
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    if draft.hardware is None or draft.rewards is None:
+        return
+    unable = problem(draft.hardware, draft.episodes)
+    known = [reward for reward in draft.rewards if reward.function in LIBRARY]
+    waiting = [reward.name for reward in known if waits(LIBRARY[reward.function])]
+    if draft.rewards_beside and unable is not None:
+        yield stop(unable.field, unable.sentence, unable.fix, OFF)
+    elif draft.rewards_beside and not waiting:
+        yield warn(FIELD, "No reward waits for a judge or a sandbox: nothing begins early.", "Turn it off.", OFF)
+    elif not draft.rewards_beside and waiting and unable is None:
+        sentence = f"{' and '.join(waiting)} {'waits' if len(waiting) == 1 else 'wait'} until the whole batch is there."
+        fix = "Each group can be scored as soon as it is complete, while others are generated; the scores are the same."
+        yield note(FIELD, sentence, fix, ON)

@@ -1,0 +1,210 @@
+"""The report of a run: Markdown, its charts as pictures, and its exact spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from django.utils.html import strip_tags
+
+from controlplane.platform import safe_yaml
+from controlplane.platform.templatetags.figures import NOTHING, change, duration, mib, percent, sig
+from runs.engine.models import Attempt, Run
+from runs.engine.sentences import of_attempt, placement_text
+from runs.engine.states import FINAL
+from runs.insight.comparing import comparison
+from runs.insight.comparing.curves import Final, finals
+from runs.insight.evaluations import results
+from runs.insight.health.drawn import with_bounds
+from runs.insight.health.page import card
+from runs.insight.metrics import run_charts
+from runs.insight.metrics.series import kind_of, series
+from runs.pages.reports import charts, pictures
+from runs.pages.reports.markdown import archive, facts, image, plain, quoted, sections, table
+
+POINTS = 500
+SPEC = "spec.yaml"
+
+
+def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> bytes:
+    """A zip with `report.md`, `charts/…svg` and `spec.yaml`. `run`: as `queries.run_for` has it."""
+    drawn = dict(_charts(run, smoothing))
+    files = {f"charts/{name}.svg": picture for name, (_, _, picture) in drawn.items() if picture}
+    parts = [
+        ("", facts(_head(run, now))),
+        ("Setup", facts(_makings(run))),
+        ("Changes", _changed(run)),
+        ("Figures", _figures(run)),
+        ("Health", _health(run)),
+        ("Notes", quoted(run.notes)),
+        ("Evaluations", _evaluations(run)),
+        ("Attempts and receipts", "\n\n".join(_receipt(attempt) for attempt in run.attempts.all())),
+        ("Charts", _shown(drawn)),
+    ]
+    text = sections(plain(run.name), parts)
+    spec = safe_yaml.dump(run.spec, tuple(run.spec))
+    return archive(f"{run.pk}-report", {"report.md": text, SPEC: spec, **files}, now)
+
+
+def figure(value: float | None, form: str) -> str:
+    """Format a value as its chart does, as plain text."""
+    words = {"percent": percent, "mib": mib}.get(form, sig)(value)
+    unit = {"percent100": " %", "seconds": " s", "watts": " W", "tokens": " tokens", "rate": " tokens/s"}.get(form, "")
+    if form == "tokens" and value == 1:
+        unit = " token"
+    return strip_tags(str(words)) + (unit if value is not None else "")
+
+
+def ended(final: Final, form: str) -> list[str]:
+    best = NOTHING if final["best"] is None else figure(final["best"], form)
+    return [figure(final["last"], form), figure(final["mean"], form), best]
+
+
+def moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC" if at else NOTHING
+
+
+def _head(run: Run, now: datetime) -> Iterator[tuple[str, str]]:
+    attempt, took = run.latest(), comparison.took(run, now)
+    yield "Status", f"{attempt.status}. {plain(of_attempt(attempt))}"
+    yield "Run", f"`{run.pk}`, by {plain(run.owner.get_username())}"
+    yield "Steps", f"{run.step:,}" + (f" of {run.max_steps:,}" if run.max_steps else "")
+    yield "Launched", moment(run.created_at)
+    yield "Started", moment(attempt.started_at)
+    yield "Ended", moment(attempt.ended_at)
+    yield "Time", "" if took.seconds is None else duration(took.seconds)
+    yield "GPU-hours", "" if took.gpu_hours is None else f"{sig(took.gpu_hours)} {took.cost}".strip()
+    yield "Where", plain(placement_text(attempt))
+    yield "Tags", ", ".join(map(plain, run.tags))
+    yield "Report made", moment(now)
+
+
+def _makings(run: Run) -> Iterator[tuple[str, str]]:
+    settings = dict(comparison.settings(run))
+    names = ("model.path", "model.revision", "dataset", "reward config", "environment", "profile", "precision")
+    labels = {"model.path": "Model", "model.revision": "Revision"}
+    for name in names:
+        value = settings.get(name)
+        if value not in (None, "none"):
+            yield labels.get(name, name[:1].upper() + name[1:]), plain(comparison.text(value))
+    rewards = run.spec.get("rewards") if isinstance(run.spec, dict) else None
+    for reward in rewards if isinstance(rewards, list) else ():
+        if isinstance(reward, dict):
+            function, weight = plain(reward.get("function", "")), reward.get("weight", 1.0)
+            yield f"Reward {plain(reward.get('name', ''))}", f"{function}, weight {comparison.text(weight)}"
+    yield "All settings", f"[{SPEC}]({SPEC})"
+
+
+def _changed(run: Run) -> str:
+    source = run.cloned_from
+    if source is None:
+        return "Not a clone of another run."
+    unlike, _ = comparison.differences([source, run])
+    whence = f"Cloned from {plain(source.name)} (`{source.pk}`)"
+    if not unlike:
+        return f"{whence}, with the same settings."
+    rows = [[plain(difference.name), *(plain(value.text) for value in difference.values)] for difference in unlike]
+    return f"{whence}, with these changes:\n\n{table(['Setting', plain(source.name), 'This run'], rows)}"
+
+
+def _figures(run: Run) -> str:
+    """Table of the training metrics' final figures; the others are in the charts."""
+    groups = [group for group in run_charts.plan_of(run) if not group.folded]
+    planned = {metric.name: metric for metric in comparison.of_charts(groups)}
+    training = [metric for metric in planned.values() if kind_of(metric.name) == "train"]
+    ends = [(metric, finals([run], metric.name).get(run.pk)) for metric in training]
+    rows = [[plain(metric.title), *ended(final, metric.format)] for metric, final in ends if final is not None]
+    head = ["Figure", "Last", "Mean of the last tenth", "Best"]
+    return table(head, rows, numbers=3) or "No figures were recorded yet."
+
+
+def _health(run: Run) -> str:
+    health = card(run)
+    if health is None:
+        return "It was not judged."
+    verdict = f"**{health.word[:1].upper()}{health.word[1:]}**" + (f": {health.headline}" if health.headline else "")
+    return "\n".join([f"{verdict}.", *([""] if health.findings else []), *map(_finding, health.findings)])
+
+
+def _finding(finding: dict[str, Any]) -> str:
+    follows = f" Probably follows from “{plain(finding['follows'])}”." if finding["follows"] else ""
+    advice = f" Try: {plain(finding['try'])}" if finding.get("try") and not follows else ""
+    value = f"{plain(finding['value_text'])} ({plain(finding['bound_text'])})"
+    head = f"- **{plain(finding['title'])}**, {finding['word']}: {value}, since step {finding['since_step']:,}."
+    return f"{head} {plain(finding['sentence'])}{follows}{advice}"
+
+
+def _evaluations(run: Run) -> str:
+    rows = [_evaluation(result) for result in results.of_run(run)]
+    head = ["Model", "Dataset", "Rewards", "Prompts", "Reward", "pass@1", "pass@k", "Change", "95 % interval"]
+    return table(head, rows, numbers=6)
+
+
+def _evaluation(result: results.EvaluationResult) -> list[str]:
+    model = "Before training" if result.step is None else f"Step {result.step:,}{', merged' if result.merged else ''}"
+    gain = (
+        (change(result.gain.mean), f"{change(result.gain.low)} to {change(result.gain.high)}")
+        if result.gain
+        else (NOTHING,) * 2
+    )
+    return [
+        model if result.ended_well else f"{model} ({result.run.latest().status})",
+        plain(result.run.dataset_version),
+        plain(result.run.reward_version or "deleted since"),
+        f"{len(result.prompts):,} × {result.setup.generations}",
+        sig(result.reward),
+        figure(result.pass_1, "percent"),
+        figure(result.pass_k, "percent"),
+        *gain,
+    ]
+
+
+def _receipt(attempt: Attempt) -> str:
+    head = f"**Attempt {attempt.number}** on {plain(placement_text(attempt) or 'no host yet')}"
+    head += f", from step {attempt.resume_step:,}" if attempt.resume_step else ""
+    lines = [f"{head}: {plain(of_attempt(attempt))}"]
+    if attempt.status in FINAL and attempt.detail:
+        lines.append(plain(attempt.detail))
+    receipt = attempt.receipt
+    if not receipt:
+        return " ".join([*lines, *(["It has no receipt."] if attempt.status in FINAL else [])])
+    free = "all resources were released" if receipt.get("free") else "**not all resources were proved free**"
+    ended = receipt.get("processes_ended") or 0
+    words = f"{ended} process{'es' if ended > 1 else ''} ended in {duration(receipt.get('seconds_to_gone'))}"
+    lines.append(f"{words if ended else 'No leftover processes'}; {free}.")
+    for gpu in receipt.get("gpus") or ():
+        after = gpu.get("seconds_to_free")
+        when = "still in use" if after is None else f"free after {duration(after)}"
+        used = f"{figure(gpu.get('peak_mib'), 'mib')} at its peak, {figure(gpu.get('after_mib'), 'mib')} after the end"
+        lines.append(f"GPU {gpu.get('gpu')}: {used}, {when}.")
+    return " ".join(lines)
+
+
+Drawn = tuple[str, str, str]
+"""Group, title, and picture ("" without values)."""
+
+
+def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
+    groups = with_bounds(run_charts.plan_of(run), run)
+    points = series(run, run_charts.metrics(groups), POINTS)["series"]
+    numbers = charts.Numbers(points, run.trainings())
+    shown = set(run_charts.metrics([group for group in groups if not group.folded]))
+    for group in groups:
+        for chart in group.charts:
+            # Most folded charts repeat another chart on held-out rows.
+            if group.folded and all(line.metric.removeprefix("eval_") in shown for line in chart.lines):
+                continue
+            picture = charts.picture(chart, numbers, smoothing)
+            yield chart.id, (group.title, chart.title, pictures.svg(picture) if picture else "")
+
+
+def _shown(drawn: dict[str, Drawn]) -> str:
+    lines: list[str] = []
+    for title in dict.fromkeys(group for group, _, _ in drawn.values()):
+        own = [(name, chart) for name, chart in drawn.items() if chart[0] == title]
+        images = [image(words, f"charts/{name}.svg") for name, (_, words, picture) in own if picture]
+        without = [plain(words) for _, (_, words, picture) in own if not picture]
+        lines += [f"### {plain(title)}", *images] if images or without else []
+        lines += [f"No values: {', '.join(without)}."] if without else []
+    return "\n\n".join(lines)

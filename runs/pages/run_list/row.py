@@ -1,0 +1,131 @@
+"""A run's row in the run list: what its cells say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from controlplane.platform.templatetags.figures import about, ago
+from runs.engine import queries
+from runs.engine.models import Attempt, Run
+from runs.engine.sentences import placement_text
+from runs.engine.states import ACTIVE, RunStatus
+from runs.insight.comparing import comparison
+from runs.pages.run_list.columns import Column, Values
+from runs.pages.run_list.query import HEALTH
+
+TAGS_SHOWN = 2
+
+
+@dataclass(frozen=True)
+class RunListRow:
+    run: Run
+    summary: queries.Summary
+    attempt: Attempt
+    where: str
+    values: Values
+    cells: list[tuple[str, str]]
+    """(heading, text) of the chosen settings and metrics."""
+
+    @property
+    def model(self) -> str:
+        """The model's name, for a path its last part. Empty if the spec can't be read."""
+        return self._part("model", "path").rstrip("/").rsplit("/", 1)[-1]
+
+    @property
+    def about(self) -> str:
+        return f"{self._part('model', 'path')} trained on {self._part('data', 'name')}"
+
+    def _part(self, part: str, name: str) -> str:
+        return str(comparison.part(self.run.spec, part).get(name, ""))
+
+    @property
+    def live(self) -> bool:
+        return self.attempt.status in ACTIVE
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self.run.tags[:TAGS_SHOWN])
+
+    @property
+    def tags_beyond(self) -> list[tuple[int, list[str]]]:
+        """(shown tags, the others) for each number of tags that a narrow cell may show."""
+        every = list(self.run.tags)
+        return [(shown, every[shown:]) for shown in range(TAGS_SHOWN, -1, -1) if every[shown:]]
+
+    @property
+    def model_title(self) -> str:
+        return self.about if self.model else ""
+
+    @property
+    def failure(self) -> str:
+        return self.summary["sentence"] if self.attempt.status == RunStatus.FAILED else ""
+
+    @property
+    def note(self) -> str | SafeString:
+        """Anything unusual about its progress, otherwise the time left."""
+        summary = self.summary
+        if summary["place"] and self.run.step:
+            return format_html('<span class="muted small cut">{} in the queue</span>', summary["place"])
+        if summary["out_of_reach_since"]:
+            silence = ago(self.attempt.last_seen_at)
+            return format_html('<span class="warn small cut">out of reach for {}</span>', silence)
+        if self.attempt.status == RunStatus.RUNNING and summary["stop_requested"]:
+            return SafeString('<span class="warn small cut">stopping</span>')
+        if self.attempt.status == RunStatus.RUNNING and summary["eta_s"]:
+            return format_html('<span class="muted small cut">{} left</span>', about(summary["eta_s"]))
+        return ""
+
+    @property
+    def before_first_step(self) -> SafeString:
+        """Text in place of the progress bar."""
+        if self.summary["out_of_reach_since"] and self.note:
+            return SafeString(self.note)
+        sentence, place = self.summary["sentence"], self.summary["place"]
+        tone = " bad" if self.attempt.status == RunStatus.FAILED else ""
+        words = f"{place} · {sentence}" if place else sentence
+        return format_html('<span class="soft small cut{}" title="{}">{}</span>', tone, sentence, words)
+
+    @property
+    def failed_at_once(self) -> bool:
+        """True if it failed before its first step."""
+        return self.attempt.status == RunStatus.FAILED and not self.run.step
+
+    @property
+    def health(self) -> HealthCell | None:
+        """The run's health. A failed run shows its failure instead, however healthy the policy was."""
+        if self.attempt.status == RunStatus.FAILED:
+            return HealthCell("failed", self.attempt.reason.replace("_", " "), "bad", [])
+        return _health(self.run.health)
+
+
+@dataclass(frozen=True)
+class HealthCell:
+    verdict: str
+    word: str
+    chip: str
+    """Colour and shape of components/status.html."""
+    titles: list[str]
+    """Findings, the worst first."""
+
+
+def row_of(run: Run, places: Mapping[str, int], columns: list[Column]) -> RunListRow:
+    attempt = run.latest()
+    summary = queries.summary(run, places=places)
+    values = Values(run)
+    return RunListRow(run, summary, attempt, placement_text(attempt), values, values.cells(columns))
+
+
+def _health(assessment: Mapping[str, Any]) -> HealthCell | None:
+    verdict = assessment.get("verdict")
+    if verdict not in HEALTH:
+        return None
+    order = list(HEALTH)
+    findings = [finding for finding in assessment.get("findings", []) if finding.get("level") in ("bad", "warning")]
+    findings.sort(key=lambda finding: order.index(finding["level"]))
+    chip = {"bad": "bad", "warning": "warn", "well": "good"}[verdict]
+    return HealthCell(verdict, HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])

@@ -1,0 +1,83 @@
+"""A receipt in words: what the end of a run proved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from controlplane.platform.templatetags.figures import duration, mib, sig
+from runs.engine import checkpoints
+from runs.engine.models import Attempt
+from runs.engine.scheduling import kept_memory
+from runs.engine.scheduling.kept_memory import KeptMemory
+from workers.contract.wire.names import StopMode
+
+Fact = tuple[str, str | SafeString]
+
+
+@dataclass(frozen=True)
+class ReceiptView:
+    tone: str
+    icon: str
+    chip: str
+    title: str
+    summary: list[str | SafeString]
+    facts: list[Fact]
+    gpus: list[dict[str, Any]]
+    """The receipt's entries, with `free_after` in words."""
+    kept_memory: list[KeptMemory]
+    """Memory that attached servers keep on the run's GPUs."""
+
+
+def receipt_of(attempt: Attempt) -> ReceiptView | None:
+    receipt = attempt.receipt
+    if not receipt:
+        return None
+    kept = kept_memory.of_attempt(attempt)
+    proof = (
+        ("good", "circle-check", "Resources released", "All processes ended; all resources released.")
+        if receipt.get("free")
+        else ("bad", "triangle-alert", "Release not confirmed", "Couldn’t confirm that everything was released.")
+    )
+    gpus = [{**gpu, "free_after": _free_after(gpu)} for gpu in receipt.get("gpus") or ()]
+    return ReceiptView(*proof, list(_summary(receipt, kept)), list(_facts(attempt, receipt)), gpus, kept)
+
+
+def _summary(receipt: dict[str, Any], kept: list[KeptMemory]) -> Iterator[str | SafeString]:
+    ended = receipt.get("processes_ended") or 0
+    took = duration(receipt.get("seconds_to_gone"))
+    yield f"{ended} process{'es' if ended != 1 else ''} ended in {took}" if ended else "No leftover processes"
+    for gpu in receipt.get("gpus") or ():
+        peak, after = mib(gpu.get("peak_mib")), mib(gpu.get("after_mib"))
+        if gpu.get("seconds_to_free") is None:
+            yield format_html("· GPU {} still holds {}", gpu.get("gpu"), after)
+        else:
+            yield format_html("· GPU {} from {} to {}", gpu.get("gpu"), peak, after)
+    for memory in kept:
+        words = format_html("· {} of GPU {} kept by an attached server", mib(memory.mib), memory.gpu)
+        yield format_html('<span class="warn">{}</span>', words)
+
+
+def _facts(attempt: Attempt, receipt: dict[str, Any]) -> Iterator[Fact]:
+    if attempt.stop_mode == StopMode.SAVE and attempt.run.trains:
+        step = checkpoints.saved_on_request(attempt)
+        yield "Saved before the stop", "nothing" if step is None else f"step {sig(step, 9)}"
+    yield "Process tree empty after", f"{duration(receipt.get('seconds_to_gone'))}, confirmed twice"
+    yield "Processes ended", str(receipt.get("processes_ended", ""))
+    yield "Orphans found", str(receipt.get("orphans_found", ""))
+    survivors = ", ".join(map(str, receipt.get("survivors") or ()))
+    yield "Still running", format_html('<span class="bad">pid {}</span>', survivors) if survivors else "none"
+    if not receipt.get("gpus"):
+        yield "GPUs", "the run held none"
+    if receipt.get("port_free") is not None:
+        in_use = SafeString('<span class="bad">still in use</span>')
+        yield "Server port", "free" if receipt["port_free"] else in_use
+
+
+def _free_after(gpu: dict[str, Any]) -> str | SafeString:
+    after = gpu.get("seconds_to_free")
+    return SafeString('<span class="bad">not confirmed</span>') if after is None else duration(after)

@@ -1,0 +1,68 @@
+"""Questions to a served model: a typed message or a prompt of the run's dataset, as a turn of the chat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404
+
+from controlplane.platform.accounts.models import User
+from runs.engine.artifacts.saved_models import SavedModel
+from runs.engine.served import conversation, starting
+from runs.engine.served.conversation import Message, NotAsked, Question
+from runs.engine.served.models import Turn
+from runs.insight.scoring import rows
+from runs.pages.served.forms import AskForm
+from workers.contract.reports.chat import Sampling
+
+
+def ask(model: SavedModel, user: User, new_question: Question) -> Turn:
+    """Ask both models; start them where they last ran if they have ended.
+
+    Raises NotAsked, ContractError, QueueFull.
+    """
+    place = starting.place_again(model.checkpoint, starting.host_for(model.checkpoint))
+    if not place:
+        raise NotAsked("Load the model first: choose where it runs.")
+    run = starting.live_or_start(model.checkpoint, user, place=place)
+    return conversation.ask(run, user, new_question)
+
+
+def question(model: SavedModel, form: AskForm) -> Question:
+    data = form.cleaned_data
+    parent = None if data["new"] else conversation.turns_of(model.checkpoint).last()
+    number = data["row"]
+    prompt: list[Message] | str = [{"role": "user", "content": data["text"]}]
+    if number is not None:
+        row = rows.by_number(model.run.dataset_version, [number]).rows.get(number)
+        shown = prompt_of(row) if row else {}
+        if row is None or (shown["text"], shown["system"]) != (data["text"], data["system"]):
+            number = None  # edited: no longer the row's prompt, so its answer is unknown
+        elif isinstance(row["prompt"], str):
+            prompt = row["prompt"]
+        else:
+            prompt = [message for message in row["prompt"] if message["role"] != "system"]
+    return Question(prompt, data["system"], form.sampling(), number, None if number is not None else parent)
+
+
+def anew(turn: Turn) -> Question:
+    """Repeat a question with the next seed."""
+    sampling = {**turn.sampling, "seed": (turn.sampling["seed"] + 1) % 2**31}
+    return Question(turn.prompt, turn.system, Sampling(**sampling), turn.row, turn.parent)
+
+
+def prompt_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Form fields for a row's prompt."""
+    prompt = row["prompt"]
+    if isinstance(prompt, str):
+        return {"text": prompt, "system": "", "row": row["row"]}
+    system = next((str(message["content"]) for message in prompt if message["role"] == "system"), "")
+    return {"text": str(prompt[-1]["content"]), "system": system, "row": row["row"]}
+
+
+def turn_of(model: SavedModel, turn_id: int) -> Turn:
+    """Find a turn of this model, or raise Http404."""
+    turn = conversation.turns_of(model.checkpoint).filter(pk=turn_id).first()
+    if turn is None:
+        raise Http404(f"There is no turn {turn_id}.")
+    return turn

@@ -1,0 +1,100 @@
+"""The content of a shared run: state, figures, charts, health, and optionally its newest completions. Never a host's
+name, a path, a log, a person, or a link into the installation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+
+from runs.engine import queries
+from runs.engine.models import Run
+from runs.engine.sharing.models import SharedLink
+from runs.engine.spec import spec_of
+from runs.engine.states import ACTIVE, FINAL, sentence
+from runs.insight.completions import groups
+from runs.insight.completions.reading import valid
+from runs.insight.completions.solving import names
+from runs.insight.health.drawn import with_bounds
+from runs.insight.health.page import card
+from runs.insight.metrics import run_charts
+from runs.insight.metrics.chart_spec import Tile
+from workers.contract.wire.documents import ContractError
+
+GROUPS = 6
+"""Shown groups, the newest ones."""
+
+
+@dataclass(frozen=True)
+class SharedGroup:
+    step: int
+    prompt: str
+    completions: list[groups.StoredCompletion]
+
+
+def run_of(link: SharedLink) -> Run:
+    run: Run = queries.with_attempts(Run.objects.filter(pk=link.run_id)).get()
+    return run
+
+
+def now(link: SharedLink, run: Run) -> dict[str, Any]:
+    """Context of the parts that change while the run is live."""
+    attempt, figures = run.latest(), queries.summary(run, places={})
+    data = run.spec.get("data") if isinstance(run.spec, dict) else None
+    return {
+        "run": run,
+        "s": figures,
+        "live": attempt.status in ACTIVE,
+        "final": attempt.status in FINAL,
+        # Without details, which quote logs and name hosts.
+        "sentence": sentence(attempt.reason) if attempt.status in FINAL else "",
+        "ran": run.ran_s(),
+        "model": _model(run),
+        "data": f"{data.get('name')} v{data.get('version')}" if isinstance(data, dict) else "",
+        "tiles": [(tile, run.last_metrics.get(tile.metric)) for tile in _tiles(run)],
+        "health": card(run),
+        "components": names(run.spec),
+        "newest": list(_groups(run)) if link.with_completions else None,
+    }
+
+
+def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
+    """Context of the whole page."""
+    charts = with_bounds(run_charts.plan_of(run), run)
+    document = {
+        "id": "run",
+        "series": reverse("shared_series", args=[token]),
+        "now": reverse("shared_now", args=[token]),
+        "charts": run_charts.as_json(charts),
+        "marked": [],
+        "events": [],
+        "starts": run.trainings(),
+    }
+    return {**now(link, run), "link": link, "shared": True, "groups": charts, "page": document}
+
+
+def metrics(run: Run) -> list[str]:
+    """Metrics of its charts; no others are revealed."""
+    return run_charts.metrics(run_charts.plan_of(run))
+
+
+def _tiles(run: Run) -> list[Tile]:
+    try:
+        tiles = run_charts.tiles(spec_of(run), run_charts.gpus_of(run)) if run.trains else []
+    except ContractError:  # a spec of another version: its figures are unknown
+        return []
+    return [tile for tile in tiles if tile.note or tile.metric in run.last_metrics]
+
+
+def _model(run: Run) -> str:
+    """Hub id of the model, or the last part of its folder."""
+    model = run.spec.get("model") if isinstance(run.spec, dict) else None
+    path = str(model.get("path") or "") if isinstance(model, dict) else ""
+    return path if path.count("/") == 1 and path[0].isalnum() else path.rstrip("/").rpartition("/")[2]
+
+
+def _groups(run: Run) -> list[SharedGroup]:
+    newest = valid(run).filter(mode="train").order_by("-step", "line")[:GROUPS]
+    shared = [SharedGroup(row.step, str(row.data.get("prompt") or ""), groups.completions(row.data)) for row in newest]
+    return [group for group in shared if any(completion.text is not None for completion in group.completions)]

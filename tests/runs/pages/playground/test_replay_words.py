@@ -1,0 +1,61 @@
+"""The words of a replay."""
+
+import pytest
+
+from runs.insight.scoring.ordering import PairCounts
+from runs.pages.playground.replay import GroupMember, GroupReplay, StoredGroup
+from runs.pages.playground.replay_source import KeptCompletions
+from runs.pages.playground.replay_words import GroupWords, MemberWords, kept_words
+
+
+def a_member(before, now):
+    return GroupMember(1, "text", 0.5, 0.5, before, now, 0.0, 0.0, [])
+
+
+def a_group(*, flat_before=False, flat_now=False, **counts):
+    pairs = PairCounts(**{name: counts.get(name, 0) for name in PairCounts.__dataclass_fields__})
+    return GroupReplay(StoredGroup(1, 3, {"row": None}, "", []), [], pairs, flat_before, flat_now)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "tone", "text"),
+    [(3, 1, "good", "↑2"), (1, 2, "bad", "↓1"), (1, 1, "muted", "="), (None, 2, "muted", "=")],
+)
+def test_a_completion_climbs_or_falls(before, now, tone, text):
+    note = MemberWords(a_member(before, now), a_group()).rank_change
+    assert (note.tone, note.text) == (tone, text)
+
+
+@pytest.mark.parametrize(
+    ("group", "text"),
+    [
+        (a_group(flat_now=True, turned=1), "loses its spread"),
+        (a_group(flat_before=True, turned=1), "gains a spread"),
+        (a_group(turned=2, all=6), "2 of 6 pairs inverted"),
+        (a_group(told_apart=1, made_equal=2), "1 ties broken, 2 made equal"),
+        (a_group(), "same order"),
+    ],
+)
+def test_a_group_names_its_most_important_change(group, text):
+    assert GroupWords(group).note.text == text
+
+
+def test_a_group_without_a_row_is_named_by_its_step():
+    assert a_group().stored.place == "Step 3"
+
+
+@pytest.mark.parametrize(
+    ("kept", "live", "words"),
+    [
+        (KeptCompletions(), True, "This run has no completions yet."),
+        (KeptCompletions(), False, "This run has no completions stored."),
+        (KeptCompletions(1, 1, 1), False, "1 group of step 1 with their texts."),
+        (
+            KeptCompletions(1, 5, 1200, 3),
+            False,
+            "1,200 groups of steps 1 to 5 with their texts; of 3 more, only the scores are stored.",
+        ),
+    ],
+)
+def test_the_card_says_what_can_be_replayed(kept, live, words):
+    assert kept_words(kept, live=live) == words

@@ -1,0 +1,59 @@
+"""Asynchronous generation, one step ahead: vLLM servers generate the next batch while the trainer learns from this one.
+
+This is the one-step off-policy training of Noukhovitch et al. 2024 (arXiv:2410.18252): a batch comes from the weights
+before the last push, and each token's loss is weighted by the ratio of the policy's probability to the one that vLLM
+sampled with, truncated at a cap (TRL's `token_truncate`; Yao et al. 2025 call it truncated importance sampling). Off by
+default, and a run without it trains exactly as TRL does. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.run.problem import Problem
+
+if TYPE_CHECKING:
+    from workers.contract.run.episodes import EpisodeSpec
+    from workers.contract.run.prompts import PromptsSpec
+
+FIELD = "ahead"
+STALENESS = "sampling/staleness"
+"""Metric: optimizer steps between the weights that sampled a batch and those that it is first trained with; mean."""
+SECONDS = "sampling/ahead_s"
+"""Metric: how long the servers took for a batch that was generated ahead; what the trainer still waited for is
+time/generation_s."""
+TRUNCATED = "sampling/share_truncated"
+"""Metric: the share of tokens whose importance ratio lies beyond a bound of a truncating correction."""
+CORRECTION, MODE = "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"
+USUAL_MODE = "token_truncate"
+"""Correction mode for batches generated ahead, unless the run sets another. TRL's own default drops whole completions,
+which would hit too many of an older policy's."""
+
+
+def with_correction(grpo: Mapping[str, Any], ahead: bool) -> dict[str, Any]:
+    """GRPO settings with the correction for batches generated ahead, unless the user chose one."""
+    return {MODE: USUAL_MODE, **grpo} if ahead else dict(grpo)
+
+
+def problems(
+    hardware: HardwareSpec | None, grpo: Mapping[str, Any], prompts: PromptsSpec, episodes: EpisodeSpec | None
+) -> Iterator[Problem]:
+    """Find the reasons why a run can't generate one step ahead. None: skip the checks of `hardware`. Field: FIELD."""
+    off = "Turn it off, or "
+    if hardware is not None and hardware.rollout != Rollout.SERVER:
+        where = "inside the trainer" if hardware.rollout == Rollout.COLOCATE else "by the trainer itself"
+        sentence = f"Generating one step ahead needs a vLLM server, and this profile generates {where}."
+        yield Problem(FIELD, sentence, f"{off}choose a profile with vLLM servers.")
+    if episodes is not None:
+        sentence = "Episodes can't be generated one step ahead: their turns go back and forth with the environment."
+        yield Problem(FIELD, sentence, f"{off}train without an environment.")
+    if prompts.by_difficulty:
+        sentence = (
+            "Prompts are drawn by difficulty, from the rewards of the batch before: the next can't be known ahead."
+        )
+        yield Problem(FIELD, sentence, f"{off}draw prompts in epochs.")
+    if grpo.get(CORRECTION) is False:
+        sentence = "The correction of vLLM's sampling is off: a batch of older weights would bias every update."
+        yield Problem(FIELD, sentence, f"{off}leave {CORRECTION} on.")

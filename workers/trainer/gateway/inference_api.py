@@ -1,0 +1,143 @@
+"""The inference server for Atropos' environments: /generate with token ids, and OpenAI's routes for evaluations.
+
+Environments are started with `--openai.server_type vllm`, which calls /generate; plain vLLM has no such route. Tokens
+are sampled with the run's settings whatever a request says, since the training divides by its temperature.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Any
+
+from aiohttp import web
+
+from workers.trainer.episodes.generation import TurnRequest
+from workers.trainer.gateway.conversing import Conversing
+from workers.trainer.gateway.engine import PolicyAnswer, PolicyEngine
+from workers.trainer.gateway.scored_groups import Stamps
+from workers.trainer.gateway.sessions import AgentSession, AgentTask
+from workers.trainer.keyed_endpoint import Handler, Refused, body_of, models_body
+from workers.trainer.openai_shapes import are_tokens, count_in, read_agent_request, usage_of
+
+MOST_COMPLETIONS = 256
+"""Completions of one request."""
+
+
+class InferenceApi:
+    """Answers environments, and remembers which policy version wrote which tokens."""
+
+    def __init__(
+        self, conversing: Conversing, engine: PolicyEngine, *, longest: int, requests: int = 0, interval_s: float = 1.0
+    ) -> None:
+        """`longest`: limit of prompt and completion tokens together. `requests`: how many are answered within
+        `interval_s`; 0: any number."""
+        self._conversing, self._engine, self._longest = conversing, engine, longest
+        self._requests, self._interval_s = requests, interval_s
+        self._recent: deque[float] = deque()
+        self.stamps = Stamps()
+        self.latencies: list[float] = []
+        self.active = 0
+        self.heard_at = time.monotonic()
+        """When a request last arrived or was answered, by time.monotonic()."""
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/generate", self._counted(self._generate)),
+            web.get("/v1/models", self._models),
+            web.post("/v1/chat/completions", self._counted(self._chat)),
+            web.post("/v1/completions", self._counted(self._text)),
+        ]
+
+    def _counted(self, handler: Handler) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            self.active += 1
+            self.heard_at = time.monotonic()
+            try:
+                return await handler(request)
+            finally:
+                self.active -= 1
+                self.heard_at = time.monotonic()
+
+        return answer
+
+    async def _generate(self, request: web.Request) -> web.Response:
+        began = time.perf_counter()
+        document = await body_of(request)
+        if document.get("prompt_logprobs"):
+            raise Refused(400, "This endpoint gives no log-probabilities of prompts.")
+        ids = self._prompt(document.get("prompt"))
+        most = count_in(document, "max_tokens", self._conversing.longest)
+        count = min(count_in(document, "n", 1), MOST_COMPLETIONS)
+        await self._when_allowed()
+        room = min(self._longest, self._conversing.context) - len(ids)
+        if room < 1:
+            raise Refused(400, f"The prompt has {len(ids)} tokens, and at most {self._longest} are taken.")
+        turn = TurnRequest(ids, min(most, self._conversing.longest, room), room)
+        answers = await asyncio.gather(*(self._engine.answer(turn, str(hash(tuple(ids)))) for _ in range(count)))
+        for answer in answers:
+            self.stamps.stamp(answer.ids, answer.version)
+        self.latencies.append(time.perf_counter() - began)
+        return web.json_response(
+            {
+                "text": [self._conversing.decode(answer.ids) for answer in answers],
+                "finish_reasons": [self._finish(answer) for answer in answers],
+                "logprobs": [_logprobs(answer) for answer in answers],
+                "token_ids": [answer.ids for answer in answers],
+                "prompt_token_ids": ids,
+            }
+        )
+
+    def _prompt(self, prompt: Any) -> list[int]:
+        ids = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else prompt
+        if isinstance(ids, str) and ids:
+            return self._conversing.prompt_ids(ids)
+        if not isinstance(ids, list) or not are_tokens(ids):
+            raise Refused(400, 'prompt must be {"prompt_token_ids": [...]} or a text.')
+        return ids
+
+    def _finish(self, answer: PolicyAnswer) -> str:
+        return "stop" if answer.ids and answer.ids[-1] in self._conversing.ends else "length"
+
+    async def _when_allowed(self) -> None:
+        """Delay requests beyond the limit; none is refused."""
+        while self._requests:
+            now = time.monotonic()
+            while self._recent and now - self._recent[0] >= self._interval_s:
+                self._recent.popleft()
+            if len(self._recent) < self._requests:
+                self._recent.append(now)
+                return
+            await asyncio.sleep(self._interval_s - (now - self._recent[0]))
+
+    # --- evaluations: answered, and not trained on ----------------------------------------------------------------
+
+    async def _models(self, _request: web.Request) -> web.Response:
+        return web.json_response(models_body([self._conversing.model]))
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        return await self._evaluated(request, chat=True)
+
+    async def _text(self, request: web.Request) -> web.Response:
+        return await self._evaluated(request, chat=False)
+
+    async def _evaluated(self, request: web.Request, *, chat: bool) -> web.Response:
+        document = await body_of(request)
+        count = min(count_in(document, "n", 1), MOST_COMPLETIONS)
+        query = read_agent_request({**document, "n": 1}, chat=chat)
+        await self._when_allowed()
+        method = self._conversing.chat_answer if chat else self._conversing.text_answer
+        sessions = [AgentSession(f"n{number}", AgentTask({}, ""), 0.0) for number in range(count)]
+        answers = await asyncio.gather(*(method(query, session, self._engine) for session in sessions))
+        choices = [{**answer["choices"][0], "index": number} for number, answer in enumerate(answers)]
+        usage = answers[0]["usage"]
+        tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)
+        whole = {**answers[0], "choices": choices, "usage": usage_of(usage["prompt_tokens"], tokens)}
+        return web.json_response(whole, headers=query.headers)
+
+
+def _logprobs(answer: PolicyAnswer) -> list[list[dict[int, float]]]:
+    """Return log-probabilities in vLLM's form; 0.0 where the engine returns none, as training then uses its own."""
+    values = answer.logprobs if answer.logprobs is not None else [0.0] * len(answer.ids)
+    return [[{token: value or 0.0}] for token, value in zip(answer.ids, values, strict=True)]

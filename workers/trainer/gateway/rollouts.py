@@ -1,0 +1,128 @@
+"""TRL's rollout_func where programs of the user's drive the episodes: what agents and Atropos have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from accelerate.utils import broadcast_object_list, gather_object
+
+from workers.contract.run import gateway
+from workers.trainer.activity import Activity
+from workers.trainer.configuration.spec import StoppedWaitingError
+from workers.trainer.episodes import generation
+from workers.trainer.episodes.episode import Episode, as_trl
+from workers.trainer.episodes.figures import percentile
+from workers.trainer.gateway.conversing import Conversing
+from workers.trainer.gateway.endpoint import AgentEndpoint
+from workers.trainer.gateway.engine import MainThread, PolicyServers
+
+Collected = tuple[list[Episode], dict[str, float]]
+"""All ranks' episodes, and figures of the step."""
+
+
+class GatewayRollouts:
+    """Rank 0 has the endpoint. The other ranks generate with it, where the trainer generates, and get their share."""
+
+    tools: Sequence[str] = ()
+    poll_s: float
+    """Seconds between two checks for a stop, a failed server, or the end of the step."""
+
+    def __init__(self, conversing: Conversing, rows: Mapping[int, Any], *, stop: Path) -> None:
+        """`stop`: this file exists once the run must end."""
+        self._conversing, self._rows, self._stop = conversing, rows, stop
+        self._endpoint: AgentEndpoint | None = None
+        self._engine: PolicyServers | MainThread = MainThread()
+        self._activity: Activity | None = None
+        self._row_ids: list[int] = []
+        self.episodes: list[Episode] = []
+
+    @property
+    def context(self) -> int:
+        return self._conversing.context
+
+    def bound(self, context: int | None) -> None:
+        self._conversing.context = min(self.context, context or self.context)
+
+    def note(self, rows: Sequence[int], *, step: int) -> None:
+        self._row_ids = list(rows)
+
+    def open(self, endpoint: AgentEndpoint | None, engine: PolicyServers | MainThread, activity: Activity) -> None:
+        """`endpoint`: None on ranks other than 0."""
+        self._endpoint, self._engine, self._activity = endpoint, engine, activity
+
+    def close(self) -> None:
+        if self._endpoint is not None:
+            self._endpoint.close()
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+        self._conversing.ends = frozenset(trainer.eos_token_ids)
+        self._engine.version = trainer.state.global_step
+        own = list(zip(self._row_ids, prompts, strict=True))
+        ranks, rank = trainer.accelerator.num_processes, trainer.accelerator.process_index
+        members = gather_object(own) if ranks > 1 else own
+        collected: list[Collected | None] = [None]
+        if self._endpoint is not None:
+            collected = [self._collect(members, trainer)]
+        elif isinstance(self._engine, MainThread):
+            while has_more(trainer, True):
+                generation.generate(trainer, [])
+        if ranks > 1:
+            broadcast_object_list(collected, from_process=0)
+        if collected[0] is None:
+            raise StoppedWaitingError
+        episodes, figures = collected[0]
+        self.episodes = episodes[rank * len(own) :][: len(own)]
+        metrics = trainer._metrics["train" if trainer.model.training else "eval"]
+        for name, value in figures.items():
+            metrics[name].append(value)
+        return as_trl(self.episodes)
+
+    def _collect(self, members: Sequence[tuple[int, Any]], trainer: Any) -> Collected | None:
+        """Return the episodes of `members` (row, prompt), on rank 0; None if a stop came first."""
+        raise NotImplementedError
+
+    def _wait(
+        self,
+        trainer: Any,
+        finished: Callable[[], bool],
+        live: Callable[[float], dict[str, float]],
+        pause: Callable[[float], object],
+    ) -> float:
+        """Generate for the programs until `finished`, or until a stop. Return the seconds spent waiting for them.
+
+        `live`: figures for the charts meanwhile, given when the wait began. `pause`: waits up to so many seconds.
+        """
+        assert self._activity is not None  # noqa: S101  # `open` has set it
+        began, generating = time.monotonic(), 0.0
+        with self._activity.waiting(lambda: live(began)) as beat:
+            while not finished() and not self._stop.exists():
+                beat()
+                if not isinstance(self._engine, MainThread):
+                    pause(self.poll_s)
+                elif batch := self._engine.batch(self.poll_s):
+                    started = time.monotonic()
+                    has_more(trainer, True)
+                    self._engine.generate(trainer, batch)
+                    generating += time.monotonic() - started
+                if self._engine.failure is not None:
+                    raise self._engine.failure
+        if isinstance(self._engine, MainThread):
+            has_more(trainer, False)
+        return max(time.monotonic() - began - generating, 0.0)
+
+
+def request_figures(latencies: Sequence[float]) -> dict[str, float]:
+    p95 = percentile(latencies, 95) if latencies else 0.0
+    return {gateway.REQUESTS: float(len(latencies)), gateway.LATENCY_P95: p95}
+
+
+def has_more(trainer: Any, more: bool) -> bool:
+    """Tell all ranks, from rank 0, whether there is more to generate."""
+    if trainer.accelerator.num_processes == 1:
+        return more
+    flag = [more]
+    broadcast_object_list(flag, from_process=0)
+    return bool(flag[0])

@@ -1,0 +1,153 @@
+"""The OpenAI-compatible HTTP endpoint of a served model.
+
+    GET  /v1/models
+    POST /v1/chat/completions, POST /v1/completions
+    GET  /health                     without a key
+
+Requests beyond the engine's concurrency wait, at most MOST_WAITING of them. Generation ends when its client hangs up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from aiohttp import web
+
+from workers.trainer.jobs.generation import GenerationError, GenerationResult, ModelEngine, Usage
+from workers.trainer.keyed_endpoint import KeyedEndpoint, Refused, body_of, error_body, models_body
+from workers.trainer.openai_shapes import END_OF_STREAM, ModelRequest, event, read_model_request
+
+MOST_WAITING = 16
+SEND_S = 30.0
+"""How long a client may take to receive a piece of its answer."""
+
+
+class ModelEndpoint(KeyedEndpoint):
+    """Passes requests to an engine, whose blocking calls run in threads."""
+
+    body_limit = 1 << 20
+    most_connections = 64
+    backlog = 32
+    idle_s = 30.0
+    no_such_path = "There is no such path. There are /v1/models, /v1/chat/completions and /v1/completions."
+
+    def __init__(self, engine: ModelEngine, usage: Usage, *, digest: str) -> None:
+        super().__init__(digest=digest)
+        self._engine, self._usage = engine, usage
+        self._created = int(time.time())
+        places = engine.at_once + MOST_WAITING
+        self._places = threading.BoundedSemaphore(places)
+        self._threads = ThreadPoolExecutor(places, thread_name_prefix="answer")
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return [
+            web.get("/v1/models", self._models),
+            web.post("/v1/chat/completions", self._chat),
+            web.post("/v1/completions", self._text),
+        ]
+
+    async def stop(self) -> None:
+        await super().stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _models(self, _request: web.Request) -> web.Response:
+        return web.json_response(models_body(self._engine.models, created=self._created, owned_by="grpo"))
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._answered(request, chat=True)
+
+    async def _text(self, request: web.Request) -> web.StreamResponse:
+        return await self._answered(request, chat=False)
+
+    async def _answered(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
+        asked = read_model_request(await body_of(request), self._engine.models, chat=chat)
+        if not self._places.acquire(blocking=False):
+            raise Refused(429, f"{MOST_WAITING} requests are already waiting. Try again later.")
+        try:
+            with self._usage.answering():
+                if asked.stream:
+                    return await self._streamed(request, asked)
+                return web.json_response(await self._in_thread(self._whole, asked, _hang_up_of(request)))
+        except GenerationError as error:
+            raise Refused(400, str(error)) from None
+        finally:
+            self._places.release()
+
+    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await self._loop.run_in_executor(self._threads, work, *arguments)
+
+    def _whole(self, asked: ModelRequest, hung_up: Callable[[], bool]) -> dict[str, Any]:
+        with self._engine.turn(hung_up):
+            if asked.top is not None:
+                document = asked.scores(self._engine.score(asked.prompts, asked.top, hung_up))
+            else:
+                document = asked.answer(self._engine.answers(asked.prompts, hung_up))
+        self._usage.count_request()
+        return document
+
+    async def _streamed(self, request: web.Request, asked: ModelRequest) -> web.StreamResponse:
+        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+
+        def send(text: str | None) -> None:
+            self._loop.call_soon_threadsafe(pieces.put_nowait, text)
+
+        def generate() -> GenerationResult:
+            try:
+                with self._engine.turn(hung_up):
+                    return self._engine.answer(asked.prompts[0], send, hung_up)
+            finally:
+                send(None)
+
+        hung_up = _hang_up_of(request)
+        work = self._loop.run_in_executor(self._threads, generate)
+        stream = _EventStream(request)
+        while (text := await pieces.get()) is not None:
+            if text:
+                await stream.send(event(asked.piece(text, first=not stream.begun)))
+        try:
+            done = await work
+        except GenerationError as error:
+            if not stream.begun:
+                raise
+            await stream.send(event(error_body(500, str(error))))
+            return stream.response
+        self._usage.count_request()
+        if not stream.begun:
+            await stream.send(event(asked.piece("", first=True)))
+        for part in asked.last_parts(done):
+            await stream.send(event(part))
+        await stream.send(END_OF_STREAM)
+        return stream.response
+
+
+class _EventStream:
+    """Server-sent events; their status is sent with the first one."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store"}
+        self.response = web.StreamResponse(headers=headers)
+        self.begun = False
+
+    async def send(self, data: bytes) -> None:
+        """Send an event. The connection is closed if the client doesn't receive it in time."""
+        try:
+            async with asyncio.timeout(SEND_S):
+                if not self.begun:
+                    self.begun = True
+                    await self.response.prepare(self._request)
+                await self.response.write(data)
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionResetError("The client does not receive its answer.") from None
+
+
+def _hang_up_of(request: web.Request) -> Callable[[], bool]:
+    """Return a function that tells whether the client has closed its connection."""
+    return lambda: request.transport is None or request.transport.is_closing()

@@ -1,0 +1,79 @@
+"""Log-probabilities of the tokens of prompts, several prompts per forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from workers.trainer.jobs.generation import LOWEST_LOGPROB, GenerationError, PromptScores
+
+BATCH_TOKENS = 2048
+"""Tokens of one forward pass with padding, unless one prompt has more: each gets logits as wide as the vocabulary."""
+ROWS = 256
+"""Rows of logits that are converted to float32 at once."""
+
+
+def score(
+    model: Any,
+    prompts: Sequence[list[int]],
+    *,
+    further: bool,
+    top: int,
+    text_of: Callable[[int], str],
+    ended: Callable[[], bool],
+) -> list[PromptScores]:
+    """Score prompts of token ids. Raises GenerationError once `ended`.
+
+    `further`: also the model's next token. `top`: how many of the most probable tokens to name at each position.
+    `text_of`: decodes a token.
+    """
+    scored: list[PromptScores] = []
+    for batch in _batches(prompts):
+        if ended():
+            raise GenerationError("The request was cancelled.")
+        longest = max(map(len, batch))
+        rows = [[*ids, *[0] * (longest - len(ids))] for ids in batch]
+        mask = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in batch]
+        tensors = {"input_ids": rows, "attention_mask": mask}
+        with torch.inference_mode():
+            logits = model(
+                **{key: torch.tensor(value, device=model.device) for key, value in tensors.items()}, use_cache=False
+            ).logits
+        scored += [_scored(ids, row[: len(ids)], further, top, text_of) for ids, row in zip(batch, logits, strict=True)]
+    return scored
+
+
+def _batches(prompts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
+    batch: list[list[int]] = []
+    for ids in prompts:
+        if batch and (len(batch) + 1) * max(len(ids), *map(len, batch)) > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(ids)
+    if batch:
+        yield batch
+
+
+def _scored(ids: list[int], logits: Any, further: bool, top: int, text_of: Callable[[int], str]) -> PromptScores:
+    if further:
+        ids = [*ids, int(logits[-1].argmax())]
+    values: list[float | None] = [None]
+    tops: list[dict[str, float] | None] = [None]
+    names = [text_of(token) for token in ids]
+    for start in range(0, len(ids) - 1, ROWS):
+        targets = torch.tensor(ids[start + 1 : start + 1 + ROWS], device=logits.device)
+        logprobs = logits[start : start + len(targets)].float().log_softmax(-1).clamp(min=LOWEST_LOGPROB)
+        chosen = logprobs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).tolist()
+        best = logprobs.topk(top)
+        for own, value, at, tokens in zip(
+            names[start + 1 :], chosen, best.values.tolist(), best.indices.tolist(), strict=False
+        ):
+            named: dict[str, float] = {}
+            for token, probable in zip(tokens, at, strict=True):
+                named.setdefault(text_of(token), probable)  # tokens may have one text: the first is the most probable
+            named.setdefault(own, value)
+            values.append(value)
+            tops.append(named)
+    return PromptScores(tuple(names), tuple(values), tuple(tops), further)

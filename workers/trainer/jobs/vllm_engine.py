@@ -1,0 +1,160 @@
+"""Generation by the run's own vLLM server: an adapter and its base, or a checkpoint's weights alone.
+
+Prompts are tokenized here, so that missing chat templates and prompts that are too long are treated as by transformers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from transformers import AutoConfig, AutoTokenizer
+
+from workers.contract.reports.chat import BASE, TRAINED, Finish
+from workers.contract.run.spec import servers_of
+from workers.contract.stack.commands import served_name
+from workers.trainer.configuration.spec import SpecError
+from workers.trainer.jobs import Job
+from workers.trainer.jobs.generation import (
+    GenerationError,
+    GenerationRequest,
+    GenerationResult,
+    PromptScores,
+    Slots,
+    completion_limit,
+    prompt_ids,
+)
+from workers.trainer.rollouts.vllm_client import AdapterClient
+
+AT_ONCE = 16
+SILENCE_S = 120.0
+"""Longest wait between two tokens; the first request to a cold server compiles kernels."""
+
+
+class VllmEngine:
+    name = "vLLM"
+    at_once = AT_ONCE
+
+    def __init__(self, job: Job) -> None:
+        place = servers_of(job.spec)[0]
+        self._address = urlsplit(place.address)
+        server, served = job.spec.run.hardware.server, served_name(job.spec, place)
+        self._served = {TRAINED: served}
+        if job.is_adapter:
+            timeout = float(server.request_timeout_s) if server else SILENCE_S
+            client = AdapterClient(place.address, served, request_timeout_s=timeout, adapters=TRAINED)
+            client.check()
+            client.use_adapter(TRAINED, job.checkpoint)
+            self._served = {TRAINED: TRAINED, BASE: served}
+        self.models = tuple(self._served)
+        own = (job.checkpoint / "tokenizer_config.json").is_file()
+        try:
+            where = str(job.checkpoint) if own else job.base
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(where)
+            longest = AutoConfig.from_pretrained(job.base).get_text_config().max_position_embeddings
+        except (OSError, ValueError, AttributeError) as error:
+            raise SpecError(f"The model's tokenizer or config can't be read: {error}") from error
+        self.template = bool(self._tokenizer.chat_template)
+        self.context = min(filter(None, (server.max_model_len if server else None, longest)), default=None)
+        self._slots = Slots(self.at_once)
+
+    def turn(self, ended: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
+        return self._slots.turn(ended)
+
+    def answer(
+        self, request: GenerationRequest, send: Callable[[str], None], ended: Callable[[], bool]
+    ) -> GenerationResult:
+        ids = prompt_ids(self._tokenizer, request)
+        sampling = request.sampling
+        body = {
+            "model": self._served[request.ask.model],
+            "prompt": ids,
+            "max_tokens": completion_limit(len(ids), self.context, sampling.max_tokens),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": sampling.seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **({"stop": list(request.stop)} if request.stop else {}),
+        }
+        finish, tokens = Finish.STOPPED, 0
+        with contextlib.closing(self._events(body)) as events:
+            for event in events:
+                tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
+                for choice in event.get("choices") or ():
+                    tokens += 1
+                    send(str(choice.get("text") or ""))
+                    if choice.get("finish_reason"):
+                        finish = Finish.LENGTH if choice["finish_reason"] == "length" else Finish.STOP
+                if ended():
+                    break  # vLLM ends a generation when its client hangs up
+        return GenerationResult(finish, tokens, len(ids))
+
+    def answers(
+        self, requests: Sequence[GenerationRequest], ended: Callable[[], bool]
+    ) -> list[tuple[str, GenerationResult]]:
+        completions = []
+        for request in requests:
+            pieces: list[str] = []
+            result = self.answer(request, pieces.append, ended)
+            completions.append(("".join(pieces), result))
+        return completions
+
+    def score(self, requests: Sequence[GenerationRequest], top: int, ended: Callable[[], bool]) -> list[PromptScores]:
+        prompts = [prompt_ids(self._tokenizer, request) for request in requests]
+        further = any(request.sampling.max_tokens for request in requests)
+        for ids in prompts:
+            completion_limit(len(ids), self.context, 1)
+        body = {
+            "model": self._served[requests[0].ask.model],
+            "prompt": prompts,
+            "max_tokens": 1,
+            "temperature": 0,
+            "logprobs": top,
+            "echo": True,
+        }
+        with self._response(body) as response:
+            choices = json.loads(response.read())["choices"]
+        logprobs = [choice["logprobs"] for choice in sorted(choices, key=lambda choice: int(choice["index"]))]
+        return [_scores(values, len(ids), further) for values, ids in zip(logprobs, prompts, strict=True)]
+
+    def _events(self, body: dict[str, Any]) -> Generator[dict[str, Any]]:
+        with self._response(body) as response:
+            for line in response:
+                data = line.decode(errors="replace").removeprefix("data:").strip()
+                if data == "[DONE]":
+                    return
+                if data.startswith("{"):
+                    yield json.loads(data)
+
+    @contextlib.contextmanager
+    def _response(self, body: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:
+        connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=SILENCE_S)
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", "/v1/completions", body=json.dumps(body).encode(), headers=headers)
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                text = response.read(2000).decode(errors="replace")
+                why = " ".join(text.split())[:300]
+                raise GenerationError(f"The vLLM server refused this ({response.status}): {why}")
+            yield response
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+            raise GenerationError(f"The vLLM server broke off: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        self._served.clear()
+
+
+def _scores(logprobs: dict[str, Any], prompt: int, further: bool) -> PromptScores:
+    """Read vLLM's `logprobs` of a prompt of `prompt` tokens, which end with one generated token."""
+    count = prompt + further
+    tops = (None if top is None else dict(top) for top in logprobs["top_logprobs"][:count])
+    tokens, values = logprobs["tokens"][:count], logprobs["token_logprobs"][:count]
+    return PromptScores(tuple(tokens), tuple(values), tuple(tops), further)

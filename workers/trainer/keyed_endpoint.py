@@ -1,0 +1,172 @@
+"""An HTTP endpoint in OpenAI's style that asks for a key: a thread with an event loop of its own.
+
+Served models and the rollout gateway listen through it. Errors have the shape that OpenAI's clients read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from workers.trainer.configuration.spec import TrainerError
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+BODY_S = 120.0
+"""How long a request's body may take to arrive."""
+_SILENT = logging.getLogger(f"{__name__}.silent")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+"""aiohttp would log clients' addresses. Errors of handlers are printed here."""
+_ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+
+
+class Refused(Exception):
+    """A request that is answered with an error; the text is for its sender."""
+
+    def __init__(self, status: int, text: str, code: str | None = None) -> None:
+        super().__init__(text)
+        self.status, self.text, self.code = status, text, code
+
+
+class KeyedEndpoint:
+    """Listens from `open` to `close`. Every path but /health needs `Authorization: Bearer KEY`."""
+
+    body_limit: int
+    """Bytes of a request's body."""
+    most_connections: int | None = None
+    """Connections beyond about this number are closed at once; None: no limit."""
+    backlog = 1024
+    """Connections that are accepted together, so by how much the limit may be exceeded."""
+    idle_s = 3600.0
+    """How long a connection may wait with no request under way."""
+    no_such_path: str
+    """Error text for unknown paths."""
+
+    def __init__(self, *, digest: str) -> None:
+        """`digest`: the SHA-256 of the key, in hex."""
+        self._digest = digest.encode()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="http", daemon=True)
+        self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+
+    def open(self, host: str, port: int, *routes: web.RouteDef) -> str:
+        """Listen on `port` (0: any free one) with `routes`, by default the endpoint's own. Return the address."""
+        self._thread.start()
+        try:
+            port = self.run(self._listen(host, port, routes or self.routes()))
+        except OSError as error:
+            raise TrainerError(f"Can't listen on {host}, port {port}: {error.strerror}.") from error
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the endpoint's loop, from another thread, and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        self.run(self.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return ()
+
+    async def stop(self) -> None:
+        """Stop listening and close all connections; requests under way get two seconds."""
+        if self._listening is not None:
+            self._listening.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _listen(self, host: str, port: int, routes: Sequence[web.RouteDef]) -> int:
+        app = web.Application(middlewares=[self._guard], client_max_size=self.body_limit)
+        app.add_routes([web.get("/health", self._health), *routes])
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=_SILENT, shutdown_timeout=2.0, keepalive_timeout=self.idle_s
+        )
+        await self._runner.setup()
+        self._listening = await self._loop.create_server(self._connection, host, port, backlog=self.backlog)
+        return int(self._listening.sockets[0].getsockname()[1])
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        assert self._runner is not None  # noqa: S101  # set before the endpoint listens
+        server = self._runner.server
+        assert server is not None  # noqa: S101  # `setup` has made it
+        full = self.most_connections is not None and len(server.connections) >= self.most_connections
+        return _Closed() if full else server()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            if request.path != "/health" and not self._allows(request.headers.get("Authorization", "")):
+                raise Refused(401, "The key is missing or wrong. Send `Authorization: Bearer KEY`.")
+            return await handler(request)
+        except Refused as refusal:
+            return _error(refusal.status, refusal.text, refusal.code)
+        except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
+            return _error(404, self.no_such_path)
+        except web.HTTPException as error:
+            return _error(error.status, error.reason)
+        except ConnectionError:
+            raise  # the client has hung up
+        except Exception as error:
+            traceback.print_exc()
+            return _error(500, type(error).__name__)
+
+    def _allows(self, authorization: str) -> bool:
+        kind, _, key = authorization.partition(" ")
+        given = hashlib.sha256(key.strip().encode(errors="replace")).hexdigest().encode()
+        return hmac.compare_digest(given, self._digest) and kind.lower() == "bearer"
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+
+async def body_of(request: web.Request) -> dict[str, Any]:
+    """Return the request's JSON object, {} for an empty body. Raises Refused."""
+    length, limit = request.content_length or 0, request.client_max_size
+    if length > limit:
+        raise Refused(413, f"The body has {length:,} bytes; at most {limit:,} are read.")
+    try:
+        async with asyncio.timeout(BODY_S):
+            content = await request.read()
+    except TimeoutError:
+        raise Refused(408, f"The body did not arrive within {BODY_S:g} s.") from None
+    try:
+        document = json.loads(content) if content else {}
+    except (ValueError, RecursionError):
+        raise Refused(400, "The body is not valid JSON.") from None
+    if not isinstance(document, dict):
+        raise Refused(400, "Send a JSON object.")
+    return document
+
+
+class _Closed(asyncio.Protocol):
+    """Closes a connection at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def error_body(status: int, text: str, code: str | None = None) -> dict[str, Any]:
+    kind = _ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": text, "type": kind, "code": code}}
+
+
+def _error(status: int, text: str, code: str | None = None) -> web.Response:
+    return web.json_response(error_body(status, text, code), status=status)
+
+
+def models_body(names: Sequence[str], **details: Any) -> dict[str, Any]:
+    """Return OpenAI's list of models."""
+    return {"object": "list", "data": [{"id": name, "object": "model", **details} for name in names]}

@@ -1,0 +1,384 @@
+"""Requests and answers in the shapes of OpenAI's API: chat completions and completions.
+
+Served models take `ModelRequest`s, whose sampling settings count. The rollout gateway takes `AgentRequest`s: the run
+decides how tokens are sampled, so settings of the request are ignored, and a header of the answer names them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS, Ask, Finish, Sampling
+from workers.contract.reports.lines import is_finite
+from workers.trainer.episodes.episode import Message
+from workers.trainer.jobs import tool_calls
+from workers.trainer.jobs.generation import GenerationRequest, GenerationResult, PromptScores
+from workers.trainer.keyed_endpoint import Refused
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+MOST_MESSAGES = 1000
+DEFAULT_CHAT_TOKENS, DEFAULT_TEXT_TOKENS = 1024, 16
+"""max_tokens of a request that names none; OpenAI's own completions have 16."""
+MOST_PROMPTS = 32
+"""Prompts of one completions request."""
+MOST_TOP_LOGPROBS = 5
+MOST_STOPS = 16
+LONGEST_STOP = 200
+IGNORED_HEADER = "X-Ignored"
+_IGNORED = (
+    "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias",
+    "repetition_penalty", "response_format", "tool_choice", "logprobs", "top_logprobs",
+)  # fmt: skip
+_NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
+    "n": (None, 1),
+    "best_of": (None, 1),
+    "top_logprobs": (None, 0),
+    "suffix": (None, ""),
+    "tool_choice": (None, "none", "auto"),
+    "functions": (None, []),
+    "logit_bias": (None, {}),
+    "presence_penalty": (None, 0),
+    "frequency_penalty": (None, 0),
+}
+"""Settings that served models don't support, and the values that change nothing."""
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AnswerHead:
+    """What all parts of one answer have in common."""
+
+    chat: bool
+    model: str
+    id: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def document(self, choices: Sequence[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
+        """Return a whole answer. Choices get their index, and nulls for what they lack."""
+        kind = "chat.completion" if self.chat else "text_completion"
+        numbered = [{"index": index, "logprobs": None, **choice} for index, choice in enumerate(choices)]
+        return {**self._fields(kind), "choices": numbered, "usage": usage}
+
+    def part(self, choice: dict[str, Any] | None, usage: dict[str, int] | None = None) -> dict[str, Any]:
+        """Return one event of a stream."""
+        choices = [] if choice is None else [{"index": 0, "logprobs": None, "finish_reason": None, **choice}]
+        more = {} if usage is None else {"usage": usage}
+        kind = "chat.completion.chunk" if self.chat else "text_completion"
+        return {**self._fields(kind), "choices": choices, **more}
+
+    def _fields(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+
+def usage_of(prompt: int, completion: int) -> dict[str, int]:
+    """Return OpenAI's counts of tokens."""
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def event(part: Mapping[str, Any]) -> bytes:
+    """Return a server-sent event."""
+    return b"data: " + json.dumps(part).encode() + b"\n\n"
+
+
+END_OF_STREAM = b"data: [DONE]\n\n"
+
+
+def as_stream(answer: Mapping[str, Any]) -> bytes:
+    """Return a whole answer as a stream of one event, for tokens that arrive together."""
+    choice = dict(answer["choices"][0])
+    part: dict[str, Any] = {**answer, "choices": [choice]}
+    if "message" in choice:
+        message = dict(choice.pop("message"))
+        for index, call in enumerate(message.get("tool_calls") or ()):
+            call["index"] = index
+        choice["delta"], part["object"] = message, "chat.completion.chunk"
+    return event(part) + END_OF_STREAM
+
+
+def with_call_ids(message: Message, key: str) -> Message:
+    """Return the model's message as clients get it: each tool call has an id, and its arguments are text."""
+    calls = [
+        {
+            "id": f"call_{key}_{number}",
+            "type": "function",
+            "function": {
+                "name": call["function"]["name"],
+                "arguments": json.dumps(call["function"]["arguments"], ensure_ascii=False),
+            },
+        }
+        for number, call in enumerate(message.get("tool_calls", ()))
+    ]
+    return {**message, "tool_calls": calls} if calls else dict(message)
+
+
+# --- parts of requests ----------------------------------------------------------------------------------------------
+
+
+def read_messages(given: object) -> tuple[Message, ...]:
+    """Validate messages: text parts are joined, and each tool call has a function. Raises Refused."""
+    if not isinstance(given, list) or not given:
+        raise Refused(400, "messages is missing or empty.")
+    if len(given) > MOST_MESSAGES:
+        raise Refused(400, f"messages has {len(given):,} messages; at most {MOST_MESSAGES:,} are read.")
+    return tuple(_message(message, number) for number, message in enumerate(given))
+
+
+def _message(message: object, number: int) -> Message:
+    if not isinstance(message, Mapping) or not isinstance(role := message.get("role"), str) or role not in ROLES:
+        raise Refused(400, f"messages[{number}] has no role, or an unknown one.")
+    content, calls = message.get("content"), message.get("tool_calls")
+    if calls is not None and not (isinstance(calls, list) and all(map(_has_function, calls))):
+        raise Refused(400, f"messages[{number}].tool_calls must be a list of calls of functions.")
+    if isinstance(content, list):
+        parts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
+        if not all(isinstance(part, str) for part in parts):
+            raise Refused(400, f"messages[{number}] has parts that are not text.")
+        content = "".join(map(str, parts))
+    if content is None and role == "assistant":
+        content = ""  # it called tools, or said nothing
+    if not isinstance(content, str):
+        raise Refused(400, f"messages[{number}].content is not text.")
+    kept = {name: message[name] for name in ("tool_calls", "name", "tool_call_id") if message.get(name)}
+    return {"role": "system" if role == "developer" else role, "content": content, **kept}
+
+
+def _has_function(value: object) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("function"), Mapping)
+
+
+def are_tokens(prompt: object) -> bool:
+    return isinstance(prompt, list) and bool(prompt) and all(type(token) is int and token >= 0 for token in prompt)
+
+
+def count_in(document: Mapping[str, Any], name: str, default: int) -> int:
+    """Return a whole number from 1. Raises Refused."""
+    value = document.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Refused(400, f"{name} must be a whole number from 1.")
+    return value
+
+
+# --- requests to the gateway ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AgentRequest:
+    """What an agent asks of the policy."""
+
+    most: int | None
+    """The client's limit of completion tokens; None: the run's own limit."""
+    stream: bool
+    ignored: str
+    """Names of the settings that are ignored."""
+    messages: tuple[Message, ...] = ()
+    tools: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] = ""
+    """Text or token ids, in place of messages."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {IGNORED_HEADER: self.ignored} if self.ignored else {}
+
+
+def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentRequest:
+    """Raises Refused."""
+    if document.get("n") not in (None, 1):
+        raise Refused(400, "n must be 1: the members of a group are sessions of their own.")
+    limit = "max_completion_tokens" if document.get("max_completion_tokens") else "max_tokens"
+    most = count_in(document, limit, 0) or None
+    ignored = ", ".join(name for name in _IGNORED if document.get(name) is not None)
+    common: dict[str, Any] = {"most": most, "stream": bool(document.get("stream")), "ignored": ignored}
+    if chat:
+        tools = document.get("tools") or []
+        if not isinstance(tools, list) or not all(map(_has_function, tools)):
+            raise Refused(400, "tools must be a list of functions.")
+        return AgentRequest(**common, messages=read_messages(document.get("messages")), tools=tuple(tools))
+    prompt = document.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
+        prompt = prompt[0]
+    if isinstance(prompt, list) and are_tokens(prompt):
+        return AgentRequest(**common, prompt=tuple(prompt))
+    if not isinstance(prompt, str) or not prompt:
+        raise Refused(400, "prompt must be one text, or one list of token ids.")
+    return AgentRequest(**common, prompt=prompt)
+
+
+# --- requests to a served model -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """What a client asks of a served model, and the answers' shapes."""
+
+    head: AnswerHead
+    prompts: tuple[GenerationRequest, ...]
+    """Several only for completions."""
+    stream: bool
+    usage: bool
+    """Whether the stream ends with the counts of tokens."""
+    top: int | None = None
+    """Score the prompts, with this many of the most probable tokens at each position; None: generate."""
+
+    def answer(self, completions: Sequence[tuple[str, GenerationResult]]) -> dict[str, Any]:
+        choices = [self._choice(text, done) for text, done in completions]
+        return self.head.document(choices, _total([done for _, done in completions]))
+
+    def scores(self, scores: Sequence[PromptScores]) -> dict[str, Any]:
+        choices = [
+            {"text": "".join(prompt.tokens), "logprobs": _logprobs(prompt), "finish_reason": "length"}
+            for prompt in scores
+        ]
+        counts = [
+            GenerationResult(Finish.LENGTH, int(prompt.further), len(prompt.tokens) - prompt.further)
+            for prompt in scores
+        ]
+        return self.head.document(choices, _total(counts))
+
+    def piece(self, text: str, *, first: bool) -> dict[str, Any]:
+        """Return a stream's event with the next piece of text."""
+        if not self.head.chat:
+            return self.head.part({"text": text})
+        role = {"role": "assistant"} if first else {}
+        return self.head.part({"delta": {**role, "content": text}})
+
+    def last_parts(self, done: GenerationResult) -> Iterator[dict[str, Any]]:
+        rest: dict[str, Any] = {"delta": {}} if self.head.chat else {"text": ""}
+        yield self.head.part({**rest, "finish_reason": _finish_reason(done)})
+        if self.usage:
+            yield self.head.part(None, _total([done]))
+
+    def _choice(self, text: str, done: GenerationResult) -> dict[str, Any]:
+        if not self.head.chat:
+            return {"text": text, "finish_reason": _finish_reason(done)}
+        message = {"role": "assistant", "content": text}
+        if self.prompts[0].ask.tools:
+            message = tool_calls.read(text)
+        return {"message": message, "finish_reason": "tool_calls" if "tool_calls" in message else _finish_reason(done)}
+
+
+def read_model_request(given: Mapping[str, Any], models: Sequence[str], *, chat: bool) -> ModelRequest:
+    """Raises Refused."""
+    for name, neutral in _NEUTRAL_VALUES.items():
+        if given.get(name) not in neutral:
+            raise Refused(400, f"{name} can't be {str(given[name])[:60]} here.")
+    model = given.get("model", models[0])
+    if model not in models:
+        raise Refused(400, f"There is no model {str(model)[:100]!r}. There are {', '.join(models)}.")
+    top = _top(given, chat=chat)
+    sampling, stops = _sampling(given, chat=chat, least=1 if top is None else 0), _stops(given)
+    if chat:
+        asks: list[tuple[Ask, tuple[int, ...]]] = [
+            (Ask(model, messages=_chat_messages(given), tools=tool_calls.tools_in(given)), ())
+        ]
+    else:
+        if given.get("tools"):
+            raise Refused(400, "tools are for chat completions.")
+        asks = [
+            (Ask(model, plain=prompt), ()) if isinstance(prompt, str) else (Ask(model), tuple(prompt))
+            for prompt in _prompts(given)
+        ]
+    stream = given.get("stream") is True
+    if top is not None and (stream or sampling.max_tokens > 1 or (sampling.max_tokens and sampling.temperature)):
+        raise Refused(400, "With echo, max_tokens is 0, or 1 at temperature 0, and the answer is no stream.")
+    if stream and len(asks) > 1:
+        raise Refused(400, "A stream answers one prompt.")
+    options = given.get("stream_options")
+    usage = isinstance(options, dict) and options.get("include_usage") is True
+    prompts = tuple(GenerationRequest(ask, sampling, stops, tokens) for ask, tokens in asks)
+    return ModelRequest(AnswerHead(chat, model), prompts, stream=stream, usage=usage, top=top)
+
+
+def _top(given: Mapping[str, Any], *, chat: bool) -> int | None:
+    """Return `logprobs` of a request with `echo`; None without echo."""
+    echo, top = given.get("echo") or False, given.get("logprobs")
+    if echo is False and top in (None, False, 0):
+        return None
+    if chat or echo is not True or top is None or isinstance(top, bool):
+        raise Refused(400, "echo and logprobs are for completions, and go together: a prompt is scored.")
+    return int(_number(given, "logprobs", 0, 0, MOST_TOP_LOGPROBS, int))
+
+
+def _chat_messages(given: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Return the messages as chat templates take them: arguments of tool calls are objects."""
+    messages = []
+    for message in read_messages(given.get("messages")):
+        calls = tool_calls.calls_of(message) if message["role"] == "assistant" else []
+        plain = {"role": message["role"], "content": message["content"]}
+        messages.append({**plain, "tool_calls": calls} if calls else plain)
+    _check_length(sum(len(message["content"]) for message in messages))
+    return tuple(messages)
+
+
+def _prompts(given: Mapping[str, Any]) -> list[str | list[int]]:
+    prompt = given.get("prompt")
+    prompts = [prompt] if isinstance(prompt, str) or are_tokens(prompt) else prompt
+    if not isinstance(prompts, list) or not 0 < len(prompts) <= MOST_PROMPTS:
+        raise Refused(400, f"prompt must be a text, a list of tokens, or a list of at most {MOST_PROMPTS} of either.")
+    for prompt in prompts:
+        if not prompt or not (isinstance(prompt, str) or are_tokens(prompt)):
+            raise Refused(400, "prompt must be a text or a list of tokens, and not be empty.")
+    _check_length(sum(len(prompt) for prompt in prompts if isinstance(prompt, str)))
+    return prompts
+
+
+def _check_length(characters: int) -> None:
+    if characters > LONGEST_CHAT:
+        raise Refused(400, f"The prompt has {characters:,} characters; at most {LONGEST_CHAT:,} are read.")
+
+
+def _sampling(given: Mapping[str, Any], *, chat: bool, least: int) -> Sampling:
+    limit = "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
+    default = DEFAULT_CHAT_TOKENS if chat else DEFAULT_TEXT_TOKENS
+    return Sampling(
+        temperature=_number(given, "temperature", 1.0, 0, 2, float),
+        top_p=_number(given, "top_p", 1.0, 1e-6, 1, float),
+        max_tokens=_number(given, limit, default, least, MOST_TOKENS, int),
+        seed=_number(given, "seed", secrets.randbelow(2**31), 0, 2**63 - 1, int),
+    )
+
+
+def _number(
+    given: Mapping[str, Any], name: str, default: Any, low: float, high: float, kind: Callable[[Any], Any]
+) -> Any:
+    value = given.get(name)
+    if value is None:
+        return default
+    if not is_finite(value) or not low <= value <= high or kind(value) != value:
+        raise Refused(400, f"{name} must be a number from {low:g} to {high:g}.")
+    return kind(value)
+
+
+def _stops(given: Mapping[str, Any]) -> tuple[str, ...]:
+    stop = given.get("stop")
+    stops = [stop] if isinstance(stop, str) else stop or []
+    valid = isinstance(stops, list) and len(stops) <= MOST_STOPS
+    if not valid or not all(isinstance(text, str) and 0 < len(text) <= LONGEST_STOP for text in stops):
+        raise Refused(400, f"stop must be at most {MOST_STOPS} texts of at most {LONGEST_STOP} characters.")
+    return tuple(stops)
+
+
+def _finish_reason(done: GenerationResult) -> str:
+    return "length" if done.finish is Finish.LENGTH else "stop"
+
+
+def _logprobs(scores: PromptScores) -> dict[str, Any]:
+    return {
+        "tokens": scores.tokens,
+        "token_logprobs": scores.logprobs,
+        "top_logprobs": scores.top,
+        "text_offset": list(accumulate((len(token) for token in scores.tokens[:-1]), initial=0)),
+    }
+
+
+def _total(completions: Sequence[GenerationResult]) -> dict[str, int]:
+    return usage_of(sum(done.prompt_tokens for done in completions), sum(done.tokens for done in completions))

@@ -1,0 +1,345 @@
+"""A trainer that selects its prompts: it replaces groups without spread, and draws prompts by difficulty.
+
+All ranks know every group's rewards, draw the same prompts and generate equal shares of them, so that no rank waits for
+an idle one. TRL sees one batch with its rewards: everything after generation is TRL's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workers.contract.run import prompts as names
+from workers.contract.run.prompts import REPLACED, PromptsSpec
+from workers.trainer.episodes.episode import Episode
+from workers.trainer.episodes.rollout import Rollouts
+from workers.trainer.recording.samples import Sample
+from workers.trainer.rollouts.prompt_history import PromptHistory
+from workers.trainer.scoring.groups import advantages_of
+from workers.trainer.trainer import WatchedTrainer
+
+LENGTHS = tuple(
+    f"completions/{name}"
+    for name in (
+        *("mean_length", "min_length", "max_length", "clipped_ratio"),
+        *("mean_terminated_length", "min_terminated_length", "max_terminated_length"),
+    )
+)
+"""Metrics that TRL logs of each generation."""
+TOLERATED = 0.5
+"""The expected number of groups without spread that may be left after the last round."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A completion of a group, with what TRL keeps of it."""
+
+    prompt_ids: list[int]
+    ids: list[int]
+    logprobs: list[Any] | None
+    completion: Any
+    mask: list[int] | None = None
+    """1 for each token that the model wrote, else 0; None: it wrote all."""
+    episode: Episode | None = None
+    policy: int | None = None
+    """The step whose weights wrote it, if batches are generated ahead."""
+
+
+@dataclass(frozen=True)
+class RankBatch:
+    """This rank's part of a batch. TRL holds the same lists of inputs and prompts, so replacing an item changes what is
+    trained on."""
+
+    inputs: list[dict[str, Any]]
+    prompts: list[Any]
+    members: list[Member]
+
+    def replace(self, at: int, example: Mapping[str, Any], member: Member) -> None:
+        self.inputs[at], self.prompts[at], self.members[at] = dict(example), example["prompt"], member
+
+
+@dataclass(frozen=True)
+class FreshGroup:
+    """A group generated in an extra round; all ranks have all of it."""
+
+    example: dict[str, Any]
+    """The training set's row."""
+    members: list[Member]
+    rewards: torch.Tensor
+    """(members, components)"""
+    scores: list[float]
+    """The scores whose spread counts, without missing ones."""
+    has_spread: bool
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(member.ids) for member in self.members)
+
+
+class PromptSelectingTrainer(WatchedTrainer):
+    """Replaces groups without spread by fresh ones (dynamic sampling), and draws prompts by difficulty."""
+
+    def __init__(self, *, prompts: PromptsSpec, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._spec = prompts
+        self._history = PromptHistory(
+            list(self.train_dataset["row"]), seed=self.args.seed, least_weight=prompts.least_weight
+        )
+        self._inputs: list[dict[str, Any]] | None = None
+        self._selected_rewards: torch.Tensor | None = None
+        self._left_out: list[Sample] = []
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        if not self.model.training:
+            return super()._generate_and_score_completions(inputs)
+        if self._spec.by_difficulty:
+            count = len(inputs) * self.accelerator.num_processes // self.num_generations
+            inputs = self._own_share(self._history.draw(count, weighted=True))
+        self._inputs = list(inputs)  # fresh groups are put into this very list
+        try:
+            output = super()._generate_and_score_completions(self._inputs)
+        finally:
+            self._inputs = self._selected_rewards = None
+        self._samples.write(self._left_out, group=self.num_generations, step=self.state.global_step + 1, mode=REPLACED)
+        return output
+
+    def _generate(self, prompts: Any) -> Any:
+        if self._inputs is None:
+            return super()._generate(prompts)
+        logged = {name: len(values) for name, values in self._metrics["train"].items()}
+        members, others = self._members(prompts)
+        self._select(RankBatch(self._inputs, prompts, members), logged)
+        missing = any(member.logprobs is None for member in members)
+        logprobs = None if missing else [member.logprobs for member in members]
+        masks = None if any(member.mask is None for member in members) else [member.mask for member in members]
+        self._policy_steps = [member.policy for member in members]
+        ids, completions = [member.ids for member in members], [member.completion for member in members]
+        return [member.prompt_ids for member in members], ids, masks, completions, logprobs, *others
+
+    def _members(self, prompts: Any) -> tuple[list[Member], list[Any]]:
+        """Generate; return the completions, and what TRL returns of all together."""
+        prompt_ids, ids, masks, completions, logprobs, *others = super()._generate(prompts)
+        nothing = [None] * len(ids)
+        episodes = nothing if self._episodes is None else self._episodes.episodes
+        columns = (prompt_ids, ids, logprobs or nothing, completions, masks or nothing, episodes, self._policy_steps)
+        return [Member(*values) for values in zip(*columns, strict=True)], others
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        if self._selected_rewards is None:
+            return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if self._episodes is not None:
+            completions = [episode.messages for episode in self._episodes.episodes]
+        self._scored = completions, completion_ids_list, self._selected_rewards
+        return self._selected_rewards
+
+    # --- dynamic sampling -------------------------------------------------------------------------------------
+
+    def _select(self, batch: RankBatch, logged: Mapping[str, int]) -> None:
+        """Score the batch, and replace groups without spread by fresh ones.
+
+        `logged`: how many values each metric had before the batch was generated.
+        """
+        rewards = super()._calculate_rewards(
+            batch.inputs,
+            batch.prompts,
+            [member.completion for member in batch.members],
+            [member.ids for member in batch.members],
+        )
+        rows = self._of_all_ranks([example["row"] for example in batch.inputs])[:: self.num_generations]
+        spreads, scores = self._spreads(rewards)
+        for row, of_group in zip(rows, scores, strict=True):
+            self._history.note(row, of_group)
+        dead = [group for group, has_spread in enumerate(spreads) if not has_spread]
+        chosen, left_out, rounds = self._fresh_groups(dead, rows)
+        self._left_out = self._samples_of(batch, rewards, chosen, left_out)
+        self._put(batch, rewards, chosen)
+        self._selected_rewards = rewards
+        for name, values in self._pending_metrics.items():
+            if name.startswith("time/"):
+                values[:] = [sum(values)]  # a reward's time over all rounds, of which TRL would take the mean
+        if rounds:
+            self._log_generation_anew(logged, batch.members)
+        live = {row for row, has_spread in zip(rows, spreads, strict=True) if has_spread}
+        self._log(
+            {
+                names.DRAWN_WITHOUT: len(dead) / len(rows),
+                names.WITHOUT_SPREAD: (len(dead) - len(chosen)) / len(rows),
+                names.EFFECTIVE: len(live | {fresh.example["row"] for fresh in chosen.values()}),
+                names.EXTRA_ROUNDS: rounds,
+                names.EXTRA_TOKENS: sum(fresh.tokens for fresh in (*chosen.values(), *left_out)),
+                **self._history.metrics(weighted=self._spec.by_difficulty),
+            }
+        )
+
+    def _put(self, batch: RankBatch, rewards: torch.Tensor, chosen: Mapping[int, FreshGroup]) -> None:
+        """Put fresh groups in place of those that they replace."""
+        for at, group, member in self._places(batch):
+            if group in chosen:
+                batch.replace(at, chosen[group].example, chosen[group].members[member])
+        for group, fresh in chosen.items():
+            rewards[group * self.num_generations :][: self.num_generations] = fresh.rewards
+        if isinstance(self._episodes, Rollouts):
+            self._episodes.episodes = [member.episode for member in batch.members if member.episode is not None]
+
+    def _places(self, batch: RankBatch) -> Iterator[tuple[int, int, int]]:
+        """Yield (index in this rank's part, number of the group among all ranks', index in the group)."""
+        start = self.accelerator.process_index * len(batch.members)
+        for at in range(len(batch.members)):
+            yield at, *divmod(start + at, self.num_generations)
+
+    def _fresh_groups(
+        self, dead: Sequence[int], rows: Sequence[int]
+    ) -> tuple[dict[int, FreshGroup], list[FreshGroup], int]:
+        """Generate fresh groups in place of the `dead` ones, in up to `extra_rounds` rounds.
+
+        Returns those with spread by the number of the group that they replace, the unused ones, and the number of
+        rounds.
+        """
+        tried, seen, live = set(rows), len(rows), len(rows) - len(dead)
+        chosen: dict[int, FreshGroup] = {}
+        left_out: list[FreshGroup] = []
+        for done in range(self._spec.extra_rounds):
+            still = [group for group in dead if group not in chosen]
+            count = self._round_size(len(still), live / seen, len(rows), self._spec.extra_rounds - done)
+            places = self._history.draw(count, without=tried, weighted=self._spec.by_difficulty) if still else []
+            places = places[: len(places) // self._unit * self._unit]
+            if not places:
+                return chosen, left_out, done
+            with self._lanes.extra_round():
+                groups = self._generate_groups(places)
+            tried |= {group.example["row"] for group in groups}
+            usable = [group for group in groups if group.has_spread]
+            seen, live = seen + len(groups), live + len(usable)
+            chosen |= zip(still, usable, strict=False)
+            left_out += [*usable[len(still) :], *(group for group in groups if not group.has_spread)]
+        return chosen, left_out, self._spec.extra_rounds
+
+    @property
+    def _unit(self) -> int:
+        """The number of groups that gives every rank an equal share of the completions, or a multiple of it."""
+        ranks = int(self.accelerator.num_processes)
+        return ranks // math.gcd(int(self.num_generations), ranks)
+
+    def _round_size(self, missing: int, live: float, most: int, rounds: int) -> int:
+        """Return how many groups to generate for `missing` ones with spread, if a share of `live` has spread.
+
+        No more than are missing, so that none is unused, unless the remaining rounds would hardly suffice. At most a
+        batch, which is known to fit into memory.
+        """
+        needed = missing
+        if missing * (1 - live) ** rounds > TOLERATED:
+            needed = math.ceil(missing / live) if live else most
+        return min(math.ceil(needed / self._unit) * self._unit, most)
+
+    def _generate_groups(self, places: Sequence[int]) -> list[FreshGroup]:
+        own = self._own_share(places)
+        prompts = [example["prompt"] for example in own]
+        self._note([example["row"] for example in own])
+        completions, _ = self._members(prompts)
+        rewards = super()._calculate_rewards(
+            own, prompts, [member.completion for member in completions], [member.ids for member in completions]
+        )
+        members = self._of_all_ranks(completions)
+        size = self.num_generations
+        spreads, scores = self._spreads(rewards)
+        groups = [
+            FreshGroup(
+                self.train_dataset[place],
+                members[number * size : (number + 1) * size],
+                rewards[number * size : (number + 1) * size],
+                scores[number],
+                spreads[number],
+            )
+            for number, place in enumerate(places)
+        ]
+        for group in groups:
+            self._history.note(group.example["row"], group.scores)
+        return groups
+
+    def _own_share(self, places: Sequence[int]) -> list[dict[str, Any]]:
+        """Return this rank's inputs of a batch of these prompts, dealt as by TRL's sampler."""
+        slots = [place for place in places for _ in range(self.num_generations)]
+        share = len(slots) // self.accelerator.num_processes
+        start = self.accelerator.process_index * share
+        examples = {place: self.train_dataset[place] for place in set(slots[start : start + share])}
+        return [dict(examples[place]) for place in slots[start : start + share]]
+
+    def _spreads(self, rewards: torch.Tensor) -> tuple[list[bool], list[list[float]]]:
+        """Return for each group whether its scores have spread, and these scores."""
+        weights = self.reward_weights.tolist()
+        if self._spec.spread_in:
+            rewards, weights = rewards[:, [self.reward_func_names.index(self._spec.spread_in)]], [1.0]
+        size = self.num_generations
+        result = advantages_of(rewards, weights, size, self.multi_objective_aggregation)
+        groups = [result.totals[start : start + size] for start in range(0, len(rewards), size)]
+        scores = [[score for score in group if score is not None] for group in groups]
+        return [not zero for zero in result.zero_spread], scores
+
+    # --- records ------------------------------------------------------------------------------------------------
+
+    def _samples_of(
+        self, batch: RankBatch, rewards: torch.Tensor, chosen: Mapping[int, FreshGroup], left_out: Sequence[FreshGroup]
+    ) -> list[Sample]:
+        """Return samples of the groups that aren't trained on: replaced ones, and unused fresh ones."""
+        replaced = self._of_all_ranks(
+            [
+                self._sample(batch.inputs[at]["row"], batch.members[at], rewards[group * self.num_generations + member])
+                for at, group, member in self._places(batch)
+                if group in chosen
+            ]
+        )
+        fresh = [
+            self._sample(group.example["row"], member, of_member)
+            for group in left_out
+            for member, of_member in zip(group.members, group.rewards, strict=True)
+        ]
+        return [*replaced, *fresh]
+
+    def _sample(self, row: int, member: Member, rewards: torch.Tensor) -> Sample:
+        completion = member.episode.messages if member.episode else member.completion
+        return self._as_sample(row, completion, member.ids, rewards.tolist(), 0.0, member.episode, member.policy)
+
+    def _log(self, figures: dict[str, float]) -> None:
+        for name, value in figures.items():
+            self._metrics["train"][name].append(value)
+
+    def _log_generation_anew(self, logged: Mapping[str, int], members: Sequence[Member]) -> None:
+        """Replace the figures of all that was generated by those of the batch that is trained on."""
+        metrics = self._metrics["train"]
+        for name in metrics.keys() - {"num_tokens"}:  # a running total
+            del metrics[name][logged.get(name, 0) :]
+            if not metrics[name]:
+                del metrics[name]  # TRL takes the mean of each
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        own = [
+            (len(member.ids) if member.mask is None else sum(member.mask), member.ids[-1] not in ends)
+            for member in members
+        ]
+        completions = self._of_all_ranks(own)
+        lengths = [length for length, _ in completions]
+        ended = [length for length, cut in completions if not cut] or [0]
+        figures = (
+            *(sum(lengths) / len(lengths), min(lengths), max(lengths)),
+            sum(cut for _, cut in completions) / len(completions),
+            *(sum(ended) / len(ended), min(ended), max(ended)),
+        )
+        self._log(dict(zip(LENGTHS, map(float, figures), strict=True)))
+        if self._episodes is not None:
+            self._metrics_of_episodes()
+
+    # --- in a checkpoint --------------------------------------------------------------------------------------
+
+    def train(self, resume_from_checkpoint: Any = None, **arguments: Any) -> Any:
+        if resume_from_checkpoint:
+            self._history.load(Path(resume_from_checkpoint))
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **arguments)
+
+    def _save_whole(self, model: Any, trial: Any) -> None:
+        super()._save_whole(model, trial)
+        if self.accelerator.is_main_process:
+            self._history.save(Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}"))

@@ -1,0 +1,137 @@
+"""Generation by vLLM servers that load the policy as a LoRA adapter, saved under a new name for each version.
+
+TRL streams whole weights to a server over NCCL, which needs a GPU on both sides and vLLM's development routes. A LoRA
+run needs neither: an adapter of a few megabytes is loaded over HTTP. The name is new each time, because vLLM keeps
+answering from its prefix cache when the files of an old name change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from accelerate.utils import broadcast_object_list, gather_object
+from trl.trainer import grpo_trainer
+
+from workers.contract.run.hardware import Rollout, WeightSync
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.stack.commands import AWAIT_SERVERS
+from workers.contract.wire.names import FileName
+from workers.trainer.configuration.spec import SpecError
+from workers.trainer.rollouts import adapter, fanout
+
+ADAPTERS = "adapters"
+"""Subfolder of the attempt's folder with the adapter in use."""
+POLL_S = 0.05
+
+
+@contextlib.contextmanager
+def rollouts(spec: AttemptSpec, folder: Path, stage: Callable[[str], None]) -> Iterator[fanout.ServerFanout | None]:
+    """Let a GRPOTrainer that is created in this context generate as the spec says; yields the servers of a LoRA run.
+
+    TRL creates its generation backend in its constructor, by a name in its module: the only place where another backend
+    can be substituted without importing vllm, which a trainer that only speaks HTTP doesn't need. By then TRL has
+    loaded the model, and needs servers that answer.
+    """
+    server = spec.run.hardware.server
+    if spec.run.hardware.rollout is not Rollout.SERVER or server is None:
+        yield None
+        return
+    original = generation = grpo_trainer.VLLMGeneration
+    servers = None
+    if server.weight_sync is WeightSync.LORA:
+        servers = fanout.connect(spec)
+        generation = functools.partial(AdapterGeneration, folder=folder / ADAPTERS, servers=servers)
+
+    def once_ready(*arguments: Any, **settings: Any) -> Any:
+        await_servers(folder, stage)
+        return generation(*arguments, **settings)
+
+    grpo_trainer.VLLMGeneration = once_ready
+    try:
+        yield servers
+    finally:
+        grpo_trainer.VLLMGeneration = original
+
+
+def await_servers(folder: Path, stage: Callable[[str], None]) -> None:
+    """Wait until the supervisor reports all servers as ready, if it asked for that. It ends the trainer if they never
+    are, so there is no deadline here."""
+    ready = folder / FileName.SERVERS_READY
+    if not os.environ.get(AWAIT_SERVERS) or ready.exists():
+        return
+    stage("waiting for vLLM")
+    while not ready.exists():
+        time.sleep(POLL_S)
+
+
+class AdapterGeneration:
+    """Replaces TRL's VLLMGeneration: sync_weights before a generation, generate, and a vllm_client."""
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        servers: fanout.ServerFanout,
+        model: Any,
+        accelerator: Any,
+        **settings: Any,
+    ) -> None:
+        """`settings`: TRL's sampling arguments, and its NCCL and colocate ones, which don't apply."""
+        self._model = model
+        self._accelerator = accelerator
+        self._settings = settings
+        self._folder = folder
+        self._version = 0
+        self.max_completion_length: int = settings["max_completion_length"]
+        """Token limit of one generation; episodes lower it for a turn."""
+        self.vllm_client = servers
+        if accelerator.is_main_process:
+            self.vllm_client.check()
+            shutil.rmtree(folder, ignore_errors=True)  # left by an earlier trainer of this folder
+        accelerator.wait_for_everyone()
+
+    def sync_weights(self) -> None:
+        """Load the current policy on all servers before any of them generates."""
+        self._version += 1
+        path = self._folder / self.vllm_client.adapter_name(self._version)
+        adapter.save(self._model, path, self._accelerator)
+        if self._accelerator.is_main_process:
+            replaced = self.vllm_client.use_adapter(path.name, path)
+            if replaced is not None:
+                shutil.rmtree(self._folder / replaced)
+        self._accelerator.wait_for_everyone()
+
+    def generate(
+        self, prompts: list[list[int]], images: Any, num_generations: int, profiler: Any = None
+    ) -> tuple[list[list[int]], list[list[int]], list[list[list[float | None]]], None]:
+        """Return (prompt ids, completion ids, log-probabilities of the sampled tokens), one per prompt of this rank.
+
+        `prompts` contains each prompt num_generations times; a server gets it once. Rank 0 sends all requests.
+        """
+        if images is not None:
+            raise SpecError("Prompts with images can't be sent to the servers.")
+        all_prompts = gather_object(prompts)
+        answer: list[Any] = [None]
+        if self._accelerator.is_main_process:
+            with profiler or contextlib.nullcontext():
+                answer = [self.vllm_client.complete(all_prompts[::num_generations], self.sampling(num_generations))]
+        broadcast_object_list(answer, from_process=0)
+        start = self._accelerator.process_index * len(prompts)
+        own = answer[0][start : start + len(prompts)]
+        return prompts, [ids for ids, _ in own], [[[value] for value in values] for _, values in own], None
+
+    def sampling(self, n: int) -> dict[str, Any]:
+        """Return the sampling parameters of one server request."""
+        settings = self._settings
+        sampling = {name: settings[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty")}
+        sampling |= {"n": n, "min_p": settings["min_p"] or 0.0, "max_tokens": self.max_completion_length}
+        if settings.get("structured_outputs_regex") is not None:
+            sampling["structured_outputs"] = {"regex": settings["structured_outputs_regex"]}
+        return {**sampling, **(settings.get("generation_kwargs") or {})}

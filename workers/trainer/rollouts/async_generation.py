@@ -1,0 +1,223 @@
+"""Asynchronous generation: vLLM servers generate the next batch in a thread while the trainer learns from this one.
+
+The next batch is requested as soon as the one before has arrived, and the servers get new weights only once it has
+arrived too: no request is in flight during a weight sync, and a whole batch comes from one version, at most one sync
+old. TRL then gets the completions with the log-probabilities that vLLM sampled them with, for its correction.
+
+Only the main process sends requests; the other ranks keep the same records, so that all know which weights a batch
+comes from. A checkpoint holds nothing of a batch in flight: a resumed training requests the same prompts again, with
+the checkpoint's weights. Standard library only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workers.contract.run.async_generation import SECONDS, STALENESS
+from workers.trainer.configuration.spec import TrainerError
+
+Prompts = list[list[int]]
+"""Token ids."""
+
+
+@dataclass(frozen=True)
+class PromptBatch:
+    """A batch of prompts in the order of TRL's sampler."""
+
+    epoch: int
+    number: int
+    """Within its epoch, from 0."""
+    places: tuple[int, ...]
+    """Indexes in the training set, each prompt once: those of all ranks, in the ranks' order."""
+
+
+class BatchOrder:
+    """The batches of a training, epoch after epoch."""
+
+    def __init__(self, epochs: Iterator[Sequence[int]], *, size: int, first_epoch: int = 0) -> None:
+        """`epochs`: each epoch's indexes in the sampler's order. `size`: prompts per batch; an epoch's incomplete last
+        batch isn't trained on."""
+        self._batches = (
+            PromptBatch(epoch, number, tuple(places[number * size : (number + 1) * size]))
+            for epoch, places in zip(itertools.count(first_epoch), epochs, strict=False)
+            for number in range(len(places) // size)
+        )
+        self._next = next(self._batches)
+
+    def find(self, place: int) -> tuple[PromptBatch, PromptBatch]:
+        """Return the next batch with this prompt, and the one after it. A resumed training begins within an epoch.
+
+        Raises TrainerError if neither this epoch nor the next has such a batch.
+        """
+        last = self._next.epoch + 1
+        while self._next.epoch <= last:
+            current, self._next = self._next, next(self._batches)
+            if place in current.places:
+                return current, self._next
+        raise TrainerError("The prompts of this batch are not those that the sampler deals: the next can't be known.")
+
+
+class PendingGeneration:
+    """A request in a thread of its own. The thread ends with the process, which closes its connection: vLLM then
+    cancels the request."""
+
+    def __init__(self, prompts: Prompts, generate: Callable[[Prompts], Any]) -> None:
+        self._prompts = prompts
+        self._generate = generate
+        self._answer: Any = None
+        self._error: BaseException | None = None
+        self.seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name="next-batch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        started = time.perf_counter()
+        try:
+            self._answer = self._generate(self._prompts)
+        except BaseException as error:  # passed to the trainer's thread, which raises it
+            self._error = error
+        self.seconds = time.perf_counter() - started
+
+    def wait(self) -> None:
+        """Wait for the answer. Raises the request's exception."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def answer(self, prompts: Prompts) -> Any:
+        self.wait()
+        if prompts != self._prompts:
+            raise TrainerError("The batch that was generated ahead is not the one that is trained on next.")
+        return self._answer
+
+
+class AsyncGeneration:
+    """Replaces a generation backend's weight sync and requests, so that each batch is requested one step early."""
+
+    def __init__(
+        self,
+        generation: Any,
+        *,
+        main: bool,
+        step: Callable[[], int],
+        tokenize: Callable[[Sequence[int]], Prompts],
+        needed: Callable[[PromptBatch], bool],
+    ) -> None:
+        """`generation`: TRL's VLLMGeneration or its substitute. `step`: the number of optimizer steps done. `tokenize`:
+        the prompts at these indexes. `needed`: whether the training will reach that batch."""
+        self._step = step
+        self._tokenize = tokenize
+        self._needed = needed
+        self._synced_at = 0
+        """The step whose weights the servers have."""
+        self._requested: tuple[PromptBatch, int] | None = None
+        """The batch that is generated ahead, and the step of its weights."""
+        self._pending: PendingGeneration | None = None
+        self._current: PromptBatch | None = None
+        self._upcoming: PromptBatch | None = None
+        self.seconds: float | None = None
+        """How long the last batch took, if it was generated ahead; known to the main process only."""
+        generation.sync_weights = self._after_pending(generation.sync_weights)
+        if main:
+            client = generation.vllm_client
+            route = "complete" if hasattr(client, "complete") else "generate"
+            setattr(client, route, self._one_batch_early(getattr(client, route)))
+
+    def expect(self, current: PromptBatch, upcoming: PromptBatch) -> None:
+        """Announce the batch that is generated next and the one after it. All ranks must call this."""
+        self._current, self._upcoming = current, upcoming if self._needed(upcoming) else None
+        self.seconds = None
+
+    def policy_step(self) -> int:
+        """Return the step whose weights wrote the last generation. All ranks must call this after each."""
+        step = self._synced_at
+        if self._current is not None:
+            if self._requested is not None and self._requested[0] == self._current:
+                step = self._requested[1]
+            self._requested = None if self._upcoming is None else (self._upcoming, self._synced_at)
+            self._current = self._upcoming = None
+        return step
+
+    def _after_pending(self, sync_weights: Callable[[], None]) -> Callable[[], None]:
+        def synced() -> None:
+            if self._pending is not None:
+                self._pending.wait()
+            sync_weights()
+            self._synced_at = self._step()
+
+        return synced
+
+    def _one_batch_early(self, generate: Callable[..., Any]) -> Callable[..., Any]:
+        def generated(prompts: Prompts, *arguments: Any, **settings: Any) -> Any:
+            def request(batch: Prompts) -> Any:
+                return generate(batch, *arguments, **settings)
+
+            if self._current is None:  # an evaluation, or fresh prompts in place of others
+                return request(prompts)
+            pending, self._pending = self._pending, None
+            if pending is not None:
+                answer, self.seconds = pending.answer(prompts), pending.seconds
+            else:
+                answer = request(prompts)
+            if self._upcoming is not None:
+                self._pending = PendingGeneration(self._tokenize(self._upcoming.places), request)
+            return answer
+
+        return generated
+
+
+class NextBatches:
+    """Asynchronous generation for a GRPOTrainer: knows its prompts, their order, and when it ends."""
+
+    def __init__(self, trainer: Any, announce: Callable[[Prompts, list[int]], None]) -> None:
+        """`announce` gets the prompts of each batch and their rows before they are requested."""
+        self._trainer = trainer
+        self._announce = announce
+        self._places = {row: place for place, row in enumerate(trainer.train_dataset["row"])}
+        self._order: BatchOrder | None = None
+        self._generation = AsyncGeneration(
+            trainer.vllm_generation,
+            main=trainer.accelerator.is_main_process,
+            step=lambda: trainer.state.global_step,
+            tokenize=self._tokenize,
+            needed=self._is_reached,
+        )
+
+    def log(self, metrics: MutableMapping[str, list[float]], policies: Sequence[int]) -> None:
+        """Log a batch's figures. `policies`: the steps whose weights wrote the completions of all ranks."""
+        metrics[STALENESS].append(self._trainer.state.global_step - sum(policies) / len(policies))
+        if self._generation.seconds is not None:
+            metrics[SECONDS].append(self._generation.seconds)
+
+    def policy_step(self) -> int:
+        return self._generation.policy_step()
+
+    def expect(self, row: int, *, epochs_done: int) -> None:
+        """Announce that the batch with this row is generated next. `epochs_done`: those before the checkpoint that was
+        resumed."""
+        if self._order is None:
+            sampler = self._trainer._get_train_sampler()  # another like the data loader's, which draws the same order
+            sampler.mini_repeat_count = sampler.repeat_count = 1
+            epochs = (list(sampler) for _ in itertools.count())
+            self._order = BatchOrder(epochs, size=sampler.batch_size, first_epoch=epochs_done)
+        self._generation.expect(*self._order.find(self._places[row]))
+
+    def _tokenize(self, places: Sequence[int]) -> Prompts:
+        examples = [self._trainer.train_dataset[place] for place in places]
+        ids: Prompts = self._trainer._tokenize_prompts([example["prompt"] for example in examples])[0]
+        self._announce(ids, [example["row"] for example in examples])
+        return ids
+
+    def _is_reached(self, batch: PromptBatch) -> bool:
+        trainer, args = self._trainer, self._trainer.args
+        passes = args.steps_per_generation * trainer.num_iterations  # forward passes over one batch
+        batches = len(self._places) // (args.generation_batch_size // trainer.num_generations)
+        steps = math.ceil(batches * passes / args.gradient_accumulation_steps)  # per epoch
+        first = batch.epoch * steps + batch.number * passes // args.gradient_accumulation_steps
+        return bool(first < trainer.state.max_steps)

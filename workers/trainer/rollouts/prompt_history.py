@@ -1,0 +1,133 @@
+"""How much each prompt has taught, and prompts drawn by it: the same on all ranks and after a resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.contract.run import prompts as metric
+from workers.trainer.configuration.spec import SpecError
+
+FILE = "prompt_history.json"
+"""A file of each checkpoint."""
+KEPT = 0.25
+"""The share of its history that a prompt keeps at each visit, so that groups of older policies soon stop counting, and
+a prompt that is now always solved isn't drawn for long."""
+ASSUMED = 0.15
+"""The share that each visit leaves of the assumption that a prompt teaches as much as the others."""
+EXPLORED, RETRIED = 1.0, 0.15
+"""Upper bounds of the total weights of unseen prompts and of those that taught little, relative to that of all prompts
+known to teach: the search for prompts that teach must not cost more than it saves."""
+
+
+class PromptHistory:
+    """Statistics of the training prompts, by their indexes in the training set.
+
+    A prompt teaches in proportion to the spread of its groups' rewards, their standard deviation; for rewards of 0 and
+    1, that is sqrt(p (1 - p)) with its solve rate p. Its weight is that spread relative to the largest of all prompts.
+    An unseen prompt is assumed to teach as much as seen ones do on average, and that assumption fades with each visit.
+    A prompt is known to teach if its expected spread is at least half of that average.
+    """
+
+    def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
+        """`rows`: the row ids of the training set."""
+        self._rows = np.asarray(rows, dtype=np.int64)
+        self._places = {row: place for place, row in enumerate(self._rows.tolist())}
+        self._seed = seed % 2**32
+        self._least = least_weight
+        self._draws = 0
+        self._visits = np.zeros(len(self._rows), dtype=np.int64)
+        self._reward = np.zeros(len(self._rows))
+        self._spread = np.zeros(len(self._rows))
+
+    def draw(self, count: int, *, without: Collection[int] = (), weighted: bool) -> list[int]:
+        """Draw up to `count` different indexes, none of the rows `without`; fewer if there are no more.
+
+        By the keys of Efraimidis and Spirakis 2006 (Information Processing Letters 97): the largest log(u) / weight are
+        a weighted sample without replacement.
+        """
+        dice = np.random.default_rng([self._seed, self._draws])
+        self._draws += 1
+        keys = np.log(1.0 - dice.random(len(self._rows)))
+        if weighted:
+            keys /= self.weights()
+        keys[[self._places[row] for row in without]] = -np.inf
+        count = min(count, len(self._rows) - len(set(without)))
+        chosen: list[int] = np.argsort(-keys, kind="stable")[:count].tolist()
+        return chosen
+
+    def note(self, row: int, rewards: Sequence[float]) -> None:
+        """Record the finite rewards of a group of the row."""
+        if not rewards:
+            return
+        place = self._places[row]
+        self._visits[place] += 1
+        self._reward[place] += (1 - KEPT) * (float(np.mean(rewards)) - self._reward[place])
+        self._spread[place] += (1 - KEPT) * (float(np.std(rewards)) - self._spread[place])
+
+    def weights(self) -> NDArray[np.float64]:
+        """Return each prompt's weight, up to 1: its expected spread, at least the least weight, within the bounds for
+        prompts that aren't known to teach."""
+        expected, kinds = self._expected()
+        weights: NDArray[np.float64] = self._least + (1 - self._least) * expected / expected.max()
+        teach = weights[kinds[metric.TEACH]].sum()
+        for kind, bound in ((metric.UNSEEN, EXPLORED), (metric.TEACH_LITTLE, RETRIED)):
+            most, total = bound * teach, weights[kinds[kind]].sum()
+            if 0 < most < total:
+                weights[kinds[kind]] *= most / total
+        return weights
+
+    def _expected(self) -> tuple[NDArray[np.float64], dict[str, NDArray[np.bool_]]]:
+        """Return the expected spread of each prompt's next group, and masks of the prompts of each kind.
+
+        An unseen prompt is expected to give the mean of seen ones and one imaginary prompt that teaches most, so that
+        early groups without spread don't decide for all.
+        """
+        seen = self._visits > 0
+        assumed = ASSUMED**self._visits
+        known = 1 - KEPT**self._visits
+        spread = np.divide(self._spread, known, out=np.zeros_like(known), where=seen)
+        unseen = (spread.sum() + (spread.max(initial=0.0) or 1.0)) / (seen.sum() + 1)
+        expected: NDArray[np.float64] = assumed * unseen + (1 - assumed) * spread
+        teach = seen & (expected >= unseen / 2)
+        return expected, {metric.TEACH: teach, metric.TEACH_LITTLE: seen & ~teach, metric.UNSEEN: ~seen}
+
+    def metrics(self, *, weighted: bool) -> dict[str, float]:
+        seen = self._visits > 0
+        _, kinds = self._expected()
+        values = {metric.share_of_prompts(kind): float(which.mean()) for kind, which in kinds.items()}
+        if seen.any():
+            rewards = self._reward[seen] / (1 - KEPT ** self._visits[seen])
+            values[metric.MEAN_REWARD] = float(rewards.mean())
+        if weighted:
+            weights = self.weights()
+            values |= {
+                metric.share_of_draws(kind): float(weights[which].sum() / weights.sum())
+                for kind, which in kinds.items()
+            }
+        return values
+
+    # --- in a checkpoint ---
+
+    def save(self, checkpoint: Path) -> None:
+        seen = np.flatnonzero(self._visits)
+        columns = (self._rows, self._visits, self._reward, self._spread)
+        rows = list(zip(*(column[seen].tolist() for column in columns), strict=True))
+        (checkpoint / FILE).write_text(json.dumps({"draws": self._draws, "rows": rows}), encoding="utf-8")
+
+    def load(self, checkpoint: Path) -> None:
+        try:
+            state = json.loads((checkpoint / FILE).read_bytes())
+            self._draws = int(state["draws"])
+            for row, visits, reward, spread in state["rows"]:
+                place = self._places[row]
+                self._visits[place], self._reward[place], self._spread[place] = visits, reward, spread
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SpecError(
+                f"{checkpoint.name} can't be resumed: {FILE}, the history of its prompts, is missing or can't be "
+                f"read ({error!r}). Clone the run to start again."
+            ) from error

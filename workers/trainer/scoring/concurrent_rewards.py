@@ -1,0 +1,251 @@
+"""Rewards computed concurrently with generation: each group is scored as soon as it is complete.
+
+Only rewards that wait for something outside this process (a judge, a sandbox) and that score a group without the rest
+of the batch. Only the time changes: when the whole batch is scored, early scores of exactly these completions are used,
+and everything else is scored then.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from workers.contract.reports.waterfall import Span, union
+from workers.contract.run.spec import RewardSpec, RunSpec
+from workers.rewards.entries.judge_client import MOST_AT_ONCE
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Reward, Row, Scores, waits
+from workers.rewards.scoring import score
+from workers.rewards.tools import Tools
+from workers.trainer.rollouts import fanout
+
+MOST_GROUPS = 4_096
+"""Groups whose scores are kept until the batch needs them; groups that are never trained on are dropped eventually."""
+MOST_PROMPTS = 16_384
+"""Prompts whose rows are remembered."""
+CONCURRENCY = "concurrency"
+"""The parameter of rewards that limit their own requests."""
+Score = Callable[..., Scores]
+"""Has the signature of workers.rewards.scoring.score."""
+Doing = Callable[[str], AbstractContextManager[None]]
+Split = Callable[[Sequence[Any], Sequence[Row]], tuple[list[Completion], list[Row]]]
+GroupOf = Callable[[int, list[int], list[list[int]]], tuple[Sequence[Any], Sequence[Row]]]
+"""(row, prompt ids, ids of the completions) -> the group's completions, each with its row; in the thread that waits."""
+
+
+@dataclass
+class GroupScoring:
+    """One group being scored by one reward."""
+
+    completions: list[Completion]
+    rows: list[Row]
+    scores: Scores | None = None
+    """None: not yet, or scoring raised."""
+    began: float = 0.0
+    seconds: float = 0.0
+    over: threading.Event = field(default_factory=threading.Event)
+
+
+class EarlyReward:
+    """Scores groups with one reward, in threads that live as long as the process."""
+
+    def __init__(
+        self, name: str, reward: Reward, params: Mapping[str, Any], tools: Tools, *, doing: Doing, at_once: int
+    ) -> None:
+        """`doing(name)` is entered around each group. `at_once`: completions scored concurrently; the reward limits its
+        own requests or processes, and these threads only keep it busy."""
+        self._name = name
+        self._reward = reward
+        self._params = params
+        self._tools = tools
+        self._doing = doing
+        self._at_once = at_once
+        self._queue: queue.SimpleQueue[GroupScoring] = queue.SimpleQueue()
+        self._threads = 0
+        self._lock = threading.Lock()
+        """Groups of the next batch may complete while this batch is scored."""
+        self._waiting: OrderedDict[int, GroupScoring] = OrderedDict()
+        self._number = 0
+        self.seconds = 0.0
+        """Time that the reward spent on the last batch before the trainer waited for it."""
+
+    def begin(self, completions: Sequence[Completion], rows: Sequence[Row]) -> None:
+        """Score a complete group."""
+        group = GroupScoring(list(completions), list(rows))
+        with self._lock:
+            self._number += 1
+            self._waiting[self._number] = group
+            while len(self._waiting) > MOST_GROUPS:
+                self._waiting.popitem(last=False)
+            while self._threads < math.ceil(self._at_once / max(1, len(completions))) + 1:
+                self._threads += 1
+                # Daemons: a trainer that ends in mid-batch doesn't wait for them.
+                threading.Thread(target=self._work, name=f"early-{self._threads}", daemon=True).start()
+        self._queue.put(group)
+
+    def scores(
+        self, reward: Reward, completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools
+    ) -> Scores:
+        """Score a batch like workers.rewards.scoring.score, using early scores where there are some. `params`: those of
+        the spec; groups scored now use the early reward's own."""
+        called_at = time.perf_counter()
+        groups = [list(places) for _, places in groupby(range(len(rows)), key=lambda place: rows[place])]
+        early = [self._take([completions[i] for i in group], [rows[i] for i in group]) for group in groups]
+        for scoring in early:
+            if scoring is not None:
+                scoring.over.wait()
+        scores = [scoring.scores if scoring is not None else None for scoring in early]
+        rest = [i for group, known in zip(groups, scores, strict=True) if known is None for i in group]
+        parts = [(group, known) for group, known in zip(groups, scores, strict=True) if known is not None]
+        if rest:
+            late = score(reward, [completions[i] for i in rest], [rows[i] for i in rest], self._params, tools)
+            parts.append((rest, late))
+        self.seconds = union(
+            Span("", "", scoring.began, min(scoring.began + scoring.seconds, called_at) - scoring.began)
+            for scoring in early
+            if scoring is not None and scoring.scores is not None and scoring.began < called_at
+        )
+        return merged(parts, len(completions))
+
+    def _take(self, completions: list[Completion], rows: list[Row]) -> GroupScoring | None:
+        with self._lock:
+            waiting = list(self._waiting.items())
+        for number, group in waiting:
+            if group.completions == completions and group.rows == rows:
+                with self._lock:
+                    return self._waiting.pop(number, None)
+        return None
+
+    def _work(self) -> None:
+        while True:
+            group = self._queue.get()
+            group.began = time.perf_counter()
+            try:
+                with self._doing(self._name):
+                    group.scores = score(self._reward, group.completions, group.rows, self._params, self._tools)
+            except Exception:  # a thread's border: the group is scored again with the batch, which may raise
+                traceback.print_exc()
+            finally:
+                group.seconds = time.perf_counter() - group.began
+                group.over.set()
+
+
+def merged(parts: Iterable[tuple[Sequence[int], Scores]], count: int) -> Scores:
+    """Return the scores of a batch of `count` completions from those of its parts, each with its indexes."""
+    whole = Scores([None] * count, [], [""] * count)
+    for places, scores in parts:
+        for at, value in zip(places, scores.values, strict=True):
+            whole.values[at] = value
+        for at, note in zip(places, scores.notes, strict=False):
+            whole.notes[at] = note
+        whole.failures.extend(replace(failure, index=places[failure.index]) for failure in scores.failures)
+    whole.failures.sort(key=lambda failure: failure.index)
+    return whole
+
+
+class ConcurrentRewards:
+    """Passes groups to the run's early rewards as they are completed."""
+
+    def __init__(self, run: RunSpec, tools: Tools, doing: Doing) -> None:
+        self.ranks = ranks_scored_for(run)
+        self._trained_on = {spec.name for spec in run.rewards}
+        self._tools = tools
+        self._doing = doing
+        self._cores = max(1, len(os.sched_getaffinity(0)) * self.ranks // run.hardware.processes)
+        self._rewards: list[tuple[EarlyReward, Split]] = []
+        self._rows: OrderedDict[tuple[int, ...], int] = OrderedDict()
+
+    def add(self, spec: RewardSpec, split: Split) -> EarlyReward | None:
+        """Let a reward begin early; None if it doesn't wait, or belongs to evaluations only. `split`: turns a group's
+        completions into what is scored, each with its row."""
+        reward = LIBRARY[spec.function]
+        if not waits(reward) or spec.name not in self._trained_on:
+            return None
+        params, at_once = dict(spec.params), self._cores
+        own = getattr(reward.build(spec.params), CONCURRENCY, None)
+        if own is not None:
+            at_once = params[CONCURRENCY] = min(MOST_AT_ONCE, own * self.ranks)
+        early = EarlyReward(spec.name, reward, params, self._tools, doing=self._doing, at_once=at_once)
+        self._rewards.append((early, split))
+        return early
+
+    def begin(self, completions: Sequence[Any], rows: Sequence[Row]) -> None:
+        """Score a complete group with all early rewards."""
+        for early, split in self._rewards:
+            early.begin(*split(completions, rows))
+
+    # --- groups of vLLM servers -----------------------------------------------------------------------------------
+
+    def expect(self, prompts: Sequence[Sequence[int]], rows: Sequence[int]) -> None:
+        """Remember the rows of prompts, given as token ids, that will be requested."""
+        for prompt, row in zip(prompts, rows, strict=True):
+            self._rows[tuple(prompt)] = row
+            self._rows.move_to_end(tuple(prompt))
+        while len(self._rows) > MOST_PROMPTS:
+            self._rows.popitem(last=False)
+
+    def watch(self, client: Any, group: GroupOf) -> None:
+        """Let each group be requested separately, and score it on arrival. `client`: TRL's or its substitute, in the
+        process that sends all requests."""
+
+        def arrived(row: int, prompt: list[int], ids: list[list[int]]) -> None:
+            self.begin(*group(row, prompt, ids))
+
+        if hasattr(client, "clients"):  # of a LoRA run
+            client.complete = self._by_group(client.complete, arrived)
+        else:
+            client.generate = self._split_requests(client.generate, arrived)
+
+    def _by_group(self, complete: Callable[..., Any], arrived: Callable[..., None]) -> Callable[..., Any]:
+        def completed(prompts: list[list[int]], sampling: dict[str, Any]) -> Any:
+            rows = self._rows_of(prompts)
+            if rows is None:
+                return complete(prompts, sampling)
+            return complete(
+                prompts,
+                sampling,
+                done=lambda number, group: arrived(rows[number], prompts[number], [ids for ids, _ in group]),
+            )
+
+        return completed
+
+    def _split_requests(self, generate: Callable[..., Any], arrived: Callable[..., None]) -> Callable[..., Any]:
+        def generated(prompts: list[list[int]], features: Any = None, **sampling: Any) -> dict[str, Any]:
+            rows = self._rows_of(prompts) if features is None else None
+            if rows is None:
+                whole: dict[str, Any] = generate(prompts=prompts, features=features, **sampling)
+                return whole
+
+            def request(prompt: list[int]) -> Callable[[], dict[str, Any]]:
+                return lambda: generate(prompts=[prompt], features=None, **sampling)
+
+            parts = fanout.together(
+                [request(prompt) for prompt in prompts],
+                done=lambda number, part: arrived(rows[number], prompts[number], part["completion_ids"]),
+            )
+            return {
+                name: None if value is None else [item for part in parts for item in part[name]]
+                for name, value in parts[0].items()
+            }
+
+        return generated
+
+    def _rows_of(self, prompts: list[list[int]]) -> list[int] | None:
+        """Return the prompts' rows; None if one is unknown, as in evaluations."""
+        rows = [self._rows.get(tuple(prompt)) for prompt in prompts]
+        return None if None in rows else [row for row in rows if row is not None]
+
+
+def ranks_scored_for(run: RunSpec) -> int:
+    """Return how many ranks one rank scores for: the first one scores for all if it alone gets the servers' groups."""
+    return run.hardware.processes if run.rewards_beside and run.episodes is None else 1
