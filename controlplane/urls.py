@@ -4,7 +4,7 @@ from django.urls import include, path
 
 from controlplane.platform.accounts import api_token_views, oidc, users, views
 from controlplane.platform.activity import views as activity_views
-from controlplane.platform.guide import views as guide_views
+from controlplane.platform.guide import documents
 
 urlpatterns = [
     path("", include("runs.urls")),
@@ -27,10 +27,10 @@ urlpatterns = [
     path("events/", activity_views.events, name="events"),
     path("events/csv", activity_views.events_csv, name="events_csv"),
     # The guide; after help/api/ of runs
-    path("glossary/", guide_views.glossary, name="glossary"),
-    path("help/", guide_views.document, name="documents"),
-    path("help/tour", guide_views.tour_seen, name="tour_seen"),
-    path("help/<slug:document>/", guide_views.document, name="document"),
+    path("glossary/", documents.glossary, name="glossary"),
+    path("help/", documents.document, name="documents"),
+    path("help/tour", documents.tour_seen, name="tour_seen"),
+    path("help/<slug:document>/", documents.document, name="document"),
     path("", include("controlplane.catalogue.urls")),
 ]
 
