@@ -1,4 +1,4 @@
-"""The control plane's Celery app: dataset validation and the tick. Runs are never inside a task."""
+"""The control plane's Celery app: dataset validation and the tick. Runs never run inside a task."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from workers.contract.wire.names import broker_url
 from workers.contract.wire.parent_death import die_with_parent
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-# Else Celery runs Django's checks, which import every page and the HTTP API: more than a second of each start, and
-# 35 MB, for results that it drops.
+# Otherwise Celery runs Django's checks, which import every page and the API: more than a second of each start, and
+# 35 MB, for results that it ignores.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 _WORKER = os.getpid()
-"""The worker process, which imports this; its beat is a fork."""
+"""The worker process, which imports this module. Its beat is a fork."""
 _STARTED, _STARTED_AT = time.monotonic(), datetime.now(UTC)
 
 
 class Every(schedule):  # type: ignore[misc]  # Celery has no types
-    """An interval by a monotonic clock: setting the clock back by an hour must not stop the tick for an hour."""
+    """An interval by a monotonic clock, so that setting the clock back by an hour doesn't stop the tick for an hour."""
 
     def now(self) -> datetime:
         return _STARTED_AT + timedelta(seconds=time.monotonic() - _STARTED)
 
     def remaining_estimate(self, last_run_at: datetime) -> timedelta:
-        """Beat stores the last run in a file; a time in the future comes from another clock."""
+        """Return the time to the next run. Beat stores the last one in a file: a time in the future is from another
+        clock."""
         now = self.now()
         if last_run_at > now:
             return timedelta(0)
@@ -44,8 +45,8 @@ app = Celery("controlplane")
 app.conf.update(
     broker_url=broker_url(os.environ.get("REDIS_URL", "")),
     broker_connection_retry_on_startup=True,
-    # Without a broker a send in the web must fail at once (kombu would retry forever); the worker's connection has
-    # retries of its own.
+    # Without a broker a send in the web must fail at once (kombu would retry forever). The worker's connection has its
+    # own retries.
     broker_transport_options={"max_retries": 0, "socket_connect_timeout": 2},
     task_default_queue="control",
     task_ignore_result=True,
@@ -83,6 +84,9 @@ app.autodiscover_tasks(
 
 @beat_embedded_init.connect  # type: ignore[untyped-decorator]
 def _end_with_the_worker(**kwargs: object) -> None:
-    """A worker that ends sends its beat one SIGTERM. A beat that has just been forked still has the worker's handler
-    and would ignore it, and run on forever without a worker."""
+    """End the beat with its worker.
+
+    A worker that ends sends its beat one SIGTERM. A beat that has just been forked still has the worker's handler,
+    would ignore it, and would run forever without a worker.
+    """
     die_with_parent(_WORKER, signal.SIGKILL)

@@ -1,5 +1,5 @@
-"""Django settings. Everything an installation may choose comes from the environment; the data folder
-(CONTROLPLANE_DATA, default .data beside manage.py) holds the secret key, the database and the uploads."""
+"""Django settings. Everything that an installation can choose comes from the environment. The data folder
+(CONTROLPLANE_DATA, default .data beside manage.py) has the secret key, the database and the uploads."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ DEBUG = False
 PUBLIC_HOSTS = [h for h in os.environ.get("CONTROLPLANE_HOSTS", "").split(",") if h]
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *PUBLIC_HOSTS]
 PUBLIC_URL = os.environ.get("CONTROLPLANE_URL", "").rstrip("/")
-"""The address that people use, where the web runs alone behind a proxy: `manage.py link` prints links to it, and runs
-in W&B or MLflow link back to it."""
+"""The address that people use if the web runs alone behind a proxy, for links of `manage.py link`, W&B and MLflow."""
 
 INSTALLED_APPS = [
     "servestatic",
@@ -103,9 +102,9 @@ FORM_RENDERER = "controlplane.platform.http.form_renderer.Renderer"
 DATABASES = databases(DATA_DIR)
 
 REDIS_URL = encrypted_redis("REDIS_URL")
-"""Set by `up` and `demo` for their children if they run the embedded Valkey."""
+"""`up` and `demo` set it for their children if they run the embedded Valkey."""
 HOST_REDIS_URL = encrypted_redis("CONTROLPLANE_HOST_REDIS_URL", with_password=False)
-"""The address under which hosts on other machines reach the same Redis; each gets a user of its own. "": REDIS_URL."""
+"""The address of the same Redis for hosts on other machines, each of which gets its own user. "": REDIS_URL."""
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
@@ -114,7 +113,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 
 OIDC = oidc.from_environment()
-"""Sign-in at an OpenID provider beside local accounts; None: local ones alone."""
+"""Sign-in at an OpenID provider beside local accounts. None: only local accounts."""
 SOCIALACCOUNT_PROVIDERS = OIDC.for_allauth() if OIDC else {}
 SOCIALACCOUNT_ADAPTER = "controlplane.platform.accounts.oidc.OidcSignIn"
 ACCOUNT_EMAIL_VERIFICATION = "none"
@@ -139,7 +138,7 @@ USE_TZ = True
 
 STATIC_ROOT = DATA_DIR / "static"
 STATIC_STAMP = ".collected"
-"""A file there with the fingerprint of what was collected (controlplane.platform.staticfiles)."""
+"""A file in STATIC_ROOT with the fingerprint of the collected files (controlplane.platform.staticfiles)."""
 _STAMP = STATIC_ROOT / STATIC_STAMP
 STATIC_VERSION = _STAMP.read_text()[:12] if _STAMP.exists() else ""
 STATIC_URL = f"/static/{STATIC_VERSION}/" if STATIC_VERSION else "/static/"
@@ -172,7 +171,7 @@ LOGGING: dict[str, Any] = {
     # report readiness at INFO.
     "version": 1,
     "disable_existing_loggers": False,
-    # On the handler it sees everything that our loggers and Django's pass up; others write by themselves.
+    # Filters of the handler see all records of our loggers and Django's; other loggers have their own handlers.
     "filters": {
         "refusals": {"()": "controlplane.platform.accounts.logmask.NoTracebackOfRefusals"},
         "link_tokens": {"()": "controlplane.platform.accounts.logmask.MaskLinkTokens"},
@@ -194,11 +193,11 @@ LOGGING: dict[str, Any] = {
     },
 }
 if LOG_AS == "json":
-    # Not "uvicorn": configuring it would undo the access log's own setting.
+    # Not "uvicorn": that would override the setting of the access log.
     LOGGING["loggers"]["uvicorn.error"] |= {"handlers": ["stderr"], "propagate": False}
 
 METRICS_TOKEN = token_of("CONTROLPLANE_METRICS_TOKEN_FILE")
-"""Token that Prometheus may send in place of a person's API token, which expires."""
+"""A token that Prometheus can send in place of a person's API token, which expires."""
 
 EMAIL_HOST = os.environ.get("CONTROLPLANE_SMTP_HOST", "")
 EMAIL_PORT = whole("CONTROLPLANE_SMTP_PORT", 587)
@@ -208,50 +207,50 @@ _SMTP_SECURITY = one_of("CONTROLPLANE_SMTP_SECURITY", ("starttls", "tls", "none"
 EMAIL_USE_TLS, EMAIL_USE_SSL = _SMTP_SECURITY == "starttls", _SMTP_SECURITY == "tls"
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = os.environ.get("CONTROLPLANE_MAIL_FROM", "") or EMAIL_HOST_USER or "grpo@localhost"
-"""Alerts by mail. The password is in a file, so that it appears in no process list or child's environment."""
+"""The sender of alerts by mail. The password is in a file, so that no process list or child's environment has it."""
 
 DATASET_MAX_BYTES = whole("CONTROLPLANE_DATASET_MAX_MB", 4096) * 2**20
 ARCHIVES_MAX_BYTES = whole("CONTROLPLANE_ARCHIVES_MAX_GB", 200) * 10**9
-"""Size of all archives of models together, kept in the data folder for a day."""
+"""Total size of the archives of models, which are kept in the data folder for a day."""
 DELETED_KEPT_DAYS = whole("CONTROLPLANE_DELETED_KEPT_DAYS", 14)
-"""How long what a person deletes can be restored."""
+"""How long deleted objects can be restored."""
 DATASET_HUB_SILENCE_S = whole("CONTROLPLANE_DATASET_HUB_SILENCE_S", 10)
-"""Per try; failed requests are retried a few times."""
+"""Read time-out of a try in seconds. Failed requests are retried a few times."""
 DATASET_ROOTS = tuple(folder for folder in os.environ.get("CONTROLPLANE_DATASET_ROOTS", "").split(":") if folder)
-"""Folders of this machine from which operators may import datasets; none by default."""
+"""Folders of this machine from which operators may import datasets."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
 DATA_UPLOAD_MAX_NUMBER_FILES = 4
 FILE_UPLOAD_HANDLERS = ["controlplane.platform.http.upload.LimitedUpload"]
 FILE_UPLOAD_TEMP_DIR = incoming(DATA_DIR)
 FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
-"""Uploads are on the data folder's disk from the first byte: /tmp may be memory, or another disk."""
+"""On the data folder's disk, because /tmp may be memory or another disk."""
 
 
 def _seconds(name: str, default: float) -> float:
-    """A deadline in seconds: tests scale it, and slow networks may need a longer one."""
+    """Return a deadline in seconds. Tests shorten it, and slow networks may need a longer one."""
     return float(os.environ.get(f"CONTROLPLANE_{name}", default))
 
 
 TICK_S = _seconds("TICK_S", 5)
 HOST_STALE_AFTER_S = _seconds("HOST_STALE_AFTER_S", 30)
-"""An announcement comes every 10 s; without one for this long, launches can't arrive."""
+"""Hosts announce themselves every 10 s. A host without an announcement for this long gets no launches."""
 SILENT_AFTER_S = _seconds("SILENT_AFTER_S", 30)
-"""A supervisor's heartbeat comes every 2 s."""
+"""When a supervisor counts as silent; its heartbeat comes every 2 s."""
 UNWATCHED_S = _seconds("UNWATCHED_S", 2)
-"""When the supervisor of a run that nobody watches sends its lines again. The database stores many lines at once for
-little more than one; a stop whose message is lost waits for as long."""
+"""The interval at which the supervisor of an unwatched run sends its lines: storing many lines at once costs little
+more than one. A stop whose message is lost is delayed by as much."""
 REAP_EVERY_S = _seconds("REAP_EVERY_S", 60)
-"""The interval of requests to a host about a silent attempt: longer than a reap takes, or they would pile up there and
+"""The interval of requests to a host about a silent attempt. It is longer than a reap, so that they don't pile up and
 delay launches."""
 LAUNCH_AGAIN_S = _seconds("LAUNCH_AGAIN_S", 30)
-"""An unclaimed launch is sent again after this time."""
+"""When an unclaimed launch is sent again."""
 MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, minimum=0)
 MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, minimum=0)
-"""Each user's limits of active and queued runs, unless the Users page sets others; 0: no limit."""
+"""A user's limits of active and queued runs, unless the Users page sets others. 0: no limit."""
 API_PER_SECOND = whole("CONTROLPLANE_API_PER_SECOND", 20)
-"""Requests to /api/v1/ that a token, or an address without one, may send to each web process; five times as many at
-once. Shared runs are counted in the same way, by address."""
+"""Requests to /api/v1/ that a token, or an address without one, may send to each web process per second; five times as
+many at once. Requests for shared runs are limited in the same way by address."""
 SHARE_MAX_DAYS = whole("CONTROLPLANE_SHARE_MAX_DAYS", 90, minimum=0)
-"""How long a link to a run may last; 0: no run can be shared."""
+"""How long a link to a run may be valid. 0: no run can be shared."""
 SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
 """How often an open websocket checks that its user is still signed in."""

@@ -3,12 +3,12 @@
 #
 #     docker build -f docker/gpu.Dockerfile -t grpo-gpu .
 #
-# The driver is the machine's own (NVIDIA 580 or later), brought in by the NVIDIA Container Toolkit.
+# The driver is that of the machine (NVIDIA 580 or later), through the NVIDIA Container Toolkit.
 
 ARG BASE=debian:12.11-slim
 
 FROM ${BASE} AS build
-# python3-pip      fills the environments from the locks; it stays behind in this stage
+# python3-pip      fills the environments from the locks; only in this stage
 # ca-certificates  the package index's certificate
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3-pip ca-certificates \
@@ -19,12 +19,12 @@ RUN python3 -m venv --without-pip /opt/venv \
     && python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --require-hashes --no-deps -r /tmp/web.lock
 
 FROM build AS trainer
-# DeepSpeed has no wheel: it is built from its source archive, without compiled operations, which come at first use.
+# DeepSpeed has no wheel: it is built from its source archive, without compiled operations, which are built at first use.
 ENV DS_BUILD_OPS=0
-# Another lock for other drivers or cards; prove.sh takes a small one.
+# For other drivers or cards, set another lock; prove.sh uses a small one.
 ARG TRAINER_LOCK=controlplane/setup/bootstrap/locks/gpu.lock
 COPY ${TRAINER_LOCK} trainer.lock
-# Several gigabytes: a layer of its own, which changes with its lock alone.
+# Several gigabytes, in a separate layer that only changes with its lock.
 RUN python3 -m venv --without-pip /opt/trainer \
     && python3 -m pip --python /opt/trainer/bin/python install --no-cache-dir --require-hashes --no-deps -r trainer.lock
 
@@ -48,8 +48,8 @@ COPY --from=build /opt/venv /opt/venv
 COPY --from=trainer /opt/trainer /opt/trainer
 COPY --from=source /app /app
 WORKDIR /app
-# GRPO_AT_STOP: all processes end with their container, so runs are told why, and save first.
-# NVIDIA_*: what the toolkit brings in: the driver's library, and nvidia-smi's for the GPUs' memory.
+# GRPO_AT_STOP: all processes end with their container, so runs save first.
+# NVIDIA_*: the parts of the driver that the toolkit provides: its library, and nvidia-smi's for the GPUs' memory.
 ENV PATH=/opt/venv/bin:$PATH \
     HOME=/data \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -63,7 +63,7 @@ ENV PATH=/opt/venv/bin:$PATH \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 10001:10001
 VOLUME /data
-# The trainer is asked for what it can do before the first announcement says all: importing it takes a while.
+# The first complete announcement needs the trainer's abilities, and importing it takes a while.
 HEALTHCHECK --interval=15s --timeout=6s --start-period=120s --retries=4 CMD ["python", "docker/healthcheck.py", "host"]
-# `docker run IMAGE --only-join https://… CODE` joins; without arguments it serves the control plane that it has joined.
+# `docker run IMAGE --only-join https://… CODE` joins; without arguments it works for the control plane that it has joined.
 ENTRYPOINT ["python", "-m", "workers.host.join", "--data", "/data"]

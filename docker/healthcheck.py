@@ -1,10 +1,10 @@
-"""Whether a container's program does its work: `healthcheck.py web|worker|host`; exits with 1 and says why not.
+"""Health checks of containers: `healthcheck.py web|worker|host` exits with 1 and prints the problem if there is one.
 
 Standard library only, and quick: it runs every few seconds.
 
-web     it is ready: database, migrations, Redis and the tick (/readyz says what isn't)
+web     database, migrations, Redis and the tick are in order (/readyz says what isn't)
 worker  the tick, which beat sends and the worker runs, has ended within the last minute
-host    the control plane has taken this host's announcement within the last minute
+host    the control plane has accepted this host's announcement within the last minute
 """
 
 import os
@@ -23,7 +23,7 @@ def main(part: str) -> str:
     if part == "worker":
         return age(Path(os.environ["CONTROLPLANE_DATA"]) / "ticked", "the tick")
     if part == "host":
-        return age(Path(os.environ["GRPO_RUNS_DIR"]) / ".announced", "an announcement that the control plane took")
+        return age(Path(os.environ["GRPO_RUNS_DIR"]) / ".announced", "an announcement that the control plane accepted")
     return "usage: healthcheck.py web|worker|host"
 
 
@@ -41,7 +41,7 @@ def age(file: Path, what: str) -> str:
     try:
         seconds = time.time() - file.stat().st_mtime
     except OSError:
-        return f"{what} has not been yet"
+        return f"{what} has not happened yet"
     return "" if seconds < FRESH_S else f"{what} was {seconds:.0f} s ago"
 
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Before the first `docker compose up`: docker/.env with passwords, and a certificate to begin with. Changes nothing that
-# is there.
+# Run before the first `docker compose up`: makes docker/.env with passwords and a first certificate. Changes no existing
+# file.
 #
 #     docker/setup.sh grpo.example.org
 set -eu
@@ -27,8 +27,7 @@ if [ -e tls/fullchain.pem ]; then
   echo "tls/fullchain.pem is there and stays as it is."
 else
   mkdir -p tls
-  # A root of our own and a certificate by it: browsers and hosts need the root once, and no longer when a public
-  # certificate has taken its place.
+  # Our own root and a certificate signed by it. Browsers and hosts need the root until a public certificate replaces it.
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj "/CN=GRPO control plane of $domain" \
     -addext basicConstraints=critical,CA:TRUE,pathlen:0 -addext keyUsage=critical,keyCertSign,cRLSign \
     -keyout tls/root.key -out tls/root.pem 2>/dev/null

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts Valkey with users from a file: `default` is off, `controlplane` has the password of .env, and the users of hosts,
-# which the control plane makes, are kept. The password itself is in no file and no process list.
+# which the control plane creates, are kept. The password itself is in no file and no process list.
 set -eu
 umask 077
 users=/data/users.acl
@@ -12,7 +12,7 @@ hash=$(printf %s "$REDIS_PASSWORD" | sha256sum | cut -d ' ' -f 1)
 } >"$users.new"
 mv "$users.new" "$users"
 unset REDIS_PASSWORD REDISCLI_AUTH
-# Queued commands survive a restart. Nothing is evicted: a full memory refuses, and the control plane sends again.
-# The image's own entry point gives up root.
+# Queued commands survive a restart. Nothing is evicted: at full memory commands are refused, and the control plane retries.
+# The image's entry point drops root.
 entry=$(command -v docker-entrypoint.sh || true)
 exec $entry valkey-server --dir /data --aclfile "$users" --appendonly yes --save "" --maxmemory-policy noeviction --protected-mode no "$@"

@@ -8,7 +8,7 @@
 ARG BASE=debian:12.11-slim
 
 FROM ${BASE} AS build
-# python3-pip      fills the environment from the lock; it stays behind in this stage
+# python3-pip      fills the environment from the lock; only in this stage
 # ca-certificates  the package index's certificate
 # npm              fetches Plotly's basic build for the pages
 RUN apt-get update \
@@ -16,14 +16,14 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /app
 COPY controlplane/setup/bootstrap/locks/web.lock /tmp/
-# Every hash is in the lock; the pip outside fills the environment, which so has none itself.
+# The lock has every hash. The environment has no pip: the one outside fills it.
 RUN python3 -m venv --without-pip /opt/venv \
     && python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --require-hashes --no-deps -r /tmp/web.lock
 COPY frontend/package.json frontend/package-lock.json ./frontend/
-# A quarter of what browsers would load otherwise. Without npm's registry the image serves the whole of it.
+# A quarter of the size that browsers would load otherwise. Without npm's registry the image has the full build.
 RUN npm ci --prefix frontend --ignore-scripts --no-audit --no-fund || echo "Plotly's basic build could not be fetched."
 COPY . .
-# Modules are compiled once here, not by every container that starts: the running user can't write beside them.
+# Modules are compiled once here, because the running user can't write beside them.
 RUN /opt/venv/bin/python -m compileall -q controlplane runs workers
 
 FROM ${BASE} AS web

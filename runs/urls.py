@@ -1,4 +1,4 @@
-"""The URLs of runs and of everything built on the catalogue, by room."""
+"""The URLs of runs and of everything that is built on the catalogue."""
 
 from __future__ import annotations
 

@@ -105,7 +105,8 @@ class Client:
                 continue
             if answer.status_code not in (429, 503) or attempt == TRIES or "files" in more:
                 return _checked(answer, self.url)
-            self.pause(min(LONGEST_WAIT_S, _seconds(answer.headers.get("Retry-After", ""))))
+            wait = answer.headers.get("Retry-After", "")
+            self.pause(min(LONGEST_WAIT_S, float(wait) if wait.isascii() and wait.isdecimal() else 1.0))
         raise AssertionError("the last try returns or raises")
 
 
@@ -124,7 +125,3 @@ def _checked(answer: httpx.Response, url: str) -> httpx.Response:
     except (ValueError, KeyError, TypeError):
         text = answer.text.strip()[:200] if "html" not in answer.headers.get("Content-Type", "") else ""
         raise RequestRefused(answer.status_code, text or f"{url} answered {answer.status_code}.", "", "") from None
-
-
-def _seconds(text: str) -> float:
-    return float(text) if text.isascii() and text.isdecimal() else 1.0

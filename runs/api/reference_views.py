@@ -78,8 +78,8 @@ def _operation(method: str, path: str, described: Schema) -> Operation:
         parts.append(FieldTable("Body" if content == JSON else f"Body, {content}", _fields(schema)))
     parts += _answer(described["responses"])
     about = described.get("description", "")
-    kept = [part for part in parts if part.fields]
-    return Operation(method.upper(), path, described["summary"], about, kept)
+    filled = [part for part in parts if part.fields]
+    return Operation(method.upper(), path, described["summary"], about, filled)
 
 
 def _answer(responses: Schema) -> list[FieldTable]:

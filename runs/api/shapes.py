@@ -147,8 +147,8 @@ def page(
     rows: QuerySet[M], shape: Callable[[M], Mapping[str, Any]], cursor: str, limit: int, *, by: str = ""
 ) -> dict[str, Any]:
     """Return the PageResponse after `cursor`: the rows in their `shape`, ordered as by `keyset.page`."""
-    found, after = rows_after(rows, cursor, limit, by=by)
-    return {"items": [shape(row) for row in found], "next_cursor": after}
+    page_rows, after = rows_after(rows, cursor, limit, by=by)
+    return {"items": [shape(row) for row in page_rows], "next_cursor": after}
 
 
 def rows_after(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:

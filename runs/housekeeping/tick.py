@@ -1,5 +1,5 @@
-"""The tick: catches up on whatever should have happened and didn't. Every step is guarded, so concurrent ticks do
-nothing twice."""
+"""The tick: catches up on everything that should have happened and didn't. Every step is guarded, so that concurrent
+ticks do nothing twice."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 ACTOR = "tick"
 AHEAD = timedelta(seconds=5)
-"""A timestamp further in the future was made before the clock was set back."""
+"""How far in the future a timestamp may be. A later one was made before the clock was set back."""
 LOST_FOR = timedelta(days=7)
-"""How long the remains of a lost host's attempts are still requested from it."""
+"""How long a lost host is asked to reap the remains of its attempts."""
 
 
 def tick(now: datetime, *, started_at: datetime | None = None) -> None:
@@ -77,9 +77,9 @@ def resend_launches(now: datetime) -> None:
     for attempt in due.filter(_older("launch_sent_at", patience, now)):
         unclaimed = Q(claimed_at=None, launches_sent=attempt.launches_sent)
         if attempt.stop_mode:
-            # A claim that comes later is refused.
+            # A later claim is refused.
             ending.end(attempt, EndReason.CANCELLED, actor=ACTOR, only_if=unclaimed, proved_free=True)
-        elif attempt.launches_sent >= MAX_LAUNCHES and not _seen_to_wait(attempt.launch_sent_at, patience, now):
+        elif attempt.launches_sent >= MAX_LAUNCHES and not _wait_has_ended(attempt.launch_sent_at, patience, now):
             Attempt.objects.filter(unclaimed, pk=attempt.pk, status=RunStatus.STARTING).update(launch_sent_at=now)
         elif attempt.launches_sent >= MAX_LAUNCHES:
             detail = f"The host didn't respond to {attempt.launches_sent} launch attempts."
@@ -87,7 +87,7 @@ def resend_launches(now: datetime) -> None:
                 attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True
             )
         elif attempt.host is not None and not _stale(attempt, now):
-            # Messages to a host that is out of reach would only wait: save the tries for its return.
+            # Messages to a host that is out of reach would only wait. The tries are saved for its return.
             launching.send_launch(attempt, now)
 
 
@@ -96,7 +96,7 @@ def end_rebooted(now: datetime, started_at: datetime) -> None:
 
     Only after silence: a cloned machine with the same name and token may announce itself while they train.
     """
-    if not _listened(now, started_at):
+    if not _was_listening(now, started_at):
         return
     heard_since = Q(host__announced_at__gt=F("last_seen_at")) | Q(last_seen_at__gt=now + AHEAD)
     for attempt in _on_host().filter(heard_since).filter(_silent(now)):
@@ -104,7 +104,7 @@ def end_rebooted(now: datetime, started_at: datetime) -> None:
             continue
         detail = "The host has rebooted."
         if ending.end(attempt, EndReason.HOST_LOST, actor=ACTOR, detail=detail, proved_free=True):
-            # Lines that the supervisor could not send are still in its outbox.
+            # The outbox still has the lines that the supervisor could not send.
             _send_reap(attempt, now)
 
 
@@ -123,22 +123,24 @@ def release_rebooted(now: datetime) -> None:
 
 
 def reap_silent(now: datetime, started_at: datetime) -> None:
-    """After long silence, ask the host to check. Only the reaper's report ends an attempt."""
-    if not _listened(now, started_at):
+    """Ask hosts to check on attempts after a long silence. Only the reaper's report ends an attempt."""
+    if not _was_listening(now, started_at):
         return
-    for attempt in _on_host().filter(_silent(now), last_seen_at__isnull=False).filter(_asked_long_ago(now)):
+    for attempt in _on_host().filter(_silent(now), last_seen_at__isnull=False).filter(_reap_is_due(now)):
         if not _stale(attempt, now):
             _send_reap(attempt, now)
 
 
 def reap_lost(now: datetime) -> None:
-    """Reap the remains of attempts that ended as `host_lost`, once their host is back and until it has reported: it
-    still has their last lines and the proof that their resources are free. Not if it was revoked meanwhile: the tokens
-    of its earlier attempts have ended."""
+    """Reap the remains of attempts that ended as `host_lost`, once their host is back and until it has reported.
+
+    The host still has their last lines and the proof that their resources are free. Not if it was revoked meanwhile,
+    which ended the tokens of its earlier attempts.
+    """
     reports = RunEvent.objects.filter(attempt=OuterRef("pk"), kind="reaped", at__gte=OuterRef("ended_at"))
     lost = _with_host().filter(reason=EndReason.HOST_LOST, claimed_at__isnull=False, ended_at__gte=now - LOST_FOR)
     lost = lost.exclude(Exists(reports) | revoked_since_dispatch())
-    for attempt in lost.filter(_silent(now)).filter(_asked_long_ago(now)):
+    for attempt in lost.filter(_silent(now)).filter(_reap_is_due(now)):
         if not _stale(attempt, now):
             _send_reap(attempt, now)
 
@@ -151,7 +153,7 @@ def _send_reap(attempt: Attempt, now: datetime) -> None:
         if not unchanged.update(reap_sent_at=now):
             return
         if attempt.reap_sent_at is None or attempt.reap_sent_at < (attempt.last_seen_at or now):
-            # One event per silence, not per message.
+            # An event for each silence, not for each message.
             RunEvent.objects.create(
                 run_id=attempt.run_id, attempt=attempt, at=now, kind="reap_sent", actor=ACTOR, data={}
             )
@@ -167,7 +169,7 @@ def _with_host() -> QuerySet[Attempt]:
 
 
 def _on_host() -> QuerySet[Attempt]:
-    """Attempts that have or had a supervisor."""
+    """Return attempts that have or had a supervisor."""
     return _with_host().filter(status__in=ON_HOST, claimed_at__isnull=False)
 
 
@@ -175,8 +177,8 @@ def _stale(attempt: Attempt, now: datetime) -> bool:
     return attempt.host is None or not attempt.host.is_fresh(now)
 
 
-def _listened(now: datetime, started_at: datetime) -> bool:
-    """Whether the control plane has listened for so long that the silence must be the host's."""
+def _was_listening(now: datetime, started_at: datetime) -> bool:
+    """Return whether the control plane has been up long enough for a silence to be the host's."""
     return not now - timedelta(seconds=settings.SILENT_AFTER_S) < started_at <= now
 
 
@@ -184,12 +186,12 @@ def _silent(now: datetime) -> Q:
     return _older("last_seen_at", timedelta(seconds=settings.SILENT_AFTER_S), now)
 
 
-def _asked_long_ago(now: datetime) -> Q:
+def _reap_is_due(now: datetime) -> Q:
     return _older("reap_sent_at", timedelta(seconds=settings.REAP_EVERY_S), now)
 
 
 def _older(stamp: str, than: timedelta, now: datetime) -> Q:
-    """Whether a timestamp is unset, old or in the future.
+    """Return a condition: the timestamp is unset, older than `than`, or in the future.
 
     A future one means that the clock was set back; treating it as old costs at most one extra message. All timestamps
     are the control plane's own, so hosts' clocks don't matter.
@@ -197,10 +199,10 @@ def _older(stamp: str, than: timedelta, now: datetime) -> Q:
     return Q(**{stamp: None}) | Q(**{f"{stamp}__lte": now - than}) | Q(**{f"{stamp}__gt": now + AHEAD})
 
 
-def _seen_to_wait(since: datetime | None, patience: timedelta, now: datetime) -> bool:
-    """Whether the wait is over and this tick saw it end.
+def _wait_has_ended(since: datetime | None, patience: timedelta, now: datetime) -> bool:
+    """Return whether the wait has ended recently enough for this tick to have seen it.
 
-    A timestamp far in the past or in the future means that a clock was set or that the control plane was down itself;
-    hosts that tried to claim meanwhile get more time.
+    A timestamp far in the past or in the future means that a clock was set or that the control plane was down; hosts
+    that tried to claim meanwhile get more time.
     """
     return since is not None and patience <= now - since <= 2 * patience + timedelta(seconds=4 * settings.TICK_S)

@@ -18,7 +18,7 @@ from workers.settings import HostSettings, variable
 from workers.supervisor import ends
 
 CODE = re.compile(r"`([^`]+)`")
-SETTINGS = ("controlplane/README.md", "workers/host/README.md")
+SETTINGS = ("controlplane/settings.md", "workers/host/README.md")
 HOST = {variable(field.name): field for field in fields(HostSettings)}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.setup.bootstrap import environments, installers, torch
 from controlplane.setup.bootstrap.console import Failed
-from controlplane.setup.bootstrap.environments import ROOT, Environment, build
+from controlplane.setup.bootstrap.environments import ROOT, PythonEnvironment, build
 
 
 class FakeInstaller(installers.Installer):
@@ -42,18 +42,18 @@ def installer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeInstaller:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Environment:
+def environment(tmp_path: Path) -> PythonEnvironment:
     (tmp_path / "some.lock").write_text("django==5\n")
-    return Environment("the test", tmp_path / ".venv", tmp_path / "some.lock", needs=("json",))
+    return PythonEnvironment("the test", tmp_path / ".venv", tmp_path / "some.lock", needs=("json",))
 
 
-def test_a_finished_environment_is_not_built_again(installer: FakeInstaller, environment: Environment) -> None:
+def test_a_finished_environment_is_not_built_again(installer: FakeInstaller, environment: PythonEnvironment) -> None:
     build(environment)
     build(environment)
     assert installer.installed == ["some.lock"]
 
 
-def test_a_changed_lock_builds_again(installer: FakeInstaller, environment: Environment) -> None:
+def test_a_changed_lock_builds_again(installer: FakeInstaller, environment: PythonEnvironment) -> None:
     build(environment)
     environment.lock.write_text("django==6\n")
     build(environment)
@@ -62,7 +62,7 @@ def test_a_changed_lock_builds_again(installer: FakeInstaller, environment: Envi
 
 @pytest.mark.parametrize("error", [Failed("no network"), KeyboardInterrupt()])
 def test_after_a_failure_or_ctrl_c_the_next_call_goes_on(
-    installer: FakeInstaller, environment: Environment, error: BaseException
+    installer: FakeInstaller, environment: PythonEnvironment, error: BaseException
 ) -> None:
     installer.failing = error
     with pytest.raises(type(error)):
@@ -74,7 +74,7 @@ def test_after_a_failure_or_ctrl_c_the_next_call_goes_on(
 
 
 def test_a_folder_that_somebody_else_made_is_used_and_never_touched(
-    installer: FakeInstaller, environment: Environment
+    installer: FakeInstaller, environment: PythonEnvironment
 ) -> None:
     installer.make_environment(environment.folder)
     build(environment)
@@ -82,7 +82,7 @@ def test_a_folder_that_somebody_else_made_is_used_and_never_touched(
 
 
 def test_a_folder_of_somebody_else_that_lacks_what_is_needed_is_named_not_deleted(
-    installer: FakeInstaller, environment: Environment
+    installer: FakeInstaller, environment: PythonEnvironment
 ) -> None:
     (environment.folder / "precious").mkdir(parents=True)
     with pytest.raises(Failed, match="was not made by manage"):
@@ -90,7 +90,7 @@ def test_a_folder_of_somebody_else_that_lacks_what_is_needed_is_named_not_delete
     assert (environment.folder / "precious").exists()
 
 
-def test_a_stale_lock_file_holds_nobody_up(installer: FakeInstaller, environment: Environment) -> None:
+def test_a_stale_lock_file_holds_nobody_up(installer: FakeInstaller, environment: PythonEnvironment) -> None:
     (environments.TOOLS).mkdir()
     (environments.TOOLS / "install.lock").write_text("left by a dead process")
     build(environment)
@@ -99,7 +99,7 @@ def test_a_stale_lock_file_holds_nobody_up(installer: FakeInstaller, environment
 
 @pytest.mark.processes
 def test_a_second_installation_waits_for_the_first(
-    installer: FakeInstaller, environment: Environment, capsys: pytest.CaptureFixture[str]
+    installer: FakeInstaller, environment: PythonEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environments.TOOLS.mkdir()
     lock = environments.TOOLS / "install.lock"
@@ -127,7 +127,7 @@ def test_a_second_installation_waits_for_the_first(
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_message(
-    installer: FakeInstaller, environment: Environment, monkeypatch: pytest.MonkeyPatch
+    installer: FakeInstaller, environment: PythonEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environments, "TOOLS", Path("/proc/nowhere/.tools"))
     with pytest.raises(Failed, match="CONTROLPLANE_BOOTSTRAP=off"):
@@ -169,7 +169,7 @@ def test_cuda_is_used_where_a_gpu_with_a_recent_driver_answers(
 @pytest.mark.parametrize(("usable", "installed"), [(True, ["gpu.lock"]), (False, ["some.lock", "torch"])])
 def test_the_trainer_comes_from_the_lock_of_gpus_where_one_answers(
     installer: FakeInstaller,
-    environment: Environment,
+    environment: PythonEnvironment,
     monkeypatch: pytest.MonkeyPatch,
     usable: bool,
     installed: list[str],
@@ -253,7 +253,7 @@ def test_the_bootstrap_imports_nothing_but_the_standard_library() -> None:
 def test_a_named_interpreter_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     from controlplane.setup import bootstrap
 
-    def refuse(environment: Environment) -> None:
+    def refuse(environment: PythonEnvironment) -> None:
         raise AssertionError("nothing may be built")
 
     monkeypatch.setenv("CONTROLPLANE_BOOTSTRAP", "off")

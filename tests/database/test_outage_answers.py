@@ -58,7 +58,7 @@ def test_a_page_says_so_and_comes_back_by_itself(signed_in: Client) -> None:
         "no-store",
     )
     assert "The database is away" in text
-    assert "Runs go on training" in text
+    assert "Runs keep training" in text
 
 
 @pytest.mark.usefixtures("away")
@@ -66,7 +66,7 @@ def test_what_was_sent_is_not_sent_again_by_the_page(signed_in: Client) -> None:
     answer = signed_in.post("/datasets/upload/", {})
     assert answer.status_code == 503
     assert "Refresh" not in answer.headers
-    assert "Go back and look" in answer.content.decode()
+    assert "Go back in a moment" in answer.content.decode()
 
 
 @pytest.mark.usefixtures("away")

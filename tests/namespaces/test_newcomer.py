@@ -1,4 +1,5 @@
-"""docker/README.md from its first command to a run, on three machines: its own code blocks are what is typed there."""
+"""docker/without-containers.md from its first command to a run, on three machines: its own code blocks are what is
+typed there."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ REWARDS = "name: sums\ncomponents:\n- function: numeric_match\n"
 
 def blocks(section: str) -> list[str]:
     """The commands of a part of the page, in their order."""
-    text = (ROOT / "docker" / "README.md").read_text()
-    part = re.split(r"^##+ ", text.partition(f"\n### {section}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    text = (ROOT / "docker" / "without-containers.md").read_text()
+    part = re.split(r"^##+ ", text.partition(f"\n## {section}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     found = re.findall(r"(?:^    .*\n)+", part, re.MULTILINE)
     return [textwrap.dedent(block) for block in found]
 

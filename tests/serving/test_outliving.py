@@ -67,7 +67,7 @@ def test_runs_outlive_a_ctrl_c_and_a_kill_and_stop_runs_ends_them(data: Path, ma
 
 
 def goes_on(shell: Stack, up: Command, run: str, before: dict[str, Any]) -> None:
-    up.wait_for("1 run went on training")
+    up.wait_for("1 run kept training")
     until(lambda: shell.django(LOOK, run=run)["rows"] > before["rows"])
 
 

@@ -49,7 +49,7 @@ class SignInLink(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sign_in_links")
     token_hash = models.CharField(max_length=64, unique=True)
     asks_first = models.BooleanField(default=False)
-    """Whether opening the link only shows a button, which uses it up: previews of chats and mail open links, too."""
+    """Opening the link only shows a button, which uses it up: previews of chats and mail open links, too."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
@@ -126,7 +126,7 @@ class Secret(models.Model):
     """The URL prefix of requests to an endpoint or an engine, or a store's server, bucket, prefix and region; "" for a
     token."""
     private_too = models.BooleanField(default=False)
-    """True if the endpoint may be inside the private network."""
+    """The endpoint may be inside the private network."""
     sealed = models.TextField()
     """The encrypted key and address. A row whose address was changed afterwards yields no key."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

@@ -17,13 +17,13 @@ from workers.contract.wire.artifacts import STORE, store_of
 
 LONGEST_KEY = 4096
 RESERVED = {HUB_TOKEN: "the model hub's token", STORE: "the store for checkpoints"}
-"""The names of secrets that are no endpoints."""
+"""The names of secrets that aren't endpoints, with their purpose."""
 NAMES: dict[str, str] = {Secret.Kind.HUB: HUB_TOKEN, Secret.Kind.STORE: STORE}
-"""Of kinds with one secret only."""
+"""The name of the secret, for kinds that have only one."""
 
 
 def _by_kind(*texts: tuple[str, str]) -> SafeString:
-    """A help text in parts, each with the kinds that it is for: the page shows those of the chosen kind."""
+    """Return a help text with parts by kind, of which the page shows those of the chosen kind."""
     return format_html_join(" ", '<span data-kinds="{}">{}</span>', texts)
 
 
@@ -70,7 +70,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._has_no_key = False
-        self.fields["name"].required = False  # of kinds that have just one
+        self.fields["name"].required = False  # for kinds that have only one
         if self.instance.pk:
             self._has_no_key = _has_no_key(self.instance)
             self.fields["key"].help_text = "Leave empty to keep the current key. A new address requires the key again."
@@ -98,7 +98,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
                 self.add_error("name", f"{name} is the name of {RESERVED[name]}.")
             self._clean_address(address)
         if not key.isascii() or not key.isprintable() or " " in key:
-            self.add_error("key", "A key has letters, digits and signs only, without spaces.")
+            self.add_error("key", "A key has only letters, digits and symbols, without spaces.")
         self._clean_kept(kind, key)
         return data
 
@@ -132,14 +132,14 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             self.add_error("address", error)
 
     def _clean_kept(self, kind: str | None, key: str) -> None:
-        """Require the key again if its address changed."""
+        """Require the key again if its kind or address has changed."""
         if not self.instance.pk or key or self._has_no_key:
             return
         if (self.initial["kind"], self.initial["address"]) != (kind, self.cleaned_data["address"]):
             self.add_error("key", "Enter the key again to send it to another address.")
 
     def ask_for_key_again(self) -> None:
-        """For a page with mistakes: the key that was typed isn't sent back to it."""
+        """Add an error to the key of a form with mistakes, because the key isn't sent back to the page."""
         if self.is_bound and self.data.get("key") and not self.has_error("key"):
             self.add_error("key", "Enter the key again: it is not sent back to this page.")
 

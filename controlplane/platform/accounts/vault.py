@@ -37,28 +37,27 @@ def names_in(entries: Iterable[RewardSpec | PartSpec]) -> list[str]:
     return list(dict.fromkeys(secret_names))
 
 
-def problem(name: str) -> str:
-    """Return why the endpoint of this name is unavailable, or ""."""
+def problem(name: str, kind: str = Secret.Kind.ENDPOINT) -> str:
+    """Return why the secret of this name and kind is unavailable, or ""."""
     try:
-        _open(name)
+        _open(name, kind)
     except NotGiven as error:
         return str(error)
     return ""
 
 
 def hub_token_problem() -> str:
-    """Return why the model hub's token is unavailable, or ""."""
-    try:
-        _hub_token()
-    except NotGiven as error:
-        return str(error)
-    return ""
+    return problem(HUB_TOKEN, Secret.Kind.HUB)
+
+
+def engine_problem(name: str) -> str:
+    return problem(name, Secret.Kind.ENGINE)
 
 
 def for_run(spec: RunSpec) -> dict[str, str]:
     """Return a run's environment variables at its claim: only the secrets that its spec names. Raises NotGiven."""
     if jobs.pushes(spec.kind):
-        token = _hub_token()
+        _, token = _open(HUB_TOKEN, Secret.Kind.HUB)
         note_use([HUB_TOKEN], run=spec.run_id)
         return {HUB_TOKEN: token}
     names = [] if spec.kind in jobs.KINDS else names_in(spec.every_entry)  # a job scores nothing
@@ -119,7 +118,7 @@ def artifact_store(*, run: str = "") -> Store | None:
 
 def engine(name: str) -> tuple[Secret, str]:
     """Return the API server of an engine of machines, and its token. Raises NotGiven."""
-    opened = _open_engine(name)
+    opened = _open(name, Secret.Kind.ENGINE)
     note_use([name])
     return opened
 
@@ -127,15 +126,6 @@ def engine(name: str) -> tuple[Secret, str]:
 def engines() -> dict[str, str]:
     """Return the address of each engine's API server by its name."""
     return dict(Secret.objects.filter(kind=Secret.Kind.ENGINE).order_by("name").values_list("name", "address"))
-
-
-def engine_problem(name: str) -> str:
-    """Return why the engine of this name is unavailable, or ""."""
-    try:
-        _open_engine(name)
-    except NotGiven as error:
-        return str(error)
-    return ""
 
 
 def note_use(names: Iterable[str], *, run: str = "") -> None:
@@ -150,34 +140,21 @@ def _named(spec: RewardSpec | PartSpec) -> list[str]:
     return [value for value in values if isinstance(value, str) and value]
 
 
-def _open(name: str) -> tuple[Secret, str]:
-    secret = Secret.objects.filter(name=name, kind=Secret.Kind.ENDPOINT).first()
+MISSING = {
+    Secret.Kind.ENDPOINT: "There is no endpoint {name} among the secrets: it was deleted, renamed or never created. "
+    "An admin can add it under Settings, Secrets, or another can be chosen where this one is named.",
+    Secret.Kind.ENGINE: f"There is no secret {{name}} of the kind “{Secret.Kind.ENGINE.label}”. "
+    "An admin can add it under Settings, Secrets.",
+    Secret.Kind.HUB: "No token of the model hub is stored. An admin can add one under Settings, Secrets, as {name}: "
+    "it needs write access.",
+}
+
+
+def _open(name: str, kind: str = Secret.Kind.ENDPOINT) -> tuple[Secret, str]:
+    secret = Secret.objects.filter(name=name, kind=kind).first()
     if secret is None:
-        raise NotGiven(
-            f"There is no endpoint {name} among the secrets: it was deleted, renamed or never created. "
-            "An admin can add it under Settings, Secrets, or another can be chosen where this one is named."
-        )
+        raise NotGiven(MISSING[Secret.Kind(kind)].format(name=name))
     return secret, _key(secret)
-
-
-def _open_engine(name: str) -> tuple[Secret, str]:
-    secret = Secret.objects.filter(name=name, kind=Secret.Kind.ENGINE).first()
-    if secret is None:
-        raise NotGiven(
-            f"There is no secret {name} of the kind “{Secret.Kind.ENGINE.label}”. An admin can add it under Settings, "
-            "Secrets."
-        )
-    return secret, _key(secret)
-
-
-def _hub_token() -> str:
-    secret = Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()
-    if secret is None:
-        raise NotGiven(
-            f"No token of the model hub is stored. An admin can add one under Settings, Secrets, as {HUB_TOKEN}: "
-            "it needs write access."
-        )
-    return _key(secret)
 
 
 def _key(secret: Secret) -> str:

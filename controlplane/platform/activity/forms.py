@@ -46,7 +46,7 @@ class ActivityFilterForm(forms.Form):
 
     @property
     def narrowed(self) -> bool:
-        """True if something besides the search is chosen."""
+        """Return whether a filter besides the search is chosen."""
         return any(self.data.get(name) for name in ("by", "kind", "since", "until"))
 
     def filters(self) -> ActFilter:

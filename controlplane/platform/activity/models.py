@@ -17,7 +17,7 @@ class RecordedKind:
     route: str
     """Route of its page."""
     own_page: bool = True
-    """Whether the route takes a primary key. False: it is the page of all of them."""
+    """The route takes a primary key. False: it is the page of all of them."""
     for_admins: bool = False
     """Other users see only their own acts."""
 

@@ -71,14 +71,14 @@ def shown(acts: Iterable[Act], user: User) -> list[ShownAct]:
         for name, pks in keys.items()
         for pk in apps.get_model(KINDS[name].model)._default_manager.filter(pk__in=pks).values_list("pk", flat=True)
     }
-    return [_shown(act, exists=(act.kind, act.key) in existing) for act in acts]
-
-
-def _shown(act: Act, *, exists: bool) -> ShownAct:
-    kind = KINDS.get(act.kind)
-    if kind is None:  # of a newer version
-        return ShownAct(act, act.kind, "")
-    return ShownAct(act, kind.label, reverse(kind.route, args=[act.key] if kind.own_page else []) if exists else "")
+    rows = []
+    for act in acts:
+        kind = KINDS.get(act.kind)  # None: of a newer version
+        address = ""
+        if kind is not None and (act.kind, act.key) in existing:
+            address = reverse(kind.route, args=[act.key] if kind.own_page else [])
+        rows.append(ShownAct(act, kind.label if kind else act.kind, address))
+    return rows
 
 
 def people(user: User) -> list[str]:

@@ -1,4 +1,4 @@
-"""The documentation as pages: the project's Markdown files, with their links among each other."""
+"""The documentation and the glossary as pages of the installation, and the end of a person's tour."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.templatetags.static import static
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
+from django.views.decorators.http import require_POST, require_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+from controlplane.platform.accounts.roles import person
+from controlplane.platform.guide.glossary import terms
 
 ROOT = Path(__file__).resolve().parents[3]
 STATIC = "frontend/static/"
@@ -36,6 +43,17 @@ DOCUMENTS = (
     GuideDocument("grpoctl", "grpoctl and MCP", "controlplane/ctl/README.md"),
     GuideDocument("gpu-host", "A GPU host", "workers/host/README.md"),
     GuideDocument("team", "A team’s installation", "docker/README.md"),
+    GuideDocument("without-containers", "Without containers", "docker/without-containers.md"),
+    GuideDocument("store", "A store for checkpoints", "docker/store.md"),
+    GuideDocument("sources", "Slurm and SkyPilot", "docker/machines.md"),
+    GuideDocument("monitoring", "Health checks and monitoring", "docker/monitoring.md"),
+    GuideDocument("sandboxes", "Sandboxes in containers", "docker/sandbox.md"),
+    GuideDocument("image-proofs", "Proved of the images", "docker/proofs.md"),
+    GuideDocument("settings", "Settings", "controlplane/settings.md"),
+    GuideDocument("database", "Database and backup", "controlplane/platform/database.md"),
+    GuideDocument("accounts", "Secrets and sign-in", "controlplane/platform/accounts/README.md"),
+    GuideDocument("alerts", "Alerts", "runs/engine/alerts/README.md"),
+    GuideDocument("exchange", "Import and export", "controlplane/catalogue/exchange/README.md"),
     GuideDocument("control-plane", "Control plane", "controlplane/README.md"),
     GuideDocument("runs", "Runs", "runs/README.md"),
     GuideDocument("queue", "The queue, leases and resumes", "runs/engine/scheduling/README.md"),
@@ -76,6 +94,29 @@ class Rendered:
     sections: list[GuideSection]
 
 
+@require_safe
+def glossary(request: HttpRequest) -> HttpResponse:
+    return render(request, "platform/guide/glossary.html", {"terms": terms().values(), "others": listed()})
+
+
+@require_safe
+def document(request: HttpRequest, document: str = "") -> HttpResponse:
+    chosen = find(document)
+    if chosen is None:
+        raise Http404("There is no such document here.")
+    context = {"document": chosen, "others": listed(), "rendered": rendered(chosen)}
+    return render(request, "platform/guide/document.html", context)
+
+
+@require_POST
+def tour_seen(request: HttpRequest) -> HttpResponse:
+    """Record the end of the tour, so that it is not shown to this person again unless requested."""
+    user = person(request)
+    user.toured_at = timezone.now()
+    user.save(update_fields=["toured_at"])
+    return HttpResponse(status=204)
+
+
 def present() -> list[GuideDocument]:
     """Return the documents that are installed: an image has none from tests."""
     return [document for document in DOCUMENTS if (ROOT / document.path).is_file()]
@@ -91,7 +132,7 @@ def find(slug: str) -> GuideDocument | None:
 
 
 @cache
-def render(document: GuideDocument) -> Rendered:
+def rendered(document: GuideDocument) -> Rendered:
     """Render a document as HTML. It is our own text, so it is safe; tags written in it are shown as text."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse((ROOT / document.path).read_text())

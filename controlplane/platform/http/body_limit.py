@@ -70,6 +70,9 @@ class BodyLimit:
         if declared.isdecimal() and int(declared) > limit:
             await _refuse(scope, send, 413, _too_large(scope, limit))
             return
+        await self._counting(scope, receive, send, limit)
+
+    async def _counting(self, scope: Message, receive: Receive, send: Send, limit: int) -> None:
         started = False
         arrived = 0
 

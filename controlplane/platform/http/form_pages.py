@@ -40,5 +40,5 @@ def keep_once(request: HttpRequest, key: str, *texts: str) -> None:
 
 def take_once(request: HttpRequest, key: str) -> list[str]:
     """Return the kept texts at the first GET; otherwise none."""
-    kept = request.session.pop(f"once {key}", None) if request.method == "GET" else None
-    return json.loads(unseal(kept)) if kept else []
+    sealed = request.session.pop(f"once {key}", None) if request.method == "GET" else None
+    return json.loads(unseal(sealed)) if sealed else []

@@ -1,4 +1,4 @@
-"""Pages by cursor: newest first, without skipped or repeated rows while rows are added."""
+"""Pages by cursor: newest first, without skipped or repeated rows while rows are added; and other query parameters."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import base64
 import json
 from datetime import datetime
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest
 
 M = TypeVar("M", bound=Model)
 
@@ -46,3 +48,16 @@ def _after(cursor: str, by: str) -> Q:
         return Q(pk__lt=number)
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
         raise BadCursor from None
+
+
+def whole(request: HttpRequest, name: str, default: int, lowest: int, highest: int) -> int:
+    """Return the parameter as a whole number, clamped to the limits; the default if it is none."""
+    try:
+        return max(lowest, min(highest, int(request.GET[name])))
+    except (KeyError, ValueError):
+        return default
+
+
+def listed(text: str) -> list[str]:
+    """Return the members of a list in one value, as written by urlstate.js: commas and percent signs are escaped."""
+    return list(dict.fromkeys(unquote(part) for part in text.split(",") if part))

@@ -1,4 +1,4 @@
-"""Provides manage.py with the right interpreter on a bare machine. Standard library only, in the whole package.
+"""Provides manage.py with the right interpreter on a bare machine. The whole package uses only the standard library.
 
 With nothing but python3 and pip, this builds `.venv` (control plane, host side), `.venv-train` (the trainer) and
 `.venv-test` from the committed locks, and re-executes manage.py in the one that the command needs. An activated
@@ -15,12 +15,12 @@ from importlib.util import find_spec
 from typing import NoReturn
 
 from controlplane.setup.bootstrap.console import Failed, interruptible, say
-from controlplane.setup.bootstrap.environments import BASE, TEST, TRAINER, Environment, build
+from controlplane.setup.bootstrap.environments import BASE, TEST, TRAINER, build
 
 WITH_TEST_TOOLS = frozenset({"test", "bench"})
 """Benchmarks use the tests' browser and helpers."""
 WITH_TRAINER = frozenset({"up", "test", "bench"})
-"""`demo` installs it when its page is there, which shows it."""
+"""`demo` installs the trainer later, while its page shows the progress."""
 OPTIONAL_TRAINER = frozenset({"up"})
 """Commands that also work without a trainer: launches then wait, everything else works."""
 
@@ -31,7 +31,7 @@ _INSIDE = "CONTROLPLANE_BOOTSTRAPPED"
 
 
 def ensure(argv: list[str]) -> None:
-    """Return in an interpreter that can run the command, or don't return."""
+    """Return if this interpreter can run the command; otherwise re-execute manage.py in one that can."""
     command = argv[1] if len(argv) > 1 else ""
     os.environ.setdefault(STARTED, repr(time.time()))
     if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off" or os.environ.get(_INSIDE) == sys.prefix:
@@ -41,7 +41,8 @@ def ensure(argv: list[str]) -> None:
     begin = time.monotonic()
     try:
         with interruptible():
-            stay = _is_suitable_environment(environment)
+            inside = sys.prefix != sys.base_prefix
+            stay = inside and all(find_spec(module) is not None for module in environment.needs)
             if not stay:
                 build(environment)
             if command in WITH_TRAINER and "GRPO_TRAINER_PYTHON" not in os.environ:
@@ -58,8 +59,7 @@ def ensure(argv: list[str]) -> None:
 
 
 def ensure_trainer() -> None:
-    """For a host that has joined: the trainer's environment, unless there is one. It works without, too: launches
-    wait."""
+    """Build the trainer's environment for a host that has joined, unless there is one. Without it launches wait."""
     try:
         if os.environ.get("CONTROLPLANE_BOOTSTRAP") != "off" and "GRPO_TRAINER_PYTHON" not in os.environ:
             with interruptible():
@@ -70,14 +70,8 @@ def ensure_trainer() -> None:
 
 
 def _interrupted() -> NoReturn:
-    say("Interrupted. Nothing is broken: the same command goes on from here.")
+    say("Interrupted. Nothing is broken: the same command continues from here.")
     sys.exit(130)
-
-
-def _is_suitable_environment(environment: Environment) -> bool:
-    """Whether this is already a chosen environment with the required packages."""
-    inside = sys.prefix != sys.base_prefix
-    return inside and all(find_spec(module) is not None for module in environment.needs)
 
 
 def _build_trainer(*, optional: bool) -> None:
@@ -86,7 +80,7 @@ def _build_trainer(*, optional: bool) -> None:
     except Failed as error:
         if not optional:
             raise
-        say(f"{error}\nGoing on without the trainer: pages work, launches wait until it is installed.")
+        say(f"{error}\nContinuing without the trainer: pages work, launches wait until it is installed.")
 
 
 def _point_at_trainer() -> None:

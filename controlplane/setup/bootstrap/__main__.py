@@ -1,7 +1,7 @@
 """`python -m controlplane.setup.bootstrap` regenerates the lock files from pyproject.toml (needs uv and the network).
 
-No uv.lock: it would contain the package index's address in every entry. `--universal --python-version 3.11`: a lock
-made for a newer 3.11 would lack packages that 3.11.2 needs.
+No uv.lock, which would contain the package index's address in every entry. `--universal --python-version 3.11`: a lock
+for a newer 3.11 would lack packages that 3.11.2 needs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def locked(lock: Path) -> dict[str, set[str]]:
-    """The names in a lock with their versions (a universal lock may have one per Python version)."""
+    """Return the names in a lock with their versions: a universal lock may have one per Python version."""
     versions: dict[str, set[str]] = {}
     for name, version in re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^ ;\\]+)", lock.read_text(), re.MULTILINE):
         versions.setdefault(name.lower(), set()).add(version)

@@ -1,4 +1,4 @@
-"""Messages to the waiting user, and programs run on their behalf."""
+"""Messages to the waiting user, and programs that the installation runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def interruptible() -> Iterator[None]:
 
 
 def run(argv: list[str], env: dict[str, str] | None = None) -> int:
-    """Run a program that shows its own progress; it has ended when this returns, even after an interrupt."""
+    """Run a program that shows its own progress, and return its exit code. It ends in any case, even at an
+    interrupt."""
     process = subprocess.Popen(argv, env=env, stdout=sys.stderr, stdin=subprocess.DEVNULL)
     try:
         return process.wait()
@@ -48,7 +49,7 @@ def run(argv: list[str], env: dict[str, str] | None = None) -> int:
 
 
 def ask(argv: list[str], env: dict[str, str] | None = None) -> str | None:
-    """A program's standard output; None if it can't be run or fails."""
+    """Return a program's standard output; None if it can't be run or fails."""
     try:
         completed = subprocess.run(argv, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The environments: which lock fills which folder, built so that an interruption leaves nothing broken.
+"""The Python environments and their locks, built so that an interruption leaves nothing broken.
 
 A finished environment has a stamp with the hash of its lock, an unfinished one a mark; both change under a file lock. A
 mark, or a stamp with another hash, triggers a rebuild, which is quick because downloads are cached. A folder with
@@ -27,15 +27,15 @@ LOCKS = Path(__file__).resolve().parent / "locks"
 
 
 @dataclass(frozen=True)
-class Environment:
+class PythonEnvironment:
     title: str
     folder: Path
     lock: Path
     needs: tuple[str, ...]
     """Modules that a suitable environment of another origin must have."""
     gpu_lock: Path | None = None
-    """Of the trainer's: in place of `lock` where a GPU answers, with torch and vLLM. Without a GPU the CPU build
-    of torch comes on top of `lock`."""
+    """The trainer's lock with torch and vLLM, for machines with a GPU. On others torch's CPU build is added to
+    `lock`."""
 
     @property
     def python(self) -> Path:
@@ -63,7 +63,7 @@ class Environment:
             return False
 
     def is_foreign(self) -> bool:
-        """Whether someone else made it."""
+        """Return whether someone else made the environment."""
         return self.folder.exists() and not self.stamp.exists() and not self.building.exists()
 
     def has_needs(self) -> bool:
@@ -71,40 +71,44 @@ class Environment:
         return ask([str(self.python), "-c", code, *self.needs]) is not None
 
 
-BASE = Environment("the control plane", ROOT / ".venv", LOCKS / "web.lock", ("django", "celery", "channels", "uvicorn"))
-TEST = Environment("the tests", ROOT / ".venv-test", LOCKS / "test.lock", (*BASE.needs, "pytest", "playwright"))
+BASE = PythonEnvironment(
+    "the control plane", ROOT / ".venv", LOCKS / "web.lock", ("django", "celery", "channels", "uvicorn")
+)
+TEST = PythonEnvironment("the tests", ROOT / ".venv-test", LOCKS / "test.lock", (*BASE.needs, "pytest", "playwright"))
 GPU_LOCK = LOCKS / "gpu.lock"
-TRAINER = Environment(
+TRAINER = PythonEnvironment(
     "the trainer",
     ROOT / ".venv-train",
     LOCKS / "trainer.lock",
     ("torch", "trl"),
     gpu_lock=GPU_LOCK,
 )
-LM_EVAL = Environment(
+LM_EVAL = PythonEnvironment(
     "the benchmarks",
     ROOT / ".venv-lm-eval",
     LOCKS / "lm-eval.lock",
     ("lm_eval", "transformers", "aiohttp"),
 )
-ENVIRONMENTS = Environment(
+ENVIRONMENTS = PythonEnvironment(
     "environments of others",
     ROOT / ".venv-environments",
     LOCKS / "environments.lock",
     ("reasoning_gym", "textarena", "openenv"),
 )
-ATROPOS = Environment("Atropos", ROOT / ".venv-atropos", LOCKS / "atropos.lock", ("atroposlib", "uvicorn", "openai"))
-SINKS = Environment(
-    "the programs that figures are also sent to",
+ATROPOS = PythonEnvironment(
+    "Atropos", ROOT / ".venv-atropos", LOCKS / "atropos.lock", ("atroposlib", "uvicorn", "openai")
+)
+SINKS = PythonEnvironment(
+    "the programs that receive figures",
     ROOT / ".venv-sinks",
     LOCKS / "sinks.lock",
     ("tensorboard", "wandb", "trackio", "mlflow"),
 )
 ON_DEMAND = {"lm-eval": LM_EVAL, "environments": ENVIRONMENTS, "atropos": ATROPOS, "sinks": SINKS}
-"""By the group in pyproject.toml: built when something first needs them."""
+"""Environments by their group in pyproject.toml, built when something first needs them."""
 
 
-def build(environment: Environment) -> None:
+def build(environment: PythonEnvironment) -> None:
     """Build the environment unless it exists."""
     if environment.is_built():
         return
@@ -122,11 +126,11 @@ def build(environment: Environment) -> None:
             except OSError as error:
                 raise Failed(
                     f"Can't write to {environment.folder} ({error.strerror}). "
-                    "Put that right and run the same command again: what was fetched is kept."
+                    "Fix that and run the same command again: downloads are kept."
                 ) from error
 
 
-def _build(environment: Environment) -> None:
+def _build(environment: PythonEnvironment) -> None:
     say(f"Installing {environment.title} into {environment.folder.name} (needed once) …")
     installer = choose_installer(TOOLS)
     # An interrupted installer may leave half a package that counts as installed: start from an empty folder.
@@ -143,8 +147,8 @@ def _build(environment: Environment) -> None:
     say(f"Installed {environment.title}.")
 
 
-def _empty(environment: Environment) -> None:
-    """Make an empty folder that has the mark at every moment."""
+def _empty(environment: PythonEnvironment) -> None:
+    """Empty the environment's folder, which always has the mark."""
     environment.folder.mkdir(exist_ok=True)
     environment.building.touch()
     for entry in environment.folder.iterdir():
@@ -158,7 +162,7 @@ def _empty(environment: Environment) -> None:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Allow one installation at a time. A dead process's lock file doesn't block: the kernel released its lock."""
+    """Allow one installation at a time. The lock of a dead process doesn't block: the kernel has released it."""
     try:
         TOOLS.mkdir(exist_ok=True)
         handle = os.open(TOOLS / "install.lock", os.O_RDWR | os.O_CREAT, 0o644)

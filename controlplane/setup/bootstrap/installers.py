@@ -1,4 +1,4 @@
-"""uv if available (on PATH, fetched before, or installable by pip), otherwise pip with the venv module."""
+"""The installers: uv if available (on PATH, fetched before, or installable by pip), otherwise pip with venv."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UV = "uv==0.13.8"
 DOWNLOAD_FAILED = (
     "The installation of {what} did not finish (the lines above say why).\n"
     "Check the network, the disk's free space, and a proxy or mirror if you use one (HTTPS_PROXY, PIP_INDEX_URL or "
-    "UV_DEFAULT_INDEX, PIP_FIND_LINKS).\nThen run the same command again: what was fetched is kept."
+    "UV_DEFAULT_INDEX, PIP_FIND_LINKS).\nThen run the same command again: downloads are kept."
 )
 NO_PIP = (
     "This Python has neither uv nor pip, so nothing can be installed. One line fixes it:\n"
@@ -34,7 +34,7 @@ class Installer(ABC):
 
     @abstractmethod
     def would_install(self, python: Path, requirement: str) -> str:
-        """The installer's dry-run output for one requirement, without its dependencies."""
+        """Return the installer's dry-run output for a requirement, without its dependencies."""
 
     def install_lock(self, python: Path, lock: Path) -> None:
         self.install(python, ["--require-hashes", "--no-deps", "-r", str(lock)], lock.name)
@@ -45,8 +45,9 @@ class Uv(Installer):
         self.program = program
         pip = pip_settings()
         self.env = uv_environment(pip)
-        # uv has no variable for it. An index configured for uv itself takes effect.
-        self.sources = ["--no-index"] if _is_on(pip, "no-index") and not os.environ.get("UV_DEFAULT_INDEX") else []
+        # uv has no variable for pip's no-index. An index that is configured for uv takes precedence.
+        no_index = pip.get("no-index", "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
+        self.sources = ["--no-index"] if no_index and not os.environ.get("UV_DEFAULT_INDEX") else []
 
     def make_environment(self, folder: Path) -> None:
         argv = [self.program, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder)]
@@ -66,8 +67,8 @@ class Uv(Installer):
 
 
 class Pip(Installer):
-    """Debian's python3 has the venv module without ensurepip, and its pip refuses its own environment: so the
-    environment has no pip and is filled by the pip outside."""
+    """pip from outside the environment, which has none: Debian's python3 has the venv module without ensurepip, and its
+    pip refuses to install into its own environment."""
 
     def make_environment(self, folder: Path) -> None:
         if run([sys.executable, "-m", "venv", "--without-pip", str(folder)]):
@@ -83,7 +84,7 @@ class Pip(Installer):
 
 
 def choose_installer(tools: Path) -> Installer:
-    """The best installer that this machine has or can get."""
+    """Return the best installer that this machine has or can get. Raises Failed without one."""
     fetched = tools / "bin" / "uv"
     for program in (shutil.which("uv"), str(fetched)):
         if program and _runs(program):
@@ -103,14 +104,14 @@ def _runs(program: str) -> bool:
 
 
 PIP_OPTIONS = ("find-links", "index-url", "extra-index-url", "no-index", "trusted-host", "cert")
-"""pip's settings about the sources of packages."""
+"""pip's settings of package sources."""
 
 
 def uv_environment(pip: dict[str, str]) -> dict[str, str]:
-    """pip's configuration for uv, which doesn't read it: indexes, find-links, certificates, trusted hosts. uv's own
-    settings stay."""
+    """Return the environment for uv with pip's configuration, which uv doesn't read: indexes, find-links, certificates,
+    trusted hosts. uv's own settings take precedence."""
     env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
-    # The caller's VIRTUAL_ENV is not the target.
+    # uv would install into the caller's VIRTUAL_ENV.
     env.pop("VIRTUAL_ENV", None)
     if "find-links" in pip:
         env.setdefault("UV_FIND_LINKS", ",".join(pip["find-links"].split()))
@@ -118,7 +119,7 @@ def uv_environment(pip: dict[str, str]) -> dict[str, str]:
         env.setdefault("UV_DEFAULT_INDEX", pip["index-url"])
     if "extra-index-url" in pip:
         env.setdefault("UV_INDEX", " ".join(pip["extra-index-url"].split()))
-        # As pip does. uv's default stops at the first index that has the name, even without the pinned version.
+        # As pip does. By default uv stops at the first index that has the name, even without the pinned version.
         env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     if "trusted-host" in pip:
         env.setdefault("UV_INSECURE_HOST", " ".join(pip["trusted-host"].split()))
@@ -128,7 +129,7 @@ def uv_environment(pip: dict[str, str]) -> dict[str, str]:
 
 
 def pip_settings() -> dict[str, str]:
-    """pip's configuration: its files, overridden by PIP_* in the environment."""
+    """Return pip's configuration: its files, overridden by PIP_* in the environment."""
     settings: dict[str, str] = {}
     listing = ask([sys.executable, "-m", "pip", "config", "list"]) or ""
     environment: dict[str, str] = {}
@@ -138,14 +139,10 @@ def pip_settings() -> dict[str, str]:
         target = environment if section == ":env:" else settings
         target[name.strip()] = _unquoted(value)
     for name in PIP_OPTIONS:
-        # Without pip, what it would have read from the environment.
+        # The environment, also if pip is missing and can't list it.
         if override := os.environ.get("PIP_" + name.upper().replace("-", "_")):
             environment[name] = override
     return {**settings, **environment}
-
-
-def _is_on(pip: dict[str, str], name: str) -> bool:
-    return pip.get(name, "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
 
 
 def _unquoted(value: str) -> str:

@@ -22,7 +22,8 @@ raise SystemExit(cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or
 
 
 def has_gpu() -> bool:
-    """Whether a driver and a GPU respond; checked in separate processes, which can each create a CUDA context."""
+    """Return whether a driver and a GPU respond. Checked in separate processes, which may each create a CUDA
+    context."""
     smi = shutil.which("nvidia-smi")
     if smi and (ask([smi, "-L"]) or "").startswith("GPU "):
         return True
@@ -30,7 +31,7 @@ def has_gpu() -> bool:
 
 
 def driver() -> int | None:
-    """The major version of the NVIDIA driver; None if nvidia-smi doesn't report it."""
+    """Return the major version of the NVIDIA driver; None if nvidia-smi doesn't report it."""
     smi = shutil.which("nvidia-smi")
     answer = ask([smi, "--query-gpu=driver_version", "--format=csv,noheader"]) if smi else None
     major = (answer or "").strip().partition(".")[0]
@@ -38,14 +39,14 @@ def driver() -> int | None:
 
 
 def gpu_usable() -> bool:
-    """Whether torch with CUDA can run here; says what is installed and why."""
+    """Return whether torch with CUDA can run here. Prints what will be installed and why."""
     if not has_gpu():
-        say("No GPU answers: installing the CPU build of torch (about 200 MB) …")
+        say("No GPU responds: installing the CPU build of torch (about 200 MB) …")
     elif (version := driver()) is not None and version < GPU.min_driver:
         say(f"The NVIDIA driver is {version}, and torch {GPU.torch} with CUDA needs {GPU.min_driver} or later:")
         say("installing the CPU build of torch (about 200 MB) …")
     else:
-        say("A GPU answers: installing torch with CUDA and vLLM (several gigabytes) …")
+        say("A GPU responds: installing torch with CUDA and vLLM (several gigabytes) …")
         return True
     return False
 

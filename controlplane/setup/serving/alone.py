@@ -1,4 +1,4 @@
-"""One program of the control plane in the foreground, for containers and services, which watch each by themselves."""
+"""One program of the control plane in the foreground, for containers and services, which watch each program."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from controlplane.setup.serving.processes import BASE_DIR, ServedProgram
 
 
 def prepare(report: Callable[[str], None]) -> None:
-    """Before the others start, and after each update: the data folder, the database and the static files."""
+    """Prepare the data folder, the database and the static files: before the other programs, and after each update."""
     os.umask(0o077)
     refuse_full_disk(Path(settings.DATA_DIR))
     prepare_store(_installation(), report)
 
 
 def web(bind: str, port: int, web_workers: int) -> None:
-    """Become the web. It prints no sign-in link, so it may listen anywhere before an admin has a password."""
+    """Become the web process. It prints no sign-in link, so it may listen anywhere before an admin has a password."""
     listener = open_listener(bind, port)
     listener.set_inheritable(True)
     _become(_installation(bind, port, web_workers).web(listener))
 
 
 def worker() -> None:
-    """Become the control plane's worker, with beat."""
+    """Become the control worker, with beat."""
     _become(_installation().control_worker())
 
 

@@ -1,4 +1,4 @@
-"""The most bytes that the body of a request may have.
+"""Size limits of request bodies.
 
 Large only for uploads by operators, with a session or an API token, and for requests with the token of an attempt (an
 HMAC, checked without the database) or a host.
@@ -31,6 +31,7 @@ _API_UPLOAD = re.compile(r"/api/v1/datasets/(\d+/)?upload")
 
 
 async def body_limit(scope: Message) -> int:
+    """Return the most bytes that the body of this request may have."""
     path = scope["path"]
     if (attempt := _ATTEMPT.match(path)) and attempt_token_fits(attempt[1], _bearer(scope)):
         return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
@@ -50,8 +51,7 @@ def _token_may_upload(text: str) -> bool:
 
 
 def _may_upload(scope: Message) -> bool:
-    """True if the cookie belongs to the session of an operator: a viewer, or an account that was disabled, must not
-    fill the disk."""
+    """Return whether the cookie belongs to the session of an active operator. Others must not fill the disk."""
     try:
         cookies = SimpleCookie(header(scope, b"cookie"))
     except CookieError:

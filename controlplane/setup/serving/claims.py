@@ -1,4 +1,4 @@
-"""Exclusive claims of an `up` or `demo`: the data folder, and a port."""
+"""Exclusive claims of `up` and `demo`: the data folder, and a port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_PORT = 8000
 PORTS_TO_TRY = 50
 NEEDED_MIB = 200
 LEFT_OVER_S = 30.0
-"""Longer than the children of a killed `up` take to end."""
+"""Seconds; longer than the children of a killed `up` take to end."""
 
 
 class ServingRefused(Exception):
@@ -26,7 +26,8 @@ class ServingRefused(Exception):
 
 @contextlib.contextmanager
 def data_folder_lock(data: Path, command: str) -> Iterator[DataFolderLock]:
-    """Lock the data folder. A dead process's lock file doesn't block: the kernel released its lock."""
+    """Lock the data folder. The lock of a dead process doesn't block: the kernel has released it. Raises
+    ServingRefused."""
     handle = os.open(data / "serving.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
@@ -41,7 +42,7 @@ def data_folder_lock(data: Path, command: str) -> Iterator[DataFolderLock]:
 
 
 def serving_url(data: Path) -> str:
-    """The address of the `up` or `demo` that serves the data folder; empty if none does."""
+    """Return the address of the `up` or `demo` that serves the data folder; "" if none does."""
     try:
         handle = os.open(data / "serving.lock", os.O_RDWR)
     except FileNotFoundError:
@@ -60,7 +61,7 @@ class DataFolderLock:
         self._facts: dict[str, str | int] = {"pid": os.getpid()}
 
     def describe(self, **facts: str) -> None:
-        """Describe the holder, for the message that a second command shows."""
+        """Describe the holder, for the message of a second command."""
         self._facts.update(facts)
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, json.dumps(self._facts).encode(), 0)
@@ -68,10 +69,10 @@ class DataFolderLock:
 
 @contextlib.contextmanager
 def children_lock(data: Path, report: Callable[[str], None], deadline_s: float = LEFT_OVER_S) -> Iterator[int]:
-    """A lock that our children inherit, held as long as one of them lives.
+    """Take a lock that our children inherit, so that it is held as long as one of them is alive.
 
-    Children of a killed `up` end by themselves but not at once, and a Valkey that ends removes the socket's name,
-    whoever created it. So the next `up` waits for them.
+    Children of a killed `up` end soon, but not at once, and a Valkey that ends removes the socket's name even if
+    another one has created it. So the next `up` waits for them. Raises ServingRefused.
     """
     handle = os.open(data / "children.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -83,7 +84,7 @@ def children_lock(data: Path, report: Callable[[str], None], deadline_s: float =
                 reported = True
             if time.monotonic() > end:
                 raise ServingRefused(
-                    f"Processes of an earlier start on {data} do not end; `fuser {data}/children.lock` names them."
+                    f"Processes of an earlier start on {data} do not end; `fuser {data}/children.lock` lists them."
                 )
             time.sleep(0.1)
         yield handle
@@ -113,7 +114,7 @@ def _who_holds(data: Path, text: bytes) -> str:
 
 
 def refuse_full_disk(data: Path, needed_mib: int = NEEDED_MIB) -> None:
-    """Refuse to start with a full disk, before anything is half-written."""
+    """Refuse to start on a full disk, before anything is half-written. Raises ServingRefused."""
     free_mib = shutil.disk_usage(data).free // 2**20
     if free_mib < needed_mib:
         raise ServingRefused(
@@ -123,7 +124,7 @@ def refuse_full_disk(data: Path, needed_mib: int = NEEDED_MIB) -> None:
 
 
 def open_listener(bind: str, port: int | None) -> socket.socket:
-    """A listening socket. A requested port must be free; otherwise the first free one from 8000 on is used."""
+    """Return a listening socket on `port`, or on the first free port from 8000 on. Raises ServingRefused."""
     candidates = [port] if port is not None else range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TO_TRY)
     for candidate in candidates:
         try:
@@ -143,14 +144,14 @@ def open_listener(bind: str, port: int | None) -> socket.socket:
 
 
 def listen(bind: str, port: int) -> socket.socket:
-    """A listening socket for the web; port 0 picks any free one. Raises OSError or OverflowError."""
+    """Return a listening socket for the web. Port 0: any free one. Raises OSError or OverflowError."""
     family = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0][0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # After a restart, connections of the predecessor may still be closing; that must not count as "in use".
+        # Closing connections of the previous process must not make the port "in use".
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Its connections inherit this. Without it each answer waited 40 ms for the browser to acknowledge its first
-        # part: asyncio sets it only if it knows the socket's protocol, which an inherited one doesn't tell.
+        # part: asyncio sets it only if it knows the protocol of the socket, which it doesn't for an inherited one.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind((bind, port))
         listener.listen(1024)

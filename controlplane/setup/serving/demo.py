@@ -1,5 +1,5 @@
-"""The demo: the trainer installed if it is missing, a tiny model made on the spot, a few hundred problems, and a run
-like any other."""
+"""The demo: installs the trainer if it is missing, makes a tiny model and a few hundred problems, and launches a
+run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DemoFailed(Exception):
 
 
 class Demo:
-    """The demo's inputs in one installation; each step reuses those of an earlier demo."""
+    """The demo's inputs in an installation. Each step reuses those of an earlier demo."""
 
     def __init__(self, serving: RunningServices, user: User, report: Callable[[str], None], *, quick: bool) -> None:
         self.quick = quick
@@ -54,7 +54,7 @@ class Demo:
         self.installation = serving.installation
 
     def launch(self, steps: int | None) -> Run:
-        """The demo run: the active one of an earlier demo, otherwise a new one."""
+        """Return the demo run: the active one of an earlier demo, otherwise a new one. Raises DemoFailed."""
         try:
             self._install()
             return self._launch(steps)
@@ -62,7 +62,7 @@ class Demo:
             demo.done()
 
     def _install(self) -> None:
-        """The trainer's environment, while the page already shows it; then this machine's worker is started with it."""
+        """Install the trainer while the page shows the progress, then restart this machine's worker with it."""
         if self.installation.trainer_python is None:
             if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off":
                 raise DemoFailed(
@@ -80,10 +80,10 @@ class Demo:
     def _launch(self, steps: int | None) -> Run:
         living = Run.objects.filter(name=NAME, attempts__status__in=ACTIVE).first()
         if living is not None:
-            self._say("The demo run of an earlier start is still going; going on with it.")
+            self._say("The demo run of an earlier start is still active; continuing with it.")
             return living
         demo.report(Stage.DATA)
-        config = self._config()
+        config: dict[str, Any] = json.loads(self._tiny("--demo-config"))
         version, rewards = self._dataset(config["dataset"]), self._rewards(config["rewards"])
         model = self._model()
         host = self._host()
@@ -103,10 +103,6 @@ class Demo:
             ),
             user=self.user,
         )
-
-    def _config(self) -> dict[str, Any]:
-        config: dict[str, Any] = json.loads(self._tiny("--demo-config"))
-        return config
 
     def _dataset(self, config: dict[str, Any]) -> DatasetVersion:
         ready = DatasetVersion.objects.filter(
@@ -130,7 +126,7 @@ class Demo:
         return version
 
     def _settled(self, version: DatasetVersion) -> DatasetVersion:
-        """The version, processed here unless the worker was faster."""
+        """Return the version once it is processed: here, unless the worker is faster."""
         deadline = time.monotonic() + DATASET_DEADLINE_S
         worker.process(version)
         version.refresh_from_db()
@@ -153,7 +149,7 @@ class Demo:
         return HardwareProfile.objects.get_or_create(name=NAME, defaults=defaults)[0]
 
     def _model(self) -> Path:
-        """The model's folder; created under another name and renamed, so that it is always complete."""
+        """Return the model's folder. It is created under another name and renamed, so that it is always complete."""
         name = f"{MODEL}-quick" if self.quick else MODEL
         model = self.installation.models_dir / name
         if model.exists():
@@ -193,7 +189,7 @@ class Demo:
         return ended
 
     def _host(self) -> Host:
-        """This machine, once its worker has announced it with the trainer."""
+        """Return this machine's host once its worker has announced it with the trainer."""
         here = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
         announced = here.exclude(inventory__trainer="missing")
         demo.report(Stage.HOST)

@@ -1,4 +1,4 @@
-"""The one-machine installation: the environment its processes share, and its programs."""
+"""An installation on one machine: the environment of its processes, and its programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Installation:
 
     @property
     def control_url(self) -> str:
-        """The address for users and supervisors on this machine."""
+        """The web's address for users and supervisors on this machine."""
         return f"http://{'127.0.0.1' if self._binds_all else self._host}:{self.port}"
 
     @property
@@ -60,7 +60,7 @@ class Installation:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def environment(self) -> dict[str, str]:
-        """The environment of every child. The user's own variables take precedence over our defaults."""
+        """Return the environment of every child. The user's variables take precedence over our defaults."""
         defaults = {
             "GRPO_HOST_NAME": self.host_name,
             "GRPO_RUNS_DIR": str(self.runs_dir),
@@ -72,7 +72,7 @@ class Installation:
             defaults["GRPO_TRAINER_PYTHON"] = str(self.trainer_python)
         allowed = [*os.environ.get("CONTROLPLANE_HOSTS", "").split(","), *([] if self._binds_all else [self._host])]
         fixed = {
-            # An address that we listen on is also a valid Host header.
+            # The address that we listen on is a valid Host header, too.
             "CONTROLPLANE_HOSTS": ",".join(dict.fromkeys(name for name in allowed if name)),
             "CONTROLPLANE_DATA": str(self.data),
             "REDIS_URL": self.redis_url,
@@ -81,8 +81,8 @@ class Installation:
         return {**defaults, **os.environ, **fixed}
 
     def web(self, listener: socket.socket) -> ServedProgram:
-        """The web on a socket that we opened: a busy port gets our clear message, and while the web restarts,
-        connections wait instead of being refused."""
+        """Return the web on a socket that we have opened: a busy port gives a clear message, and while the web
+        restarts, connections wait instead of being refused."""
         argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(listener.fileno())]
         argv += ["--workers", str(self.web_workers), "--lifespan", "off", "--no-access-log", "--log-level", "warning"]
         argv += ["--http", "controlplane.setup.serving.header_deadline:HeaderDeadline"]
@@ -91,7 +91,7 @@ class Installation:
         argv += ["--proxy-headers", "--forwarded-allow-ips", proxies] if proxies else ["--no-proxy-headers"]
         # A frame is encoded once for all viewers; compressing it again for each of 200 would cost more than sending it.
         argv += ["--ws-per-message-deflate", "false"]
-        # Request bodies are buffered there before any upload handler sees them: /tmp may be memory.
+        # Request bodies are buffered in TMPDIR before any upload handler sees them, and /tmp may be memory.
         bodies = {"TMPDIR": str(incoming(self.data))}
         return ServedProgram(
             name="web",
@@ -104,7 +104,7 @@ class Installation:
         )
 
     def control_worker(self) -> ServedProgram:
-        """The control plane's Celery worker, with beat inside."""
+        """Return the control plane's Celery worker, with beat."""
         # One more than the datasets processed at once (datasets.worker.SLOTS), so that the tick never
         # waits for one.
         node = f"control@{self.host_name}"
@@ -113,7 +113,7 @@ class Installation:
         return replace(self._worker("control", argv), niceness=niceness())
 
     def host_worker(self) -> ServedProgram:
-        """This machine's worker, which launches, stops and reaps runs."""
+        """Return this machine's host worker, which launches, stops and reaps runs."""
         return self._worker("host", host_worker(sys.executable, self.host_name))
 
     def _worker(self, name: str, argv: list[str]) -> ServedProgram:

@@ -1,4 +1,4 @@
-"""The web's HTTP protocol: a connection that doesn't send a whole request header in time is closed."""
+"""The web's HTTP protocol, which closes a connection that doesn't send a whole request header in time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class HeaderDeadline(HttpToolsProtocol):
-    """Otherwise idle connections of one client, each of which holds a file, could keep everybody out. The time-out of
-    kept connections begins after an answer only, and ends with any byte."""
+    """Closes a connection `header_seconds` after it has begun to wait for a request header.
+
+    Otherwise the idle connections of one client, each with an open file, could keep everybody out. uvicorn's time-out
+    of kept connections only begins after an answer, and ends with any byte.
+    """
 
     header_seconds: ClassVar[float] = 30.0
     _timer: asyncio.TimerHandle | None = None

@@ -1,4 +1,4 @@
-"""The installation's runs at its end: left training and counted, or stopped and waited for."""
+"""The runs at the end of `up` or `demo`: counted and left training, or stopped."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from workers.contract.wire.names import FileName, StopMode
 
 STOP_DEADLINE_S = 60.0
 HAND_OVER_DEADLINE_S = 15.0
-"""Runs end before their last completions and log lines have arrived."""
+"""Seconds that the last completions and log lines of ended runs may take to arrive."""
 
 
 def training() -> int:
-    """The number of active runs; 0 if unknown: an unavailable database must not spoil a clean end."""
+    """Return the number of active runs; 0 if the database is unavailable, which must not prevent a clean end."""
     try:
         return Attempt.objects.filter(status__in=ON_HOST).count()
     except DatabaseError:
@@ -28,7 +28,7 @@ def training() -> int:
 
 
 def stop_all(serving: RunningServices, user: User, report: Callable[[str], None]) -> bool:
-    """Stop all runs and wait for their proof and the rest of this machine's uploads. Return whether all have ended."""
+    """Stop all runs, and wait for their receipts and this machine's last uploads. Return whether all have ended."""
     from runs.engine.scheduling.stopping import request_stop
 
     attempts = list(Attempt.objects.filter(status__in=ACTIVE))
@@ -47,7 +47,7 @@ def stop_all(serving: RunningServices, user: User, report: Callable[[str], None]
 
 
 def _supervised(folder: Path) -> bool:
-    """True if a supervisor is alive: it holds the lock of its attempt's folder."""
+    """Return whether the attempt's supervisor is alive: it holds the lock of the folder."""
     try:
         with open(folder / FileName.LOCK, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The outcome of the demo run, as the JSON object of `demo --once --json`."""
+"""The outcome of the demo run: the JSON object of `demo --once --json`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from workers.contract.wire.names import FileName
 
 EVERY_POINT = 1_000_000
 EDGE = 10
-"""Steps at each end whose mean reward is compared. With several iterations per batch not every step has a reward."""
+"""Steps at the beginning and at the end whose mean reward is compared. Not every step has a reward if a batch is used
+several times."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """When the page first responded; process start and installation times come from the bootstrap."""
+    """The time of the page's first response. The bootstrap provides the start of the process and the installation
+    time."""
 
     page: float
 
@@ -63,15 +65,15 @@ def outcome(run: Run, times: Times, runs_dir: Path) -> dict[str, Any]:
 
 
 def rows_written(attempt: Attempt, runs_dir: Path) -> int:
-    """Lines of the outbox, the source of truth; readable because this command runs on the host too."""
+    """Return the number of lines in the outbox, which is readable because this command runs on the host."""
     outbox = runs_dir / attempt.run_id / str(attempt.number) / FileName.OUTBOX
     return outbox.read_bytes().count(b"\n") if outbox.exists() else 0
 
 
 def rows_stored(attempt: Attempt) -> int:
-    """Distinct seqs of the attempt in the store: raw, folded, as events or as a step's phases."""
+    """Return the number of the attempt's lines in the database: raw, folded, as events or as a step's phases."""
     first = attempt.first_seq or 1
-    # With the run: rows of numbers have no index by attempt.
+    # With the run, because rows of metrics have no index by attempt.
     of_attempt = {"run": attempt.run_id, "attempt": attempt}
     seqs: set[int] = set(MetricRow.objects.filter(**of_attempt).values_list("seq", flat=True))
     seqs.update(RunEvent.objects.filter(attempt=attempt, seq__isnull=False).values_list("seq", flat=True))  # type: ignore[arg-type]

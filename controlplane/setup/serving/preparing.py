@@ -1,4 +1,4 @@
-"""Preparing the data folder before the web starts: database, static files, the host's token. Quick when up to date."""
+"""Prepares the data folder before the web starts: database, static files, the host's token. Quick if up to date."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ def prepare(installation: Installation, report: Callable[[str], None]) -> None:
 
 
 def prepare_store(installation: Installation, report: Callable[[str], None]) -> None:
-    """What all programs of the control plane share."""
+    """Prepare the folders, the database and the static files, which all programs of the control plane share."""
     installation.make_folders()
     _migrate(report)
     staticfiles.collect(report)
 
 
 def raise_file_limit() -> None:
-    """For this process and its children: with the usual 1,024 files a client with as many idle connections would keep
-    everybody out."""
+    """Raise the limit of open files of this process and its children.
+
+    With the usual limit of 1,024 a client with as many idle connections could keep everybody out.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     room = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, room), hard))
@@ -51,7 +53,7 @@ def _migrate(report: Callable[[str], None]) -> None:
 
 
 def _refuse_half_old_tables() -> None:
-    """Refuse a database with only some of the migrations that each app's single one replaces."""
+    """Refuse a database with only some of the migrations that a squashed one replaces. Raises DataFolderUnusable."""
     applied = MigrationRecorder(connection).applied_migrations()
     for migration in MigrationLoader(None).disk_migrations.values():
         applied_count = sum(tuple(name) in applied for name in migration.replaces)
@@ -63,8 +65,8 @@ def _refuse_half_old_tables() -> None:
 
 
 def _write_host_token(installation: Installation) -> None:
-    """Give this machine's host worker a token, unless it has one that fits; renamed into place, so that it is never
-    seen half-written."""
+    """Write a token for this machine's host worker unless it has a valid one. It is renamed into place, so that it is
+    never half-written. Raises ServingRefused."""
     from controlplane.catalogue.joining import credentials
 
     path = installation.host_token_file

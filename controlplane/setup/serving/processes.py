@@ -1,4 +1,4 @@
-"""Child processes: tied to our life, restarted when they die, stopped together."""
+"""Child processes: they end with this process, are restarted when they die, and are stopped together."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ BASE_DIR = Path(__file__).resolve().parents[3]
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
 LOG_LIMIT = 20_000_000
-"""Bytes; a longer log is rotated at the program's next start."""
+"""Bytes. A longer log is rotated at the program's next start."""
 SICK_AFTER = 3
-"""Deaths in a row after which the cause is shown, not only the log's path."""
+"""Deaths in a row after which the end of the log is shown, not only its path."""
 STEADY_AFTER_S = 60.0
-"""Seconds of life after which a child restarts with the first back-off again."""
+"""Seconds of life after which the back-off starts again from the first."""
 
 
 @dataclass(frozen=True)
 class ServedProgram:
-    """A child process: its command, and how to know that it is ready."""
+    """A child process: its command, and a function that returns whether it is ready."""
 
     name: str
     argv: list[str]
@@ -38,13 +38,13 @@ class ServedProgram:
     pass_fds: tuple[int, ...] = ()
     grace_s: float = 8.0
     niceness: int = 0
-    """Of what trains nothing: GPUs on this machine need the cores first."""
+    """The niceness of programs that don't train, because training on this machine needs the cores first."""
     needed_to_the_end: bool = False
-    """Needed by other children until they have ended."""
+    """Other children need it until they have ended."""
 
 
 class NotReady(RuntimeError):
-    """A child did not start."""
+    """A child did not become ready; the message has the end of its log."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class _Child:
 
 @dataclass
 class Fleet:
-    """The children of one `up`. Call from the main thread only: the children's death signal is tied to the *thread*
+    """The children of an `up`. Use it only from the main thread: the children's death signal depends on the *thread*
     that spawned them."""
 
     report: Callable[[str], None]
@@ -76,8 +76,7 @@ class Fleet:
         self._children[program.name] = _Child(program, spawn(program), self.clock(), self.first_backoff_s)
 
     def wait_ready(self, names: Iterable[str], deadline_s: float = 120.0) -> None:
-        """Wait until every named child is ready; raises NotReady with the end of its log if it dies or takes too
-        long."""
+        """Wait until every named child is ready. Raises NotReady if one dies or takes too long."""
         end = self.clock() + deadline_s
         for name in names:
             child = self._children[name]
@@ -94,7 +93,7 @@ class Fleet:
                 time.sleep(0.02)
 
     def tick(self) -> None:
-        """Notice dead children and restart those whose back-off is over."""
+        """Notice dead children, and restart those whose back-off is over."""
         now = self.clock()
         for child in self._children.values():
             if child.restart_at is None:
@@ -124,43 +123,41 @@ class Fleet:
         return {name: child.program for name, child in self._children.items()}
 
     def stop(self, names: Iterable[str] | None = None) -> None:
-        """Stop children: first in parallel, then those that the others need to end. SIGTERM, and after the grace period
+        """Stop children in parallel, then those that the others need to end. Sends SIGTERM, and after the grace period
         SIGKILL to the whole process group."""
         chosen = set(self._children if names is None else names)
         needed = {name for name in chosen if self._children[name].program.needed_to_the_end}
         for ending in (chosen - needed, needed):
             for name in ending:
-                _ask_to_end(self._children[name])
-            asked_at = time.monotonic()
+                _terminate(self._children[name])
+            terminated_at = time.monotonic()
             for name in ending:
                 child = self._children[name]
-                while not _is_over(child) and time.monotonic() - asked_at < child.program.grace_s:
+                if child.restart_at is not None:
+                    continue
+                while not has_ended(child.process) and time.monotonic() - terminated_at < child.program.grace_s:
                     time.sleep(0.02)
-                if child.restart_at is None:
-                    bury(child.process)
+                bury(child.process)
             for name in ending:
                 del self._children[name]
 
 
-def _ask_to_end(child: _Child) -> None:
+def _terminate(child: _Child) -> None:
     # Popen's terminate() would reap a child that has just died, and its group could no longer be identified.
     if child.restart_at is None and child.process.returncode is None:
         os.kill(child.process.pid, signal.SIGTERM)
 
 
-def _is_over(child: _Child) -> bool:
-    return child.restart_at is not None or has_ended(child.process)
-
-
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Checked without reaping: while it is a zombie, its pid and group id can't be reused."""
+    """Return whether the process has ended, without reaping it: a zombie's pid and group id can't be reused."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def bury(process: subprocess.Popen[bytes]) -> int:
-    """SIGKILL to its whole group, even after a clean end (a busy pool process may remain); then reap."""
+    """Send SIGKILL to the process's whole group, where others may remain even after a clean end; then reap it, and
+    return its exit code."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -168,7 +165,7 @@ def bury(process: subprocess.Popen[bytes]) -> int:
 
 
 def spawn(program: ServedProgram) -> subprocess.Popen[bytes]:
-    """Start a program in its own session, in the project's folder, tied to our life."""
+    """Start a program in its own session, in the project's folder. It ends when this process ends."""
     if program.log.exists() and program.log.stat().st_size > LOG_LIMIT:
         program.log.replace(program.log.with_suffix(".log.1"))
     with program.log.open("ab") as log:

@@ -1,4 +1,4 @@
-"""The life of an `up`: claim folder and port, prepare, start the children, watch them, stop them."""
+"""The course of an `up`: claim folder and port, prepare, start the children, watch them, stop them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from workers.contract.wire.names import broker_url
 
 TICK_S = 0.3
 AGAIN_S = 1.0
-"""Seconds after which an ignored interrupt is raised again."""
+"""Seconds after which an interrupt that was lost is raised again."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class RunningServices:
     report: Callable[[str], None]
 
     def watch_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
-        """Watch the children until a condition holds. False: the deadline came first."""
+        """Watch the children until a condition holds. False: it didn't within `deadline_s` seconds."""
         end = time.monotonic() + deadline_s
         while not _holds(condition):
             if time.monotonic() > end:
@@ -62,7 +62,7 @@ class RunningServices:
         return True
 
     def use_trainer(self, python: Path) -> None:
-        """Start this machine's worker again, with a trainer that has been installed since."""
+        """Restart this machine's worker with a trainer that was installed meanwhile."""
         os.environ["GRPO_TRAINER_PYTHON"] = str(python)
         self.installation = replace(self.installation, trainer_python=python)
         self.fleet.stop(["host"])
@@ -76,7 +76,7 @@ class RunningServices:
 
 
 def _holds(condition: Callable[[], bool]) -> bool:
-    """True if the condition holds; False while the database is unavailable."""
+    """Return whether the condition holds; False while the database is unavailable."""
     from django.db import Error, connection
 
     from controlplane.platform.http.outage import is_away
@@ -92,9 +92,9 @@ def _holds(condition: Callable[[], bool]) -> bool:
 
 @contextlib.contextmanager
 def served(options: Options, report: Callable[[str], None]) -> Iterator[RunningServices]:
-    """Everything runs inside the block and has ended after it, however it ends."""
+    """Serve while the block runs. Everything has ended after it, in any case. Raises ServingRefused and NotReady."""
     data = Path(settings.DATA_DIR)
-    # The data folder may have existed with open permissions: what we and our children write in it is private.
+    # The data folder may be readable by others, but files that we and our children write in it must not be.
     os.umask(0o077)
     with signals_interrupt(), data_folder_lock(data, options.command) as lock:
         refuse_full_disk(data)
@@ -181,7 +181,7 @@ def signals_interrupt() -> Iterator[None]:
     """Let SIGTERM and a closed terminal end the process like Ctrl-C."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        # Python drops exceptions raised while it finalizes an object: then the alarm raises it again.
+        # Python drops exceptions that are raised while it finalizes an object: then the alarm raises it again.
         signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         raise KeyboardInterrupt
 
@@ -197,7 +197,7 @@ def uninterrupted(report: Callable[[str], None]) -> Iterator[None]:
     """Keep a second Ctrl-C from leaving half of the children behind."""
 
     def wait(number: int, frame: FrameType | None) -> None:
-        report("Stopping; a moment …")
+        report("Stopping, please wait …")
 
     signal.setitimer(signal.ITIMER_REAL, 0)
     with _handler(wait, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

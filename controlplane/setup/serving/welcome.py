@@ -1,4 +1,4 @@
-"""The messages of `up` and `demo` once the page responds."""
+"""The first admin, and the messages of `up` and `demo` once the page responds."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from workers.contract.wire.joining import is_loopback
 
 
 def owner() -> User:
-    """The admin who acts for the user at this terminal. The first one is created without a password: there is no
-    default one, and the first sign-in uses a one-time link."""
+    """Return the admin who acts for the user at this terminal.
+
+    The first admin is created without a password: there is no default password, and the first sign-in uses a one-time
+    link.
+    """
     admin = User.objects.filter(role=Role.ADMIN, is_active=True).order_by("pk").first()
     if admin is None:
         admin, created = User.objects.get_or_create(username="admin", defaults={"role": Role.ADMIN})
         if created:
             admin.set_unusable_password()
-        # Whoever is at this machine's terminal owns the installation: an `admin` without rights gets them back.
+        # The user at this machine's terminal owns the installation: an `admin` without rights gets them back.
         admin.role, admin.is_active = Role.ADMIN, True
         admin.save(update_fields=["password", "role", "is_active"])
     return admin
 
 
 def show_address(serving: RunningServices, report: Callable[[str], None], *, to: str = "") -> None:
-    """`to`: the page that the sign-in link leads to."""
+    """Print the web's address, and a sign-in link while the admin has no password. `to`: the page that it leads to."""
     url = serving.installation.control_url
     report(f"\n  {url}")
     admin = owner()
@@ -35,6 +38,6 @@ def show_address(serving: RunningServices, report: Callable[[str], None], *, to:
         report(f"  sign in once, within 10 minutes:  {make_link(admin, url, to=to)}\n")
     if not is_loopback(serving.installation.bind) and not settings.PUBLIC_HOSTS:
         report(
-            "The web answers under this address alone. List the names and addresses that other machines use for it in "
-            "CONTROLPLANE_HOSTS (commas between) and start again."
+            "The web only answers under this address. List the names and addresses that other machines use for it in "
+            "CONTROLPLANE_HOSTS (separated by commas) and restart."
         )

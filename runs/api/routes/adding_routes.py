@@ -34,7 +34,7 @@ AddingWay = RowsForm | HubForm | PathForm | TasksForm
 
 
 class NamedDatasetBody(RequestBody):
-    name: str = Field("", max_length=NAME_LENGTH, description="Of a new dataset. Empty: as on the page.")
+    name: str = Field("", max_length=NAME_LENGTH, description="The name of a new dataset. Empty: as on the page.")
 
 
 class RowsDatasetBody(NamedDatasetBody):
@@ -43,7 +43,7 @@ class RowsDatasetBody(NamedDatasetBody):
 
 class HubDatasetBody(NamedDatasetBody):
     id: str = Field(max_length=200, description="owner/name on the hub.")
-    config: str = Field("", max_length=100, description="Also called subset. Empty: the default one.")
+    config: str = Field("", max_length=100, description="The config, also called subset. Empty: the default.")
     split: str = Field("train", max_length=100)
     revision: str = Field("main", max_length=200, description="A branch, a tag or a commit.")
 
@@ -54,7 +54,7 @@ class PathDatasetBody(NamedDatasetBody):
 
 class TasksDatasetBody(NamedDatasetBody):
     families: list[Annotated[str, Field(max_length=80)]] = Field(
-        min_length=1, max_length=MOST_FAMILIES, description="Of reasoning-gym, such as leg_counting."
+        min_length=1, max_length=MOST_FAMILIES, description="Families of reasoning-gym, such as leg_counting."
     )
     rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1000
     level: Annotated[int, Field(ge=0, le=100)] = Field(0, description="Difficulty. 0: the families' own settings.")

@@ -72,7 +72,7 @@ class NewTarget(RequestBody):
     kind: Literal["webhook", "mail"] = "webhook"
     address: str = Field(max_length=LONGEST, description="A webhook's address, or mail addresses with commas between.")
     wants: Wants = Field(["bad", "failed"], min_length=1, max_length=5)
-    links_to: str = Field("", max_length=300, description="What links begin with. Empty: this address.")
+    links_to: str = Field("", max_length=300, description="The base address of links. Empty: this address.")
     private_too: bool = False
     enabled: bool = True
 
@@ -145,7 +145,7 @@ def new_secret(request: HttpRequest, payload: NewSecret) -> Any:
 def change_secret(request: HttpRequest, secret_id: Id, payload: SecretChange) -> Any:
     """Change a secret. Runs use it from their next start."""
     row = _secret_for(secret_id)
-    values = {name: value for name, value in payload.dict().items() if value is not None}
+    values = payload.dict(exclude_none=True)
     form = form_values.filled(SecretForm(instance=row), lambda data: SecretForm(data, instance=row), values)
     form.save_by(person(request))
     return {"item": _secret_of(row.pk)}
@@ -175,7 +175,7 @@ def new_target(request: HttpRequest, payload: NewTarget) -> Any:
 def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) -> Any:
     """Change a target of alerts. Fields that aren't sent stay."""
     row = _target_for(target_id)
-    values = {name: value for name, value in payload.dict().items() if value is not None}
+    values = payload.dict(exclude_none=True)
     form = form_values.filled(TargetForm(instance=row), lambda data: TargetForm(data, instance=row), values)
     target = form.save_by(person(request))
     if not target.enabled:

@@ -243,8 +243,8 @@ def try_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
 def problems(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """List problems of a version's rows. Those in its report, from the file's check and the import."""
     report = dataset_queries.version_for(request, dataset_id, number).report or {}
-    kept = [*(report.get("problems") or ()), *((report.get("mapped") or {}).get("problems") or ())]
-    return {"items": kept, "next_cursor": ""}
+    items = [*(report.get("problems") or ()), *((report.get("mapped") or {}).get("problems") or ())]
+    return {"items": items, "next_cursor": ""}
 
 
 @router.get("datasets/{int:dataset_id}/{int:number}/export")

@@ -59,7 +59,7 @@ class NewTrial(RequestBody):
 
 class StoppedTrial(ResponseBody):
     stopped: int
-    """How many candidates were asked to stop."""
+    """Number of candidates that were asked to stop."""
 
 
 @router.get("runs/{slug:run_id}/evaluations", response=PageResponse)

@@ -78,9 +78,9 @@ class Released(ResponseBody):
 
 class Revoked(ResponseBody):
     ended: int
-    """How many of its runs ended."""
+    """Number of its runs that ended."""
     note: str
-    """What has to be done by hand. Empty: nothing."""
+    """A task that remains to be done by hand. Empty: none."""
 
 
 class QueueMove(RequestBody):
@@ -95,9 +95,9 @@ class GiveUp(RequestBody):
 
 class GivenUp(ResponseBody):
     ended: int
-    """How many of its runs ended. They failed with `host_lost`."""
+    """Number of its runs that ended. They failed with `host_lost`."""
     released: int
-    """How many of its resources were released; 0 unless `free` was sent."""
+    """Number of its resources that were released; 0 unless `free` was sent."""
 
 
 @router.get("hosts", response=ListResponse)

@@ -43,7 +43,7 @@ class Convert(RequestBody):
 
 class Benchmark(RequestBody):
     tasks: list[Annotated[str, Field(max_length=40)]] = Field(
-        min_length=1, max_length=len(TASKS), description=f"Of these: {', '.join(TASKS)}."
+        min_length=1, max_length=len(TASKS), description=f"Any of: {', '.join(TASKS)}."
     )
     limit: Annotated[int, Field(ge=0, le=MOST_EXAMPLES)] = Field(
         USUAL_EXAMPLES, description="Examples of each task. 0: all of them."
@@ -52,7 +52,7 @@ class Benchmark(RequestBody):
 
 class Push(RequestBody):
     repository: str = Field(max_length=200, description="owner/name on the hub.")
-    private: bool = Field(True, description="Whether a repository that the push creates is private.")
+    private: bool = Field(True, description="true: a repository that the push creates is private.")
     add: bool = Field(False, description="true: push into an existing repository.")
     card: str | None = Field(None, description="The text of README.md. None: that of GET …/card.")
 
@@ -130,7 +130,7 @@ def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
     """Push a model to the hub. Starts a job that uses the stored token. For admins."""
     checkpoint = catalogue.model_for(request, event_id).checkpoint
     first = PushForm(initial={"card": card.text(checkpoint)})
-    values = {name: value for name, value in payload.dict().items() if value is not None}
+    values = payload.dict(exclude_none=True)
     form = form_values.filled(first, PushForm, values)
     settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
     return _job(request, event_id, lambda model: pushing.start(model, person(request), settings))

@@ -43,20 +43,20 @@ class PlaygroundRow(RequestBody):
     )
 
 
-class RewardChoice(RequestBody):
+class RewardSource(RequestBody):
     reward_version: Id | None = Field(None, description="The id of a version of a reward config.")
     document: str = Field("", description="Or a config as YAML, saved or not.")
     ask: bool = Field(False, description="true: also use components that call other servers.")
 
 
-class TryRewards(RewardChoice):
+class TryRewards(RewardSource):
     row: PlaygroundRow
     completions: list[Annotated[str, Field(max_length=completions_source.EDITABLE_CHARS)]] = Field(
         min_length=1, max_length=completions_source.MAX_COMPLETIONS
     )
 
 
-class ReplaySettings(RewardChoice):
+class ReplaySettings(RewardSource):
     run: str = Field(max_length=64)
     which: Literal["spread", "newest", "one"] = "spread"
     step: Annotated[int, Field(ge=0, le=2**31)] | None = Field(None, description="The step, for which: one.")
@@ -217,7 +217,7 @@ def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score)
     return {"item": {"total": scored.total, "turns": scored.turns, "components": components}}
 
 
-def _specs(request: HttpRequest, payload: RewardChoice) -> tuple[list[RewardSpec], str]:
+def _specs(request: HttpRequest, payload: RewardSource) -> tuple[list[RewardSpec], str]:
     """Return the components and the aggregation. Raises Problem."""
     if payload.reward_version is not None:
         version = _reward_version(payload.reward_version)

@@ -97,8 +97,8 @@ def memory_of(
 
     For one of its models on GPUs of `card` GiB; by default for the largest model that fits the profile's GPUs.
     `use_the_memory` and `guide` are fields for a PATCH; null and {}: nothing would change."""
-    held = profile_memory.on_page(profile_for(request, profile_id), model, card)
-    if held is None:
+    estimate = profile_memory.on_page(profile_for(request, profile_id), model, card)
+    if estimate is None:
         says = "There is no estimate: the profile uses no GPU, or can't be read."
         nothing: dict[str, Any] = {
             "models": [],
@@ -109,9 +109,18 @@ def memory_of(
             "guide": {},
         }
         return {"item": {"says": says, **nothing}}
-    gains = held.room and {"gain": round(held.room.gain, 3), "says": held.room.words, "values": held.room.values}
-    item = {"says": held.sentence, "models": held.models, "model": held.model, "card_gib": held.card_gib}
-    return {"item": {**item, "divided_for": held.divided_for, "use_the_memory": gains, "guide": held.guide}}
+    gains = estimate.room and {
+        "gain": round(estimate.room.gain, 3),
+        "says": estimate.room.words,
+        "values": estimate.room.values,
+    }
+    item = {
+        "says": estimate.sentence,
+        "models": estimate.models,
+        "model": estimate.model,
+        "card_gib": estimate.card_gib,
+    }
+    return {"item": {**item, "divided_for": estimate.divided_for, "use_the_memory": gains, "guide": estimate.guide}}
 
 
 @router.patch("profiles/{int:profile_id}", response=ItemResponse)

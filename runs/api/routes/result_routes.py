@@ -71,7 +71,7 @@ class StepWaterfall(ResponseBody):
     began: float
     """When the step began, in Unix seconds."""
     seconds: float
-    """How long the step took."""
+    """Duration of the step in seconds."""
     median_of: int
     """The number of steps whose median this is. 0: the step was requested."""
     lanes: list[dict[str, Any]]

@@ -64,7 +64,7 @@ class Differences(ResponseBody):
     settings: list[dict[str, Any]]
     """The settings that differ: `name`, and `values` with a text for each run."""
     equal: int
-    """How many settings don't differ."""
+    """Number of settings that don't differ."""
 
 
 class Gateway(ResponseBody):
@@ -73,7 +73,7 @@ class Gateway(ResponseBody):
     key: str
     """Their bearer token. It is valid only for this run."""
     live: bool
-    """Whether the run can answer at present."""
+    """True: the run can answer at present."""
 
 
 @router.get("runs/{slug:run_id}/learnability", response=Learnability)

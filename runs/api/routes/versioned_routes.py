@@ -38,7 +38,7 @@ class YamlDocument(RequestBody):
 
 
 class NewVersion(YamlDocument):
-    note: str = Field("", max_length=200, description="What changes.")
+    note: str = Field("", max_length=200, description="A note about the change.")
     based_on: Id | None = Field(
         None, description="The number of the version that was changed: 409 if there is a newer one. None: any."
     )
@@ -91,9 +91,8 @@ def _add_reading(version: type[Any], shape: Shape, export: Callable[[Any], str])
         return HttpResponse(text, content_type="application/yaml; charset=utf-8")
 
 
-def _add_changing(version: type[Any], shape: Shape, save: Save, clone: Callable[[Any, User], Any]) -> None:
+def _add_saving(version: type[Any], shape: Shape, save: Save, clone: Callable[[Any, User], Any]) -> None:
     ItemId = Annotated[int, Path(alias=f"{version.kind.item}_id", ge=1, le=2**53)]
-    slug, item_model = version.kind.slug, version.items()
 
     @_route(version, "POST", response={201: ItemResponse})
     def create(request: HttpRequest, payload: YamlDocument) -> Any:
@@ -107,8 +106,19 @@ def _add_changing(version: type[Any], shape: Shape, save: Save, clone: Callable[
         """Save a new version of {one}.
 
         From YAML, which also has the name and the description. Runs keep the version that they have."""
-        saved, new = save(person(request), payload, item_for(item_model, request, item_id))
+        saved, new = save(person(request), payload, item_for(version.items(), request, item_id))
         return Status(201 if new else 200, {"item": shape(saved), "new": new})
+
+    @_route(version, "POST", "ITEM/{int:number}/duplicate", response={201: ItemResponse})
+    def duplicate(request: HttpRequest, item_id: ItemId, number: Id) -> Any:
+        """Duplicate a version of {one}. As a new item, under the next free name."""
+        cloned = clone(version_for(version, request, item_id, number), person(request))
+        return Status(201, {"item": shape(cloned)})
+
+
+def _add_managing(version: type[Any], shape: Shape) -> None:
+    ItemId = Annotated[int, Path(alias=f"{version.kind.item}_id", ge=1, le=2**53)]
+    slug, item_model = version.kind.slug, version.items()
 
     @_route(version, "PATCH", "ITEM", response=ItemResponse)
     def change(request: HttpRequest, item_id: ItemId, payload: ItemChange) -> Any:
@@ -127,12 +137,6 @@ def _add_changing(version: type[Any], shape: Shape, save: Save, clone: Callable[
         With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
         item_for(item_model, request, item_id)
         return trash_routes.mark(KINDS[slug], item_id, person(request))
-
-    @_route(version, "POST", "ITEM/{int:number}/duplicate", response={201: ItemResponse})
-    def duplicate(request: HttpRequest, item_id: ItemId, number: Id) -> Any:
-        """Duplicate a version of {one}. As a new item, under the next free name."""
-        cloned = clone(version_for(version, request, item_id, number), person(request))
-        return Status(201, {"item": shape(cloned)})
 
 
 def _save_reward(user: User, payload: YamlDocument, config: RewardConfig | None) -> tuple[Any, bool]:
@@ -197,6 +201,8 @@ def _saved(editor: Any, user: User, what: str) -> tuple[Any, bool]:
 
 
 _add_reading(RewardVersion, shapes.reward_version, config_yaml.export)
-_add_changing(RewardVersion, shapes.reward_version, _save_reward, reward_saving.clone)
+_add_saving(RewardVersion, shapes.reward_version, _save_reward, reward_saving.clone)
+_add_managing(RewardVersion, shapes.reward_version)
 _add_reading(EnvironmentVersion, shapes.environment_version, environment_yaml.export)
-_add_changing(EnvironmentVersion, shapes.environment_version, _save_environment, environment_saving.clone)
+_add_saving(EnvironmentVersion, shapes.environment_version, _save_environment, environment_saving.clone)
+_add_managing(EnvironmentVersion, shapes.environment_version)

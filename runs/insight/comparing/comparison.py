@@ -14,7 +14,7 @@ from django.http import HttpRequest
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.hardware.prices import Money, gpu_hour, total
-from controlplane.platform.http.query_params import listed
+from controlplane.platform.http.keyset import listed
 from runs.engine import queries
 from runs.engine.models import Run
 from runs.engine.spec import spec_of

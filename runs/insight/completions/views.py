@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.query_params import whole
+from controlplane.platform.http.keyset import whole
 from runs.engine import queries
 from runs.engine.models import Run
 from runs.engine.records import SampleRow, SampleStore

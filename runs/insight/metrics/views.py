@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.query_params import listed, whole
+from controlplane.platform.http.keyset import listed, whole
 from runs.engine import queries
 from runs.engine.models import Run
 from runs.insight.metrics import run_charts

@@ -157,7 +157,7 @@ def _not_now(fitting: list[HostFacts]) -> Iterator[Finding]:
 
 
 FIX = (
-    "Set up bubblewrap or Landlock there (docker/README.md says what each needs), choose another host, leave these "
+    "Set up bubblewrap or Landlock there (docker/sandbox.md says what each needs), choose another host, leave these "
     "rewards out, or let an admin allow code without a sandbox on the Hardware page."
 )
 

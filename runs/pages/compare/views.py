@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.query_params import listed, whole
+from controlplane.platform.http.keyset import listed, whole
 from runs.engine import queries
 from runs.engine.names import Parts, distinguish, own_words
 from runs.engine.sentences import counted

@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from controlplane.platform.accounts.roles import person
+from controlplane.platform.http.keyset import whole
 from controlplane.platform.http.middleware import STOP_POLLING
-from controlplane.platform.http.query_params import whole
 from controlplane.platform.templatetags.frame import EmptyState
 from runs.engine import deletions
 from runs.engine.artifacts import saved_models as catalogue

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Js
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.query_params import whole
+from controlplane.platform.http.keyset import whole
 from runs.engine import queries
 from runs.engine.models import Attempt, Run
 from runs.engine.states import FINAL

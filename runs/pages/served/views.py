@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.platform.accounts.roles import operator_required, person
-from controlplane.platform.http.query_params import whole
+from controlplane.platform.http.keyset import whole
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.artifacts.saved_models import SavedModel
 from runs.engine.scheduling import stopping

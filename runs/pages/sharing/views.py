@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.form_pages import form_page, keep_once, take_once
-from controlplane.platform.http.query_params import listed
+from controlplane.platform.http.keyset import listed
 from runs.engine import queries
 from runs.engine.models import Run
 from runs.engine.sharing import links

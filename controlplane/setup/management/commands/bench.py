@@ -24,7 +24,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", nargs="?", help="one of: " + ", ".join(names()))
         parser.add_argument("--json", action="store_true", help="one JSON object for each benchmark")
-        parser.add_argument("arguments", nargs=argparse.REMAINDER, help="options of the benchmark; --help tells them")
+        parser.add_argument("arguments", nargs=argparse.REMAINDER, help="options of the benchmark; --help lists them")
 
     def handle(self, *args: Any, **options: Any) -> None:
         name = options["name"]
@@ -54,7 +54,7 @@ class Command(BaseCommand):
 
 
 def _beside(figures: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Merge into `about`, if the benchmark has one: its other keys are then things, not figures."""
+    """Merge `more` into the key `about` if the benchmark has one, whose other keys are then objects, not figures."""
     if "about" in figures:
         return {**figures, "about": {**figures["about"], **more}}
     return {**figures, **more}
@@ -65,6 +65,6 @@ def names() -> list[str]:
 
 
 def modules() -> dict[str, str]:
-    """By name; a trailing _ keeps a benchmark from taking the place of a module of Python's."""
+    """Return the benchmarks' modules by name. A trailing _ avoids the names of Python's own modules."""
     stems = [path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith(("_", "test_"))]
     return {stem.rstrip("_"): stem for stem in stems}

@@ -19,13 +19,13 @@ ONCE_DEADLINE_S = 3600.0
 class Command(BaseCommand):
     help = "Set everything up, launch the demo run, and serve until Ctrl-C, which stops the run and everything else."
     requires_system_checks: list[str] = []
-    """Checks load every page, and the first one should appear soon; `test` runs them."""
+    """None, because checks load every page and the first one should appear soon. `test` runs them."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_serving_arguments(parser)
         parser.add_argument("--steps", type=int, help="optimizer steps of the run (default: 300)")
         parser.add_argument(
-            "--quick", action="store_true", help="a model that was hardly taught anything: there at once, learns little"
+            "--quick", action="store_true", help="a model that was hardly taught anything: ready at once, learns little"
         )
         parser.add_argument("--once", action="store_true", help="wait for the end of the run, then stop everything")
         parser.add_argument("--json", action="store_true", help="with --once: print the outcome as one JSON object")
@@ -86,10 +86,5 @@ class Command(BaseCommand):
 
     def say(self, text: str) -> None:
         stream = self.stderr if self.to_stderr else self.stdout
-        stream.write(text, _plain)
+        stream.write(text, str)  # not coloured: Django's standard error is red, and these aren't errors
         stream.flush()
-
-
-def _plain(text: str) -> str:
-    """Plain text: Django colours standard error red, and these aren't errors."""
-    return text

@@ -16,12 +16,12 @@ CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-
 
 POSTGRES = "--postgres"
 ON_POSTGRES = ("-p", "tests.on_postgres", "-m", "not (processes or browser or trainer or gpu)")
-"""Tests with processes of their own choose each its database."""
+"""Arguments for PostgreSQL: no tests that start processes, because these choose their own database."""
 ABBREVIATED = ("--durations=10", "-ra")
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-"""A file to one worker: its tests share a product."""
+"""All tests of a file run in one worker, because they share fixtures."""
 VALUED = ("-k", "-m", "-p", "-o", "-W", "--ways", "--changed", "--deselect", "--ignore", "--junitxml")
-"""Options of pytest whose value may look like a path and is none of the paths to run."""
+"""Options of pytest whose value may look like a path to run."""
 OPTIONAL = ("deepspeed", "ninja", "bitsandbytes")
 
 
@@ -33,7 +33,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def run_from_argv(self, argv: list[str]) -> None:
-        # Everything after `test`, options included, is pytest's: Django's parser must not see it.
+        # Everything after `test`, options included, is for pytest: Django's parser must not see it.
         if "--help" in argv[2:]:
             super().run_from_argv(argv)
         else:
@@ -60,16 +60,17 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def pytest_arguments(given: list[str]) -> list[str]:
-    """The command line of pytest: in parallel, unless paths or a number of workers are named."""
-    arguments = [argument for argument in given if argument != POSTGRES]
-    before = ON_POSTGRES if POSTGRES in given else ()
-    parallel = () if _names_paths(arguments) or _names_workers(arguments) else (f"-n{workers()}", *BY_FILE)
+def pytest_arguments(arguments_given: list[str]) -> list[str]:
+    """Return the arguments of pytest: in parallel, unless paths or a number of workers are given."""
+    arguments = [argument for argument in arguments_given if argument != POSTGRES]
+    before = ON_POSTGRES if POSTGRES in arguments_given else ()
+    named_workers = any(argument.startswith(("-n", "--numprocesses", "--version")) for argument in arguments)
+    parallel = () if _names_paths(arguments) or named_workers else (f"-n{workers()}", *BY_FILE)
     return [*before, *parallel, *(arguments or ABBREVIATED)]
 
 
 def workers() -> int:
-    """Three on two cores: many tests wait for processes more than they compute."""
+    """Return the number of workers: three on two cores, because many tests mostly wait for processes."""
     return max(2, (os.cpu_count() or 1) * 3 // 2)
 
 
@@ -81,12 +82,8 @@ def _names_paths(arguments: list[str]) -> bool:
     )
 
 
-def _names_workers(arguments: list[str]) -> bool:
-    return any(argument.startswith(("-n", "--numprocesses", "--version")) for argument in arguments)
-
-
 def _missing_packages(python: str) -> list[str]:
-    """Optional trainer packages, in no lock, that some tests need."""
+    """Return the optional packages that are missing in the trainer's environment and that some tests need."""
     code = f"import importlib.util as u; print(*(n for n in {OPTIONAL} if u.find_spec(n) is None))"
     try:
         return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.split()

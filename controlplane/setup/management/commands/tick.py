@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 
 
 class Command(BaseCommand):
-    help = "Reconcile, dispatch and fold once (Celery beat does this every 5 seconds)."
+    help = "Reconcile, dispatch and fold once. Celery beat does this every 5 seconds."
 
     def handle(self, *args: Any, **options: Any) -> None:
         from django.utils import timezone

@@ -1,4 +1,4 @@
-"""`manage.py token`: an API token without a browser, for whoever runs the installation."""
+"""`manage.py token`: an API token without a browser, for administrators of the installation."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ from controlplane.setup.serving.serving import Options, RunningServices, served,
 
 
 class Command(BaseCommand):
-    help = "Serve the control plane, with this machine as a host, until Ctrl-C. Runs go on training after it."
+    help = "Serve the control plane, with this machine as a host, until Ctrl-C. Runs keep training afterwards."
     requires_system_checks: list[str] = []
-    """Checks load every page, and the first one should appear soon; `test` runs them."""
+    """None, because checks load every page and the first one should appear soon. `test` runs them."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_serving_arguments(parser)
-        parser.add_argument("--stop-runs", action="store_true", help="stop the runs of this host too when it ends")
+        parser.add_argument("--stop-runs", action="store_true", help="also stop the runs of this host at the end")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -36,11 +36,11 @@ class Command(BaseCommand):
 
         show_address(serving, self.say)
         if serving.installation.trainer_python is None:
-            self.say("No trainer on this machine: pages work, and launches wait until `manage.py up` could install it.")
+            self.say("No trainer on this machine: pages work, and launches wait until `manage.py up` has installed it.")
         if adopted := leftover.training():
-            self.say(f"{leftover.plural(adopted, 'run')} went on training and report here again.")
-        self.say("Ctrl-C stops serving" + (" and stops the runs." if stop_runs else "; runs go on training."))
-        connection.close()  # it may be cut in the meantime; later code opens a new one
+            self.say(f"{leftover.plural(adopted, 'run')} kept training and report here again.")
+        self.say("Ctrl-C stops serving" + (" and stops the runs." if stop_runs else "; runs keep training."))
+        connection.close()  # it may be lost in the meantime; later code opens a new one
         try:
             serving.watch()
         finally:

@@ -51,7 +51,7 @@ def test_the_documentation_is_the_readme_with_its_links_and_pictures() -> None:
 @pytest.mark.parametrize("document", documents.DOCUMENTS, ids=lambda document: document.path)
 def test_every_document_is_a_page_whose_anchors_hold(document: documents.GuideDocument) -> None:
     assert viewer().get(documents.address(document)).status_code == 200
-    html = documents.render(document).html
+    html = documents.rendered(document).html
     anchors = set(re.findall(r'href="#([^"]+)"', html))
     assert anchors <= set(re.findall(r'id="([^"]+)"', html))
 

@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import Role
-from controlplane.platform.http.query_params import listed
+from controlplane.platform.http.keyset import listed
 from runs.engine.models import Attempt, Run
 from runs.engine.records import SampleRow
 from runs.insight.comparing import comparison
