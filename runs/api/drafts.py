@@ -80,8 +80,8 @@ class Draft:
         blocked = preflight.blocks(self.findings) or not self.choices.is_valid() or bool(self.refusing)
         return {
             "launchable": not blocked,
-            "findings": [shapes.finding(each) for each in self.findings],
-            "notes": [{"verdict": each.verdict.value, "key": each.key, "text": each.text} for each in self.notes],
+            "findings": [shapes.finding(finding) for finding in self.findings],
+            "notes": [{"verdict": note.verdict.value, "key": note.key, "text": note.text} for note in self.notes],
         }
 
     def asks(self) -> bool:
@@ -130,7 +130,7 @@ class Draft:
         """Notes that make it another run than the document says."""
         hard = {Verdict.WRONG, Verdict.CONTRADICTION, Verdict.UNKNOWN}
         hard |= {Verdict.LEFT_OUT} if self.complete else set()
-        return [each for each in self.notes if each.verdict in hard]
+        return [note for note in self.notes if note.verdict in hard]
 
 
 def read(wanted: RunDocument, user: User) -> Draft:
@@ -149,7 +149,7 @@ def read(wanted: RunDocument, user: User) -> Draft:
         except Unreadable as error:
             raise Problem(422, str(error), where="document", fix="Send a run's spec, or a config.") from None
         complete, grpo = imported.reading.complete, imported.reading.below("grpo")
-        notes = [each for each in imported.reading.notes if each.key not in OF_AN_ATTEMPT]
+        notes = [note for note in imported.reading.notes if note.key not in OF_AN_ATTEMPT]
         values |= imported.values
     chosen = {name: value for name, value in wanted.set.items() if value is not None}
     values |= chosen | {"host": host and host.pk, "priority": PRIORITIES[wanted.priority].value}
@@ -211,7 +211,7 @@ def key_of_another(what: str) -> Problem:
 
 def stop_at(findings: list[Finding], choices: LaunchChoices, more: Mapping[str, Any] | None = None) -> None:
     """Raises Problem with what stops a launch first."""
-    stops = [each for each in findings if each.grade == Grade.STOP]
+    stops = [finding for finding in findings if finding.grade == Grade.STOP]
     if stops:
         raise Problem(422, stops[0].cause, where=stops[0].field, fix=stops[0].fix, more=more)
     if not choices.is_valid():

@@ -91,12 +91,12 @@ TABLE: dict[str, Rule] = {
 def finish(reading: Reading) -> None:
     """Fill in a sink for each tool that a config reports to. A config that names a tool's project or run reports to it,
     unless it lists its tools elsewhere."""
-    said, source = "_report_to" in reading.values, reading.sources.get("_report_to", "report_to")
+    is_stated, source = "_report_to" in reading.values, reading.sources.get("_report_to", "report_to")
     kinds = reading.pop("_report_to") or ()
     for kind in (WANDB, MLFLOW, TRACKIO, TENSORBOARD):
         named = _named(reading, kind)
-        wanted = kind in kinds or (bool(named) and not said)
-        if wanted and named.get("on", (True, ""))[0]:
+        reports = kind in kinds or (bool(named) and not is_stated)
+        if reports and named.get("on", (True, ""))[0]:
             reading.put(f"sinks.{kind}", True, source if kind in kinds else next(iter(named.values()))[1])
             _join_entity(reading, named)
             _take(reading, named)

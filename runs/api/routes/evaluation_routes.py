@@ -103,10 +103,10 @@ def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = ""
     form = form_values.filled(TrialForm(), TrialForm, values)
     user, profiles = person(request), form.cleaned_data["profiles"]
     try:
-        trial, fresh = trials.start(form.wanted(), profiles, user, key_of_api(user, idempotency_key))
+        trial, fresh = trials.start(form.setup(), profiles, user, key_of_api(user, idempotency_key))
     except QueueFull as error:
         raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
-    if not fresh and not trials.is_of(trial, form.wanted(), profiles):
+    if not fresh and not trials.is_of(trial, form.setup(), profiles):
         raise key_of_another("trial")
     return Status(201 if fresh else 200, {"item": _trial(trial)})
 

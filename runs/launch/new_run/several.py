@@ -94,9 +94,9 @@ class Together:
 
 def together(parts: Sequence[Part], at_once: int | None) -> Together | None:
     """The group's time and cost; None for a single run, or if any run's time is unknown."""
-    each = [past_runs.expected(part.checked.draft, part.checked.hosts) for part in parts]
-    known = [duration for duration in each if duration is not None]
-    return Together(known, at_once) if each and len(known) == len(each) else None
+    durations = [past_runs.expected(part.checked.draft, part.checked.hosts) for part in parts]
+    known = [duration for duration in durations if duration is not None]
+    return Together(known, at_once) if durations and len(known) == len(durations) else None
 
 
 def check(choices: LaunchChoices, user: User, kind: str = "train") -> Checks:
@@ -136,11 +136,11 @@ def _findings(choices: LaunchChoices, parts: list[Part]) -> list[Finding]:
     return sorted(merged, key=lambda finding: ORDER[finding.grade])
 
 
-def _settings(those: list[Variation], every: list[Variation]) -> str:
+def _settings(some: list[Variation], every: list[Variation]) -> str:
     """The settings that only these runs have, such as "num generations 6 or 7"; otherwise each run's settings."""
-    values, most = _values(those), _values(every)
-    if prod(map(len, values.values())) != len(those):
-        return "; ".join(variation.words for variation in those)
+    values, most = _values(some), _values(every)
+    if prod(map(len, values.values())) != len(some):
+        return "; ".join(variation.words for variation in some)
     names = [name for name in values if len(values[name]) < len(most[name])]
     return Variation({name: " or ".join(values[name]) for name in names}).words
 
