@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from controlplane.catalogue.exchange import reporting
-from controlplane.catalogue.exchange.reading import Unreadable
+from controlplane.catalogue.exchange.reading import UnreadableDocument
 from controlplane.platform import safe_yaml
 from workers.contract.stack.commands import environment_problem
 
@@ -32,9 +32,9 @@ def is_command(text: str) -> bool:
 
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Read (settings by their names, other parts with the reason why they aren't taken). Raises Unreadable."""
+    """Read (settings by their names, other parts with the reason why they aren't taken). Raises UnreadableDocument."""
     if len(text) > MOST_CHARACTERS:
-        raise Unreadable(f"A command line of more than {MOST_CHARACTERS // 1024} KB is not read here.")
+        raise UnreadableDocument(f"A command line of more than {MOST_CHARACTERS // 1024} KB is not read here.")
     settings: dict[str, Any] = {}
     rest: list[tuple[str, str]] = []
     others = []
@@ -45,9 +45,9 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
-            raise Unreadable(f"Line {number}: {str(error).lower()}.") from error
+            raise UnreadableDocument(f"Line {number}: {str(error).lower()}.") from error
         if len(words) > MOST_WORDS:
-            raise Unreadable(f"Line {number}: it has more than {MOST_WORDS} words.")
+            raise UnreadableDocument(f"Line {number}: it has more than {MOST_WORDS} words.")
         _command(words, settings, rest)
     if others:
         rest.append(

@@ -13,7 +13,7 @@ from typing import Any
 
 from controlplane.catalogue.exchange import reporting
 from controlplane.catalogue.exchange.commands import DEVICES
-from controlplane.catalogue.exchange.reading import Unreadable
+from controlplane.catalogue.exchange.reading import UnreadableDocument
 from workers.contract.stack.commands import environment_problem
 from workers.sandbox.requirements.syntax import deeper, parsed
 
@@ -43,12 +43,12 @@ def is_python(text: str) -> bool:
 
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Read (settings by TRL's names, other parts with the reason why they aren't taken). Raises Unreadable."""
+    """Read (settings by TRL's names, other parts with the reason why they aren't taken). Raises UnreadableDocument."""
     if len(text) > MOST_CHARACTERS or deeper(text):
-        raise Unreadable("The script is too long or nested too deeply to be read.")
+        raise UnreadableDocument("The script is too long or nested too deeply to be read.")
     tree = parsed(textwrap.dedent(text))
     if isinstance(tree, str):
-        raise Unreadable(f"It is no valid Python: {tree}.")
+        raise UnreadableDocument(f"It is no valid Python: {tree}.")
     settings: dict[str, Any] = {}
     rest: list[tuple[str, str]] = []
     for name, node in _settings(tree):

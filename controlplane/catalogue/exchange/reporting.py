@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.catalogue.exchange.keys import Leave, Rule, Take, flag, names, text
-from controlplane.catalogue.exchange.reading import Reading, Verdict, WrongValue
+from controlplane.catalogue.exchange.reading import KeyVerdict, Reading, WrongValue
 from workers.contract.run import sinks
 from workers.contract.run.sinks import MLFLOW, TENSORBOARD, TITLES, TRACKIO, WANDB
 
@@ -106,7 +106,7 @@ def finish(reading: Reading) -> None:
         reading.pop("sinks.name")
     if reading.values.get("sinks.mlflow"):
         text = "MLflow needs an endpoint with its server's address: choose it under Also send to."
-        reading.note(Verdict.LEFT_OUT, reading.sources["sinks.mlflow"], text, path="sinks.mlflow_secret")
+        reading.note(KeyVerdict.LEFT_OUT, reading.sources["sinks.mlflow"], text, path="sinks.mlflow_secret")
 
 
 def _named(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
@@ -123,7 +123,7 @@ def _join_entity(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
         project, at = named["project"]
         named["project"] = sinks.joined(entity, project), at
     elif entity:
-        reading.note(Verdict.LEFT_OUT, source, f"Name a project, too: {entity}/project under Also send to.")
+        reading.note(KeyVerdict.LEFT_OUT, source, f"Name a project, too: {entity}/project under Also send to.")
 
 
 def _take(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
@@ -134,4 +134,4 @@ def _take(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
             reading.put(f"sinks.{part}", value, source)
         elif value not in (None, kept):
             text = f"All sinks of a run have one {part}, which is {kept} by {reading.sources[f'sinks.{part}']}."
-            reading.note(Verdict.CONTRADICTION, source, text, path=f"sinks.{part}")
+            reading.note(KeyVerdict.CONTRADICTION, source, text, path=f"sinks.{part}")

@@ -32,7 +32,7 @@ KIND = "several"
 
 
 @dataclass(frozen=True)
-class Part:
+class PlannedRun:
     """A variation with its own preflight."""
 
     variation: Variation
@@ -47,7 +47,7 @@ class Checks:
     checked: Checked
     """With the launch's own settings."""
     findings: list[Finding]
-    parts: list[Part]
+    parts: list[PlannedRun]
     """[] for a single run."""
 
 
@@ -92,7 +92,7 @@ class Together:
         return [] if None in figures else figures
 
 
-def together(parts: Sequence[Part], at_once: int | None) -> Together | None:
+def together(parts: Sequence[PlannedRun], at_once: int | None) -> Together | None:
     """The group's time and cost; None for a single run, or if any run's time is unknown."""
     durations = [past_runs.expected(part.checked.draft, part.checked.hosts) for part in parts]
     known = [duration for duration in durations if duration is not None]
@@ -107,16 +107,16 @@ def check(choices: LaunchChoices, user: User, kind: str = "train") -> Checks:
     return Checks(draft_check, findings, parts)
 
 
-def _part(choices: LaunchChoices, variation: Variation, user: User, *, runs: int) -> Part:
+def _part(choices: LaunchChoices, variation: Variation, user: User, *, runs: int) -> PlannedRun:
     name = f"{choices.run_name()[: 118 - len(variation.words)]}, {variation.words}"[:120]
     single = dict.fromkeys(SEVERAL_FIELDS, "")
     own = LaunchValues(choices.given() | variation.values | single | {"name": name}, choices.schema)
     draft_check = checked(own, user)
     draft_check = replace(draft_check, draft=replace(draft_check.draft, runs=runs))
-    return Part(variation, draft_check, findings_of(own, draft_check))
+    return PlannedRun(variation, draft_check, findings_of(own, draft_check))
 
 
-def _findings(choices: LaunchChoices, parts: list[Part]) -> list[Finding]:
+def _findings(choices: LaunchChoices, parts: list[PlannedRun]) -> list[Finding]:
     """Findings of every run as those of a single one; stops and warnings of only some runs are shown at the grid, with
     these runs' settings. The worst first."""
     of: dict[tuple[str, ...], dict[int, Finding]] = {}
@@ -150,7 +150,7 @@ def _values(variations: list[Variation]) -> dict[str, list[str]]:
     return {name: list(dict.fromkeys(variation.values[name] for variation in variations)) for name in names}
 
 
-def launch(parts: list[Part], user: User, *, at_once: int | None, key: str | None) -> tuple[RunGroup, bool]:
+def launch(parts: list[PlannedRun], user: User, *, at_once: int | None, key: str | None) -> tuple[RunGroup, bool]:
     """Launch all of them; with the key of an earlier launch, that group and False. Raises QueueFull and ContractError,
     then none is launched."""
 

@@ -23,7 +23,7 @@ from runs.launch.preflight.checks.batch import total_steps
 from runs.launch.preflight.draft import Draft, HostFacts
 from runs.launch.preflight.estimating import Estimated, on_host, prompt_tokens, shape_for
 from workers.contract.run.hardware import HardwareSpec
-from workers.contract.stack.step_time import Work, step_s
+from workers.contract.stack.step_time import StepWork, step_s
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PastRun:
 
 
 @dataclass(frozen=True)
-class Step:
+class PastStep:
     number: int
     seconds: float
     tokens: float
@@ -93,13 +93,13 @@ class Duration:
         return None if hours is None or price is None else price * hours
 
 
-def work_of(draft: Draft) -> Work | None:
+def work_of(draft: Draft) -> StepWork | None:
     """The work of a step; None for impossible settings, which other checks report."""
     batch, limit = draft.batch, draft.value("max_completion_length")
     sizes = (batch.per_device_train_batch_size, batch.gradient_accumulation_steps, batch.num_iterations, limit)
     if draft.hardware is None or not all(isinstance(size, int) and size > 0 for size in sizes) or batch.slices < 1:
         return None
-    return Work(
+    return StepWork(
         completions=batch.micro_batch * batch.gradient_accumulation_steps / batch.num_iterations,
         length=prompt_tokens(draft.data) + limit + draft.result_tokens,
         micro_batch=batch.per_device_train_batch_size,
@@ -147,7 +147,7 @@ def _as_it_was(draft: Draft, run: PastRun) -> Draft:
     return replace(draft, hardware=run.hardware, grpo=dict(run.grpo))
 
 
-def _distance(now: Work, then: Work) -> float:
+def _distance(now: StepWork, then: StepWork) -> float:
     """Distance between two works: doublings of the completions, the lengths and the completions of a pass."""
     pairs = (
         (now.completions, then.completions),
@@ -157,7 +157,7 @@ def _distance(now: Work, then: Work) -> float:
     return sum(abs(log2(first / second)) for first, second in pairs)
 
 
-def pace(steps: Sequence[Step], steps_per_generation: int) -> Pace | None:
+def pace(steps: Sequence[PastStep], steps_per_generation: int) -> Pace | None:
     """By the steps after the first one, each of which has its predecessor's tokens to subtract. Steps that reuse
     completions count together with the one that generated them."""
     pairs = list(pairwise(steps))

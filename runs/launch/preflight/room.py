@@ -19,7 +19,7 @@ LEAST_GAIN = 1.05
 
 
 @dataclass(frozen=True)
-class Offer:
+class DivisionOffer:
     """A quicker division of the same step."""
 
     now: Division
@@ -77,7 +77,7 @@ def check_guide(draft: Draft) -> Iterator[Finding]:
     )
 
 
-def offer(draft: Draft) -> Offer | None:
+def offer(draft: Draft) -> DivisionOffer | None:
     """Find the quickest division that fits each possible host; None: it is used already, gains too little, or is
     unknown."""
     hardware, shape = draft.hardware, shape_for(draft.inspection)
@@ -104,7 +104,7 @@ def offer(draft: Draft) -> Offer | None:
     now_s, then_s = seconds(now), seconds(then) if then else None
     if then is None or now_s is None or then_s is None or now_s < LEAST_GAIN * then_s:
         return None
-    return Offer(now, then, _with(draft, then), now_s, then_s)
+    return DivisionOffer(now, then, _with(draft, then), now_s, then_s)
 
 
 def _with(draft: Draft, division: Division) -> Draft:

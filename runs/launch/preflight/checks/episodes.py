@@ -233,8 +233,8 @@ def _atropos(draft: Draft, max_token_len: int) -> Iterator[Finding]:
     if isinstance(length, int) and length >= max_token_len:
         yield stop(
             "max_token_len",
-            f"Atropos is told {max_token_len:,} tokens for prompt and completion, and completions alone may have "
-            f"{length:,}.",
+            f"Atropos gets a limit of {max_token_len:,} tokens for prompt and completion, and completions alone may "
+            f"have {length:,}.",
             "Raise it above the completion length and the longest prompt.",
             Fix(f"Set it to {2 * length}", {"max_token_len": str(2 * length)}),
         )

@@ -71,7 +71,7 @@ def _bf16(draft: Draft, hardware: HardwareSpec, hosts: list[HostFacts]) -> Itera
     host, gpu = without[0]
     yield stop(
         "precision",
-        f"GPU {gpu.index} of {host.name} (CUDA capability {gpu.capability}) doesn't calculate in bf16.",
+        f"GPU {gpu.index} of {host.name} (CUDA capability {gpu.capability}) doesn't support bf16.",
         "Train in fp16, or on GPUs from Ampere on.",
         Fix("Use fp16", {"precision": "fp16"}),
     )

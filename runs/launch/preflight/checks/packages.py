@@ -55,7 +55,7 @@ def check_sinks(draft: Draft) -> Iterator[Finding]:
 
 
 def not_installed(draft: Draft, package: str, what: str, *, group: str) -> Iterator[Finding]:
-    """Stop for sinks whose package every fitting host lacks; a host that hasn't reported its packages isn't judged."""
+    """Note the fitting hosts that lack a package; one that hasn't reported its packages isn't judged."""
     lacking = [
         host for host in fitting_hosts(draft) if (known := _known_packages(host)) is not None and package not in known
     ]
@@ -65,7 +65,7 @@ def not_installed(draft: Draft, package: str, what: str, *, group: str) -> Itera
     yield note(
         "host",
         f"{what} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
-        f"The run installs it there first, which takes minutes and the network. To do it before: `python3 -m "
+        f"The run installs it there first, which takes minutes and the network. To install it beforehand: `python3 -m "
         f"controlplane.setup.bootstrap.on_demand {group}` on the host.",
     )
 
