@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ninja import Field
 
 from controlplane.catalogue.exchange.own import OF_AN_ATTEMPT
-from controlplane.catalogue.exchange.reading import Note, Unreadable, Verdict
+from controlplane.catalogue.exchange.reading import KeyVerdict, Note, UnreadableDocument
 from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
@@ -60,18 +60,20 @@ class RunDocument(RequestBody):
 
 
 @dataclass(frozen=True)
-class Draft:
+class CheckedDocument:
+    """A run document with its choices, its preflight, and notes on what was not taken."""
+
     choices: LaunchValues
     checked: Checked
     findings: list[Finding]
-    """Of its run, or of the several runs that its settings make."""
-    parts: list[several.Part]
-    """Of several runs; a learnability check is a single one."""
+    """Findings about its run, or about the several runs that its settings make."""
+    parts: list[several.PlannedRun]
+    """The several runs; [] for a single one, such as a learnability check."""
     kind: str
     notes: list[Note]
     """Parts of the document that weren't taken as they are."""
     complete: bool
-    """It is one of our own documents, which says everything."""
+    """True for a run's own spec, in which every setting is stated."""
     grpo: dict[str, Any]
     """GRPOConfig's arguments, as the document writes them."""
     schema: dict[str, Any] | None
@@ -80,12 +82,12 @@ class Draft:
         blocked = preflight.blocks(self.findings) or not self.choices.is_valid() or bool(self.refusing)
         return {
             "launchable": not blocked,
-            "findings": [shapes.finding(each) for each in self.findings],
-            "notes": [{"verdict": each.verdict.value, "key": each.key, "text": each.text} for each in self.notes],
+            "findings": [shapes.finding(finding) for finding in self.findings],
+            "notes": [{"verdict": note.verdict.value, "key": note.key, "text": note.text} for note in self.notes],
         }
 
     def asks(self) -> bool:
-        """Whether a host is looking at the model: it is asked, as on the page, if none has answered lately."""
+        """Ask a host about the model, as the page does, unless one has answered lately. True while an answer is due."""
         about, host = self.checked.draft, host_to_ask(self.choices)
         if not about.model or about.inspection is not None or host is None:
             return False
@@ -127,44 +129,44 @@ class Draft:
 
     @property
     def refusing(self) -> list[Note]:
-        """Notes that make it another run than the document says."""
-        hard = {Verdict.WRONG, Verdict.CONTRADICTION, Verdict.UNKNOWN}
-        hard |= {Verdict.LEFT_OUT} if self.complete else set()
-        return [each for each in self.notes if each.verdict in hard]
+        """Notes because of which it would be another run than the document describes."""
+        hard = {KeyVerdict.WRONG, KeyVerdict.CONTRADICTION, KeyVerdict.UNKNOWN}
+        hard |= {KeyVerdict.LEFT_OUT} if self.complete else set()
+        return [note for note in self.notes if note.verdict in hard]
 
 
-def read(wanted: RunDocument, user: User) -> Draft:
-    """Raises Problem if it can't be read at all."""
-    host = _host(wanted.host)
+def read(document: RunDocument, user: User) -> CheckedDocument:
+    """Read and check a document. Raises Problem if it can't be read at all."""
+    host = _host(document.host)
     schema = schema_of(host)
     fields = launch_fields(schema, {})
-    if unknown := set(wanted.set) - set(fields):
+    if unknown := set(document.set) - set(fields):
         raise Problem(422, f"The New run page has no field {min(unknown)[:80]}.", where="set")
     values: dict[str, Any] = {name: field.initial for name, field in fields.items() if field.initial is not None}
-    content = json.dumps(wanted.spec) if wanted.spec is not None else wanted.document
+    content = json.dumps(document.spec) if document.spec is not None else document.document
     notes, complete, grpo = list[Note](), False, dict[str, Any]()
     if content:
         try:
             imported = importing.read(content.encode(errors="replace"), values, schema)
-        except Unreadable as error:
+        except UnreadableDocument as error:
             raise Problem(422, str(error), where="document", fix="Send a run's spec, or a config.") from None
         complete, grpo = imported.reading.complete, imported.reading.below("grpo")
-        notes = [each for each in imported.reading.notes if each.key not in OF_AN_ATTEMPT]
+        notes = [note for note in imported.reading.notes if note.key not in OF_AN_ATTEMPT]
         values |= imported.values
-    chosen = {name: value for name, value in wanted.set.items() if value is not None}
-    values |= chosen | {"host": host and host.pk, "priority": PRIORITIES[wanted.priority].value}
-    values |= {"name": wanted.name} if wanted.name else {}
+    chosen = {name: value for name, value in document.set.items() if value is not None}
+    values |= chosen | {"host": host and host.pk, "priority": PRIORITIES[document.priority].value}
+    values |= {"name": document.name} if document.name else {}
     # A note about a value that `set` replaces says nothing about the run.
     notes = [note for note in notes if field_of(note.path) not in chosen and note.path not in chosen]
     choices = LaunchValues(values, schema)
-    kind = KINDS.get(wanted.kind or str((wanted.spec or {}).get("kind")), "train")
+    kind = KINDS.get(document.kind or str((document.spec or {}).get("kind")), "train")
     checks = several.check(choices, user, kind)
-    return Draft(choices, checks.checked, checks.findings, checks.parts, kind, notes, complete, grpo, schema)
+    return CheckedDocument(choices, checks.checked, checks.findings, checks.parts, kind, notes, complete, grpo, schema)
 
 
-def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, bool, Draft]:
-    """The run, whether this call launched it, and its draft. Raises Problem."""
-    draft = read(wanted, user)
+def launch(document: RunDocument, user: User, idempotency_key: str) -> tuple[Run, bool, CheckedDocument]:
+    """Launch a run; returns it, whether this call launched it, and its checked document. Raises Problem."""
+    draft = read(document, user)
     if draft.parts:
         fix = "Leave seeds and grid out, or POST /api/v1/run-groups."
         raise Problem(422, "These settings make several runs.", where="set", fix=fix)
@@ -173,7 +175,7 @@ def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, 
     # After preflight, which may have seen a queue that the first request has just filled.
     earlier = Run.every.filter(launch_key=key).first() if key else None
     if earlier is None:
-        _refuse(draft, accept_notes=wanted.accept_notes)
+        _refuse(draft, accept_notes=document.accept_notes)
     try:
         run, fresh = (earlier, False) if earlier else launch_once(request, user, key)
         if not fresh and freeze(request, run.pk) != spec_of(run):
@@ -185,15 +187,15 @@ def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, 
     return run, fresh, draft
 
 
-def launch_several(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[RunGroup, bool]:
-    """The runs that `seeds` and `grid` make of it, all or none; False: an earlier call launched them. Raises
+def launch_several(document: RunDocument, user: User, idempotency_key: str) -> tuple[RunGroup, bool]:
+    """Launch the runs that `seeds` and `grid` make, all or none; False: an earlier call launched them. Raises
     Problem."""
-    draft = read(wanted, user)
+    draft = read(document, user)
     key = key_of_api(user, idempotency_key)
     earlier = RunGroup.objects.filter(launch_key=key).first() if key else None
     if earlier is not None:
         return earlier, False
-    _refuse(draft, accept_notes=wanted.accept_notes)
+    _refuse(draft, accept_notes=document.accept_notes)
     if not draft.parts:
         raise Problem(422, "These settings make a single run.", where="set", fix="Set seeds or grid, or launch a run.")
     try:
@@ -210,8 +212,8 @@ def key_of_another(what: str) -> Problem:
 
 
 def stop_at(findings: list[Finding], choices: LaunchChoices, more: Mapping[str, Any] | None = None) -> None:
-    """Raises Problem with what stops a launch first."""
-    stops = [each for each in findings if each.grade == Grade.STOP]
+    """Raise Problem with the first reason that stops the launch."""
+    stops = [finding for finding in findings if finding.grade == Grade.STOP]
     if stops:
         raise Problem(422, stops[0].cause, where=stops[0].field, fix=stops[0].fix, more=more)
     if not choices.is_valid():
@@ -219,7 +221,7 @@ def stop_at(findings: list[Finding], choices: LaunchChoices, more: Mapping[str, 
         raise Problem(422, " ".join(map(str, errors)), where=field, fix=f"Send it in `set`: {field}.", more=more)
 
 
-def _refuse(draft: Draft, *, accept_notes: bool) -> None:
+def _refuse(draft: CheckedDocument, *, accept_notes: bool) -> None:
     more = draft.answer()
     if draft.refusing and not accept_notes:
         note = draft.refusing[0]

@@ -17,7 +17,7 @@ from controlplane.catalogue.exchange.keys import (
     text,
     whole,
 )
-from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict, WrongValue
+from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, WrongValue
 from controlplane.catalogue.exchange.trl import PASTE
 from workers.contract.run.hardware import ZERO, Offload, Precision, Strategy
 
@@ -86,7 +86,7 @@ def finish(reading: Reading) -> None:
     )
     on_cpu = bool(reading.pop("_cpu")) or kind == "MULTI_CPU"
     if machines > 1:
-        reading.note(Verdict.CONTRADICTION, "num_machines", f"{machines} machines; a run trains on one host.")
+        reading.note(KeyVerdict.CONTRADICTION, "num_machines", f"{machines} machines; a run trains on one host.")
     if processes is not None or on_cpu:
         reading.put("hardware.trainer_gpus", 0 if on_cpu else processes, "use_cpu" if on_cpu else "num_processes")
     if on_cpu:
@@ -97,31 +97,31 @@ def finish(reading: Reading) -> None:
     _offload(reading, strategy)
     if kind == "NO" and processes and processes > 1:
         text = f"One process by its type, {processes} by num_processes: DDP is taken."
-        reading.note(Verdict.CONTRADICTION, "distributed_type", text, path="hardware.strategy")
+        reading.note(KeyVerdict.CONTRADICTION, "distributed_type", text, path="hardware.strategy")
     if on_cpu and reading.values.get("hardware.precision") == Precision.FP16:
-        reading.note(Verdict.CONTRADICTION, "mixed_precision", "fp16 needs a GPU.", path="hardware.precision")
+        reading.note(KeyVerdict.CONTRADICTION, "mixed_precision", "fp16 needs a GPU.", path="hardware.precision")
 
 
 def _strategy(reading: Reading, kind: str | None, processes: int) -> Strategy | None:
     stage, version = reading.pop("_stage"), reading.pop("_fsdp_version", 2)
     if kind == "DEEPSPEED":
         if stage is None:
-            reading.note(Verdict.ASSUMED, "deepspeed_config", "It names no ZeRO stage: 2, as in accelerate.")
+            reading.note(KeyVerdict.ASSUMED, "deepspeed_config", "It names no ZeRO stage: 2, as in accelerate.")
         elif stage not in (1, 2, 3):
             text = f"ZeRO stage {stage} shards nothing: choose ZeRO-1, 2 or 3."
-            reading.note(Verdict.CONTRADICTION, "deepspeed_config.zero_stage", text, path="hardware.strategy")
+            reading.note(KeyVerdict.CONTRADICTION, "deepspeed_config.zero_stage", text, path="hardware.strategy")
             return None
         return Strategy(f"zero{2 if stage is None else stage}")
     if stage is not None:
         text = f"A ZeRO stage is given, and the type is {kind or 'missing'}."
-        reading.note(Verdict.CONTRADICTION, "deepspeed_config", text, path="hardware.strategy")
+        reading.note(KeyVerdict.CONTRADICTION, "deepspeed_config", text, path="hardware.strategy")
     if kind == "FSDP":
         if version == 1:
-            reading.note(Verdict.ASSUMED, "fsdp_config.fsdp_version", "FSDP2 is used instead of FSDP 1.")
+            reading.note(KeyVerdict.ASSUMED, "fsdp_config.fsdp_version", "FSDP2 is used instead of FSDP 1.")
         return Strategy.FSDP2
     if kind in (None, "NO", "MULTI_GPU", "MULTI_CPU"):
         return Strategy.DDP if processes > 1 else Strategy.NONE
-    reading.note(Verdict.LEFT_OUT, "distributed_type", f"{kind[:40]} isn't offered.")
+    reading.note(KeyVerdict.LEFT_OUT, "distributed_type", f"{kind[:40]} isn't offered.")
     return None
 
 
@@ -135,4 +135,4 @@ def _offload(reading: Reading, strategy: Strategy | None) -> None:
         reading.put("hardware.offload", offload, "deepspeed_config.offload_optimizer_device")
 
 
-FORMAT = Format(Kind.ACCELERATE, TABLE, frozenset({"deepspeed_config", "fsdp_config"}), otherwise, finish)
+FORMAT = Format(DocumentKind.ACCELERATE, TABLE, frozenset({"deepspeed_config", "fsdp_config"}), otherwise, finish)

@@ -20,7 +20,7 @@ from controlplane.catalogue.exchange.keys import (
     typed,
     whole,
 )
-from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict, WrongValue
+from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, WrongValue
 from workers.contract.run.hardware import Rollout
 
 CACHE = "Datasets are prepared once, when they are imported."
@@ -175,9 +175,9 @@ def _engine(reading: Reading) -> None:
     _, port, _, server_port = addresses
     if port and server_port and port != server_port:
         text = f"The server listens on port {port}, and the trainer asks port {server_port}."
-        reading.note(Verdict.CONTRADICTION, "trl.vllm_server_port", text)
+        reading.note(KeyVerdict.CONTRADICTION, "trl.vllm_server_port", text)
     if any(address is not None for address in addresses):
-        reading.note(Verdict.LEFT_OUT, "vllm.host, vllm.port", trl.OWN_SERVER)
+        reading.note(KeyVerdict.LEFT_OUT, "vllm.host, vllm.port", trl.OWN_SERVER)
     length = reading.pop("_sequence_len")
     if length is not None and "_max_model_len" not in reading.values and mode in (Rollout.SERVER, Rollout.COLOCATE):
         reading.put("_max_model_len", length, "sequence_len")
@@ -188,7 +188,7 @@ def _adapter(reading: Reading) -> None:
     word = reading.pop("_adapter")
     if word is None:
         for name in reading.below("lora"):
-            reading.note(Verdict.LEFT_OUT, f"lora_{name}", "No adapter is set: all weights are trained.")
+            reading.note(KeyVerdict.LEFT_OUT, f"lora_{name}", "No adapter is set: all weights are trained.")
             reading.pop(f"lora.{name}")
     if word == "qlora" and "_4bit" not in reading.values:
         reading.put("_4bit", True, "adapter")
@@ -202,7 +202,7 @@ def _total(reading: Reading) -> None:
     total, sizes = reading.pop("_batch_size"), reading.sizes
     if total is not None and sizes is not None and total % max(sizes[0] * sizes[1], 1):
         text = f"{total} is no multiple of {sizes[0]} × {sizes[1]} (micro batch × accumulation), which is kept."
-        reading.note(Verdict.CONTRADICTION, "batch_size", text)
+        reading.note(KeyVerdict.CONTRADICTION, "batch_size", text)
 
 
-FORMAT = Format(Kind.AXOLOTL, TABLE, frozenset({"trl", "vllm"}) | sampling.SECTIONS, otherwise, finish)
+FORMAT = Format(DocumentKind.AXOLOTL, TABLE, frozenset({"trl", "vllm"}) | sampling.SECTIONS, otherwise, finish)

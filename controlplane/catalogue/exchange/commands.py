@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from controlplane.catalogue.exchange import reporting
-from controlplane.catalogue.exchange.reading import Unreadable
+from controlplane.catalogue.exchange.reading import UnreadableDocument
 from controlplane.platform import safe_yaml
 from workers.contract.stack.commands import environment_problem
 
@@ -32,10 +32,10 @@ def is_command(text: str) -> bool:
 
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Read (options by their names, other parts with the reason why they aren't taken). Raises Unreadable."""
+    """Read (settings by their names, other parts with the reason why they aren't taken). Raises UnreadableDocument."""
     if len(text) > MOST_CHARACTERS:
-        raise Unreadable(f"A command line of more than {MOST_CHARACTERS // 1024} KB is not read here.")
-    found: dict[str, Any] = {}
+        raise UnreadableDocument(f"A command line of more than {MOST_CHARACTERS // 1024} KB is not read here.")
+    settings: dict[str, Any] = {}
     rest: list[tuple[str, str]] = []
     others = []
     for number, line in _lines(text):
@@ -45,15 +45,15 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         try:
             words = shlex.split(line, comments=True)
         except ValueError as error:
-            raise Unreadable(f"Line {number}: {str(error).lower()}.") from error
+            raise UnreadableDocument(f"Line {number}: {str(error).lower()}.") from error
         if len(words) > MOST_WORDS:
-            raise Unreadable(f"Line {number}: it has more than {MOST_WORDS} words.")
-        _command(words, found, rest)
+            raise UnreadableDocument(f"Line {number}: it has more than {MOST_WORDS} words.")
+        _command(words, settings, rest)
     if others:
         rest.append(
             (f"line {', '.join(others[:12])}{' …' * (len(others) > 12)}", "No command for a training or a server.")
         )
-    return found, rest
+    return settings, rest
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -71,10 +71,10 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, joined
 
 
-def _command(words: list[str], found: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+def _command(words: list[str], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
     while words and (words[0] in ("export", "$", "env") or VARIABLE.fullmatch(words[0])):
         if VARIABLE.fullmatch(words[0]):
-            _variable(words[0], found, rest)
+            _variable(words[0], settings, rest)
         words = words[1:]
     program: list[str] = []
     while words:
@@ -88,8 +88,8 @@ def _command(words: list[str], found: dict[str, Any], rest: list[tuple[str, str]
             program += values[:1]
             words[:0] = values[1:]
             continue
-        _option(name.replace("-", "_"), values, found)
-    _program(program, found, rest)
+        _option(name.replace("-", "_"), values, settings)
+    _program(program, settings, rest)
 
 
 def _values(words: list[str]) -> list[str]:
@@ -99,17 +99,17 @@ def _values(words: list[str]) -> list[str]:
     return values
 
 
-def _option(name: str, values: list[str], found: dict[str, Any]) -> None:
+def _option(name: str, values: list[str], settings: dict[str, Any]) -> None:
     # A launcher's flag stands before the script: what follows a flag up to the next one may be that script.
     script = next((n for n, value in enumerate(values) if value.endswith(".py")), None)
     values = values if script is None else values[:script]
     if not values:
         off = name.startswith("no_")
-        found[name.removeprefix("no_") if off else name] = not off
+        settings[name.removeprefix("no_") if off else name] = not off
     elif len(values) == 1:
-        found[name] = scalar(values[0])
+        settings[name] = scalar(values[0])
     else:
-        found[name] = [scalar(value) for value in values]
+        settings[name] = [scalar(value) for value in values]
 
 
 def scalar(word: str) -> Any:
@@ -121,25 +121,25 @@ def scalar(word: str) -> Any:
     return word if value is None or isinstance(value, dict) else value
 
 
-def _variable(word: str, found: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+def _variable(word: str, settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
     name, _, value = word.partition("=")
     if name in DEVICES:
         rest.append((name, "Which GPUs a run gets is decided when it starts; a profile may pin them."))
     elif name in reporting.VARIABLES:
-        found[name] = value
+        settings[name] = value
     elif problem := environment_problem(name, value):
         rest.append((name, problem))
     else:
-        found.setdefault("env", {})[name] = value
+        settings.setdefault("env", {})[name] = value
 
 
-def _program(words: list[str], found: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+def _program(words: list[str], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
     if any("vllm" in word for word in words):
-        found.update(use_vllm=True, vllm_mode="server")
+        settings.update(use_vllm=True, vllm_mode="server")
         if "serve" in words[:-1]:
-            found.setdefault("model", words[words.index("serve") + 1])
+            settings.setdefault("model", words[words.index("serve") + 1])
     if "deepspeed" in words[:3]:
-        found.setdefault("deepspeed", True)
+        settings.setdefault("deepspeed", True)
     for word in words:
         if word.endswith((".yaml", ".yml", ".json")):
             rest.append((word, "A file on your machine can't be read from here: import its content too."))

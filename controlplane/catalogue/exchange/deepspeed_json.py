@@ -18,7 +18,7 @@ from controlplane.catalogue.exchange.keys import (
     text,
     whole,
 )
-from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict
+from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading
 from workers.contract.run.hardware import HardwareSpec, Offload, Strategy
 from workers.contract.stack import deepspeed
 
@@ -87,7 +87,7 @@ def finish(reading: Reading) -> None:
         return
     if stage not in (1, 2, 3):
         text = f"ZeRO stage {stage or 0} shards nothing: choose ZeRO-1, 2 or 3, or leave DeepSpeed out."
-        reading.note(Verdict.CONTRADICTION, "zero_optimization.stage", text, path="hardware.strategy")
+        reading.note(KeyVerdict.CONTRADICTION, "zero_optimization.stage", text, path="hardware.strategy")
         for path in ("_optimizer", "_betas", "_fp16", "_bf16", "_scheduler", "_train_batch_size"):
             reading.pop(path)
         return
@@ -110,7 +110,7 @@ def finish(reading: Reading) -> None:
 
 def _a_part(reading: Reading, kept: dict[str, Any]) -> None:
     text = "It has no zero_optimization: choose one of the ZeRO strategies for it."
-    reading.note(Verdict.ASSUMED, "zero_optimization", text, path="hardware.strategy")
+    reading.note(KeyVerdict.ASSUMED, "zero_optimization", text, path="hardware.strategy")
     _precision(reading)
     _optimizer(reading, Offload.OPTIMIZER)
     _scheduler(reading)
@@ -131,10 +131,10 @@ def _kept(reading: Reading) -> dict[str, Any]:
         put(kept, name, reading.pop(path))
     if moved:
         text = f"DeepSpeed reads {', '.join(moved)} under activation_checkpointing: moved there."
-        reading.note(Verdict.ASSUMED, "checkpoint", text)
+        reading.note(KeyVerdict.ASSUMED, "checkpoint", text)
     if "activation_checkpointing" in kept:
         text = "Kept. It acts on layers that checkpoint by DeepSpeed; transformers' models checkpoint by torch instead."
-        reading.note(Verdict.ASSUMED, "activation_checkpointing", text, path="hardware.deepspeed")
+        reading.note(KeyVerdict.ASSUMED, "activation_checkpointing", text, path="hardware.deepspeed")
     return kept
 
 
@@ -142,7 +142,7 @@ def _precision(reading: Reading) -> None:
     flags = {name: reading.pop(f"_{name}") for name in ("bf16", "fp16")}
     if all(flags.values()):
         text = "bf16 and fp16 are both on; bf16 is kept."
-        reading.note(Verdict.CONTRADICTION, "fp16.enabled", text, path="hardware.precision")
+        reading.note(KeyVerdict.CONTRADICTION, "fp16.enabled", text, path="hardware.precision")
     on = next((name for name, enabled in flags.items() if enabled), None)
     if on:
         reading.put("hardware.precision", on, f"{on}.enabled")
@@ -157,10 +157,10 @@ def _optimizer(reading: Reading, offload: Offload) -> None:
         return
     if kind.lower() not in ("adamw", "adam"):
         text = f"DeepSpeed's {kind[:40]} isn't offered; the trainer's AdamW is used."
-        reading.note(Verdict.LEFT_OUT, "optimizer.type", text)
+        reading.note(KeyVerdict.LEFT_OUT, "optimizer.type", text)
     elif offload == Offload.NONE:
         text = "Without offload the trainer's own AdamW is used, with these numbers."
-        reading.note(Verdict.ASSUMED, "optimizer", text)
+        reading.note(KeyVerdict.ASSUMED, "optimizer", text)
 
 
 def _scheduler(reading: Reading) -> None:
@@ -168,9 +168,9 @@ def _scheduler(reading: Reading) -> None:
     if kind in SCHEDULERS:
         reading.put("grpo.lr_scheduler_type", SCHEDULERS[kind], "scheduler.type")
         text = f"{kind} is the run's own scheduler {SCHEDULERS[kind]}."
-        reading.note(Verdict.ASSUMED, "scheduler.type", text, path="grpo.lr_scheduler_type")
+        reading.note(KeyVerdict.ASSUMED, "scheduler.type", text, path="grpo.lr_scheduler_type")
     elif kind:
-        reading.note(Verdict.LEFT_OUT, "scheduler.type", deepspeed.REFUSED["scheduler"])
+        reading.note(KeyVerdict.LEFT_OUT, "scheduler.type", deepspeed.REFUSED["scheduler"])
 
 
 def _batch(reading: Reading) -> None:
@@ -182,12 +182,12 @@ def _batch(reading: Reading) -> None:
     part = max(sizes[0] * sizes[1], 1)
     if total < 1 or total % part:
         text = f"{total} is not micro batch {sizes[0]} × accumulation {sizes[1]} × a number of processes."
-        reading.note(Verdict.CONTRADICTION, "train_batch_size", text, path="grpo.per_device_train_batch_size")
+        reading.note(KeyVerdict.CONTRADICTION, "train_batch_size", text, path="grpo.per_device_train_batch_size")
         return
     reading.put("hardware.processes", total // part, "train_batch_size")
     reading.put("hardware.trainer_gpus", total // part, "train_batch_size")
     text = f"{total} ÷ ({sizes[0]} × {sizes[1]}): processes are {total // part}."
-    reading.note(Verdict.ASSUMED, "train_batch_size", text, path="hardware.processes")
+    reading.note(KeyVerdict.ASSUMED, "train_batch_size", text, path="hardware.processes")
 
 
-FORMAT = Format(Kind.DEEPSPEED, TABLE, SECTIONS, otherwise, finish)
+FORMAT = Format(DocumentKind.DEEPSPEED, TABLE, SECTIONS, otherwise, finish)

@@ -18,8 +18,8 @@ from controlplane.catalogue.exchange import (
     python_script,
     trl,
 )
-from controlplane.catalogue.exchange.keys import Format, Interpreter
-from controlplane.catalogue.exchange.reading import Kind, Reading, Unreadable, Verdict
+from controlplane.catalogue.exchange.keys import Format, TableReader
+from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, UnreadableDocument
 from controlplane.platform import json_with_comments, safe_yaml
 from controlplane.platform.templatetags.figures import size_in_words
 
@@ -35,10 +35,10 @@ EXPECTED = (
 
 
 def read(content: bytes, fields: Mapping[str, str]) -> Reading:
-    """`fields`: GRPOConfig's arguments and types. Raises Unreadable with the reason, and the line where known."""
+    """Read a document. `fields`: GRPOConfig's arguments and types. Raises UnreadableDocument with a reason."""
     text = _text(content)
     if not text.strip():
-        raise Unreadable("The document is empty.")
+        raise UnreadableDocument("The document is empty.")
     own_lines, rest = OWN.findall(text), OWN.sub("", text)
     if rest.lstrip().startswith("{"):
         reading = _json(rest, fields)
@@ -60,7 +60,7 @@ def restore(reading: Reading, lines: list[tuple[str, str]]) -> None:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            reading.note(Verdict.WRONG, path, "Its #! line is not JSON.")
+            reading.note(KeyVerdict.WRONG, path, "Its #! line is not JSON.")
             continue
         if value is None:
             reading.pop(path)
@@ -75,7 +75,7 @@ def restore(reading: Reading, lines: list[tuple[str, str]]) -> None:
     reading.notes = [note for note in reading.notes if note.verdict in BEFORE and not _restored(reading, note.key)]
 
 
-BEFORE = (Verdict.WRONG, Verdict.CONTRADICTION, Verdict.UNKNOWN)
+BEFORE = (KeyVerdict.WRONG, KeyVerdict.CONTRADICTION, KeyVerdict.UNKNOWN)
 """Verdicts of notes that stay for an export from here, since they mean that it was edited."""
 
 
@@ -101,30 +101,30 @@ def content_of(file: IO[bytes]) -> bytes:
         with zipfile.ZipFile(file) as archive:
             entry = next((entry for entry in archive.infolist() if entry.filename.endswith("spec.json")), None)
             if entry is None:
-                raise Unreadable("The archive has no spec.json: it is no dry run of a run.")
+                raise UnreadableDocument("The archive has no spec.json: it is no dry run of a run.")
             with archive.open(entry) as member:
                 return member.read(MOST_BYTES + 1)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, OSError) as error:
-        raise Unreadable("The .zip can't be read.") from error
+        raise UnreadableDocument("The .zip can't be read.") from error
 
 
 def _text(content: bytes) -> str:
     if len(content) > MOST_BYTES:
-        raise Unreadable(f"It is larger than {size_in_words(MOST_BYTES)}, the most that is read here.")
+        raise UnreadableDocument(f"It is larger than {size_in_words(MOST_BYTES)}, the most that is read here.")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         content = content.decode("utf-16", "replace").encode()
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise Unreadable(f"Line {line}: it is not valid UTF-8.") from error
+        raise UnreadableDocument(f"Line {line}: it is not valid UTF-8.") from error
 
 
 def _json(text: str, fields: Mapping[str, str]) -> Reading:
     try:
         tree = json_with_comments.load(text)
     except json_with_comments.JsonRefused as error:
-        raise Unreadable(f"This isn’t valid JSON. {error}") from error
+        raise UnreadableDocument(f"This isn’t valid JSON. {error}") from error
     return _tree(tree, text, fields)
 
 
@@ -133,9 +133,9 @@ def _yaml(text: str, fields: Mapping[str, str]) -> Reading:
         tree = safe_yaml.load(text.encode())
     except safe_yaml.YamlRefused as error:
         tabs = " YAML indents by spaces, not tabs." if re.search(r"^ *\t", text, re.MULTILINE) else ""
-        raise Unreadable(f"{error}{tabs}") from error
+        raise UnreadableDocument(f"{error}{tabs}") from error
     if not isinstance(tree, dict):
-        raise Unreadable(f"It has no keys. {EXPECTED}")
+        raise UnreadableDocument(f"It has no keys. {EXPECTED}")
     return _tree(tree, text, fields)
 
 
@@ -145,53 +145,57 @@ def _options(
     """Read a command line or a script: its options, and notes on its other parts."""
     tree, rest = options
     if not tree:
-        raise Unreadable(f"The {form.kind} has no settings to take. {EXPECTED}")
-    reading = Interpreter(form, fields, line_finder(text)).read(tree)
+        raise UnreadableDocument(f"The {form.kind} has no settings to take. {EXPECTED}")
+    reading = TableReader(form, fields, line_finder(text)).read(tree)
     for key, reason in rest:
-        reading.note(Verdict.LEFT_OUT, key, reason)
+        reading.note(KeyVerdict.LEFT_OUT, key, reason)
     return reading
 
 
 def _tree(tree: dict[str, Any], text: str, fields: Mapping[str, str]) -> Reading:
     kind = kind_of(tree, fields)
-    if kind == Kind.SPEC:
+    if kind == DocumentKind.SPEC:
         return own.read_spec(tree)
-    if kind == Kind.PROFILE:
+    if kind == DocumentKind.PROFILE:
         return own.read_profile(tree)
-    return Interpreter(FORMATS[kind], fields, line_finder(text)).read(tree)
+    return TableReader(FORMATS[kind], fields, line_finder(text)).read(tree)
 
 
-FORMATS: dict[Kind, Format] = {
-    Kind.AXOLOTL: axolotl.FORMAT,
-    Kind.TRL: trl.YAML,
-    Kind.DEEPSPEED: deepspeed_json.FORMAT,
-    Kind.ACCELERATE: accelerate.FORMAT,
+FORMATS: dict[DocumentKind, Format] = {
+    DocumentKind.AXOLOTL: axolotl.FORMAT,
+    DocumentKind.TRL: trl.YAML,
+    DocumentKind.DEEPSPEED: deepspeed_json.FORMAT,
+    DocumentKind.ACCELERATE: accelerate.FORMAT,
 }
-SIGNS: dict[Kind, frozenset[str]] = {
-    Kind.AXOLOTL: frozenset({"base_model", "micro_batch_size", "rl", "vllm", "trl", "sequence_len", "adapter"}),
-    Kind.ACCELERATE: frozenset({"distributed_type", "compute_environment", "main_training_function", "fsdp_config"}),
-    Kind.DEEPSPEED: frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}),
-    Kind.TRL: frozenset({"model_name_or_path", "num_generations", "reward_funcs", "per_device_train_batch_size"}),
+SIGNS: dict[DocumentKind, frozenset[str]] = {
+    DocumentKind.AXOLOTL: frozenset({"base_model", "micro_batch_size", "rl", "vllm", "trl", "sequence_len", "adapter"}),
+    DocumentKind.ACCELERATE: frozenset(
+        {"distributed_type", "compute_environment", "main_training_function", "fsdp_config"}
+    ),
+    DocumentKind.DEEPSPEED: frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}),
+    DocumentKind.TRL: frozenset(
+        {"model_name_or_path", "num_generations", "reward_funcs", "per_device_train_batch_size"}
+    ),
 }
 """Keys that no other format has at its top level."""
 
 
-def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> Kind:
-    """Recognise the kind by the keys: signs first, otherwise the format that knows most of them. Raises Unreadable."""
+def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> DocumentKind:
+    """Recognise the kind by the keys: signs first, then the format with most of them. Raises UnreadableDocument."""
     keys = set(tree)
     inner = tree.get("run", tree)
     if isinstance(inner, dict) and {"grpo", "model", "hardware"} <= set(inner):
-        return Kind.SPEC
+        return DocumentKind.SPEC
     if "hardware" in keys:
-        return Kind.PROFILE
+        return DocumentKind.PROFILE
     scores = {kind: 100 * len(keys & signs) for kind, signs in SIGNS.items()}
-    scores[Kind.DEEPSPEED] += 100 * any(isinstance(tree.get(name), dict) for name in ("fp16", "bf16"))
+    scores[DocumentKind.DEEPSPEED] += 100 * any(isinstance(tree.get(name), dict) for name in ("fp16", "bf16"))
     for kind, form in FORMATS.items():
         scores[kind] += sum(key in form.table or key in form.sections for key in keys)
-    scores[Kind.TRL] += sum(key in fields for key in keys)
+    scores[DocumentKind.TRL] += sum(key in fields for key in keys)
     best = max(scores, key=lambda kind: scores[kind])
     if not scores[best]:
-        raise Unreadable(f"None of its keys is known. {EXPECTED}")
+        raise UnreadableDocument(f"None of its keys is known. {EXPECTED}")
     return best
 
 

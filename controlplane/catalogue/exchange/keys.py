@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controlplane.catalogue.exchange.reading import MOST_NOTES, Kind, Reading, Verdict, WrongValue
+from controlplane.catalogue.exchange.reading import MOST_NOTES, DocumentKind, KeyVerdict, Reading, WrongValue
 from controlplane.platform.safe_yaml import short
 
 UNSET: Any = object()
@@ -36,7 +36,7 @@ Rule = Take | Leave
 
 @dataclass(frozen=True)
 class Format:
-    kind: Kind
+    kind: DocumentKind
     table: Mapping[str, Rule]
     """By the dotted path of the key in the document."""
     sections: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class Format:
 
 
 @dataclass
-class Interpreter:
+class TableReader:
     format: Format
     fields: Mapping[str, str]
     """GRPOConfig's arguments of the installed TRL -> their types."""
@@ -71,7 +71,7 @@ class Interpreter:
         for name, value in tree.items():
             key = f"{at}.{name}" if at else str(name)
             if "." in str(name):
-                self._note(Verdict.UNKNOWN, key, "No key has a dot.")
+                self._note(KeyVerdict.UNKNOWN, key, "No key has a dot.")
             elif key in self.format.sections and isinstance(value, Mapping):
                 yield from self._leaves(value, key)
             else:
@@ -80,15 +80,15 @@ class Interpreter:
     def _take(self, key: str, raw: Any) -> None:
         rule = self.format.table.get(key) or self.format.otherwise(key, self.fields)
         if rule is None:
-            self._note(Verdict.UNKNOWN, key, f"The value was {short(raw)}.")
+            self._note(KeyVerdict.UNKNOWN, key, f"The value was {short(raw)}.")
         elif raw is None:
             return
         elif isinstance(rule, Leave):
-            self._note(Verdict.LEFT_OUT, key, rule.reason)
+            self._note(KeyVerdict.LEFT_OUT, key, rule.reason)
         else:
             self._fill(rule, key, raw)
 
-    def _note(self, verdict: Verdict, key: str, text: str, **more: Any) -> None:
+    def _note(self, verdict: KeyVerdict, key: str, text: str, **more: Any) -> None:
         full = len(self.reading.notes) >= MOST_NOTES
         self.reading.note(verdict, key, text, line=None if full else self.line_of(key), **more)
 
@@ -96,14 +96,14 @@ class Interpreter:
         try:
             value = rule.read(raw)
         except WrongValue as error:
-            self._note(Verdict.WRONG, key, f"{error}, got {short(raw)}.", path=rule.path, raw=short(raw))
+            self._note(KeyVerdict.WRONG, key, f"{error}, got {short(raw)}.", path=rule.path, raw=short(raw))
             return
         if value is UNSET:
             return
         if rule.path in self.reading.values and self.reading.values[rule.path] != value:
             other = self.reading.sources[rule.path]
             text = f"{short(raw)} contradicts {other}: {short(self.reading.values[rule.path])}. The latter is kept."
-            self._note(Verdict.CONTRADICTION, key, text, path=rule.path)
+            self._note(KeyVerdict.CONTRADICTION, key, text, path=rule.path)
             return
         self.reading.put(rule.path, value, key)
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict
+from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading
 from controlplane.platform.safe_yaml import short
 from workers.contract.run import settings, sinks
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
@@ -57,10 +57,10 @@ def vllm_share(spec: HardwareSpec, values: Mapping[str, Any]) -> float | None:
 
 
 def read_spec(tree: Mapping[str, Any]) -> Reading:
-    reading = Reading(Kind.SPEC, complete=True)
+    reading = Reading(DocumentKind.SPEC, complete=True)
     for key in OF_AN_ATTEMPT:
         if key in tree:
-            reading.note(Verdict.LEFT_OUT, key, "Each run and each attempt gets its own.")
+            reading.note(KeyVerdict.LEFT_OUT, key, "Each run and each attempt gets its own.")
     run = tree.get("run", tree)
     for key, value in (run if isinstance(run, Mapping) else {}).items():
         if key in WHOLE:
@@ -88,14 +88,14 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _limits(reading, _mapping(reading, value, key))
         elif key in OF_A_JOB:
             if value:
-                reading.note(Verdict.LEFT_OUT, key, "Only learnability checks and jobs have it.")
+                reading.note(KeyVerdict.LEFT_OUT, key, "Only learnability checks and jobs have it.")
         elif key not in OF_AN_ATTEMPT and not (run is not tree and key in tree):
-            reading.note(Verdict.UNKNOWN, key, f"The value was {short(value)}.")
+            reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short(value)}.")
     return reading
 
 
 def read_profile(tree: Mapping[str, Any]) -> Reading:
-    reading = Reading(Kind.PROFILE, complete=True)
+    reading = Reading(DocumentKind.PROFILE, complete=True)
     for key, value in tree.items():
         if key == "name":
             reading.put("hardware.profile", str(value)[:80], key)
@@ -108,9 +108,9 @@ def read_profile(tree: Mapping[str, Any]) -> Reading:
                 if name in BATCH_FIELDS and size is not None:
                     reading.put(f"grpo.{name}", size, f"batch.{name}")
                 elif name not in BATCH_FIELDS:
-                    reading.note(Verdict.UNKNOWN, f"batch.{name}", f"The value was {short(size)}.")
+                    reading.note(KeyVerdict.UNKNOWN, f"batch.{name}", f"The value was {short(size)}.")
         elif key != "description":
-            reading.note(Verdict.UNKNOWN, key, f"The value was {short(value)}.")
+            reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short(value)}.")
     return reading
 
 
@@ -118,7 +118,7 @@ def _mapping(reading: Reading, value: Any, key: str) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     if value is not None:
-        reading.note(Verdict.WRONG, key, f"Expected fields, got {short(value)}.")
+        reading.note(KeyVerdict.WRONG, key, f"Expected fields, got {short(value)}.")
     return {}
 
 
@@ -148,7 +148,7 @@ def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
             read = from_dict(EpisodeSpec, {"parts": parts}, at="episodes").parts
             reading.put("episodes.parts", [to_dict(part) for part in read], "episodes.parts")
     except ContractError as error:
-        reading.note(Verdict.WRONG, "episodes.parts", f"{str(error).capitalize()[:300]}.", path="episodes.parts")
+        reading.note(KeyVerdict.WRONG, "episodes.parts", f"{str(error).capitalize()[:300]}.", path="episodes.parts")
 
 
 def _sinks(reading: Reading, value: Any) -> None:
@@ -159,16 +159,16 @@ def _sinks(reading: Reading, value: Any) -> None:
             if known and isinstance(item, bool if name in sinks.TITLES else str) and item:
                 reading.put(f"sinks.{name}", item, "sinks")
             else:
-                reading.note(Verdict.UNKNOWN, f"sinks.{name}", f"The value was {short(item)}.")
+                reading.note(KeyVerdict.UNKNOWN, f"sinks.{name}", f"The value was {short(item)}.")
         return
     try:
         chosen = [from_dict(SinkSpec, sink, at="sinks") for sink in (value if isinstance(value, list) else [])]
     except ContractError as error:
-        reading.note(Verdict.WRONG, "sinks", f"{str(error).capitalize()[:300]}.", path="sinks.project")
+        reading.note(KeyVerdict.WRONG, "sinks", f"{str(error).capitalize()[:300]}.", path="sinks.project")
         return
     for sink in chosen:
         if text := sinks.problem(sink):
-            reading.note(Verdict.WRONG, "sinks", text, path="sinks.project")
+            reading.note(KeyVerdict.WRONG, "sinks", text, path="sinks.project")
             continue
         reading.put(f"sinks.{sink.kind}", True, "sinks")
         for name, text in ((f"{sink.kind}_secret", sink.secret), ("project", sink.project), ("name", sink.name)):
@@ -194,13 +194,13 @@ def _take(
     for name, raw in tree.items():
         key = f"{at}.{name}"
         if name not in fields:
-            reading.note(Verdict.UNKNOWN, key, f"The value was {short(raw)}.")
+            reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short(raw)}.")
             continue
         try:
             value = getattr(from_dict(cls, {**needed, name: raw}, at=at), name)
         except ContractError as error:
             text = str(error).removeprefix(f"{key}: ").capitalize()
-            reading.note(Verdict.WRONG, key, f"{text[:300]}.", path=key, raw=short(raw))
+            reading.note(KeyVerdict.WRONG, key, f"{text[:300]}.", path=key, raw=short(raw))
             continue
         field = fields[name]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

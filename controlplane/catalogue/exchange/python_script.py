@@ -13,7 +13,7 @@ from typing import Any
 
 from controlplane.catalogue.exchange import reporting
 from controlplane.catalogue.exchange.commands import DEVICES
-from controlplane.catalogue.exchange.reading import Unreadable
+from controlplane.catalogue.exchange.reading import UnreadableDocument
 from workers.contract.stack.commands import environment_problem
 from workers.sandbox.requirements.syntax import deeper, parsed
 
@@ -43,13 +43,13 @@ def is_python(text: str) -> bool:
 
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Read (settings by TRL's names, other parts with the reason why they aren't taken). Raises Unreadable."""
+    """Read (settings by TRL's names, other parts with the reason why they aren't taken). Raises UnreadableDocument."""
     if len(text) > MOST_CHARACTERS or deeper(text):
-        raise Unreadable("The script is too long or nested too deeply to be read.")
+        raise UnreadableDocument("The script is too long or nested too deeply to be read.")
     tree = parsed(textwrap.dedent(text))
     if isinstance(tree, str):
-        raise Unreadable(f"It is no valid Python: {tree}.")
-    found: dict[str, Any] = {}
+        raise UnreadableDocument(f"It is no valid Python: {tree}.")
+    settings: dict[str, Any] = {}
     rest: list[tuple[str, str]] = []
     for name, node in _settings(tree):
         try:
@@ -58,14 +58,14 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
             rest.append((name, f"Line {node.lineno} has no plain value."))
             continue
         if name in ("environment", "env") and isinstance(value, dict):
-            _environment(value, found, rest)
+            _environment(value, settings, rest)
         elif name.isupper():
-            _environment({name: value}, found, rest)
+            _environment({name: value}, settings, rest)
         elif name == "num_gpus":
             rest.append((name, "It may count vLLM's GPUs, too: choose the hardware profile."))
         else:
-            found[name] = list(value) if isinstance(value, tuple | set) else value
-    return found, rest
+            settings[name] = list(value) if isinstance(value, tuple | set) else value
+    return settings, rest
 
 
 def _settings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
@@ -110,12 +110,12 @@ def _assignment(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.ex
                 yield key.value, inner
 
 
-def _environment(variables: dict[Any, Any], found: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+def _environment(variables: dict[Any, Any], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
     for name, value in variables.items():
         problem = environment_problem(str(name), str(value))
         if name in reporting.VARIABLES:
-            found[str(name)] = str(value)
+            settings[str(name)] = str(value)
         elif problem or name in DEVICES:
             rest.append((str(name), problem or "Which GPUs a run gets is decided when it starts."))
         else:
-            found.setdefault("env", {})[str(name)] = str(value)
+            settings.setdefault("env", {})[str(name)] = str(value)

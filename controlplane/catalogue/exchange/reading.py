@@ -12,7 +12,7 @@ from typing import Any
 MOST_NOTES = 100
 
 
-class Kind(StrEnum):
+class DocumentKind(StrEnum):
     """The kinds of documents, by the words that the pages use for them."""
 
     AXOLOTL = "Axolotl YAML"
@@ -25,7 +25,7 @@ class Kind(StrEnum):
     PROFILE = "hardware profile"
 
 
-class Verdict(StrEnum):
+class KeyVerdict(StrEnum):
     """Verdicts on keys that didn't simply fill a field; each is a list on the page, in this order."""
 
     WRONG = "Values that can't be used"
@@ -35,7 +35,7 @@ class Verdict(StrEnum):
     ASSUMED = "Adjusted or assumed"
 
 
-class Unreadable(ValueError):
+class UnreadableDocument(ValueError):
     """The text is no document of any known kind; the message says where and why."""
 
 
@@ -45,7 +45,7 @@ class WrongValue(ValueError):
 
 @dataclass(frozen=True)
 class Note:
-    verdict: Verdict
+    verdict: KeyVerdict
     key: str
     """The key in the document; empty if the note concerns several."""
     text: str
@@ -58,7 +58,7 @@ class Note:
 
 @dataclass
 class Reading:
-    kind: Kind
+    kind: DocumentKind
     values: dict[str, Any] = field(default_factory=dict)
     """Path in the spec -> value."""
     sources: dict[str, str] = field(default_factory=dict)
@@ -67,11 +67,11 @@ class Reading:
     complete: bool = False
     """True for a document from here: a setting that it lacks has its default."""
 
-    def note(self, verdict: Verdict, key: str, text: str, **more: Any) -> None:
+    def note(self, verdict: KeyVerdict, key: str, text: str, **more: Any) -> None:
         if len(self.notes) < MOST_NOTES:
             self.notes.append(Note(verdict, key[:80], text, **more))
         elif len(self.notes) == MOST_NOTES:
-            self.notes.append(Note(Verdict.UNKNOWN, "", "There is more that isn't listed here."))
+            self.notes.append(Note(KeyVerdict.UNKNOWN, "", "There is more that isn't listed here."))
 
     def put(self, path: str, value: Any, key: str) -> None:
         self.values[path] = value
@@ -95,7 +95,7 @@ class Reading:
         return (batch, accumulation) if isinstance(batch, int) and isinstance(accumulation, int) else None
 
     @property
-    def listed(self) -> list[tuple[Verdict, list[Note]]]:
+    def listed(self) -> list[tuple[KeyVerdict, list[Note]]]:
         """The notes by verdict, for the pages."""
-        groups = [(verdict, [note for note in self.notes if note.verdict == verdict]) for verdict in Verdict]
+        groups = [(verdict, [note for note in self.notes if note.verdict == verdict]) for verdict in KeyVerdict]
         return [(verdict, notes) for verdict, notes in groups if notes]

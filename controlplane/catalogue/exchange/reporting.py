@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.catalogue.exchange.keys import Leave, Rule, Take, flag, names, text
-from controlplane.catalogue.exchange.reading import Reading, Verdict, WrongValue
+from controlplane.catalogue.exchange.reading import KeyVerdict, Reading, WrongValue
 from workers.contract.run import sinks
 from workers.contract.run.sinks import MLFLOW, TENSORBOARD, TITLES, TRACKIO, WANDB
 
@@ -91,12 +91,12 @@ TABLE: dict[str, Rule] = {
 def finish(reading: Reading) -> None:
     """Fill in a sink for each tool that a config reports to. A config that names a tool's project or run reports to it,
     unless it lists its tools elsewhere."""
-    said, source = "_report_to" in reading.values, reading.sources.get("_report_to", "report_to")
+    is_stated, source = "_report_to" in reading.values, reading.sources.get("_report_to", "report_to")
     kinds = reading.pop("_report_to") or ()
     for kind in (WANDB, MLFLOW, TRACKIO, TENSORBOARD):
         named = _named(reading, kind)
-        wanted = kind in kinds or (bool(named) and not said)
-        if wanted and named.get("on", (True, ""))[0]:
+        reports = kind in kinds or (bool(named) and not is_stated)
+        if reports and named.get("on", (True, ""))[0]:
             reading.put(f"sinks.{kind}", True, source if kind in kinds else next(iter(named.values()))[1])
             _join_entity(reading, named)
             _take(reading, named)
@@ -106,7 +106,7 @@ def finish(reading: Reading) -> None:
         reading.pop("sinks.name")
     if reading.values.get("sinks.mlflow"):
         text = "MLflow needs an endpoint with its server's address: choose it under Also send to."
-        reading.note(Verdict.LEFT_OUT, reading.sources["sinks.mlflow"], text, path="sinks.mlflow_secret")
+        reading.note(KeyVerdict.LEFT_OUT, reading.sources["sinks.mlflow"], text, path="sinks.mlflow_secret")
 
 
 def _named(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
@@ -123,7 +123,7 @@ def _join_entity(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
         project, at = named["project"]
         named["project"] = sinks.joined(entity, project), at
     elif entity:
-        reading.note(Verdict.LEFT_OUT, source, f"Name a project, too: {entity}/project under Also send to.")
+        reading.note(KeyVerdict.LEFT_OUT, source, f"Name a project, too: {entity}/project under Also send to.")
 
 
 def _take(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
@@ -134,4 +134,4 @@ def _take(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
             reading.put(f"sinks.{part}", value, source)
         elif value not in (None, kept):
             text = f"All sinks of a run have one {part}, which is {kept} by {reading.sources[f'sinks.{part}']}."
-            reading.note(Verdict.CONTRADICTION, source, text, path=f"sinks.{part}")
+            reading.note(KeyVerdict.CONTRADICTION, source, text, path=f"sinks.{part}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.catalogue.exchange.keys import Rule, Take, flag, text, whole
-from controlplane.catalogue.exchange.reading import Reading, Verdict
+from controlplane.catalogue.exchange.reading import KeyVerdict, Reading
 from workers.contract.run.prompts import MOST_ROUNDS
 
 USUAL_ROUNDS = 3
@@ -47,8 +47,8 @@ def finish(reading: Reading) -> None:
         return
     if rounds is None:
         words = f"The document sets no bound: {USUAL_ROUNDS} extra rounds, as in ms-swift."
-        reading.note(Verdict.ASSUMED, source, words, path="extra_rounds")
+        reading.note(KeyVerdict.ASSUMED, source, words, path="extra_rounds")
     reading.put("prompts.extra_rounds", min(USUAL_ROUNDS if rounds is None else rounds, MOST_ROUNDS), source)
     if metric and metric not in OF_THE_TOTAL:
         words = f"The spread of the total reward counts; for that of {metric[:80]}, name its component under Spread of."
-        reading.note(Verdict.LEFT_OUT, metric_key, words, path="spread_in")
+        reading.note(KeyVerdict.LEFT_OUT, metric_key, words, path="spread_in")

@@ -21,7 +21,7 @@ from controlplane.catalogue.exchange.keys import (
     typed,
     whole,
 )
-from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict, WrongValue
+from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, WrongValue
 from workers.contract.run.hardware import Optimizer, Rollout, Strategy, WeightSync
 from workers.contract.stack.training_rules import OWNED
 
@@ -258,7 +258,7 @@ def _rollout(reading: Reading) -> None:
     server_keys = any(path.startswith("hardware.server.") for path in reading.values)
     if mode is None and uses is not False and (uses or server_keys or "_share" in reading.values):
         mode = Rollout.SERVER if server_keys else Rollout.COLOCATE
-        reading.note(Verdict.ASSUMED, "use_vllm", f"The document doesn't say where vLLM runs: {mode}, as in TRL now.")
+        reading.note(KeyVerdict.ASSUMED, "use_vllm", f"The document names no mode of vLLM: {mode}, as in TRL now.")
     if uses is False:
         mode, at = Rollout.TRANSFORMERS, "use_vllm"
     place_engine(reading, mode, at)
@@ -278,7 +278,7 @@ def place_engine(reading: Reading, mode: Rollout | None, at: str) -> None:
         if value is not None and mode != Rollout.TRANSFORMERS:
             reading.put(colocate if mode == Rollout.COLOCATE else server, value, key)
         elif value is not None:
-            reading.note(Verdict.LEFT_OUT, key, "The trainer generates without vLLM.")
+            reading.note(KeyVerdict.LEFT_OUT, key, "The trainer generates without vLLM.")
     wide = reading.values.get("hardware.server.tensor_parallel", 1)
     wide *= reading.values.get("hardware.server.data_parallel", 1)
     if wide > 1:
@@ -291,7 +291,7 @@ def _lora(reading: Reading) -> None:
     if uses is False or (uses is None and not given):
         for name in given:
             key = reading.sources.get(f"lora.{name}", name)
-            reading.note(Verdict.LEFT_OUT, key, "The document switches LoRA off.")
+            reading.note(KeyVerdict.LEFT_OUT, key, "The document switches LoRA off.")
             reading.pop(f"lora.{name}")
         reading.put("lora", False, "no adapter")
     else:
@@ -305,12 +305,12 @@ def quantize(reading: Reading) -> None:
     bits = [name for name in BITS if reading.pop(f"_{name}")]
     if len(bits) > 1:
         text = "4-bit and 8-bit weights are both asked for; 4-bit is taken."
-        reading.note(Verdict.CONTRADICTION, "load_in_8bit", text, path="hardware.quantization")
+        reading.note(KeyVerdict.CONTRADICTION, "load_in_8bit", text, path="hardware.quantization")
     if bits:
         reading.put("hardware.quantization", bits[0], f"load_in_{bits[0]}")
         if not reading.values.get("lora"):
             text = "A quantized model is frozen: only a LoRA on it can be trained."
-            reading.note(Verdict.CONTRADICTION, f"load_in_{bits[0]}", text, path="use_lora")
+            reading.note(KeyVerdict.CONTRADICTION, f"load_in_{bits[0]}", text, path="use_lora")
 
 
 def _optim(reading: Reading) -> None:
@@ -326,7 +326,7 @@ def _credit(reading: Reading) -> None:
         if "episodes.turn_advantage_coef" not in reading.values:
             reading.put("episodes.turn_advantage_coef", 1.0, "trainer")
     elif name != "grpo":
-        reading.note(Verdict.LEFT_OUT, "trainer", f"A run trains with GRPO; {name[:80]} is another trainer.")
+        reading.note(KeyVerdict.LEFT_OUT, "trainer", f"A run trains with GRPO; {name[:80]} is another trainer.")
 
 
 def strategy(reading: Reading) -> None:
@@ -337,9 +337,9 @@ def strategy(reading: Reading) -> None:
     chosen = _preset(reading, preset) or (Strategy.FSDP2 if fsdp else None)
     if file:
         stage = named_stage(str(file)) or chosen
-        reading.note(Verdict.LEFT_OUT, "deepspeed", PASTE if stage is None else f"{PASTE} Its name says {stage}.")
+        reading.note(KeyVerdict.LEFT_OUT, "deepspeed", PASTE if stage is None else f"{PASTE} Its name says {stage}.")
         if fsdp:
-            reading.note(Verdict.CONTRADICTION, "fsdp", "DeepSpeed and FSDP can't be combined; DeepSpeed is kept.")
+            reading.note(KeyVerdict.CONTRADICTION, "fsdp", "DeepSpeed and FSDP can't be combined; DeepSpeed is kept.")
         chosen = stage or chosen
     if zero in (1, 2, 3):
         chosen = Strategy(f"zero{zero}")
@@ -353,7 +353,7 @@ def strategy(reading: Reading) -> None:
         if reading.values.get("lora") is False:
             reading.pop("lora")
     if machines > 1:
-        reading.note(Verdict.CONTRADICTION, "num_machines", f"{machines} machines; a run trains on one host.")
+        reading.note(KeyVerdict.CONTRADICTION, "num_machines", f"{machines} machines; a run trains on one host.")
     if processes is not None and "hardware.trainer_gpus" not in reading.values:
         reading.put("hardware.trainer_gpus", processes, reading.sources["hardware.processes"])
 
@@ -363,7 +363,7 @@ def _preset(reading: Reading, preset: str | None) -> Strategy | None:
         return None
     chosen = PRESETS.get(preset.rpartition("/")[2].removesuffix(".yaml"))
     if chosen is None:
-        reading.note(Verdict.LEFT_OUT, "accelerate_config", PASTE)
+        reading.note(KeyVerdict.LEFT_OUT, "accelerate_config", PASTE)
     return chosen
 
 
@@ -377,15 +377,15 @@ def check(reading: Reading) -> None:
     """Note contradictions among a run's own settings."""
     values = reading.values
     if values.get("grpo.bf16") and values.get("grpo.fp16"):
-        reading.note(Verdict.CONTRADICTION, "fp16", "bf16 and fp16 are both on; bf16 is kept.", path="precision")
+        reading.note(KeyVerdict.CONTRADICTION, "fp16", "bf16 and fp16 are both on; bf16 is kept.", path="precision")
         reading.put("grpo.fp16", False, "fp16")
     if values.get("grpo.max_steps") and "grpo.num_train_epochs" in values:
         text = "Steps and epochs are both given; the steps count."
-        reading.note(Verdict.CONTRADICTION, "num_train_epochs", text, path="grpo.num_train_epochs")
+        reading.note(KeyVerdict.CONTRADICTION, "num_train_epochs", text, path="grpo.num_train_epochs")
         reading.pop("grpo.num_train_epochs")
     if values.get("grpo.save_strategy") == "epoch" and "grpo.save_steps" in values:
         text = "A checkpoint every epoch and every N steps; the epochs count."
-        reading.note(Verdict.CONTRADICTION, "save_steps", text, path="grpo.save_steps")
+        reading.note(KeyVerdict.CONTRADICTION, "save_steps", text, path="grpo.save_steps")
         reading.pop("grpo.save_steps")
 
 
@@ -394,6 +394,6 @@ def command_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
     return TABLE.get(name) or COMMAND.get(name) or grpo_rule(name, fields)
 
 
-YAML = Format(Kind.TRL, TABLE, sampling.SECTIONS, grpo_rule, finish)
-SCRIPT = Format(Kind.PYTHON, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)
-OPTIONS = Format(Kind.COMMAND, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)
+YAML = Format(DocumentKind.TRL, TABLE, sampling.SECTIONS, grpo_rule, finish)
+SCRIPT = Format(DocumentKind.PYTHON, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)
+OPTIONS = Format(DocumentKind.COMMAND, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.catalogue.exchange import accelerate, axolotl, documents, own, trl
-from controlplane.catalogue.exchange.keys import Format, Interpreter, Rule, Take, put, written
+from controlplane.catalogue.exchange.keys import Format, Rule, TableReader, Take, put, written
 from controlplane.platform import safe_yaml
 from workers.contract.run.hardware import (
     ZERO,
@@ -171,7 +171,7 @@ def _depth(value: Any) -> int:
 def _document(title: str, tree: dict[str, Any], form: Format, values: Mapping[str, Any]) -> str:
     """Write the tree as YAML, then every value that reading it alone would miss or change."""
     plain: dict[str, Any] = json.loads(json.dumps(tree))
-    reading = Interpreter(form, trl.BASIC).read(plain)
+    reading = TableReader(form, trl.BASIC).read(plain)
     missed = {path: value for path, value in values.items() if reading.values.get(path, reading) != value}
     surplus = dict.fromkeys(path for path in reading.values if path not in values)
     lines = [f"#! {path}: {json.dumps(value)}" for path, value in {**missed, **surplus}.items()]

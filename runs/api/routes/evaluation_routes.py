@@ -101,8 +101,8 @@ def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = ""
     form = form_values.filled(TrialForm(), TrialForm, values)
     user, profiles = person(request), form.cleaned_data["profiles"]
     with refusing(QueueFull, where="queue", fix="Wait until a run of yours has ended, or stop one."):
-        trial, fresh = trials.start(form.wanted(), profiles, user, key_of_api(user, idempotency_key))
-    if not fresh and not trials.is_of(trial, form.wanted(), profiles):
+        trial, fresh = trials.start(form.setup(), profiles, user, key_of_api(user, idempotency_key))
+    if not fresh and not trials.is_of(trial, form.setup(), profiles):
         raise key_of_another("trial")
     return Status(201 if fresh else 200, {"item": _trial(trial)})
 

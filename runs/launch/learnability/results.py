@@ -126,8 +126,8 @@ def of_run(run: Run) -> CheckResult:
 def _of_groups(
     sampled: Sequence[list[StoredCompletion]], names: Iterable[str], times: Mapping[str, float]
 ) -> dict[str, Any]:
-    every = [one for group in sampled for one in group]
-    lengths = [one.tokens for one in every if one.tokens is not None]
+    every = [completion for group in sampled for completion in group]
+    lengths = [completion.tokens for completion in every if completion.tokens is not None]
     return {
         "groups": len(sampled),
         "completions": len(every),
@@ -139,7 +139,7 @@ def _of_groups(
 
 
 def _component(name: str, sampled: Sequence[list[StoredCompletion]], time_s: float | None) -> ComponentRange:
-    by_group = [[one.rewards.get(name) for one in group] for group in sampled]
+    by_group = [[completion.rewards.get(name) for completion in group] for group in sampled]
     every = [score for scores in by_group for score in scores]
     scored = [score for score in every if score is not None]
     return ComponentRange(
@@ -187,8 +187,8 @@ def _share(part: float, whole: float) -> float:
 
 def verdict(result: CheckResult) -> LearnabilityVerdict:
     """The most serious finding; a warning counts only if nothing is worse."""
-    found = list(_findings(result))
-    worst = next((one for grade in ("bad", "warn") for one in found if one.grade == grade), None)
+    findings = list(_findings(result))
+    worst = next((finding for grade in ("bad", "warn") for finding in findings if finding.grade == grade), None)
     return worst or LearnabilityVerdict(
         "good",
         f"The model can learn from this: in {result.spread:.0%} of the groups the completions differ in their reward.",

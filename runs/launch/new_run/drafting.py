@@ -144,13 +144,13 @@ def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User
         "dataset_version": list(datasets.values()),
         "reward_version": list(offered_versions(RewardVersion, None).values_list("pk", flat=True)),
     }
-    found = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
+    only = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
     if not initial.get("profile"):
         known = [facts.host_facts(view, {}, {}) for view in hosts]
         fitting = {other.key: other for other in _profiles() if not all(shortage(host, other.spec) for host in known)}
-        only = next(iter(fitting)) if len(fitting) == 1 else _used_last(list(fitting), user)
-        found |= {"profile": only, **fitting[only].values} if only else {}
-    return found | initial
+        profile = next(iter(fitting)) if len(fitting) == 1 else _used_last(list(fitting), user)
+        only |= {"profile": profile, **fitting[profile].values} if profile else {}
+    return only | initial
 
 
 def _used_last(profiles: list[str], user: User) -> str:

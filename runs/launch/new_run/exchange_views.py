@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.exchange import writing
 from controlplane.catalogue.exchange.documents import MOST_BYTES, content_of
-from controlplane.catalogue.exchange.reading import Unreadable
+from controlplane.catalogue.exchange.reading import UnreadableDocument
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http import upload
 from controlplane.platform.http.body_limit import reads_at_most
@@ -38,7 +38,7 @@ def import_config(request: HttpRequest) -> HttpResponse:
     try:
         content = _document(request)
         imported = importing.read(content, request.POST, schema)
-    except Unreadable as error:
+    except UnreadableDocument as error:
         form = LaunchForm(request.POST, schema=schema)
         plain = importing.without_open_choices(LaunchForm(request.POST, schema=schema))
         return _shown(request, form, shown=plain, import_problem=str(error), status=422)
@@ -105,13 +105,13 @@ def _file(spec: RunSpec, name: str) -> HttpResponse:
 
 def _document(request: HttpRequest) -> bytes:
     if problem := upload.problem(request):
-        raise Unreadable(problem)
+        raise UnreadableDocument(problem)
     file = request.FILES.get("import_file")
     if file is not None:
         return content_of(file)
     text = request.POST.get("import_text", "")
     if not text.strip():
-        raise Unreadable("Choose a file, or paste a config.")
+        raise UnreadableDocument("Choose a file, or paste a config.")
     return text.encode(errors="replace")
 
 

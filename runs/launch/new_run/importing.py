@@ -8,7 +8,7 @@ from typing import Any
 
 from controlplane.catalogue.exchange import documents, own, trl
 from controlplane.catalogue.exchange.keys import Leave
-from controlplane.catalogue.exchange.reading import Reading, Verdict
+from controlplane.catalogue.exchange.reading import KeyVerdict, Reading
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_fields import LABELS
 from controlplane.catalogue.hardware.profiles import profile_of, step_of
@@ -75,7 +75,7 @@ class Imported:
         form = without_open_choices(LaunchForm(self.data, schema=self.schema))
         for note in self.reading.notes:
             name = field_of(note.path)
-            if note.verdict == Verdict.WRONG and name in form.fields:
+            if note.verdict == KeyVerdict.WRONG and name in form.fields:
                 form.errors.pop(name, None)
                 form.add_error(name, f"{note.key}: {note.text}")
         for name, key in self.keys.items():
@@ -94,7 +94,7 @@ class Imported:
 
 
 def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None) -> Imported:
-    """`typed`: the form as sent. Raises documents' Unreadable."""
+    """Read a document for a form. `typed`: the form as sent. Raises UnreadableDocument."""
     fields = trl.fields_of(schema) | {argument.name: argument.kind.__name__ for argument in ARGUMENTS if argument.kind}
     imported = Imported(documents.read(content, fields), typed, schema)
     if imported.reading.complete:
@@ -130,20 +130,20 @@ def _rows(imported: Imported) -> None:
         name, sha256 = (str(data.get(key) or "").replace("\0", "") for key in ("name", "sha256"))
         version = offered_datasets().filter(dataset__name=name, number=number).first()
         if version is None and sha256 and (version := offered_datasets().filter(sha256=sha256).order_by("pk").last()):
-            reading.note(Verdict.ASSUMED, "data.name", f"{version} has the rows of {short(name)}, which isn't here.")
+            reading.note(KeyVerdict.ASSUMED, "data.name", f"{version} has the rows of {short(name)}, which isn't here.")
         if version is None:
             text = f"No dataset {short(data.get('name'))} v{number} is here: choose another."
-            reading.note(Verdict.LEFT_OUT, "data", text, path="dataset_version")
+            reading.note(KeyVerdict.LEFT_OUT, "data", text, path="dataset_version")
         else:
             imported.put("dataset_version", version.pk, "data")
             imported.put("eval_rows", data.get("eval_rows") or 0, "data.eval_rows")
             if data.get("sha256") not in (None, version.sha256):
-                reading.note(Verdict.CONTRADICTION, "data.sha256", f"{version} here has other rows.")
+                reading.note(KeyVerdict.CONTRADICTION, "data.sha256", f"{version} here has other rows.")
     if rewards is not None:
         chosen = _reward_version(rewards, reading.values.get("failed_share"))
         if chosen is None:
             text = "No reward config here has these components: choose another."
-            reading.note(Verdict.LEFT_OUT, "rewards", text, path="reward_version")
+            reading.note(KeyVerdict.LEFT_OUT, "rewards", text, path="reward_version")
         else:
             imported.put("reward_version", chosen.pk, "rewards")
             aggregation = reading.values.get("grpo.multi_objective_aggregation")
@@ -154,11 +154,11 @@ def _rows(imported: Imported) -> None:
         chosen = _reward_version(eval_rewards, None)
         if chosen is None:
             text = "No reward config here has these components: evaluations have the run's own only."
-            reading.note(Verdict.LEFT_OUT, "eval_rewards", text, path="eval_reward_version")
+            reading.note(KeyVerdict.LEFT_OUT, "eval_rewards", text, path="eval_reward_version")
         else:
             imported.put("eval_reward_version", chosen.pk, "eval_rewards")
     if reading.pop("model.trust_remote_code"):
-        reading.note(Verdict.LEFT_OUT, "model.trust_remote_code", trl.TABLE["trust_remote_code"].reason)  # type: ignore[union-attr]
+        reading.note(KeyVerdict.LEFT_OUT, "model.trust_remote_code", trl.TABLE["trust_remote_code"].reason)  # type: ignore[union-attr]
 
 
 def _environment(imported: Imported) -> None:
@@ -170,7 +170,7 @@ def _environment(imported: Imported) -> None:
         imported.put("environment", version.pk, "episodes")
     elif parts:
         text = "No environment here has these parts: make one under Environments."
-        reading.note(Verdict.LEFT_OUT, "episodes", text, path="environment")
+        reading.note(KeyVerdict.LEFT_OUT, "episodes", text, path="environment")
     if reading.complete and version is not None:
         reading.values = prefill.with_differing_limits(reading.values, version.episode_limits)
     imported.needs = needs(reading, imported.data)
@@ -199,7 +199,7 @@ def _settings(imported: Imported) -> None:
         else:
             rule = trl.grpo_rule(name, {})
             text = rule.reason if isinstance(rule, Leave) else NOT_IN_TRL if imported.schema else NO_SCHEMA
-            reading.note(Verdict.LEFT_OUT, reading.sources.get(path, name), text)
+            reading.note(KeyVerdict.LEFT_OUT, reading.sources.get(path, name), text)
 
 
 def _lengths(imported: Imported) -> None:
@@ -272,7 +272,7 @@ def _batch(imported: Imported) -> None:
     product = _number(sizes[0]) * _number(sizes[1]) * processes
     if product != total:
         text = f"{total} is not {sizes[0]} × {sizes[1]} × {processes} (batch × accumulation × processes) = {product}."
-        reading.note(Verdict.CONTRADICTION, "train_batch_size", text, path="grpo.per_device_train_batch_size")
+        reading.note(KeyVerdict.CONTRADICTION, "train_batch_size", text, path="grpo.per_device_train_batch_size")
 
 
 def _number(text: str) -> int:
@@ -283,5 +283,5 @@ def _wrong(imported: Imported) -> None:
     """Put each value that can't be used into its field, as it was written."""
     for note in imported.reading.notes:
         name = field_of(note.path)
-        if note.verdict == Verdict.WRONG and name and name not in imported.values:
+        if note.verdict == KeyVerdict.WRONG and name and name not in imported.values:
             imported.values[name] = note.raw

@@ -15,7 +15,7 @@ from runs.engine.models import Attempt, Run
 from runs.engine.records import MetricRow
 from runs.launch.preflight import estimating
 from runs.launch.preflight.draft import Draft, HostFacts
-from runs.launch.preflight.duration import Duration, PastRun, Step, by_past, by_rule, nearest, pace, work_of
+from runs.launch.preflight.duration import Duration, PastRun, PastStep, by_past, by_rule, nearest, pace, work_of
 from runs.launch.preflight.hosts import machine_to_ask
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.wire.documents import ContractError, from_dict
@@ -98,17 +98,17 @@ def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
         yield PastRun(run, name, attempt, host, spec, settings, bool(lora), bool(ahead))
 
 
-def steps_of(run_id: str, attempt_id: str) -> list[Step]:
+def steps_of(run_id: str, attempt_id: str) -> list[PastStep]:
     """An attempt's last steps in order, as far as they are not folded yet. TRL logs tokens only at steps that generate:
     the others have those of the step before."""
     rows = MetricRow.objects.filter(run=run_id, attempt=attempt_id, kind=EventKind.TRAIN, superseded=False)
     timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
     columns = timed.values_list("step", "values__step_time", "values__num_tokens")[:STEPS_READ]
-    steps: list[Step] = []
+    steps: list[PastStep] = []
     for step, seconds_, tokens_ in reversed(columns):
         seconds, tokens = number(seconds_), number(tokens_)
         if tokens is None and steps:
             tokens = steps[-1].tokens
         if step is not None and seconds is not None and tokens is not None:
-            steps.append(Step(step, seconds, tokens))
+            steps.append(PastStep(step, seconds, tokens))
     return steps

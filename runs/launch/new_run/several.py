@@ -32,7 +32,7 @@ KIND = "several"
 
 
 @dataclass(frozen=True)
-class Part:
+class PlannedRun:
     """A variation with its own preflight."""
 
     variation: Variation
@@ -47,7 +47,7 @@ class Checks:
     checked: Checked
     """With the launch's own settings."""
     findings: list[Finding]
-    parts: list[Part]
+    parts: list[PlannedRun]
     """[] for a single run."""
 
 
@@ -92,11 +92,11 @@ class Together:
         return [] if None in figures else figures
 
 
-def together(parts: Sequence[Part], at_once: int | None) -> Together | None:
+def together(parts: Sequence[PlannedRun], at_once: int | None) -> Together | None:
     """The group's time and cost; None for a single run, or if any run's time is unknown."""
-    each = [past_runs.expected(part.checked.draft, part.checked.hosts) for part in parts]
-    known = [duration for duration in each if duration is not None]
-    return Together(known, at_once) if each and len(known) == len(each) else None
+    durations = [past_runs.expected(part.checked.draft, part.checked.hosts) for part in parts]
+    known = [duration for duration in durations if duration is not None]
+    return Together(known, at_once) if durations and len(known) == len(durations) else None
 
 
 def check(choices: LaunchChoices, user: User, kind: str = "train") -> Checks:
@@ -107,16 +107,16 @@ def check(choices: LaunchChoices, user: User, kind: str = "train") -> Checks:
     return Checks(draft_check, findings, parts)
 
 
-def _part(choices: LaunchChoices, variation: Variation, user: User, *, runs: int) -> Part:
+def _part(choices: LaunchChoices, variation: Variation, user: User, *, runs: int) -> PlannedRun:
     name = f"{choices.run_name()[: 118 - len(variation.words)]}, {variation.words}"[:120]
     single = dict.fromkeys(SEVERAL_FIELDS, "")
     own = LaunchValues(choices.given() | variation.values | single | {"name": name}, choices.schema)
     draft_check = checked(own, user)
     draft_check = replace(draft_check, draft=replace(draft_check.draft, runs=runs))
-    return Part(variation, draft_check, findings_of(own, draft_check))
+    return PlannedRun(variation, draft_check, findings_of(own, draft_check))
 
 
-def _findings(choices: LaunchChoices, parts: list[Part]) -> list[Finding]:
+def _findings(choices: LaunchChoices, parts: list[PlannedRun]) -> list[Finding]:
     """Findings of every run as those of a single one; stops and warnings of only some runs are shown at the grid, with
     these runs' settings. The worst first."""
     of: dict[tuple[str, ...], dict[int, Finding]] = {}
@@ -136,11 +136,11 @@ def _findings(choices: LaunchChoices, parts: list[Part]) -> list[Finding]:
     return sorted(merged, key=lambda finding: ORDER[finding.grade])
 
 
-def _settings(those: list[Variation], every: list[Variation]) -> str:
+def _settings(some: list[Variation], every: list[Variation]) -> str:
     """The settings that only these runs have, such as "num generations 6 or 7"; otherwise each run's settings."""
-    values, most = _values(those), _values(every)
-    if prod(map(len, values.values())) != len(those):
-        return "; ".join(variation.words for variation in those)
+    values, most = _values(some), _values(every)
+    if prod(map(len, values.values())) != len(some):
+        return "; ".join(variation.words for variation in some)
     names = [name for name in values if len(values[name]) < len(most[name])]
     return Variation({name: " or ".join(values[name]) for name in names}).words
 
@@ -150,7 +150,7 @@ def _values(variations: list[Variation]) -> dict[str, list[str]]:
     return {name: list(dict.fromkeys(variation.values[name] for variation in variations)) for name in names}
 
 
-def launch(parts: list[Part], user: User, *, at_once: int | None, key: str | None) -> tuple[RunGroup, bool]:
+def launch(parts: list[PlannedRun], user: User, *, at_once: int | None, key: str | None) -> tuple[RunGroup, bool]:
     """Launch all of them; with the key of an earlier launch, that group and False. Raises QueueFull and ContractError,
     then none is launched."""
 

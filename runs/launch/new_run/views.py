@@ -298,7 +298,7 @@ def page(
     *,
     draft_check: Checked | None = None,
     findings: Sequence[Finding] = (),
-    parts: Sequence[several.Part] = (),
+    parts: Sequence[several.PlannedRun] = (),
     status: int = 200,
     shown: LaunchForm | None = None,
     **extra: Any,
@@ -331,7 +331,7 @@ def _panel(
     form: LaunchForm,
     draft_check: Checked,
     findings: Sequence[Finding],
-    parts: Sequence[several.Part] = (),
+    parts: Sequence[several.PlannedRun] = (),
 ) -> dict[str, Any]:
     draft = draft_check.draft
     estimated, machine = estimating.best(draft), machine_to_ask(draft)

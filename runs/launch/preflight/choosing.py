@@ -1,4 +1,4 @@
-"""Which profile for this model on these hosts: all of the catalogue by fit and expected speed, each with reasons.
+"""Ranking of all profiles for this model on these hosts, by fit and expected speed, each with reasons.
 
 Speed is ranked by what decides it most: who generates the completions, what lies in the host's memory, whether weights
 are unpacked for each pass, and how many GPUs work.
@@ -26,19 +26,19 @@ class Choice:
     name: str
     fits: bool
     why: str
-    """Where it fits and with how much room, or why it doesn't."""
+    """Where it fits and with how much room, or the reason why it doesn't."""
     reasons: tuple[str, ...]
     values: dict[str, str]
     """Form values that choose it."""
     fit: str
-    """In a few words: `fits h1`, `needs 2 more GPUs`."""
+    """The fit in a few words: `fits h1`, `needs 2 more GPUs`."""
     chosen: bool = False
 
 
 def choices(draft: Draft) -> list[Choice]:
-    """The best first; profiles for the CPU and somebody else's servers come after those that use these GPUs."""
-    found = [(_choice(draft, other), other) for other in draft.profiles]
-    return [choice for choice, other in sorted(found, key=lambda pair: _rank(*pair))]
+    """Rank all profiles, the best first; those for the CPU and attached servers come after those that use the GPUs."""
+    ranked = [(_choice(draft, other), other) for other in draft.profiles]
+    return [choice for choice, other in sorted(ranked, key=lambda pair: _rank(*pair))]
 
 
 def _rank(choice: Choice, other: OtherProfile) -> tuple[bool, bool, tuple[bool, bool, bool, bool], int, str]:
@@ -64,7 +64,7 @@ def _fit(draft: Draft, spec: HardwareSpec, answers: Sequence[Estimated]) -> tupl
         return False, f"{short[0]}." if short else "No host has announced itself."
     if spec.trainer_gpus < 1:
         return True, "On the CPU: for tiny models."
-    answer = min(answers, key=lambda one: one.missing, default=None)
+    answer = min(answers, key=lambda estimated: estimated.missing, default=None)
     if answer is None:
         return True, "The model's size is not known yet, so its memory can't be estimated."
     return answer.fits and _has_cache(answer), _memory(answer)
@@ -101,19 +101,19 @@ def _memory(answer: Estimated) -> str:
 
 
 def _reasons(other: OtherProfile) -> Iterator[str]:
-    """What speaks for it and against it, the generation first: it takes most of a step."""
+    """Arguments for and against a profile; generation first, since it takes most of a step."""
     spec, server = other.spec, other.spec.vllm_server
     if server and server.attached:
-        yield "Completions by a server that somebody else runs: nothing about it is started or proved."
+        yield "Completions come from an external server, which is neither started nor verified here."
     elif spec.rollout is Rollout.TRANSFORMERS:
-        yield "Completions by the trainer itself: many times slower than vLLM."
+        yield "Completions come from the trainer itself: many times slower than vLLM."
     elif server and not server.shared:
-        yield "vLLM on GPUs of its own: it and the trainer share no memory."
+        yield "vLLM has GPUs of its own and shares no memory with the trainer."
     elif spec.rollout is Rollout.COLOCATE:
         sleeps = ", and sleeps while the weights are updated" if spec.colocate_sleep else ""
         yield f"vLLM inside the trainer: no GPU waits for the other{sleeps}."
     else:
-        yield "vLLM beside the trainer on one GPU, which both need at once."
+        yield "vLLM and the trainer share one GPU, which both need at once."
     if spec.offload is not Offload.NONE:
         yield "Optimizer states in the host's memory: slow steps, and much of it is needed."
     if spec.quantization is not Quantization.NONE:

@@ -22,15 +22,15 @@ class GpuFacts:
     index: int
     memory_mib: int
     free: bool
-    """No lease holds it, in quarantine or not."""
+    """True if no lease holds it, in quarantine or not."""
     foreign_mib: int = 0
     """Memory used without a lease, if it is enough to disturb a run."""
     capability: str = ""
-    """Of CUDA, such as 9.0; "": not known."""
+    """CUDA capability, such as 9.0; "": not known."""
     kept_mib: int = 0
     """Memory of earlier runs that attached servers keep there."""
     kept_by: tuple[str, ...] = ()
-    """Those servers."""
+    """The names of those servers."""
 
 
 _ISOLATED = HostSandbox(known=True, backend="bubblewrap", lacks=(), allowed=False)
@@ -50,14 +50,14 @@ class HostFacts:
     """(slot, free)"""
     disk_free_mib: int | None = None
     ram_mib: int = 0
-    """0: not announced."""
+    """MiB of host memory; 0: not announced."""
     versions: dict[str, str] = field(default_factory=dict)
     schema: dict[str, Any] | None = None
     gpu_error: str = ""
     """Why the host can't read its GPUs, in its own words."""
     driver: str = ""
     cuda_usable: bool | None = None
-    """Whether the trainer's torch can use the GPUs; None: not known."""
+    """True if the trainer's torch can use the GPUs; None: not known."""
     cuda_built_for: str = ""
     """The CUDA version of that torch; "" for a CPU build."""
     shm_mib: int | None = None
@@ -72,9 +72,9 @@ class HostFacts:
     gpu_hour: Money | None = None
     """The price of one GPU for one hour."""
     inventory: dict[str, Any] = field(default_factory=dict)
-    """All that it has announced about itself."""
+    """The host's whole announcement."""
     to_ask: bool = False
-    """It isn't there yet: a source of this name would give such a machine."""
+    """True for a machine that a source of this name could still provide."""
 
     @property
     def usable(self) -> bool:
@@ -86,7 +86,7 @@ class DataFacts:
     name: str
     ready: bool = True
     rows: int = 0
-    """In both parts."""
+    """Training and validation rows together."""
     validation_rows: int = 0
     """Rows that are never trained on."""
     columns: tuple[str, ...] = ()
@@ -94,10 +94,10 @@ class DataFacts:
     chat: bool = False
     longest_prompt_chars: int | None = None
     longest_prompt_tokens: int | None = None
-    """By the tokenizer that the import counted with."""
+    """Tokens of the longest prompt, by the import's tokenizer."""
     prompt_bins: tuple[int, ...] = ()
-    """How many prompts have each length, in equal bins up to `prompt_top`; longer ones are in the last. In tokens if
-    these were counted, otherwise in characters."""
+    """Number of prompts by length, in equal bins up to `prompt_top`; longer ones are in the last. Lengths are tokens
+    if these were counted, otherwise characters."""
     prompt_top: int = 0
 
 
@@ -126,7 +126,7 @@ class Draft(RunSettings):
     """The hosts that may take the run: the chosen one, or all."""
     host_chosen: bool = False
     machines: tuple[HostFacts, ...] = ()
-    """The machines that sources could give for the run, each with the name of its source."""
+    """The machines that sources could provide for the run, each with the name of its source."""
     data: DataFacts | None = None
     rewards: tuple[RewardSpec, ...] | None = None
     secrets: dict[str, str] = field(default_factory=dict)
@@ -138,17 +138,17 @@ class Draft(RunSettings):
     """The profile's intended settings: form field -> text, as the form is filled in when it is chosen."""
     eval_rows: int = 0
     eval_rewards: tuple[RewardSpec, ...] = ()
-    """Of the other reward config for evaluations."""
+    """Rewards of the other config for evaluations."""
     priority: int = 0
     corpus_problem: str = ""
-    """What is wrong with the corpora that its parts search."""
+    """The problem with the corpora that its parts search; "" for none."""
     tool_template: ToolTemplate | None = None
-    """What the model's chat template makes of tools; None: not known, or not asked."""
+    """The model's chat template and its support of tools; None: not known, or not needed."""
     owner: Allowance | None = None
     """The user who would launch it, with limits and usage; None: no user."""
     owner_administers: bool = True
     runs: int = 1
-    """How many are launched together with it, itself included."""
+    """Number of runs that are launched together, including this one."""
     idle: tuple[IdleServer, ...] = ()
     """The user's warm servers that it could use now, the first one first."""
 
@@ -159,7 +159,7 @@ class Draft(RunSettings):
 
     @property
     def every_reward(self) -> tuple[RewardSpec, ...]:
-        """All that the run would compute."""
+        """All rewards that the run would compute."""
         return (*(self.rewards or ()), *(self.eval_rewards if self.eval_rows else ()))
 
     @property
@@ -174,8 +174,8 @@ class Draft(RunSettings):
 
     @property
     def result_tokens(self) -> int:
-        """What tools' results add to an episode beyond the completion length, where they don't count: assumed are one
-        call a turn and results of full length."""
+        """Tokens that tools' results add to an episode if they don't count as completion length: one call a
+        turn, with a result of full length."""
         if self.episodes is None or self.episodes.gateway or self.episodes.limits.count_outputs:
             return 0
         return max(self.episodes.limits.turns - 1, 0) * self.episodes.limits.output_tokens

@@ -1,4 +1,4 @@
-"""A draft's memory, as the model in workers.contract.memory reckons it, on the host that suits it best."""
+"""A draft's memory by workers.contract.memory, on the host that suits it best."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workers.contract.memory.shapes import Shape, shape_of
 from workers.contract.run.hardware import HardwareSpec, Optimizer, Rollout, precision_of
 
 CHARS_PER_TOKEN = 3.5
-"""Of English and code, for a dataset that no tokenizer has counted."""
+"""Characters per token of English and code, for a dataset that no tokenizer has counted."""
 TEMPLATE_TOKENS = 30
 USUAL_PROMPT_TOKENS = 256
 OPTIMIZERS = {
@@ -23,7 +23,7 @@ OPTIMIZERS = {
     "paged_adamw_8bit": Optimizer.ADAMW_8BIT,
     "adafactor": Optimizer.ADAFACTOR,
 }
-"""TRL's `optim`, where a run sets it, by the profile's own words."""
+"""TRL's `optim` of a run -> the profile's optimizer."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Estimated:
 
 
 def shape_for(inspection: dict[str, Any] | None) -> Shape | None:
-    """None for a model that nobody has looked at, or whose weights are quantized already."""
+    """The inspected model's shape; None for a model without an inspection, or with quantized weights."""
     facts = inspection or {}
     if facts.get("ok") is False or facts.get("quantization"):
         return None
@@ -63,7 +63,7 @@ def shape_for(inspection: dict[str, Any] | None) -> Shape | None:
 
 
 def _usual(parameters: int) -> Shape:
-    """The proportions of a common decoder with so many parameters, where the config tells no sizes."""
+    """The shape of a common decoder with this many parameters, for a config without sizes."""
     layers = max(1, round(28 * (parameters / 7e9) ** 0.3))
     hidden = max(16, round(math.sqrt(parameters / (14 * layers))))
     embedding = min(32_000 * hidden, parameters // 2)
@@ -100,7 +100,7 @@ def settings_of(draft: Draft, hardware: HardwareSpec) -> Settings:
 
 
 def _optimizer(draft: Draft, hardware: HardwareSpec) -> Optimizer:
-    """The run's own, where it sets one; those that keep something else than Adam's moments count as AdamW."""
+    """The run's own optimizer, otherwise the profile's. One with other state than Adam's moments counts as AdamW."""
     own = draft.grpo.get("optim")
     return hardware.optimizer if not own else OPTIMIZERS.get(str(own), Optimizer.ADAMW)
 
@@ -111,7 +111,7 @@ def _number(draft: Draft, name: str) -> int:
 
 
 def prompt_tokens(data: DataFacts | None) -> int:
-    """Of the longest prompt, as a batch is padded to its longest."""
+    """Tokens of the longest prompt, to which a batch is padded."""
     if data and data.longest_prompt_tokens:
         return data.longest_prompt_tokens
     if data and data.longest_prompt_chars:
@@ -120,7 +120,7 @@ def prompt_tokens(data: DataFacts | None) -> int:
 
 
 def on_host(draft: Draft, hardware: HardwareSpec, shape: Shape, host: HostFacts) -> Estimated:
-    """On the host's largest GPUs, or those that the profile names."""
+    """Estimate on the host's largest GPUs, or on those that the profile names."""
     servers = hardware.server_gpus
     ordered = sorted(host.gpus, key=lambda gpu: (not gpu.free, -gpu.memory_mib, gpu.index))
     sizes = {gpu.index: gpu.memory_mib / 1024 for gpu in host.gpus}
@@ -141,7 +141,7 @@ def on_host(draft: Draft, hardware: HardwareSpec, shape: Shape, host: HostFacts)
 
 
 def everywhere(draft: Draft) -> list[Estimated]:
-    """On each host that has the profile's GPUs; none without GPUs, or for a model whose sizes nobody knows."""
+    """Estimate on each host with the profile's GPUs; empty without GPUs, or for a model of unknown sizes."""
     hardware, shape = draft.hardware, shape_for(draft.inspection)
     if hardware is None or shape is None or hardware.trainer_gpus < 1:
         return []
@@ -152,5 +152,5 @@ def everywhere(draft: Draft) -> list[Estimated]:
 
 
 def best(draft: Draft) -> Estimated | None:
-    """On the host with the most room."""
+    """The estimate on the host with the most room."""
     return min(everywhere(draft), key=lambda answer: answer.missing, default=None)

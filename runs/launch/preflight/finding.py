@@ -28,10 +28,10 @@ class Finding:
     """The form field's name; "" for the launch as a whole."""
     cause: str
     fix: str
-    """What to do, in words."""
+    """The remedy, in words."""
     fixes: tuple[Fix, ...] = ()
     detail: str = ""
-    """The raw words of what failed; New run folds them where they belong."""
+    """The original message of a failure; the New run page folds it away."""
 
 
 def stop(at: str, cause: str, fix: str, *fixes: Fix) -> Finding:

@@ -1,4 +1,4 @@
-"""Whether any host can ever take this run, can take it now, and whether its owner may start it."""
+"""Hosts that can ever take this run or can take it now, and its owner's limits."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def fitting_hosts(draft: Draft) -> list[HostFacts]:
 
 
 def machine_to_ask(draft: Draft) -> HostFacts | None:
-    """The machine that the launch asks for, as no host has what the run takes; None: it needs none."""
+    """The machine that the launch requests, since no host has the run's resources; None: it needs none."""
     return draft.machines[0] if draft.machines and not fitting_hosts(draft) else None
 
 
 def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
-    """Why the host can never run this profile, or ""."""
+    """The reason why the host can never run this profile; "" if it can."""
     server = hardware.server_gpus
     count = hardware.trainer_gpus + server
     if count and host.gpu_error:
@@ -123,7 +123,7 @@ def _streams(hardware: HardwareSpec) -> bool:
 
 
 def _needs_vllm(hardware: HardwareSpec) -> bool:
-    """Whether the host needs vLLM installed; not for an external server that gets only an adapter over HTTP."""
+    """True if the host needs vLLM; not for an external server that gets only an adapter over HTTP."""
     if hardware.vllm_server and hardware.vllm_server.attached:
         return _streams(hardware)
     return hardware.rollout != Rollout.TRANSFORMERS

@@ -1,4 +1,4 @@
-"""The memory of each GPU, the host's and the disk's: what is over, by which part, and the cheapest ways out."""
+"""Memory of each GPU and of the host: excess, its largest part, and the cheapest remedies."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from workers.contract.run.hardware import Offload, Quantization, Rollout, Strate
 from workers.contract.run.spec import LoraSpec
 
 SHORTEST = 128
-"""Completions are not offered shorter than that."""
+"""Shortest completions that a remedy offers, in tokens."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
-    """Only what can't run is refused: a trainer that is over without the allocator's slack, a vLLM without cache."""
+    """Refuse only what can't run: a trainer over its GPU even without the allocator's slack, a vLLM without cache."""
     answer = best(draft)
     if answer is None:
         return
@@ -63,7 +63,7 @@ def _over(draft: Draft, answer: Estimated) -> Finding:
 
 
 def _capped(answer: Estimated, gpu: GpuEstimate) -> bool:
-    sizes = {one.index: one.memory_mib / 1024 for one in answer.host.gpus}
+    sizes = {card.index: card.memory_mib / 1024 for card in answer.host.gpus}
     index = answer.indexes[list(answer.estimate.gpus).index(gpu)]
     return gpu.card_gib < sizes[index]
 
@@ -79,7 +79,7 @@ def _name(answer: Estimated, gpu: GpuEstimate) -> str:
 
 
 def in_words(gpu: GpuEstimate) -> str:
-    """The four largest parts."""
+    """Name the four largest parts."""
     parts = sorted(gpu.parts.items(), key=lambda item: -item[1])
     parts = [(part, size) for part, size in parts if part is not Part.ALLOCATOR]
     return ", ".join(f"{part} {size:.3g}" for part, size in parts[:4])
@@ -97,11 +97,11 @@ def _remedy(draft: Draft, gpu: GpuEstimate) -> str:
     return f"Choose a profile that {more} more, or a smaller model."
 
 
-# --- the ways out, cheapest first -------------------------------------------------------------------------------------
+# --- remedies, the cheapest first -------------------------------------------------------------------------------------
 
 
 def _fixes(draft: Draft, answer: Estimated, room: float = 1.0) -> list[Fix]:
-    """Each that is enough by itself; if none is, the first few together that are."""
+    """Remedies that suffice alone; if none does, the first few that suffice together."""
     singles = [fix for fix, changed in _savings(draft, answer) if _is_enough(changed, room)]
     return [*(singles or _together(draft, answer, room)), *_profiles(draft, room)][:4]
 
@@ -131,7 +131,7 @@ def _together(draft: Draft, answer: Estimated, room: float) -> list[Fix]:
 
 
 def _savings(draft: Draft, answer: Estimated) -> Iterator[tuple[Fix, Draft]]:
-    """Each way to save memory that this form can take, and the draft with it."""
+    """Yield each way to save memory that fits this form, with the changed draft."""
     grpo = draft.grpo
     if grpo.get("gradient_checkpointing") is False:
         without = {name: value for name, value in grpo.items() if name != "gradient_checkpointing"}
@@ -146,7 +146,7 @@ def _savings(draft: Draft, answer: Estimated) -> Iterator[tuple[Fix, Draft]]:
 
 
 def _smaller_batch(draft: Draft, answer: Estimated) -> Iterator[tuple[Fix, Draft]]:
-    """The largest batch per process that fits, with as many more passes: the step learns from the same completions."""
+    """Offer the largest batch per process that fits, with more passes: the step learns from the same completions."""
     if draft.value("steps_per_generation") or draft.value("generation_batch_size"):
         return
     batch, passes = answer.settings.batch, answer.settings.passes
@@ -180,7 +180,7 @@ def _may_take_8bit(draft: Draft) -> bool:
 
 
 def _profiles(draft: Draft, room: float) -> list[Fix]:
-    """The fastest kind of the other profiles that fit."""
+    """Offer the fastest of the other profiles that fit."""
     for other in sorted(draft.profiles, key=slowness):
         if draft.hardware is not None and other.spec.profile == draft.hardware.profile:
             continue
@@ -190,8 +190,8 @@ def _profiles(draft: Draft, room: float) -> list[Fix]:
 
 
 def slowness(other: OtherProfile) -> tuple[bool, bool, bool, bool]:
-    """Sorts by what slows a profile down, the worst first: generation without vLLM, weights in the host's memory,
-    quantized ones, somebody else's server."""
+    """Sort key by the features that slow a profile down: an attached server, generation without vLLM, weights in the
+    host's memory, quantized weights."""
     spec, server = other.spec, other.spec.vllm_server
     attached = bool(server and server.attached)
     quantized = spec.quantization is not Quantization.NONE
@@ -199,7 +199,7 @@ def slowness(other: OtherProfile) -> tuple[bool, bool, bool, bool]:
 
 
 def as_made_for(draft: Draft, other: OtherProfile) -> Draft:
-    """The draft with another profile and the values that this fills in."""
+    """The draft with another profile and its values."""
     return replace(draft, hardware=other.spec, lora=other.lora, grpo={**draft.grpo, **other.batch})
 
 
@@ -239,7 +239,7 @@ def _cache(draft: Draft, answer: Estimated, vllm: Serving) -> Iterator[Finding]:
 
 
 def longest(draft: Draft) -> int:
-    """The tokens of the longest sequence that vLLM promises to take."""
+    """Tokens of the longest sequence that vLLM accepts."""
     hardware = draft.hardware
     if hardware is None:
         return 0

@@ -1,4 +1,4 @@
-"""Room that the GPUs leave: a step divided into fewer passes, and vLLM's share with it, offered as one click."""
+"""Spare memory of the GPUs: fewer passes for the same step, with vLLM's share, offered as one click."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from workers.contract.memory.room import Division, is_roomy, quickest
 from workers.contract.stack.step_time import step_s
 
 LEAST_GAIN = 1.05
-"""How many times as many steps a second it must give, by the rule of thumb, to be worth a note."""
+"""Least speed-up, by the rule of thumb, that is worth a note."""
 
 
 @dataclass(frozen=True)
-class Offer:
+class DivisionOffer:
     """A quicker division of the same step."""
 
     now: Division
     then: Division
     draft: Draft
-    """With it."""
+    """The draft with the offer."""
     now_s: float
-    """A step, by the rule of thumb."""
+    """Seconds of a step now, by the rule of thumb."""
     then_s: float
 
     @property
     def gain(self) -> float:
-        """Steps per second, as a multiple."""
+        """Speed-up as a factor of the steps per second."""
         return self.now_s / self.then_s
 
     @property
     def values(self) -> dict[str, str]:
-        """Of the form's fields."""
+        """Values of the form's fields."""
         values = {
             "per_device_train_batch_size": str(self.then.micro_batch),
             "gradient_accumulation_steps": str(self.then.passes),
@@ -46,26 +46,26 @@ class Offer:
 
 
 def check(draft: Draft) -> Iterator[Finding]:
-    found = offer(draft)
-    if found is None:
+    quicker = offer(draft)
+    if quicker is None:
         return
-    now, then = found.now, found.then
+    now, then = quicker.now, quicker.then
     share = "" if then.share == now.share else f", vLLM’s share {then.share:g}"
     yield note(
         "per_device_train_batch_size",
-        f"The GPUs have room for more: {_fullest(draft)} now, and {_fullest(found.draft)} with {then.micro_batch} "
+        f"The GPUs have room for more: {_fullest(draft)} now, and {_fullest(quicker.draft)} with {then.micro_batch} "
         f"completions per process in {_passes(then)}{share}, not {now.micro_batch} in {now.passes}. A step learns from "
         "the same completions.",
-        f"By the rule of thumb, a step takes {found.then_s:.2g} s then, not {found.now_s:.2g} s: {found.gain:.2g} "
-        f"times the steps per second.{_graphs(draft)}",
-        Fix(f"Use the memory: {then.micro_batch} per process, {_passes(then)}{share}", found.values),
+        f"By the rule of thumb, a step then takes {quicker.then_s:.2g} s, not {quicker.now_s:.2g} s: "
+        f"{quicker.gain:.2g} times the steps per second.{_graphs(draft)}",
+        Fix(f"Use the memory: {then.micro_batch} per process, {_passes(then)}{share}", quicker.values),
     )
 
 
 def check_guide(draft: Draft) -> Iterator[Finding]:
-    """A built-in profile has another division than the guide that it comes from, which is one click away."""
+    """Offer the division of the guide that a built-in profile comes from."""
     name = draft.hardware.profile if draft.hardware else ""
-    shipped = next((one for one in SHIPPED if one.name == name and one.guide), None)
+    shipped = next((profile for profile in SHIPPED if profile.name == name and profile.guide), None)
     if shipped is None or any(draft.value(name) != shipped.batch[name] for name in shipped.guide):
         return
     sizes = list(shipped.guide.values())
@@ -77,9 +77,9 @@ def check_guide(draft: Draft) -> Iterator[Finding]:
     )
 
 
-def offer(draft: Draft) -> Offer | None:
-    """The quickest division that fits each host the run may come to; None: it has that already, it would not gain
-    enough, or nobody can tell."""
+def offer(draft: Draft) -> DivisionOffer | None:
+    """Find the quickest division that fits each possible host; None: it is used already, gains too little, or is
+    unknown."""
     hardware, shape = draft.hardware, shape_for(draft.inspection)
     own = hardware is not None and hardware.deepspeed is not None  # its sizes must agree with the run's
     whole = draft.value("steps_per_generation") or draft.value("generation_batch_size")
@@ -95,16 +95,16 @@ def offer(draft: Draft) -> Offer | None:
         changed = _with(draft, division)
         work, answers, then = work_of(changed), everywhere(changed), hardware.with_vllm_share(division.share)
         most, moved = longest(changed), division.share != now.share
-        fits = all(is_roomy(each.estimate, longest=most, servers_too=moved) for each in answers)
+        fits = all(is_roomy(answer.estimate, longest=most, servers_too=moved) for answer in answers)
         if work is None or not answers or not fits:
             return None
-        return max(step_s(work, then, parameters, room=room(each), ahead=draft.ahead) for each in answers)
+        return max(step_s(work, then, parameters, room=room(answer), ahead=draft.ahead) for answer in answers)
 
     then = quickest(now, seconds)
     now_s, then_s = seconds(now), seconds(then) if then else None
     if then is None or now_s is None or then_s is None or now_s < LEAST_GAIN * then_s:
         return None
-    return Offer(now, then, _with(draft, then), now_s, then_s)
+    return DivisionOffer(now, then, _with(draft, then), now_s, then_s)
 
 
 def _with(draft: Draft, division: Division) -> Draft:
@@ -121,7 +121,7 @@ def _passes(division: Division) -> str:
 
 
 def _graphs(draft: Draft) -> str:
-    """They need no setting: their sizes follow from the step's completions, unless the profile asks for all."""
+    """A sentence on CUDA graphs, whose sizes follow from the step's completions unless the profile wants all sizes."""
     server = draft.server
     if server is None or server.attached or server.all_graphs:
         return ""
@@ -130,5 +130,5 @@ def _graphs(draft: Draft) -> str:
 
 def _fullest(draft: Draft) -> str:
     gpus = [gpu for answer in everywhere(draft) for gpu in answer.estimate.gpus if gpu.role != "server"]
-    gpu = max(gpus, key=lambda one: one.total / one.card_gib)
+    gpu = max(gpus, key=lambda gpu: gpu.total / gpu.card_gib)
     return f"about {gpu.total:.3g} of {gpu.card_gib:.3g} GiB"

@@ -34,7 +34,7 @@ MAX_PROFILES = 40
 
 @dataclass(frozen=True)
 class Candidate:
-    """A row of the form."""
+    """A profile as a row of the form."""
 
     row: HardwareProfile
     summary: str
@@ -117,7 +117,7 @@ class TrialForm(forms.Form):
             raise forms.ValidationError(f"At most {MAX_PROFILES} profiles at a time.")
         return chosen
 
-    def wanted(self) -> TrialSetup:
+    def setup(self) -> TrialSetup:
         values = self.cleaned_data
         rows = (values[name] for name in ("dataset_version", "reward_version", "environment"))
         return TrialSetup(values["host"], values["model"], *rows)

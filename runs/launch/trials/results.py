@@ -30,7 +30,7 @@ class Measured:
     tokens_per_s: float | None = None
     step_s: float | None = None
     first_step_s: float | None = None
-    """From the launch to the end of the first step."""
+    """Seconds from the launch to the end of the first step."""
 
 
 CHIPS = {
@@ -65,7 +65,7 @@ class CandidateResult:
 
     @property
     def chip(self) -> tuple[str, str]:
-        """Level and words of its status chip; no words: the run's status."""
+        """Level and text of its status chip; without text it shows the run's status."""
         if self.status == "refused" and self.fits not in ("yes", "no"):
             return "warn", "not tried"
         return CHIPS.get(self.fits, (self.status, ""))

@@ -51,7 +51,7 @@ class TrialSetup:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a candidate is not tried."""
+    """Reason why a candidate is not tried."""
 
     why: str
     fits: bool | None = None
@@ -86,7 +86,7 @@ def start(
 
 
 def is_of(trial: ProfileTrial, setup: TrialSetup, profiles: Iterable[HardwareProfile]) -> bool:
-    """Whether a trial has this setup and these candidates."""
+    """True if a trial has this setup and these candidates."""
     runs = list(trial.runs.all())
     candidates = {run.profile_id for run in runs} | {refused["profile"] for refused in trial.refused}
     environment = setup.environment_version.pk if setup.environment_version else None
@@ -107,7 +107,7 @@ def stop_all(trial: ProfileTrial, user: User) -> int:
 
 
 def refusal(row: HardwareProfile, setup: TrialSetup, view: HostView) -> Refusal | None:
-    """Preflight's verdict on a candidate on this host. None: it can be tried."""
+    """Check a candidate on this host with preflight; None: it can be tried."""
     try:
         profile = profile_of(row)
     except ContractError as error:
@@ -124,7 +124,7 @@ def refusal(row: HardwareProfile, setup: TrialSetup, view: HostView) -> Refusal 
 
 
 def too_small(profile: Profile, view: HostView) -> str:
-    """The resources that the host lacks for this profile, whether free or not; "" if none."""
+    """The resources that the host lacks for this profile, even if all were free; "" if none."""
     need = leasing.need_of(profile.spec)
     gpus = need.gpus + need.server_gpus
     if gpus > len(view.gpus):

@@ -33,10 +33,10 @@ def trial_new(request: HttpRequest) -> HttpResponseBase:
         form = TrialForm(request.POST)
         if not form.is_valid():
             return _page(request, form, status=422)
-        wanted, profiles, user = form.wanted(), form.cleaned_data["profiles"], person(request)
-        key = trials.key_of_page(wanted, profiles, user, str(form.cleaned_data["key"]))
+        setup, profiles, user = form.setup(), form.cleaned_data["profiles"], person(request)
+        key = trials.key_of_page(setup, profiles, user, str(form.cleaned_data["key"]))
         try:
-            trial, fresh = trials.start(wanted, profiles, user, key)
+            trial, fresh = trials.start(setup, profiles, user, key)
         except QueueFull as error:
             form.add_error(None, str(error))
             return _page(request, form, status=422)

@@ -27,7 +27,7 @@ def test_nothing_is_wrong_with_both_or_with_neither() -> None:
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
-        (words(PromptsSpec(extra_rounds=21)), "extra_rounds: 21 extra rounds"),
+        (words(PromptsSpec(extra_rounds=21)), "extra_rounds: 21 is not a possible"),
         (words(PromptsSpec(least_weight=0.0, by_difficulty=True)), "least_weight: 0 is not a possible least weight."),
         (words(PromptsSpec(extra_rounds=1, spread_in="acuracy")), "Use one of: accuracy, format"),
         (

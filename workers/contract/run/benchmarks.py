@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Task:
+class BenchmarkTask:
     title: str
     about: str
 
 
 TASKS = {
-    "gsm8k": Task("GSM8K", "grade-school mathematics, generated answers"),
-    "arc_easy": Task("ARC easy", "science questions, four choices"),
-    "arc_challenge": Task("ARC challenge", "harder science questions, four choices"),
-    "hellaswag": Task("HellaSwag", "how a text continues, four choices"),
-    "winogrande": Task("WinoGrande", "what a pronoun refers to, two choices"),
-    "mmlu_elementary_mathematics": Task("MMLU, elementary mathematics", "four choices"),
-    "mmlu_high_school_mathematics": Task("MMLU, high-school mathematics", "four choices"),
+    "gsm8k": BenchmarkTask("GSM8K", "grade-school mathematics, generated answers"),
+    "arc_easy": BenchmarkTask("ARC easy", "science questions, four choices"),
+    "arc_challenge": BenchmarkTask("ARC challenge", "harder science questions, four choices"),
+    "hellaswag": BenchmarkTask("HellaSwag", "how a text continues, four choices"),
+    "winogrande": BenchmarkTask("WinoGrande", "what a pronoun refers to, two choices"),
+    "mmlu_elementary_mathematics": BenchmarkTask("MMLU, elementary mathematics", "four choices"),
+    "mmlu_high_school_mathematics": BenchmarkTask("MMLU, high-school mathematics", "four choices"),
 }
 ENVIRONMENT = ".venv-lm-eval"
 """The folder of lm-eval's environment, beside the source."""

@@ -32,7 +32,7 @@ UNPACKING = 2
 
 
 @dataclass(frozen=True)
-class Work:
+class StepWork:
     """What a step has to do, by a run's settings."""
 
     completions: float
@@ -58,23 +58,23 @@ class Work:
         return self.completions * self.length
 
 
-def step_s(work: Work, hardware: HardwareSpec, parameters: int, *, room: float = inf, ahead: bool = False) -> float:
+def step_s(work: StepWork, hardware: HardwareSpec, parameters: int, *, room: float = inf, ahead: bool = False) -> float:
     """`room`: the sequences that the KV cache of one vLLM engine holds. `ahead`: the next batch is generated while this
     one is trained on."""
     parts = generation_s(work, hardware, parameters, room=room), training_s(work, hardware, parameters)
     return max(parts) if ahead else sum(parts)
 
 
-def generation_s(work: Work, hardware: HardwareSpec, parameters: int, *, room: float = inf) -> float:
+def generation_s(work: StepWork, hardware: HardwareSpec, parameters: int, *, room: float = inf) -> float:
     billions = parameters / 1e9
     if hardware.rollout is Rollout.TRANSFORMERS:
         token_s = TRAINER_TOKEN_S + TRAINER_TOKEN_S_PER_BILLION * billions
     else:
         engines, split = _engines(hardware)
-        wanted = work.completions / work.generations / engines
-        at_once = min(wanted, max(room, 1.0))
+        sequences = work.completions / work.generations / engines
+        at_once = min(sequences, max(room, 1.0))
         token_s = (VLLM_TOKEN_S + VLLM_TOKEN_S_PER_BILLION * billions / split) * (1 + at_once / CROWD)
-        token_s *= wanted / at_once
+        token_s *= sequences / at_once
     return work.generations * (work.limit * token_s + work.answers * ANSWER_S)
 
 
@@ -87,7 +87,7 @@ def _engines(hardware: HardwareSpec) -> tuple[int, int]:
     return max(hardware.processes // split, 1), split
 
 
-def training_s(work: Work, hardware: HardwareSpec, parameters: int) -> float:
+def training_s(work: StepWork, hardware: HardwareSpec, parameters: int) -> float:
     tokens = work.micro_batch * work.length
     a_pass = PASS_S + OPERATIONS * parameters * tokens / OPERATIONS_PER_S
     return work.passes * a_pass * (UNPACKING if hardware.quantization is not Quantization.NONE else 1)

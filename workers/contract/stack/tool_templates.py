@@ -53,5 +53,5 @@ def name_of(sha256: str) -> str:
 
 def alternative(marks: tuple[str, ...], model_type: str = "") -> str:
     """TRL's template for a model whose own has these special tokens; "": none is written in them."""
-    found = next((name for mark, name in _BY_MARK.items() if mark in marks), "")
-    return "qwen3" if found == "qwen2_5" and model_type.startswith("qwen3") else found
+    template = next((name for mark, name in _BY_MARK.items() if mark in marks), "")
+    return "qwen3" if template == "qwen2_5" and model_type.startswith("qwen3") else template

@@ -63,14 +63,14 @@ class ModelArchive:
 
     def read(self, offset: int, limit: int) -> bytes:
         """Up to `limit` bytes from `offset` on; fewer only at the end. Raises ArchiveError if a file has changed."""
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         index = bisect_right(self._starts, offset) - 1
         while limit > 0 and index < len(self._parts):
             into = offset - self._starts[index]
             piece = _read(self._parts[index], into, min(limit, self._parts[index].size - into))
-            found.append(piece)
+            pieces.append(piece)
             offset, limit, index = offset + len(piece), limit - len(piece), index + 1
-        return b"".join(found)
+        return b"".join(pieces)
 
 
 def _entry(name: str, content: bytes | Path, size: int) -> Sequence[_Part]:

@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from controlplane.catalogue.exchange import documents, trl
-from controlplane.catalogue.exchange.reading import Kind, Reading, Unreadable, Verdict
+from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, UnreadableDocument
 from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.hardware.profile_fields import ATTACHED
 from controlplane.catalogue.hardware.profile_pages import profile_yaml
@@ -35,7 +35,7 @@ def document(request: HttpRequest) -> bytes:
         return safe_yaml.document(request, documents.MOST_BYTES)
     try:
         return documents.content_of(file)
-    except Unreadable as error:
+    except UnreadableDocument as error:
         raise YamlRefused(str(error)) from error
 
 
@@ -47,18 +47,18 @@ def read(content: bytes) -> ProfileImport:
     except YamlRefused as refused:
         try:
             return _from_other(content)
-        except Unreadable:
+        except UnreadableDocument:
             raise refused from None
     try:
         return _from_other(content)
-    except Unreadable as error:
+    except UnreadableDocument as error:
         raise YamlRefused(str(error)) from error
 
 
 def _from_other(content: bytes) -> ProfileImport:
     schema = Host.objects.exclude(trainer_schema=None).values_list("trainer_schema", flat=True).first()
     reading = documents.read(content, trl.fields_of(schema))
-    if reading.kind == Kind.PROFILE:
+    if reading.kind == DocumentKind.PROFILE:
         return ProfileImport(profile_yaml.read(content).form())
     imported = ImportedProfile(values_of(Profile("", "", HardwareSpec(""))))
     _assume(reading)
@@ -73,7 +73,7 @@ def _from_other(content: bytes) -> ProfileImport:
     if imported.values["rollout"] == Rollout.SERVER and imported.values["server_attached"]:
         imported.values["rollout"] = ATTACHED
     for note in reading.notes:
-        if note.verdict == Verdict.WRONG and note.path.startswith("hardware."):
+        if note.verdict == KeyVerdict.WRONG and note.path.startswith("hardware."):
             name = note.path.removeprefix("hardware.").replace("server.", "server_")
             imported.refuse(name, note.raw, f"{note.key}: {note.text}")
     form = imported.form()
@@ -88,7 +88,7 @@ def _assume(reading: Reading) -> None:
     if not reading.complete and "hardware.trainer_gpus" not in reading.values:
         reading.values["hardware.trainer_gpus"] = 1
         text = "The document doesn't say how many GPUs train: one is assumed."
-        reading.note(Verdict.ASSUMED, "", text, path="hardware.trainer_gpus")
+        reading.note(KeyVerdict.ASSUMED, "", text, path="hardware.trainer_gpus")
 
 
 def _of_the_run(reading: Reading) -> dict[str, Any]:
@@ -105,5 +105,5 @@ def _of_the_run(reading: Reading) -> dict[str, Any]:
     ]
     if others:
         text = "Settings of a run, not of its hardware: import the document under New run for them."
-        reading.note(Verdict.LEFT_OUT, ", ".join(others[:12]), text)
+        reading.note(KeyVerdict.LEFT_OUT, ", ".join(others[:12]), text)
     return values

@@ -20,7 +20,7 @@ from workers.contract.memory.parts import Settings
 from workers.contract.memory.room import Division, is_roomy, quickest
 from workers.contract.memory.shapes import Shape, shape_of
 from workers.contract.run.hardware import HardwareSpec, Rollout
-from workers.contract.stack.step_time import Work, step_s
+from workers.contract.stack.step_time import StepWork, step_s
 from workers.contract.wire.documents import ContractError
 
 PROMPT_TOKENS = 256
@@ -160,12 +160,12 @@ def division(
     return now, then, before / after if before and after else 1.0
 
 
-def _work(profile: Profile, length: int) -> Work:
+def _work(profile: Profile, length: int) -> StepWork:
     batch = profile.batch
     size, passes = batch["per_device_train_batch_size"], batch["gradient_accumulation_steps"]
     repeats = batch.get("num_iterations", 1)
     completions = size * passes * max(profile.spec.processes, 1) / repeats
-    return Work(completions, length, size, passes, length - PROMPT_TOKENS, 1 / repeats)
+    return StepWork(completions, length, size, passes, length - PROMPT_TOKENS, 1 / repeats)
 
 
 def held(profile: Profile, card_gib: float) -> list[Held]:

@@ -1,4 +1,4 @@
-"""Generating one step ahead: whether the run can, what it costs, and where it would pay."""
+"""Checks of generating one step ahead: obstacles, costs, and runs that would profit."""
 
 from __future__ import annotations
 

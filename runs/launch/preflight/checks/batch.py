@@ -68,7 +68,7 @@ def check_steps(draft: Draft) -> Iterator[Finding]:
 
 
 def total_steps(draft: Draft) -> int | None:
-    """The steps of the whole run; None if they aren't known yet."""
+    """Optimizer steps of the whole run; None if they aren't known yet."""
     batch, rows = draft.batch, draft.train_rows
     if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1 or broken(batch) or rows < batch.prompts:
         return None

@@ -1,4 +1,4 @@
-"""Rewards beside generation: whether any waits, whether groups come one by one, and where it would pay."""
+"""Checks of concurrent rewards: obstacles, rewards that wait, and runs that would profit."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def check(draft: Draft) -> Iterator[Finding]:
     elif draft.rewards_beside and not waiting:
         yield warn(FIELD, "No reward waits for a judge or a sandbox: nothing begins early.", "Turn it off.", OFF)
     elif not draft.rewards_beside and waiting and unable is None:
-        sentence = f"{' and '.join(waiting)} {'waits' if len(waiting) == 1 else 'wait'} until the whole batch is there."
+        sentence = f"{' and '.join(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for the whole batch."
         fix = "Each group can be scored as soon as it is complete, while others are generated; the scores are the same."
         yield note(FIELD, sentence, fix, ON)

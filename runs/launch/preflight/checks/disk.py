@@ -14,7 +14,7 @@ from workers.contract.memory import checkpoint_gib
 from workers.contract.run.batch import epochs
 
 LEAST_MIB = 512
-"""Logs, the dataset and metrics; a host with less free space takes no run."""
+"""MiB for logs, the dataset and metrics; a host with less free space takes no run."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def checkpoints(draft: Draft) -> int | None:
-    """How many checkpoints the whole run writes; None if its steps aren't known yet."""
+    """Number of checkpoints that the whole run writes; None if its steps aren't known yet."""
     strategy, total = draft.value("save_strategy"), total_steps(draft)
     if strategy == "no":
         return 0
@@ -63,7 +63,7 @@ def _mib(amount: float) -> str:
 
 
 def _checkpoint_mib(draft: Draft) -> float | None:
-    """About the size of a checkpoint: trained weights and the optimizer's state of them."""
+    """Approximate size of a checkpoint: trained weights and their optimizer state."""
     shape = shape_for(draft.inspection)
     if shape is None or draft.hardware is None:
         return None

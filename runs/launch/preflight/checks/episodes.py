@@ -18,9 +18,9 @@ from workers.rewards.library import LIBRARY as REWARDS
 from workers.rewards.reward import RewardGroup
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-"""What every chat template and parser takes for a tool's name."""
+"""Tool names that every chat template and parser accepts."""
 LEAST_TURN = 16
-"""Tokens that a call takes, at the least."""
+"""Fewest tokens of a call."""
 WITHOUT = Fix("Use no environment", {"environment": ""})
 
 
@@ -41,7 +41,7 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def has_tools(spec: EpisodeSpec) -> bool:
-    """Whether the model may call anything; only a game has no tools."""
+    """True if the model may call tools; only a game has none."""
     kinds = [entry.kind for part in spec.parts if (entry := LIBRARY.get(part.function))]
     return any(kind != EntryKind.GAME for kind in kinds)
 
@@ -77,7 +77,7 @@ def _kind(part: PartSpec) -> EntryKind | None:
 
 
 def _packages(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
-    """What a part needs in an interpreter of its own."""
+    """The package that a part needs in an interpreter of its own."""
     wanted = {
         name: part.name for part in spec.parts if (name := str(getattr(LIBRARY.get(part.function), "package", "")))
     }
@@ -233,8 +233,8 @@ def _atropos(draft: Draft, max_token_len: int) -> Iterator[Finding]:
     if isinstance(length, int) and length >= max_token_len:
         yield stop(
             "max_token_len",
-            f"Atropos is told {max_token_len:,} tokens for prompt and completion, and completions alone may have "
-            f"{length:,}.",
+            f"Atropos gets a limit of {max_token_len:,} tokens for prompt and completion, and completions alone may "
+            f"have {length:,}.",
             "Raise it above the completion length and the longest prompt.",
             Fix(f"Set it to {2 * length}", {"max_token_len": str(2 * length)}),
         )

@@ -1,4 +1,4 @@
-"""Limits, early-stop rules and the best checkpoint: whether they can hold, and whether their metrics will come."""
+"""Limits, early-stop rules and the best checkpoint: impossible ones, and metrics that will never be logged."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _money(draft: Draft) -> Iterator[Finding]:
 
 
 def _metric(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]:
-    """`so`: what follows if the metric doesn't come."""
+    """`so`: the consequence if the metric is never logged."""
     name = metric.removeprefix(EVALUATION)
     if metric.startswith(EVALUATION) and not draft.eval_rows:
         cause = f"{metric} comes from evaluations, and the run makes none: {so}."

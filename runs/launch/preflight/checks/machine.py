@@ -1,4 +1,4 @@
-"""What a host's machine can do: torch with its GPUs, bf16, optional kernels, shared memory."""
+"""Abilities of a host's machine: torch with its GPUs, bf16, optional kernels, shared memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workers.contract.run.hardware import HardwareSpec, Precision, Rollout, prec
 MIN_DRIVER = {13: 580, 12: 525, 11: 450}
 """CUDA's major version -> the first NVIDIA driver for it."""
 BF16_FROM = 8.0
-"""CUDA capability: Ampere and later."""
+"""Lowest CUDA capability with bf16: Ampere."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def _bf16(draft: Draft, hardware: HardwareSpec, hosts: list[HostFacts]) -> Itera
     host, gpu = without[0]
     yield stop(
         "precision",
-        f"GPU {gpu.index} of {host.name} (CUDA capability {gpu.capability}) doesn't calculate in bf16.",
+        f"GPU {gpu.index} of {host.name} (CUDA capability {gpu.capability}) doesn't support bf16.",
         "Train in fp16, or on GPUs from Ampere on.",
         Fix("Use fp16", {"precision": "fp16"}),
     )

@@ -60,19 +60,19 @@ def _against_the_data(draft: Draft, answer: dict[str, Any]) -> Iterator[Finding]
 def _of_the_download(draft: Draft, answer: dict[str, Any]) -> Finding:
     host = str(answer.get("host") or "the host")
     if answer.get("unreachable"):
-        found = warn(
+        finding = warn(
             "model",
             f"{host} has no complete copy of this model and could not reach the hub.",
             "The run fails if it still can't when it starts: check the host's connection, or give a folder there.",
         )
-        return replace(found, detail=str(answer.get("why") or ""))
+        return replace(finding, detail=str(answer.get("why") or ""))
     size, free = draft.model_size("bytes"), draft.model_size("free_bytes")
     if not size:
         return note("model", "The host has no copy of this model and downloads it when the run starts.")
     words = f"{download_size(size)} to download, {download_size(free)} free on {host}."
     if size + ROOM_LEFT <= free:
         return note("model", words, "The run starts with the download.")
-    elsewhere = not draft.host_chosen and sum(one.usable for one in draft.hosts) > 1
+    elsewhere = not draft.host_chosen and sum(host.usable for host in draft.hosts) > 1
     return (warn if elsewhere else stop)(
         "model",
         f"The model doesn't fit on {host}'s disk: {words}",
@@ -151,12 +151,12 @@ def _beyond_the_model(draft: Draft) -> Iterator[Finding]:
 
 
 def _longest_prompt(data: DataFacts) -> int:
-    """In tokens; guessed where nobody has counted."""
+    """Tokens of the longest prompt; estimated if nobody has counted."""
     return data.longest_prompt_tokens or (data.longest_prompt_chars or 0) // CHARS_A_TOKEN + 1
 
 
 def _how_many(data: DataFacts, room: int) -> str:
-    """How many prompts are over the room that is left for them, from the bins of their lengths."""
+    """Number of prompts that exceed the room left for them, from the bins of their lengths."""
     bins, count = data.prompt_bins, sum(data.prompt_bins)
     if not count:
         return ""

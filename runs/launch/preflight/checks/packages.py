@@ -17,7 +17,7 @@ BITSANDBYTES = re.compile(r"(paged_)?(adamw(_bnb)?|ademamix|lion)_(8|32)bit|adem
 
 TRL_TAKES_VLLM = ((0, 22), (0, 31))
 """The first and last minor versions of vLLM that TRL 1.16 supports; for others it only warns."""
-KNOWN_SETS = frozenset((one.torch, one.vllm) for one in SETS.values() if one.vllm)
+KNOWN_SETS = frozenset((versions.torch, versions.vllm) for versions in SETS.values() if versions.vllm)
 RAN_ON_GPUS = (GPU_TORCH_2_11.torch, GPU_TORCH_2_11.vllm)
 """The versions in tests/gpu/RESULTS.md."""
 
@@ -55,7 +55,7 @@ def check_sinks(draft: Draft) -> Iterator[Finding]:
 
 
 def not_installed(draft: Draft, package: str, what: str, *, group: str) -> Iterator[Finding]:
-    """A host that has not told what it has is not accused."""
+    """Note the fitting hosts that lack a package; one that hasn't reported its packages isn't judged."""
     lacking = [
         host for host in fitting_hosts(draft) if (known := _known_packages(host)) is not None and package not in known
     ]
@@ -65,14 +65,14 @@ def not_installed(draft: Draft, package: str, what: str, *, group: str) -> Itera
     yield note(
         "host",
         f"{what} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
-        f"The run installs it there first, which takes minutes and the network. To do it before: `python3 -m "
+        f"The run installs it there first, which takes minutes and the network. To install it beforehand: `python3 -m "
         f"controlplane.setup.bootstrap.on_demand {group}` on the host.",
     )
 
 
 def _known_packages(host: HostFacts) -> dict[str, str] | None:
-    found = host.inventory.get("packages")
-    return found if isinstance(found, dict) else None
+    packages = host.inventory.get("packages")
+    return packages if isinstance(packages, dict) else None
 
 
 def _missing(host: HostFacts, hardware: HardwareSpec, optim: str) -> list[tuple[str, str]]:

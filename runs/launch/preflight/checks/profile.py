@@ -41,7 +41,7 @@ def check_strategy(draft: Draft) -> Iterator[Finding]:
 OVERRIDES = {"optim": "optimizer", "gradient_checkpointing": "gradient checkpointing", "use_liger_kernel": "Liger"}
 """Advanced fields that override the profile's settings."""
 PASSES = ("per_device_train_batch_size", "gradient_accumulation_steps")
-"""Their product is what a step learns from."""
+"""Settings whose product is the number of completions of a step."""
 
 
 def check_deviations(draft: Draft) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def _batch(draft: Draft) -> Iterator[Finding]:
 
 
 def _only_divided(draft: Draft) -> bool:
-    """Whether a step has as many completions as the profile's, in other passes."""
+    """True if a step has as many completions as the profile's, in other passes."""
     meant, own = ([values.get(name) for name in PASSES] for values in (draft.made_for, draft.grpo))
     if not all(str(number).isdigit() for number in (*meant, *own)):
         return False
@@ -118,7 +118,7 @@ def _only_divided(draft: Draft) -> bool:
 
 
 def _precision(draft: Draft) -> Iterator[Finding]:
-    """Only where the form sets a precision; a GRPO run expresses it in two flags."""
+    """The form's precision, which a run expresses in two flags; left out if the form sets none."""
     flags: dict[str, Any] = {name: draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo}
     if draft.hardware is None or not flags or all(flags.values()):
         return

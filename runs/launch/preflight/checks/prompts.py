@@ -1,4 +1,4 @@
-"""Dynamic sampling and prompts by difficulty: whether the run can have them, and what they cost."""
+"""Dynamic sampling and prompts by difficulty: obstacles, and costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workers.contract.run import prompts
 
 OFF = {"extra_rounds": "0", "by_difficulty": ""}
 MOST_SHARE = 4
-"""A batch of a larger part of the training prompts leaves little to choose from: one in this many."""
+"""Fewest training prompts for each prompt of a batch: with fewer there is little to choose from."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:

@@ -51,7 +51,7 @@ def _of_evaluations(draft: Draft) -> Iterator[Finding]:
 
 
 def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterator[Finding]:
-    """`field`: the form's, in which the config was chosen."""
+    """`field`: the form's field in which the config was chosen."""
     entry = LIBRARY.get(reward.function)
     if entry is None:
         yield stop(field, f"{reward.name}: there is no reward {reward.function}.", "Replace it.")

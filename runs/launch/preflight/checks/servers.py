@@ -33,7 +33,7 @@ def check_parallelism(draft: Draft) -> Iterator[Finding]:
 
 
 def splits(heads: int, kv_heads: int, size: int) -> bool:
-    """Whether vLLM can distribute the attention over `size` GPUs: key-value heads are split or replicated."""
+    """True if vLLM can distribute the attention over `size` GPUs: key-value heads are split or replicated."""
     kv = kv_heads or heads
     return heads % size == 0 and (kv % size == 0 or size % kv == 0)
 
@@ -79,7 +79,7 @@ def check_ports(draft: Draft) -> Iterator[Finding]:
 
 
 def _on(host: HostFacts, ports: range) -> Finding | None:
-    """What prevents the use of the ports on one host."""
+    """Obstacles to the use of the ports on one host."""
     for port in ports:
         if port in host.ports_held:
             return warn(

@@ -1,4 +1,4 @@
-"""Settings that TRL accepts and that don't do what people expect of them."""
+"""Settings that TRL accepts but that don't have the effect that people expect."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _truncated_sampling(draft: Draft) -> Iterator[Finding]:
 
 
 def share_masked(tokens: int, cap: float, noise: float) -> float:
-    """The share of completions of so many tokens whose ratio is above the cap.
+    """Estimate the share of completions of this many tokens whose ratio is above the cap.
 
     The ratio of a sequence is exp of the sum of its tokens' differences; with independent ones around 0 the sum is
     normal with standard deviation noise × √tokens.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.catalogue.exchange import documents, trl
-from controlplane.catalogue.exchange.reading import Kind, Reading, Unreadable, Verdict
+from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, UnreadableDocument
 from workers.contract.run.hardware import Offload, Optimizer, Rollout, Strategy
 
 AXOLOTL = """\
@@ -86,13 +86,13 @@ def read(text: str, fields: dict[str, str] | None = None) -> Reading:
     return documents.read(text.encode(), trl.BASIC if fields is None else fields)
 
 
-def notes(reading: Reading, verdict: Verdict) -> dict[str, str]:
+def notes(reading: Reading, verdict: KeyVerdict) -> dict[str, str]:
     return {note.key: note.text for note in reading.notes if note.verdict == verdict}
 
 
 def test_an_axolotl_config_becomes_a_run_and_its_servers():
     reading = read(AXOLOTL)
-    assert reading.kind == Kind.AXOLOTL
+    assert reading.kind == DocumentKind.AXOLOTL
     assert reading.values == {
         "model.path": "org/small",
         "grpo.beta": 0.002,
@@ -107,12 +107,12 @@ def test_an_axolotl_config_becomes_a_run_and_its_servers():
         "hardware.server.dtype": "auto",
         "hardware.server.max_model_len": 768,
     }
-    assert set(notes(reading, Verdict.LEFT_OUT)) == {"trl.reward_funcs", "vllm.host, vllm.port"}
+    assert set(notes(reading, KeyVerdict.LEFT_OUT)) == {"trl.reward_funcs", "vllm.host, vllm.port"}
 
 
 def test_a_command_line_is_read_with_its_launcher_and_its_variables():
     reading = read(COMMAND)
-    assert reading.kind == Kind.COMMAND
+    assert reading.kind == DocumentKind.COMMAND
     assert reading.values == {
         "hardware.environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
         "hardware.processes": 2,
@@ -125,7 +125,7 @@ def test_a_command_line_is_read_with_its_launcher_and_its_variables():
         "lora": True,
         "lora.target_modules": ("q_proj", "v_proj"),
     }
-    assert set(notes(reading, Verdict.LEFT_OUT)) == {"CUDA_VISIBLE_DEVICES", "config_file", "deepspeed"}
+    assert set(notes(reading, KeyVerdict.LEFT_OUT)) == {"CUDA_VISIBLE_DEVICES", "config_file", "deepspeed"}
 
 
 def test_the_options_of_other_trainers_and_of_vllm_have_their_own_names():
@@ -136,7 +136,7 @@ def test_the_options_of_other_trainers_and_of_vllm_have_their_own_names():
     assert reading.values["grpo.beta"] == 0.1
     assert reading.values["grpo.max_steps"] == 30
     assert reading.values["hardware.optimizer"] == Optimizer.ADAFACTOR
-    assert notes(reading, Verdict.UNKNOWN) == {"made_up": "The value was 3."}
+    assert notes(reading, KeyVerdict.UNKNOWN) == {"made_up": "The value was 3."}
     server = read(
         "VLLM_X=1 vllm serve org/8b --gpu-memory-utilization 0.45 --max-model-len 4096 --enable-lora --enforce-eager"
     )
@@ -171,9 +171,9 @@ def test_a_tuned_deepspeed_json_is_kept_without_what_the_run_decides():
         "hardware.processes": 2,
         "hardware.trainer_gpus": 2,
     }
-    assert notes(reading, Verdict.UNKNOWN) == {"made_up": "The value was 1."}
-    assert "wandb" in notes(reading, Verdict.LEFT_OUT)
-    assert "moved there" in notes(reading, Verdict.ASSUMED)["checkpoint"]
+    assert notes(reading, KeyVerdict.UNKNOWN) == {"made_up": "The value was 1."}
+    assert "wandb" in notes(reading, KeyVerdict.LEFT_OUT)
+    assert "moved there" in notes(reading, KeyVerdict.ASSUMED)["checkpoint"]
 
 
 def test_a_usual_deepspeed_json_is_a_strategy_and_no_more():
@@ -196,7 +196,7 @@ def test_an_accelerate_config_becomes_processes_and_sharding():
         "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 1\n  fsdp_offload_params: true\n"
     )
     assert (fsdp.values["hardware.strategy"], fsdp.values["hardware.offload"]) == (Strategy.FSDP2, Offload.PARAMETERS)
-    assert "FSDP2 is used instead" in notes(fsdp, Verdict.ASSUMED)["fsdp_config.fsdp_version"]
+    assert "FSDP2 is used instead" in notes(fsdp, KeyVerdict.ASSUMED)["fsdp_config.fsdp_version"]
 
 
 def test_a_trl_config_becomes_a_run_with_vllm_inside():
@@ -214,7 +214,7 @@ def test_a_trl_config_becomes_a_run_with_vllm_inside():
         "lora.r": 32,
         "sinks.wandb": True,
     }
-    assert set(notes(reading, Verdict.LEFT_OUT)) == {"max_prompt_length"}
+    assert set(notes(reading, KeyVerdict.LEFT_OUT)) == {"max_prompt_length"}
 
 
 SCRIPT = """
@@ -237,7 +237,7 @@ hyperparameters = {"num_gpus": 4, "num_generations": 6, "turn_coef": 1}
 
 def test_a_script_gives_its_plain_values_and_nothing_is_executed():
     reading = read(SCRIPT)
-    assert reading.kind == Kind.PYTHON
+    assert reading.kind == DocumentKind.PYTHON
     assert reading.values == {
         "grpo.learning_rate": 3e-5,
         "grpo.save_strategy": "epoch",
@@ -253,9 +253,9 @@ def test_a_script_gives_its_plain_values_and_nothing_is_executed():
         "lora.target_modules": ("q_proj", "v_proj"),
     }
     assert {"per_device_train_batch_size", "output_dir", "num_gpus", "SOME_KEY"} <= set(
-        notes(reading, Verdict.LEFT_OUT)
+        notes(reading, KeyVerdict.LEFT_OUT)
     )
-    assert "turn_coef" in notes(reading, Verdict.UNKNOWN)
+    assert "turn_coef" in notes(reading, KeyVerdict.UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_script_gives_its_plain_values_and_nothing_is_executed():
     ],
 )
 def test_a_script_that_can_not_be_read_is_refused(text, words):
-    with pytest.raises(Unreadable, match=words):
+    with pytest.raises(UnreadableDocument, match=words):
         read(text)
 
 
@@ -294,7 +294,7 @@ CONTRADICTIONS: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "words"), CONTRADICTIONS, ids=[words for _, words in CONTRADICTIONS])
 def test_contradictions_are_shown(text, words):
-    found = notes(read(text), Verdict.CONTRADICTION)
+    found = notes(read(text), KeyVerdict.CONTRADICTION)
     assert any(words in sentence for sentence in found.values()), found
 
 
@@ -320,7 +320,7 @@ def test_contradictions_are_shown(text, words):
     ],
 )  # fmt: skip
 def test_a_value_of_the_wrong_type_is_said_with_its_key(text, key):
-    assert key in notes(read(text), Verdict.WRONG)
+    assert key in notes(read(text), KeyVerdict.WRONG)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_value_of_the_wrong_type_is_said_with_its_key(text, key):
 def test_nonsense_is_read_or_refused_but_never_an_error(text):
     try:
         reading = read(text)
-    except Unreadable:
+    except UnreadableDocument:
         return
     assert len(reading.notes) <= 101
     assert not any(path.startswith("_") and path != "_train_batch_size" for path in reading.values)

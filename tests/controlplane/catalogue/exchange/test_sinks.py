@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.catalogue.exchange import documents, trl
-from controlplane.catalogue.exchange.reading import Verdict
+from controlplane.catalogue.exchange.reading import KeyVerdict
 
 AXOLOTL = "base_model: org/small\nrl: grpo\nwandb_project: sums\nwandb_name: first\n"
 TRL = "model_name_or_path: org/small\nreport_to: [wandb, tensorboard]\nrun_name: first\nproject: sums\n"
@@ -60,4 +60,6 @@ def test_two_projects_are_a_contradiction() -> None:
     config = "base_model: org/small\nrl: grpo\nwandb_project: sums\nmlflow_experiment_name: differences\n"
     reading = documents.read(config.encode(), trl.BASIC)
     assert reading.values["sinks.project"] == "sums"
-    assert [note.key for note in reading.notes if note.verdict == Verdict.CONTRADICTION] == ["mlflow_experiment_name"]
+    assert [note.key for note in reading.notes if note.verdict == KeyVerdict.CONTRADICTION] == [
+        "mlflow_experiment_name"
+    ]

@@ -47,7 +47,7 @@ def test_the_choice_is_kept_by_the_form_and_the_clone() -> None:
 @pytest.mark.parametrize(
     ("draft", "grade", "words"),
     [
-        ({"hardware": SERVED, "rewards": (JUDGED, PURE)}, Grade.NOTE, "judged waits until the whole batch is there"),
+        ({"hardware": SERVED, "rewards": (JUDGED, PURE)}, Grade.NOTE, "judged waits for the whole batch"),
         ({"hardware": SERVED, "rewards": (JUDGED,), "rewards_beside": True}, None, ""),
         ({"hardware": SERVED, "rewards": (PURE,), "rewards_beside": True}, Grade.WARN, "No reward waits"),
         ({"hardware": ALONE, "rewards": (JUDGED,), "rewards_beside": True}, Grade.STOP, "by transformers"),

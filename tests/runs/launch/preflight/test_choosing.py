@@ -43,7 +43,7 @@ def test_each_has_its_reasons_and_the_values_that_choose_it() -> None:
     found = ranked("1.5b", 24, 4)
     assert all(choice.reasons and choice.values["profile"] for choice in found)
     slow = next(choice for choice in found if choice.name == "16 GB standard, 4-bit")
-    assert slow.reasons[0].startswith("Completions by the trainer itself")
+    assert slow.reasons[0].startswith("Completions come from the trainer itself")
 
 
 def test_the_chosen_one_is_marked_and_without_a_host_none_fits() -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from controlplane.catalogue.hardware.prices import Money
 from runs.launch.preflight.draft import Draft
-from runs.launch.preflight.duration import PastRun, Step, by_past, by_rule, nearest, pace
+from runs.launch.preflight.duration import PastRun, PastStep, by_past, by_rule, nearest, pace
 from tests.gpu import estimates, results, setups
 from tests.runs.launch.preflight.test_memory import COLOCATE, LORA, ONE, SERVER, drafted
 from workers.contract.run.hardware import HardwareSpec, Quantization
-from workers.contract.stack.step_time import Work, generation_s, training_s
+from workers.contract.stack.step_time import StepWork, generation_s, training_s
 
 MEASURED = [entry for entry in json.loads(results.COMMITTED.read_text()) if entry.get("step_median_s")]
 BATCH = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_completion_length": 412}
@@ -29,9 +29,9 @@ def past(name: str = "earlier", spec: HardwareSpec = COLOCATE, lora: bool = Fals
     return PastRun(name, name, f"{name}-1", a_draft().hosts[0].name, spec, {**BATCH, **grpo}, lora)
 
 
-def steady(seconds: float = 2.0, tokens: float = 4000.0, count: int = 6) -> list[Step]:
+def steady(seconds: float = 2.0, tokens: float = 4000.0, count: int = 6) -> list[PastStep]:
     """The first step takes long."""
-    return [Step(number, seconds if number > 1 else 90.0, tokens * number) for number in range(1, count + 1)]
+    return [PastStep(number, seconds if number > 1 else 90.0, tokens * number) for number in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("name", [entry["name"] for entry in MEASURED])
@@ -42,7 +42,7 @@ def test_the_rule_of_thumb_is_within_a_factor_of_two_of_every_recorded_run(name:
     spec, settings, _ = estimates.of_setup(setup)
     completions = settings.batch * settings.passes * spec.processes
     length, limit = settings.length, settings.completion_tokens
-    work = Work(completions, length, settings.batch, settings.passes, limit, generations=1)
+    work = StepWork(completions, length, settings.batch, settings.passes, limit, generations=1)
     total = estimates.shape_named(setup.shape).total
     seconds = generation_s(work, spec, total) + training_s(work, spec, total)
     assert 0.5 < seconds / entry["step_median_s"] < 2, f"{seconds:.2f} s for {entry['step_median_s']} s"
@@ -122,7 +122,7 @@ def test_the_nearest_batch_and_lengths_come_first_then_the_same_profile_then_the
 
 
 def test_the_pace_is_a_median_without_the_first_step() -> None:
-    slow = [*steady(), Step(7, 300.0, 28_000)]
+    slow = [*steady(), PastStep(7, 300.0, 28_000)]
     measured = pace(slow, 1)
     assert measured
     assert (measured.step_s, measured.tokens, measured.steps) == (2.0, 4000.0, 6)
@@ -136,14 +136,14 @@ def test_the_two_steps_of_a_trial_are_enough() -> None:
 
 
 def test_steps_that_reuse_completions_count_with_the_one_that_generated_them() -> None:
-    steps = [Step(n, 3.0 if n % 2 else 1.0, 4000.0 * ((n + 1) // 2)) for n in range(1, 9)]
+    steps = [PastStep(n, 3.0 if n % 2 else 1.0, 4000.0 * ((n + 1) // 2)) for n in range(1, 9)]
     measured = pace(steps, 2)
     assert measured
     assert (measured.step_s, measured.tokens) == (2.0, 2000.0)
 
 
 @pytest.mark.parametrize("steps", [[], steady(count=1), steady(tokens=0.0), steady(seconds=0.0), [*steady()[:1]] * 3])
-def test_too_few_or_empty_steps_have_no_pace(steps: list[Step]) -> None:
+def test_too_few_or_empty_steps_have_no_pace(steps: list[PastStep]) -> None:
     assert pace(steps, 1) is None
 
 

@@ -33,7 +33,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
      "is too old for CUDA 13.0, which its torch is built for: it needs 580 or later"),
     ({"host": {"cuda_usable": False, "cuda_built_for": "12.8", "driver": "470.1"}}, Grade.STOP, "host", "525 or later"),
     ({"host": {"cuda_usable": False, "cuda_built_for": "13.0"}}, Grade.STOP, "host", "finds no usable GPU"),
-    ({"host": {"gpus": OLD}}, Grade.STOP, "precision", "(CUDA capability 7.5) doesn't calculate in bf16"),
+    ({"host": {"gpus": OLD}}, Grade.STOP, "precision", "(CUDA capability 7.5) doesn't support bf16"),
     ({"attn_implementation": "flash_attention_2"}, Grade.STOP, "attn_implementation", "needs the package flash-attn"),
     ({"hardware": replace(COLOCATE, liger_kernels=True)}, Grade.STOP, "profile", "liger-kernel, which box doesn't"),
     ({"grpo": {**FINE.grpo, "use_liger_kernel": True}}, Grade.STOP, "use_liger_kernel", "liger-kernel, which box"),
@@ -52,7 +52,7 @@ def test_what_the_machine_lacks_is_said(changes: dict[str, Any], grade: Grade, f
 @pytest.mark.parametrize(
     ("words", "changes"),
     [
-        ("doesn't calculate in bf16", {"host": {"gpus": OLD}, "grpo": {**FINE.grpo, "bf16": False, "fp16": True}}),
+        ("doesn't support bf16", {"host": {"gpus": OLD}, "grpo": {**FINE.grpo, "bf16": False, "fp16": True}}),
         ("flash-attn", {"attn_implementation": "sdpa"}),
         ("flash-attn", {"attn_implementation": "flash_attention_2",
                         "host": {"versions": {**VERSIONS, "flash-attn": "2.8"}}}),

@@ -158,7 +158,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         {"prompts": PromptsSpec(extra_rounds=1, spread_in="typo")},
         Grade.STOP,
         "spread_in",
-        "no component that is",
+        "No component that is trained on",
     ),
     ({"prompts": PromptsSpec(extra_rounds=3)}, Grade.NOTE, "extra_rounds", "8 completions, and up to 32 where"),
     ({"prompts": PromptsSpec(by_difficulty=True), "eval_rows": 0}, Grade.NOTE, "eval_rows", "can't be compared with"),

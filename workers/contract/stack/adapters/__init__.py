@@ -49,14 +49,14 @@ class Speed:
 
 @functools.cache
 def speeds() -> tuple[Speed, ...]:
-    return tuple(from_dict(Speed, one) for one in json.loads(SPEED.read_text(encoding="utf-8")))
+    return tuple(from_dict(Speed, entry) for entry in json.loads(SPEED.read_text(encoding="utf-8")))
 
 
 def speed_of(cards: Iterable[str], parameters: int, rank: int, requests: int) -> Speed | None:
     """The nearest measurement on one of the cards with this rank; None: of no similar model."""
-    there = [one for one in speeds() if one.card in set(cards) and one.rank == rank]
-    near = [one for one in there if abs(log2(one.parameters / max(parameters, 1))) <= MOST_APART]
-    return min(near, key=lambda one: abs(log2(one.requests / max(requests, 1))), default=None)
+    there = [speed for speed in speeds() if speed.card in set(cards) and speed.rank == rank]
+    near = [speed for speed in there if abs(log2(speed.parameters / max(parameters, 1))) <= MOST_APART]
+    return min(near, key=lambda speed: abs(log2(speed.requests / max(requests, 1))), default=None)
 
 
 def kernels(card: str, vllm: str) -> Path | None:
