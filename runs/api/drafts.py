@@ -87,7 +87,7 @@ class Draft:
         if not about.model or about.inspection is not None or host is None:
             return False
         try:
-            inspections.ask_inspection(host, about.model, revision=str(self.form.row("revision") or ""))
+            inspections.request_inspection(host, about.model, revision=str(self.form.row("revision") or ""))
         except inspections.HostAway:
             return False
         return True

@@ -11,7 +11,7 @@ from controlplane.catalogue.environments import showing
 from controlplane.catalogue.environments.forms import LIMIT_LABELS
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.versioned import views
-from controlplane.catalogue.versioned.differences import Difference, of_parts, of_setting
+from controlplane.catalogue.versioned.differences import Difference, part_differences, setting_difference
 from controlplane.catalogue.versioned.queries import version_for
 from workers.contract.run.episodes import EpisodeLimits
 
@@ -29,7 +29,7 @@ def version_page(request: HttpRequest, version: EnvironmentVersion) -> HttpRespo
 
 
 def differences(before: EnvironmentVersion, after: EnvironmentVersion) -> list[Difference]:
-    changes, old, new = of_parts(before, after), before.episode_limits, after.episode_limits
+    changes, old, new = part_differences(before, after), before.episode_limits, after.episode_limits
     for name in (field.name for field in fields(EpisodeLimits)):
-        changes += of_setting(LIMIT_LABELS[name].lower(), getattr(old, name), getattr(new, name))
+        changes += setting_difference(LIMIT_LABELS[name].lower(), getattr(old, name), getattr(new, name))
     return changes

@@ -87,7 +87,7 @@ class ComponentForm(PartForm):
         return name
 
     def current_spec(self) -> RewardSpec | None:
-        """The component in its current state, sent or not; None while it has errors."""
+        """The component in its current state, submitted or not; None while it has errors."""
         if not self.is_bound:
             values = {name: self.initial.get(name) for name in self.fields}
             weight = float(values["weight"] or 0)
@@ -132,7 +132,7 @@ class RewardEditor(ItemEditor[ComponentForm]):
                 form.add_error("name", "Another component has this name; their charts would merge.")
 
     def balance(self) -> Balance:
-        """The balance of the components that are currently valid, whether the form was sent or not."""
+        """The balance of the components that are currently valid, whether the form was submitted or not."""
         specs = [form.current_spec() for form in self.rows]
         return balance(specs, str(self.form["aggregation"].value() or AGGREGATIONS[0]))
 

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_GET
 from controlplane.catalogue.rewards.balance import balance
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned import views
-from controlplane.catalogue.versioned.differences import Difference, of_parts, of_setting
+from controlplane.catalogue.versioned.differences import Difference, part_differences, setting_difference
 from controlplane.catalogue.versioned.queries import version_for
 from controlplane.platform.templatetags.figures import setting
 from workers.contract.run.spec import RewardSpec
@@ -25,9 +25,9 @@ def version_page(request: HttpRequest, version: RewardVersion) -> HttpResponse:
 
 def differences(before: RewardVersion, after: RewardVersion) -> list[Difference]:
     return [
-        *of_parts(before, after, more=_weight, settings=_settings),
-        *of_setting("aggregation", before.aggregation, after.aggregation),
-        *of_setting("failure threshold", before.failed_share, after.failed_share),
+        *part_differences(before, after, more=_weight, settings=_settings),
+        *setting_difference("aggregation", before.aggregation, after.aggregation),
+        *setting_difference("failure threshold", before.failed_share, after.failed_share),
     ]
 
 
@@ -37,8 +37,8 @@ def _weight(spec: RewardSpec) -> str:
 
 def _settings(old: RewardSpec, new: RewardSpec) -> list[Difference]:
     return [
-        *of_setting(f"{new.name} weight", old.weight, new.weight),
-        *of_setting(f"{new.name} scores", _scored(old), _scored(new)),
+        *setting_difference(f"{new.name} weight", old.weight, new.weight),
+        *setting_difference(f"{new.name} scores", _scored(old), _scored(new)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The library of components, and what the editor asks for."""
+"""Pages of the reward library, and the fragments that the editor requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def component(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_POST
 def balance(request: HttpRequest) -> HttpResponse:
-    """How much each component of the form can move the total."""
+    """The balance of the form's components."""
     return render(
         request, "catalogue/rewards/_balance.html", {"balance": editor_from(request.POST).balance(), "fixable": True}
     )

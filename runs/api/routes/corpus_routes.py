@@ -193,7 +193,13 @@ def _check(check: ReferenceCheck) -> dict[str, Any]:
         "failed_rows": check.failed_rows,
         "verdict": dataclasses.asdict(showing.verdict(check)),
         "components": [
-            {"name": one.judge.name, "scored": one.scored, "failed": one.failed, "untold": one.untold, "mean": one.mean}
+            {
+                "name": one.judge.name,
+                "scored": one.scored,
+                "failed": one.failed,
+                "untold": one.not_applied,
+                "mean": one.mean,
+            }
             for one in showing.components(check)
         ],
     }

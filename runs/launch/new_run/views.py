@@ -259,7 +259,7 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     again = bool(request.POST.get("again"))
     if model and host:
         try:
-            context["inspection"] = inspections.ask_inspection(host, model, revision=revision, again=again)
+            context["inspection"] = inspections.request_inspection(host, model, revision=revision, again=again)
         except inspections.HostAway:
             context["away"] = True
     return render(request, "launch/new_run/_inspection.html", context)

@@ -56,7 +56,9 @@ class _LimitedFile:
     def write(self, piece: bytes) -> None:
         self.size += len(piece)
         if self.size > self.most:
-            raise NotFetched(f"The files are larger than {self.most // 2**20:,} MiB, the most this installation takes.")
+            raise NotFetched(
+                f"The files are larger than {self.most // 2**20:,} MiB, the most that this installation accepts."
+            )
         self.file.write(piece)
         self.last = piece[-1:] or self.last
 
@@ -97,7 +99,7 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
                     progress.at(processed, rows)
                     if file.tell() > most:
                         raise NotFetched(
-                            f"The files are larger than {most // 2**20:,} MiB, the most this installation takes."
+                            f"The files are larger than {most // 2**20:,} MiB, the most that this installation accepts."
                         )
             except FileProblem as problem:
                 raise NotFetched(f"{name} can't be read as Parquet: {problem.message}") from problem

@@ -1,4 +1,4 @@
-"""Viewing a version: problems, filtered rows, single rows, export, and derived versions."""
+"""Pages to look at a version: problems, filtered rows, single rows, export, and derived versions."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ def row(request: HttpRequest, dataset_id: int, number: int, row: int) -> HttpRes
     version = version_for(request, dataset_id, number)
     context = version_context(version) | {"row_id": row, "tab": "rows"}
     form = FilterForm(version, request.GET)
-    # The filter that led here, for the way back and the neighbors; rebuilt, so that it can contain nothing else.
+    # The filter that led here, for the link back and the neighbors; rebuilt, so that it contains nothing else.
     context["came_from"] = form.query if form.is_valid() else ""
     try:
-        found = looking.row(version, row, form.filter if form.is_valid() else None)
+        result = looking.row(version, row, form.filter if form.is_valid() else None)
     except DatasetError as error:
         context["problem"] = str(error)
     else:
-        row_data = found["row"]
-        context |= {"before": found["before"], "after": found["after"]}
+        row_data = result["row"]
+        context |= {"before": result["before"], "after": result["after"]}
         context["row"] = shown_row(version, row_data) if row_data is not None else None
         context["whole"] = json.dumps(row_data, ensure_ascii=False, indent=2) if row_data is not None else ""
     return render(request, "catalogue/datasets/row.html", context)
@@ -102,7 +102,7 @@ def export(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBa
     form = FilterForm(version, request.GET)
     try:
         if not form.is_valid():
-            raise DatasetError("This filter can't be read: look at it on the rows' page.")
+            raise DatasetError("This filter is invalid: check it on the Rows page.")
         return exporting.export(request, version, request.GET.get("as", exporting.JSONL), form.filter)
     except DatasetError as error:
         messages.error(request, str(error))
@@ -159,7 +159,7 @@ def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm
             context["found"] = looking.count(version, row_filter)
     except DatasetError as error:
         return context | {"problem": str(error)}
-    views = [shown_row(version, each) for each in result["rows"]]
+    views = [shown_row(version, row) for row in result["rows"]]
     return context | {
         "rows": views,
         "next": result.get("next"),

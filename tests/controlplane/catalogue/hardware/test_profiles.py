@@ -170,7 +170,7 @@ def test_of_two_tabs_the_later_one_is_told_before_it_overwrites():
     assert client.post(page, filled(name="CPU", threads=3, seen=seen)).status_code == 302
     told = client.post(page, filled(name="CPU", threads=5, seen=seen))
     assert told.status_code == 422
-    assert "Somebody changed this profile" in told.content.decode()
+    assert "Somebody has changed this profile" in told.content.decode()
     again = told.context["form"]["seen"].value()
     assert client.post(page, filled(name="CPU", threads=5, seen=again)).status_code == 302
     profile.refresh_from_db()

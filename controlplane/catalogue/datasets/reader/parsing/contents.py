@@ -1,11 +1,11 @@
-"""Values that JSON allows but training can't use, checked in rows of any file format."""
+"""Checks rows for values that JSON allows but training can't use."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
-from controlplane.catalogue.datasets.reader.problems import Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem
 
 DEEPEST = 64
 LARGEST_INT = 2**63
@@ -55,9 +55,9 @@ def of_value(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
     return None
 
 
-def problems(row: dict[str, Any], line: int, excerpt: str, byte: int = -1) -> list[Problem]:
+def problems(row: dict[str, Any], line: int, excerpt: str, byte: int = -1) -> list[DataProblem]:
     issue = problem(row)
     if issue is None:
         return []
     kind, message, field = issue
-    return [Problem(line, kind, message, excerpt, byte=byte, field=field)]
+    return [DataProblem(line, kind, message, excerpt, byte=byte, field=field)]

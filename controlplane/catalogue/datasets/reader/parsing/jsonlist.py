@@ -1,4 +1,4 @@
-"""A JSON list of rows, split into elements without loading the whole list.
+"""Splits a JSON list of rows into elements without loading the whole list.
 
 Elements are delimited by brackets alone, skipping strings; each is then read like a line of JSON Lines. Where brackets
 don't match, parsing resumes after the next `}, {`.
@@ -18,7 +18,7 @@ from controlplane.catalogue.datasets.reader.problems import FileProblem
 BLOCK = 2**18
 LONGEST = LONGEST_LINE
 LOOK_AHEAD_ONCE_BROKEN = 2**16
-"""How far to search for an element's end after many had none: each search has a cost."""
+"""Bytes to search for an element's end after many had none."""
 BROKEN_OFTEN = 50
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -34,8 +34,7 @@ class _Mismatch(Exception):
 
 @dataclass(slots=True)
 class Element:
-    """`raw`: an element's bytes, at `offset` of the file. `whole`: its brackets match; otherwise `why` is a
-    sentence."""
+    """An element's bytes `raw` at `offset` of the file. `why`: a sentence if its brackets don't match."""
 
     raw: bytes
     offset: int
@@ -43,7 +42,7 @@ class Element:
 
 
 def elements(file: BinaryIO) -> Iterator[Element]:
-    """Raises FileProblem if anything but white space follows the list."""
+    """The elements of the list. Raises FileProblem if the file doesn't begin with one."""
     yield from _Splitter(file).elements()
 
 
@@ -117,7 +116,7 @@ class _Splitter:
         return self._resumed(start, place)
 
     def _end(self) -> int | None:
-        """The end of the current element in the buffer; None: further on, if at all."""
+        """The end of the current element in the buffer; None if it isn't there."""
         if self._buffer[self._at] not in b"[{":
             scalar = _SCALAR.match(self._buffer, self._at)
             end = scalar.end() if scalar else self._at + 1
@@ -137,7 +136,7 @@ class _Splitter:
         return None
 
     def _resumed(self, start: int, place: int) -> Element:
-        """The element has no end: it is abandoned up to the apparent start of the next row, or the rest is skipped."""
+        """Give up an element without an end, and resume at the apparent start of the next row, if any."""
         too_long = len(self._buffer) - start > LONGEST
         reason = (
             f"The row is longer than {LONGEST:,} bytes, or its brackets don't close."
@@ -165,7 +164,7 @@ class _Splitter:
         while True:
             rest = self._buffer[self._at :].strip()
             if rest:
-                yield Element(rest[:1000], self._place, "Something follows the “]” that closes the list.")
+                yield Element(rest[:1000], self._place, "Text follows the “]” that closes the list.")
                 return
             self._at = len(self._buffer)
             if not self._more(BLOCK):

@@ -1,4 +1,4 @@
-"""The rows of a file of any kind, one after the other, each with its number, its line and what keeps it from use."""
+"""Reads the rows of a file of any format, each with its number, its line and its problems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from controlplane.catalogue.datasets.reader.parsing.formats import FileFormat
 from controlplane.catalogue.datasets.reader.parsing.parquet import Parquet, RowBatch
 from controlplane.catalogue.datasets.reader.parsing.tables import Cells, DelimitedTable
 from controlplane.catalogue.datasets.reader.parsing.unpacking import opened, taken
-from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
+from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 
 BATCH_BYTES = 2**18
 """Size of a batch of rows of a list or a table."""
@@ -23,32 +24,28 @@ BATCH_BYTES = 2**18
 
 @dataclass(slots=True)
 class Record:
-    """`number`: of the row in the file, from 0, bad rows counted, blank lines not. `line`: as in Problem. `row`: None
-    when it can't be read; `problems` say why. `raw`: its bytes, of JSON files. `byte`: where it begins in the
+    """A row of the file. `number`: from 0, including bad rows, without blank lines. `line`: as in DataProblem. `row`:
+    None if it can't be read; `problems` say why. `raw`: its bytes in JSON files. `byte`: its offset in the
     (uncompressed) file, -1: unknown."""
 
     number: int
     line: int
     row: dict[str, Any] | None
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[DataProblem] = field(default_factory=list)
     raw: bytes | None = None
     byte: int = -1
 
 
 @dataclass(slots=True)
 class RecordBatch:
-    """Rows that follow on each other, made when they are asked for. `at`: bytes of the file on disk read by then."""
+    """Successive rows, parsed lazily. `at`: bytes of the file on disk read so far."""
 
     at: int
     records: Callable[[], Iterable[Record]]
 
 
-NotePosition = Callable[[int], None]
-"""Called now and then with the number of bytes read so far of the file on disk."""
-
-
-Remark = Callable[[Problem], None]
-"""Called with a problem of the file's columns, which belongs to no single row."""
+Remark = Callable[[DataProblem], None]
+"""Called with a problem of a column, which belongs to no single row."""
 
 
 Rewrite = Callable[[Iterable[Record]], Iterable[Record]]
@@ -57,21 +54,22 @@ Rewrite = Callable[[Iterable[Record]], Iterable[Record]]
 
 @dataclass(frozen=True)
 class RowSource:
-    """A file, and what its rows go through before anybody sees them."""
+    """A file, and an optional rewriting of its rows."""
 
     path: Path
     format: FileFormat
     rewrite: Rewrite | None = None
 
-    def read(self, note_position: NotePosition | None = None, remark: Remark | None = None) -> Iterator[Record]:
-        """Every row. Raises FileProblem when the file as a whole turns out to be broken."""
+    def read(self, progress: ProgressFile | None = None, remark: Remark | None = None) -> Iterator[Record]:
+        """Every row. Raises FileProblem if the file as a whole turns out to be broken."""
         for batch in self.batches(remark):
-            if note_position:
-                note_position(batch.at)
-            yield from batch.records()
+            for record in batch.records():
+                if progress is not None:
+                    progress.at(batch.at, record.number + 1)
+                yield record
 
     def batches(self, remark: Remark | None = None) -> Iterator[RecordBatch]:
-        """The same rows, some at a time; the same batches each time, whoever reads them."""
+        """The rows in batches, which are the same at every reading."""
         for batch in _batches(self.path, self.format, remark):
             yield RecordBatch(batch.at, partial(_rewritten, self.rewrite, batch)) if self.rewrite else batch
 
@@ -122,11 +120,11 @@ def _of_block(block: jsonlines.Block, number: int, line: int) -> Iterator[Record
 
 
 Sized = tuple[int, Callable[[], Record]]
-"""About how many bytes a row has; and the row."""
+"""(approximate size of a row in bytes, function that parses it)"""
 
 
 def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
-    """The rows before an error come before it."""
+    """Batches of the rows; those before an error are yielded before it is raised."""
     pending: list[Callable[[], Record]] = []
     size, problem = 0, None
     try:
@@ -160,10 +158,12 @@ def _of_element(number: int, element: jsonlist.Element) -> Record:
         kind = "line_too_long" if "longer than" in element.why else "malformed_json"
         kind = "cut_off" if not element.raw else kind
         text = excerpt(element.raw)
-        return Record(number, line, None, [Problem(line, kind, element.why, text, byte=element.offset)], element.raw)
+        return Record(
+            number, line, None, [DataProblem(line, kind, element.why, text, byte=element.offset)], element.raw
+        )
     if len(element.raw) > jsonlist.LONGEST:
-        message = f"The row is {len(element.raw):,} bytes long; the longest that is read has {jsonlist.LONGEST:,}."
-        problem = Problem(line, "line_too_long", message, excerpt(element.raw[:1000]), byte=element.offset)
+        message = f"The row is {len(element.raw):,} bytes long; the limit is {jsonlist.LONGEST:,}."
+        problem = DataProblem(line, "line_too_long", message, excerpt(element.raw[:1000]), byte=element.offset)
         return Record(number, line, None, [problem])
     row, problems = jsonlines.row_of(element.raw, line, element.offset)
     return Record(number, line, row, problems, element.raw, element.offset)
@@ -190,8 +190,8 @@ def _of_parquet(
 ) -> Iterator[RecordBatch]:
     with closing(Parquet(path, gzip=format.gzip)) as parquet:
         size, rows = path.stat().st_size, max(1, parquet.row_count)
-        for name, why in parquet.passed_over.items():
-            remark(Problem(0, "passed_over_column", why, field=name))
+        for name, why in parquet.skipped.items():
+            remark(DataProblem(0, "passed_over_column", why, field=name))
         for batch in parquet.batches():
             yield RecordBatch(min(size, size * batch.first // rows), partial(_of_row_batch, batch))
 

@@ -1,4 +1,4 @@
-"""A gzip file unpacked as it is read, with limits, so that a small file can't expand without end."""
+"""Unpacks a gzip file while reading, with limits, so that a small file can't expand without end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GZIP = 16 + zlib.MAX_WBITS
 
 
 class Unpacked(io.RawIOBase):
-    """The content of a gzip file. Reading raises FileProblem where it is broken, cut off, or too much."""
+    """The content of a gzip file. Reading raises FileProblem if it is damaged, cut off or too large."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
@@ -84,16 +84,14 @@ class Unpacked(io.RawIOBase):
         if self._given > RATIO_FROM and self._given > HIGHEST_RATIO * self._taken:
             raise FileProblem(
                 "too_large",
-                f"The file unpacks to more than {HIGHEST_RATIO} times its size: files made to fill disks do that.",
-                "Upload it uncompressed if its rows really are that much alike.",
+                f"The file unpacks to more than {HIGHEST_RATIO} times its size: files made to fill disks do this.",
+                "Upload it uncompressed if its rows really are that similar.",
             )
         return piece
 
     def _ended(self) -> int:
         if self._in_member or (not self._given and not self._taken):
-            raise FileProblem(
-                "broken_gzip", f"The gzip data ends after {self._given:,} unpacked bytes, before its end."
-            )
+            raise FileProblem("broken_gzip", f"The gzip data is cut off after {self._given:,} unpacked bytes.")
         return 0
 
 
