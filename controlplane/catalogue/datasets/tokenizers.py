@@ -48,7 +48,7 @@ def note(inspection: ModelInspection) -> str:
 def is_missing(inspection: ModelInspection) -> bool:
     """True if the answer names a tokenizer that is missing here."""
     sha256 = named_in(inspection)
-    return bool(sha256) and not _is_here(sha256)
+    return bool(sha256) and not _is_stored(sha256)
 
 
 def named_in(inspection: ModelInspection) -> str:
@@ -60,7 +60,7 @@ def named_in(inspection: ModelInspection) -> str:
 def store(inspection: ModelInspection, body: Readable) -> Tokenizer:
     """Store the uploaded files of a host; known ones change nothing. Raises NoTokenizer, and leaves nothing then."""
     sha256 = named_in(inspection)
-    if _is_here(sha256):
+    if _is_stored(sha256):
         return Tokenizer.objects.get(pk=sha256)
     target = Tokenizer(sha256=sha256).folder
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -89,7 +89,7 @@ def _tokenizer_files(inspection: ModelInspection) -> dict[str, Any]:
     return files if isinstance(files, dict) else {}
 
 
-def _is_here(sha256: str) -> bool:
+def _is_stored(sha256: str) -> bool:
     known = Tokenizer.objects.filter(pk=sha256).first()
     return known is not None and known.folder.is_dir()
 

@@ -41,7 +41,7 @@ class Preview:
     tools: list[ToolDescription]
     has_game: bool = False
     problem: str = ""
-    """Why the tools can't be shown."""
+    """The reason why the tools can't be shown, or ""."""
 
     @property
     def schemas(self) -> list[tuple[str, str]]:

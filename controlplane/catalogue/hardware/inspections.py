@@ -13,7 +13,7 @@ from workers.contract.wire.names import Task
 ANSWER_WITHIN_S = 60
 """Seconds until an unanswered request is overdue, so that a new one is sent."""
 FRESH_FOR = timedelta(minutes=10)
-"""How long an answer may be reused: folders on a host can change."""
+"""Time for which an answer is reused; folders on a host can change."""
 
 
 class HostAway(Exception):

@@ -26,7 +26,7 @@ class Host(models.Model):
     trainer_schema = models.JSONField(null=True)
     """The output of workers.trainer.describe: the typed fields of the installed GRPOConfig; None: no trainer."""
     announced_at = models.DateTimeField(null=True)
-    """By the control plane's clock, like all times that matter: a host's clock may be wrong."""
+    """Time of the last announcement by the control plane's clock, since a host's clock may be wrong."""
     draining = models.BooleanField(default=False)
     watched_at = models.DateTimeField(null=True)
     """When its Hardware page was last open; the host then announces itself more often."""
@@ -94,7 +94,7 @@ class ModelInspection(models.Model):
 
 
 class HardwareProfile(Deletable):
-    """How a run uses GPUs, with the LoRA and batch sizes that launches start from."""
+    """A configuration of GPUs for runs, with default LoRA and batch sizes."""
 
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)

@@ -11,7 +11,7 @@ BARE = (
     "It can do everything the trainer’s user can: read files and keys, delete files, and use the network through that "
     "user’s other processes."
 )
-"""What code can do on a host without a sandbox; workers/sandbox/README.md has the details."""
+"""The risk of running code without a sandbox; workers/sandbox/README.md has the details."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class HostSandbox:
 
     @property
     def why_not(self) -> str:
-        """Why no sandbox works, in the host's words."""
+        """The reasons why no sandbox works, in the host's words."""
         return "; ".join(f"{name}: {reason}" for name, reason in self.lacks)
 
 

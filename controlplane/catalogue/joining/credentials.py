@@ -15,7 +15,7 @@ from controlplane.platform.accounts.models import User
 from controlplane.platform.http.tokens import hashed
 
 NOTED_EVERY = timedelta(minutes=1)
-"""How often the last use is stored of a host that announces itself, unchanged, every few seconds."""
+"""Interval of storing the last use: hosts announce themselves every few seconds, mostly unchanged."""
 
 
 class HostNameTaken(Exception):

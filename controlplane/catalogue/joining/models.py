@@ -23,9 +23,9 @@ class HostCredential(models.Model):
     version = models.CharField(max_length=60, blank=True)
     """The version that the host announced."""
     clock_skew_s = models.FloatField(null=True)
-    """How far the host's clock is ahead of ours; only shown, nothing depends on it."""
+    """Seconds by which the host's clock is ahead of ours; only shown, nothing depends on it."""
     refusal = models.TextField(blank=True)
-    """Why its last announcement was refused; "" if it wasn't."""
+    """The reason why the last announcement was refused, or ""."""
     copied_at = models.DateTimeField(null=True)
     """When another machine last used this token and was refused."""
     revoked_at = models.DateTimeField(null=True)

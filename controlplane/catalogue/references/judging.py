@@ -29,7 +29,7 @@ class AnswerJudge:
     spec: RewardSpec | None = None
     reward: Reward | None = None
     skipped: str = ""
-    """Why it can't judge reference answers; "" if it can."""
+    """The reason why it can't judge reference answers, or ""."""
     form: bool = False
     """It scores style or length: the page shows its mean, and no answer fails because of it."""
 
@@ -74,7 +74,7 @@ class Judged:
     total: float = 0.0
     """The sum of the scores."""
     unavailable: str = ""
-    """Why nothing could be scored on this machine."""
+    """The reason why nothing could be scored on this machine, or ""."""
 
 
 def judges(components: Sequence[Mapping[str, Any]]) -> list[AnswerJudge]:

@@ -20,7 +20,7 @@ class ReferenceCheck(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     status = models.CharField(max_length=9, default=WAITING, choices=[(s, s) for s in STATUSES])
     problem = models.TextField(blank=True)
-    """Why it ended before the last row, as a sentence."""
+    """The reason why it ended before the last row, as a sentence."""
     done = models.IntegerField(default=0)
     """Number of checked rows; an interrupted check continues after them."""
     unanswered = models.IntegerField(default=0)

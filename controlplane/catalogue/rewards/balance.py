@@ -18,7 +18,7 @@ BY_WEIGHT = 25.0
 """It also dominates if it spans this many times the other, whatever the weights; 1 beside 0.05 is a usual weight for a
 format."""
 NORMALISED = {"unique_chars": "unique_chars_normalised"}
-"""For an unbounded reward, its equivalent between 0 and 1."""
+"""Unbounded reward -> its equivalent between 0 and 1."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Dominance:
     largest: ScoreSpan
     """The largest other component."""
     size: float
-    """Its span."""
+    """The span of the largest other component."""
     weight: float
     """The weight that would make both equal."""
     instead: str
@@ -109,7 +109,7 @@ def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
     edges = [edge for span in spans for edge in _bar_edges(span)]
     left, right = min([0.0, *edges]), max([0.0, *edges])
     width = (right - left) or 1.0
-    bars = [_placed(span, left, width) for span in spans]
+    bars = [_with_bar(span, left, width) for span in spans]
     return Balance(
         spans=bars,
         low=None if None in lows else math.fsum(low for low in lows if low is not None),
@@ -121,7 +121,7 @@ def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
 
 
 def expected(spec: RewardSpec) -> tuple[float, float | None]:
-    """Its lowest and highest score; with default parameters if its own are invalid."""
+    """The lowest and highest score of a component; with default parameters if its own are invalid."""
     reward = LIBRARY[spec.function]
     return reward.range if reward.check(spec.params) else reward.expected(spec.params)
 
@@ -149,7 +149,7 @@ def _bar_edges(span: ScoreSpan) -> tuple[float, ...]:
     return span.usual or ()
 
 
-def _placed(span: ScoreSpan, left: float, width: float) -> ScoreSpan:
+def _with_bar(span: ScoreSpan, left: float, width: float) -> ScoreSpan:
     edges = _bar_edges(span)
     if not edges:
         return span

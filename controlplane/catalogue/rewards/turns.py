@@ -52,7 +52,7 @@ class TrialTurn:
     is_wanted: Callable[[], bool] = lambda: True
     """True if the client still waits for the answer."""
     unavailable: str = ""
-    """Why code can't run here, once some was tried."""
+    """The reason why code can't run here, once some was tried."""
     late: bool = False
     """True if the deadline prevented an evaluation."""
     tools: Tools = field(init=False)

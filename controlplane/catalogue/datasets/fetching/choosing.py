@@ -47,7 +47,7 @@ class SplitFiles:
     split: str
     kind: str
     files: tuple[str, ...]
-    """In the order of their rows."""
+    """The files in the order of their rows."""
 
 
 def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: str) -> SplitFiles:

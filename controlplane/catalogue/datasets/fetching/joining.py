@@ -94,7 +94,7 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
                     first = schema
                     writer = pq.ParquetWriter(file, first, compression="zstd")
                 for batch in table.iter_batches(batch_size=BATCH):
-                    writer.write_batch(_like(batch, first, name))
+                    writer.write_batch(_with_schema(batch, first, name))
                     rows += batch.num_rows
                     progress.at(processed, rows)
                     if file.tell() > most:
@@ -114,7 +114,7 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
             writer.close()
 
 
-def _like(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+def _with_schema(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
     if sorted(batch.schema.names) != sorted(schema.names):
         raise NotFetched(f"The columns of {name} are not those of the first file.", "Upload the one you need.")
     return batch.select(schema.names).cast(schema)

@@ -194,7 +194,7 @@ def row_numbers(text: str) -> tuple[int, ...]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        numbers = _of_lines(text)
+        numbers = _numbers_in_lines(text)
     else:
         rows = document.get("rows") if isinstance(document, dict) else document
         if isinstance(document, dict) and rows is None and "row" in document:
@@ -207,7 +207,7 @@ def row_numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
-def _of_lines(text: str) -> list[int]:
+def _numbers_in_lines(text: str) -> list[int]:
     if text.lstrip().startswith("{"):
         try:
             return [_number(json.loads(line).get("row")) for line in text.splitlines() if line.strip()]

@@ -20,7 +20,7 @@ NAME_LENGTH = 80
 
 
 def name_problem(name: str) -> str:
-    """Why a new dataset can't have this name, or ""."""
+    """The reason why a new dataset can't have this name, or ""."""
     if _CONTROL.search(name):
         return "A name can't contain control characters."
     if Dataset.objects.filter(name=name).exists():

@@ -39,11 +39,11 @@ def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     """All problems by kind; ?kind= pages through one kind, of the check or (&of=import) the import."""
     version = version_for(request, dataset_id, number)
     context = version_context(version)
-    problem_report = context["mapped"] if _of(request) == IMPORT else context["report"]
+    problem_report = context["mapped"] if _report_kind(request) == IMPORT else context["report"]
     kind = request.GET.get("kind", "")
     page = problem_pages.page(problem_report, kind, _whole(request.GET.get("page"), 1)) if kind else None
     context |= {
-        "of": _of(request),
+        "of": _report_kind(request),
         "kind_page": page,
         "groups": problem_pages.groups(context["report"]),
         "mapped_groups": problem_pages.groups(context["mapped"]),
@@ -56,7 +56,7 @@ def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 def problems(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBase:
     """All problems as JSON Lines; those kept in the report if the file is gone."""
     version = version_for(request, dataset_id, number)
-    of_import = _of(request) == IMPORT
+    of_import = _report_kind(request) == IMPORT
     name = f"{exporting.file_name(version, 'problems', filtered=False)}{'-mapping' if of_import else ''}.jsonl"
     try:
         file = (version.folder / (files.MAPPED_PROBLEMS if of_import else files.PROBLEMS)).open("rb")
@@ -169,7 +169,7 @@ def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm
     }
 
 
-def _of(request: HttpRequest) -> str:
+def _report_kind(request: HttpRequest) -> str:
     return IMPORT if request.GET.get("of") == IMPORT else CHECK
 
 

@@ -66,7 +66,7 @@ def histograms(statistics: dict[str, Any]) -> list[Histogram]:
 
 
 def names(name_counts: dict[str, Any] | None, rows: int) -> NameShares | None:
-    """How often each name occurs among `rows`; None if no row has one."""
+    """The frequency of each name among `rows`; None if no row has one."""
     counts = (name_counts or {}).get("counts") or []
     if not counts:
         return None

@@ -35,7 +35,7 @@ class ProblemGroup:
     level: str
     count: int
     kept: int
-    """How many of `count` the report holds."""
+    """Number of these problems in the report."""
     problems: list[ShownProblem]
 
     @property
@@ -94,7 +94,7 @@ def _group(kind: dict[str, Any], listed: list[dict[str, Any]], start: int, many:
 
 def _shown(problem: dict[str, Any]) -> ShownProblem:
     text = problem.get("excerpt") or ""
-    place = _place(text, problem.get("column") or 0, in_code=bool(problem.get("code_line")))
+    place = _excerpt_position(text, problem.get("column") or 0, in_code=bool(problem.get("code_line")))
     return ShownProblem(
         line=problem.get("line") or 0,
         column=problem.get("column") or 0,
@@ -108,7 +108,7 @@ def _shown(problem: dict[str, Any]) -> ShownProblem:
     )
 
 
-def _place(text: str, column: int, *, in_code: bool) -> int | None:
+def _excerpt_position(text: str, column: int, *, in_code: bool) -> int | None:
     """The column's index in the excerpt, or None if unknown. A cut excerpt begins half its length before it."""
     if not column or not text:
         return None

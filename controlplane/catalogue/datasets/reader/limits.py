@@ -1,4 +1,4 @@
-"""The child's resource limits, set by itself before it opens uploaded data."""
+"""The child's resource limits, which it sets before it opens uploaded data."""
 
 from __future__ import annotations
 

@@ -61,14 +61,14 @@ class FieldType:
 
 
 def spec_fields() -> dict[str, FieldType]:
-    typed = {**_of(HardwareSpec, "", but=("profile", "server")), **_of(ServerSpec, "server_")}
-    lora = _of(LoraSpec, "lora_")
+    typed = {**_field_types(HardwareSpec, "", but=("profile", "server")), **_field_types(ServerSpec, "server_")}
+    lora = _field_types(LoraSpec, "lora_")
     lora["lora_targets"] = lora.pop("lora_target_modules")
     batch = {name: FieldType(int, True, None) for name in BATCH_FIELDS}
     return {**typed, "use_lora": FieldType(bool, False, False), **lora, **batch}
 
 
-def _of(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str, FieldType]:
+def _field_types(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str, FieldType]:
     hints = typing.get_type_hints(cls)
     typed = {}
     for f in dataclasses.fields(cls):
@@ -284,7 +284,7 @@ def _settings_of(row: HardwareProfile) -> tuple[Any, ...] | None:
         return None
 
 
-def sent(values: Mapping[str, Any]) -> dict[str, str]:
+def as_submitted(values: Mapping[str, Any]) -> dict[str, str]:
     """Typed values as a browser would send them."""
     form = ProfileForm()
     prepared = {name: form.fields[name].prepare_value(value) for name, value in values.items()}

@@ -61,12 +61,12 @@ def _from_other(content: bytes) -> ProfileImport:
     if reading.kind == Kind.PROFILE:
         return ProfileImport(profile_yaml.read(content).form())
     imported = ImportedProfile(values_of(Profile("", "", HardwareSpec(""))))
-    _assume(reading)
+    _assume_one_gpu(reading)
     for path, value in reading.values.items():
         if path.startswith("hardware."):
             name = path.removeprefix("hardware.").replace("server.", "server_")
             imported.values["name" if name == "profile" else name] = value
-    imported.values |= {name: value for name, value in _of_the_run(reading).items() if name in imported.values}
+    imported.values |= {name: value for name, value in _run_values(reading).items() if name in imported.values}
     imported.values |= {
         name: reading.values[f"grpo.{name}"] for name in BATCH_FIELDS if f"grpo.{name}" in reading.values
     }
@@ -84,14 +84,14 @@ def _from_other(content: bytes) -> ProfileImport:
     return ProfileImport(form, reading)
 
 
-def _assume(reading: Reading) -> None:
+def _assume_one_gpu(reading: Reading) -> None:
     if not reading.complete and "hardware.trainer_gpus" not in reading.values:
         reading.values["hardware.trainer_gpus"] = 1
         text = "The document doesn't say how many GPUs train: one is assumed."
         reading.note(Verdict.ASSUMED, "", text, path="hardware.trainer_gpus")
 
 
-def _of_the_run(reading: Reading) -> dict[str, Any]:
+def _run_values(reading: Reading) -> dict[str, Any]:
     """The LoRA settings of a run; its other settings, which a profile has none of, are noted."""
     values: dict[str, Any] = {"use_lora": bool(reading.values.get("lora"))}
     values |= {f"lora_{name}": value for name, value in reading.below("lora").items()}

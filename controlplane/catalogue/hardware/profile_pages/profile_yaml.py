@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controlplane.catalogue.hardware.profile_fields import ATTACHED
-from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, sent, values_of
+from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, as_submitted, values_of
 from controlplane.catalogue.hardware.profiles import Profile
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
@@ -37,7 +37,7 @@ class ImportedProfile:
 
     def form(self) -> ProfileForm:
         """The filled-in profile form with all errors; nothing is stored."""
-        form = ProfileForm(sent(self.values))
+        form = ProfileForm(as_submitted(self.values))
         form.is_valid()
         for name in {name for name, _ in self.wrong} & set(form.errors):
             del form.errors[name]  # about the text that was entered for the document's value

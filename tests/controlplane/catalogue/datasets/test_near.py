@@ -21,7 +21,7 @@ def found(folder: Path, *texts: str) -> list[Near]:
     with NearDuplicates(folder) as prompts:
         for line, text in enumerate(texts, start=1):
             prompts.add(text, line)
-        return list(prompts.found())
+        return list(prompts.matches())
 
 
 def sentence(chance: random.Random, words: int = 40) -> str:

@@ -46,7 +46,7 @@ class Duplicates(Closing):
         if len(self._lines) >= BLOCK:
             self._spill()
 
-    def found(self) -> Iterator[tuple[int, int]]:
+    def repeats(self) -> Iterator[tuple[int, int]]:
         """(line, first line with the same key) of every repetition, in line order. Call once, after all `add`."""
         self._spill()
         by_line = SpilledPairs(self._folder, bits=bits_for(self._last_line))

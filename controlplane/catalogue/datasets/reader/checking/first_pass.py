@@ -154,7 +154,7 @@ class _FirstPass:
         return batch.end
 
     def report_duplicates(self) -> None:
-        for line, first in self._duplicates.found():
+        for line, first in self._duplicates.repeats():
             self._result.duplicates += 1
             if self._result.duplicates <= MOST_DUPLICATES:
                 message = f"The prompt is the same as in line {first:,}."

@@ -34,7 +34,7 @@ FEW_WORDS = 5
 LONGEST = 20_000
 """Characters of a text that are examined."""
 BANDS, ROWS = 12, 5
-"""Of the pairs with similarity 0.8, 99 % share a band; with 0.5, 30 %. Those are then compared."""
+"""LSH bands and rows per band: 99 % of the pairs with similarity 0.8 share a band, and 30 % with 0.5."""
 EXCERPT = 160
 """Characters of a prompt kept for display."""
 BATCH_CHARACTERS = 2**18
@@ -117,7 +117,7 @@ class NearDuplicates(Closing):
         self._bands.add(keys.ravel(), np.repeat(ordinals, BANDS))
         self._bands.add(records_["masked"].copy(), ordinals)
 
-    def found(self) -> Iterator[Near]:
+    def matches(self) -> Iterator[Near]:
         """The prompts similar but not equal to an earlier one, in line order. Call once.
 
         Each is compared with the first prompt of each of its buckets, so the work grows only linearly.
@@ -257,7 +257,7 @@ def _bytes(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Indexes]:
 
 
 def _words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers, npt.NDArray[np.bool_], Indexes]:
-    """For each word: its hash, whether it is a number, and its text's index."""
+    """(hash, whether it is a number, index of its text) of each word, as arrays."""
     inside, alone = np.take(_IS_WORD, data), np.take(_STARTS_ALONE, data)
     cut = np.empty(len(data), np.bool_)  # whether no word continues from the previous byte
     cut[0] = True

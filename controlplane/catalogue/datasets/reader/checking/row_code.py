@@ -25,7 +25,7 @@ def problems(
             message = f"“{field}” has Python that doesn't parse: {error.message}, at its line {error.line}."
             yield _problem("code_syntax", line, field, message, text, error)
     for number, test in enumerate(cases, 1):
-        if problem := _of_test(test, number, line, mapping.test_cases):
+        if problem := _test_problem(test, number, line, mapping.test_cases):
             yield problem
 
 
@@ -58,7 +58,7 @@ def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
         return []  # reported by the first pass
 
 
-def _of_test(test: str, number: int, line: int, column: str) -> DataProblem | None:
+def _test_problem(test: str, number: int, line: int, column: str) -> DataProblem | None:
     """The test's syntax error, or a requirement that no reward can meet as the code under test runs in its own process.
     None if there is none, or if the test is too long or too deeply nested to be read."""
     requirements = read_bounded(test)

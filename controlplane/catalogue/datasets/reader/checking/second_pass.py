@@ -54,7 +54,7 @@ def run(
                 if collector.gave_up:
                     break
         progress.at(at, rows, now=True)
-        for near_duplicate in prompts.found():
+        for near_duplicate in prompts.matches():
             near += 1
             collector.add(near_problem(near_duplicate))
     return near

@@ -294,9 +294,9 @@ def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any
     metadata: dict[str, Any] = {}
     for name, value in row.items():
         if name not in used or not name:  # a column may have no name
-            metadata[_free(name, RESERVED | used_names, row) if name in RESERVED or name in used_names else name] = (
-                value
-            )
+            metadata[
+                _unused_name(name, RESERVED | used_names, row) if name in RESERVED or name in used_names else name
+            ] = value
     if mapping.difficulty and (difficulty := fields.difficulty(row, mapping.difficulty)) is not None:
         metadata["difficulty"] = difficulty
     if mapping.tags and (tags := fields.tags(row, mapping.tags)):
@@ -306,7 +306,7 @@ def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any
     return metadata
 
 
-def _free(name: str, taken: frozenset[str] | set[str], row: Row) -> str:
+def _unused_name(name: str, taken: frozenset[str] | set[str], row: Row) -> str:
     """`name` with as many `source_` prefixes as needed to be unique."""
     while name in taken or name in row:
         name = f"source_{name}"

@@ -55,7 +55,7 @@ def __grpo_transform__(rows):
 
 
 def problem(source: str) -> str:
-    """Why the source can't be a transform, by its text alone, without executing it; "" if it can."""
+    """The reason why the source can't be a transform, or "". Nothing is executed."""
     if not source.strip():
         return f"Write a function {NAME}(row)."
     if len(source) > LONGEST or deeper(source):

@@ -27,13 +27,13 @@ def problem(row: dict[str, Any], *, sound_values: bool = False) -> tuple[str, st
             if "\0" in value:
                 return "nul", f"“{visible(name)}” contains the NUL character.", visible(name)
         elif value is not None and value is not True and value is not False:
-            issue = of_value(value)
+            issue = value_problem(value)
             if issue:
                 return issue[0], issue[1].format(name=f"“{visible(name)}”"), visible(name)
     return None
 
 
-def of_value(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
+def value_problem(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
     """(kind, message with {name}) for an invalid number, list or object, or None."""
     if levels == 0:
         return "nesting", f"{{name}} is nested deeper than {DEEPEST} levels."
@@ -45,12 +45,12 @@ def of_value(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
         return ("nul", "A text in {name} contains the NUL character.") if "\0" in value else None
     if isinstance(value, dict):
         for key, inner in value.items():
-            issue = of_value(key) or of_value(inner, levels - 1)
+            issue = value_problem(key) or value_problem(inner, levels - 1)
             if issue:
                 return issue
     elif isinstance(value, list):
         for inner in value:
-            if issue := of_value(inner, levels - 1):
+            if issue := value_problem(inner, levels - 1):
                 return issue
     return None
 

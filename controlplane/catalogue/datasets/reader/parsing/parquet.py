@@ -76,7 +76,7 @@ class Parquet:
             _check_metadata(metadata, footer)
             schema = self._parquet.schema_arrow
         except failures as error:
-            raise FileProblem("broken_parquet", f"The file's footer can't be read: {_text_of(error)}") from error
+            raise FileProblem("broken_parquet", f"The file's footer can't be read: {_message(error)}") from error
         self._failures = failures
         self._metadata = metadata
         if len(schema.names) > MOST_COLUMNS or metadata.num_columns > MOST_LEAVES:
@@ -126,7 +126,7 @@ class Parquet:
                 "Reading the file's row groups takes more memory than is allowed.",
                 "Write the file with smaller row groups (row_group_size=10000).",
             ) from error
-        message = f"Rows {at + 1:,} to {end:,} can't be read: {_text_of(error)}"
+        message = f"Rows {at + 1:,} to {end:,} can't be read: {_message(error)}"
         return RowBatch(at, [None], {0: DataProblem(at + 1, "damaged_rows", message)})
 
 
@@ -209,7 +209,7 @@ def _unpacked_start(value: bytes) -> bytes:
 
 
 def _refusal(kind: Any, level: int = 0) -> str:
-    """Why values of an Arrow type can't be read; empty: they can."""
+    """The reason why values of an Arrow type can't be read, or ""."""
     from pyarrow import types
 
     if level > DEEPEST:
@@ -286,5 +286,5 @@ def _unpacked(path: Path) -> BinaryIO:
     return file
 
 
-def _text_of(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return visible(str(error).splitlines()[0] if str(error) else type(error).__name__)[:300]

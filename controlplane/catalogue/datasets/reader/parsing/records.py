@@ -14,7 +14,7 @@ from controlplane.catalogue.datasets.reader.parsing import contents, formats, js
 from controlplane.catalogue.datasets.reader.parsing.formats import FileFormat
 from controlplane.catalogue.datasets.reader.parsing.parquet import Parquet, RowBatch
 from controlplane.catalogue.datasets.reader.parsing.tables import Cells, DelimitedTable
-from controlplane.catalogue.datasets.reader.parsing.unpacking import opened, taken
+from controlplane.catalogue.datasets.reader.parsing.unpacking import bytes_read, opened
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 
@@ -84,28 +84,28 @@ def _batches(
     remark: Remark | None = None,
 ) -> Iterator[RecordBatch]:
     if format.kind == formats.PARQUET:
-        yield from _of_parquet(path, format, remark or (lambda problem: None))
+        yield from _parquet_batches(path, format, remark or (lambda problem: None))
         return
     with opened(path, gzip=format.gzip) as file:
         if format.kind == formats.JSONL:
-            yield from _of_lines(file)
+            yield from _line_batches(file)
         elif format.kind == formats.JSON:
-            yield from _together(file, _of_list(file))
+            yield from _grouped(file, _list_rows(file))
         else:
-            yield from _together(file, _of_table(file, format))
+            yield from _grouped(file, _table_rows(file, format))
 
 
-def _of_lines(file: BinaryIO) -> Iterator[RecordBatch]:
+def _line_batches(file: BinaryIO) -> Iterator[RecordBatch]:
     number = line = 0
     for block in jsonlines.blocks(file):
-        yield RecordBatch(taken(file), partial(_of_block, block, number, line))
+        yield RecordBatch(bytes_read(file), partial(_block_records, block, number, line))
         line += len(block.lines)
         number += len(block.lines)
         if not block.too_long:
             number -= block.lines.count(b"") + sum(map(bytes.isspace, block.lines))
 
 
-def _of_block(block: jsonlines.Block, number: int, line: int) -> Iterator[Record]:
+def _block_records(block: jsonlines.Block, number: int, line: int) -> Iterator[Record]:
     if block.too_long:
         yield Record(number, line + 1, None, [jsonlines.too_long(line + 1, block)])
         return
@@ -123,7 +123,7 @@ Sized = tuple[int, Callable[[], Record]]
 """(approximate size of a row in bytes, function that parses it)"""
 
 
-def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
+def _grouped(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
     """Batches of the rows; those before an error are yielded before it is raised."""
     pending: list[Callable[[], Record]] = []
     size, problem = 0, None
@@ -132,27 +132,27 @@ def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
             pending.append(row)
             size += length + 1
             if size >= BATCH_BYTES:
-                yield RecordBatch(taken(file), partial(_each, pending))
+                yield RecordBatch(bytes_read(file), partial(_parse_all, pending))
                 pending, size = [], 0
     except FileProblem as error:
         problem = error
     if pending:
-        yield RecordBatch(taken(file), partial(_each, pending))
+        yield RecordBatch(bytes_read(file), partial(_parse_all, pending))
     if problem:
         raise problem
 
 
-def _each(rows: list[Callable[[], Record]]) -> Iterator[Record]:
+def _parse_all(rows: list[Callable[[], Record]]) -> Iterator[Record]:
     for row in rows:
         yield row()
 
 
-def _of_list(file: BinaryIO) -> Iterator[Sized]:
+def _list_rows(file: BinaryIO) -> Iterator[Sized]:
     for number, element in enumerate(jsonlist.elements(file)):
-        yield len(element.raw), partial(_of_element, number, element)
+        yield len(element.raw), partial(_element_record, number, element)
 
 
-def _of_element(number: int, element: jsonlist.Element) -> Record:
+def _element_record(number: int, element: jsonlist.Element) -> Record:
     line = number + 1
     if element.why:
         kind = "line_too_long" if "longer than" in element.why else "malformed_json"
@@ -169,13 +169,13 @@ def _of_element(number: int, element: jsonlist.Element) -> Record:
     return Record(number, line, row, problems, element.raw, element.offset)
 
 
-def _of_table(file: BinaryIO, format: FileFormat) -> Iterator[Sized]:  # noqa: A002 -- what it is
+def _table_rows(file: BinaryIO, format: FileFormat) -> Iterator[Sized]:  # noqa: A002 -- what it is
     table = DelimitedTable(file, format.delimiter)
     for number, cells in enumerate(table):
-        yield sum(map(len, cells.cells or ())), partial(_of_cells, number, cells, table.columns)
+        yield sum(map(len, cells.cells or ())), partial(_cells_record, number, cells, table.columns)
 
 
-def _of_cells(number: int, cells: Cells, columns: list[str]) -> Record:
+def _cells_record(number: int, cells: Cells, columns: list[str]) -> Record:
     if cells.cells is None:
         return Record(number, cells.line, None, [cells.problem] if cells.problem else [])
     row = dict(zip(columns, cells.cells, strict=True))
@@ -183,7 +183,7 @@ def _of_cells(number: int, cells: Cells, columns: list[str]) -> Record:
     return Record(number, cells.line, None if problems else row, problems)
 
 
-def _of_parquet(
+def _parquet_batches(
     path: Path,
     format: FileFormat,  # noqa: A002 -- what it is
     remark: Remark,
@@ -193,10 +193,10 @@ def _of_parquet(
         for name, why in parquet.skipped.items():
             remark(DataProblem(0, "passed_over_column", why, field=name))
         for batch in parquet.batches():
-            yield RecordBatch(min(size, size * batch.first // rows), partial(_of_row_batch, batch))
+            yield RecordBatch(min(size, size * batch.first // rows), partial(_batch_records, batch))
 
 
-def _of_row_batch(batch: RowBatch) -> Iterator[Record]:
+def _batch_records(batch: RowBatch) -> Iterator[Record]:
     for place, row in enumerate(batch.rows):
         number = batch.first + place
         if row is None:

@@ -72,7 +72,7 @@ class DelimitedTable:
         """The next record that isn't empty; None at the end."""
         while True:
             taken: list[TableLine] = []
-            reader = csv.reader(self._taking(taken), delimiter=self._delimiter, strict=True)
+            reader = csv.reader(self._recording(taken), delimiter=self._delimiter, strict=True)
             try:
                 cells = next(reader, None)
             except csv.Error as error:
@@ -83,7 +83,7 @@ class DelimitedTable:
                 continue
             return self._checked(taken, cells)
 
-    def _taking(self, taken: list[TableLine]) -> Iterator[str]:
+    def _recording(self, taken: list[TableLine]) -> Iterator[str]:
         for line in self._lines:
             taken.append(line)
             yield line.text
@@ -93,7 +93,7 @@ class DelimitedTable:
         if any(line.cut for line in taken):
             return self._broken(taken, "")
         if self.columns and len(cells) != len(self.columns):
-            self._give_back(taken)
+            self._read_again(taken)
             message = f"The row has {_fields(len(cells))}; the table has {_fields(len(self.columns))}."
             return self._bad(first, "field_count", message)
         for line in taken:
@@ -106,7 +106,7 @@ class DelimitedTable:
 
     def _broken(self, taken: list[TableLine], error: str) -> Cells:
         first = taken[0]
-        self._give_back(taken)
+        self._read_again(taken)
         if first.cut:
             return self._bad(first, "line_too_long", f"The line is longer than {LONGEST_LINE:,} bytes.")
         if "unexpected end" in error or ("field limit" in error and len(taken) > 1):
@@ -120,7 +120,7 @@ class DelimitedTable:
             return self._bad(first, "unclosed_quote", message, column=match.start() + 2 if match else 0)
         return self._bad(first, "unclosed_quote", f"The row can't be split into fields: {error}.")
 
-    def _give_back(self, taken: list[TableLine]) -> None:
+    def _read_again(self, taken: list[TableLine]) -> None:
         """Read lines again that an unclosed quote joined to the first one."""
         if len(taken) > 1:
             self._reread += sum(len(line.text) for line in taken)
@@ -130,7 +130,7 @@ class DelimitedTable:
                     f"Quotes don't match in many lines from {taken[0].number:,} on.",
                     "Write the file with a CSV library, which doubles quotes inside fields.",
                 )
-            self._lines.give_back(taken[1:])
+            self._lines.read_again(taken[1:])
 
     def _bad(self, line: TableLine, kind: str, message: str, *, column: int = 0, byte: int = -1) -> Cells:
         start = max(0, column - EXCERPT // 2)
@@ -170,7 +170,7 @@ class _TableLines:
         line.text = raw.decode("utf-8", "surrogateescape")
         return line
 
-    def give_back(self, lines: list[TableLine]) -> None:
+    def read_again(self, lines: list[TableLine]) -> None:
         self._back.extendleft(reversed(lines))
 
 

@@ -36,7 +36,7 @@ class Unpacked(io.RawIOBase):
         super().close()
 
     @property
-    def taken(self) -> int:
+    def bytes_read(self) -> int:
         """Compressed bytes read so far."""
         return self._taken
 
@@ -47,22 +47,22 @@ class Unpacked(io.RawIOBase):
                 self._packed = self._file.read(PIECE) or b""
                 self._taken += len(self._packed)
                 if not self._packed:
-                    return self._ended()
-            if not self._in_member and not self._begins():
+                    return self._check_end()
+            if not self._in_member and not self._start_member():
                 return 0
             piece = self._unpack(room)
             if piece:
                 into[: len(piece)] = piece
                 return len(piece)
 
-    def _begins(self) -> bool:
+    def _start_member(self) -> bool:
         """True if another member follows; zeros may pad the end."""
         if self._given or self._taken > len(self._packed):
             self._packed = self._packed.lstrip(b"\0")
             if not self._packed:
                 self._packed = self._file.read(PIECE) or b""
                 self._taken += len(self._packed)
-                return bool(self._packed) and self._begins()
+                return bool(self._packed) and self._start_member()
         self._member = zlib.decompressobj(GZIP)
         self._in_member = True
         return True
@@ -89,7 +89,7 @@ class Unpacked(io.RawIOBase):
             )
         return piece
 
-    def _ended(self) -> int:
+    def _check_end(self) -> int:
         if self._in_member or (not self._given and not self._taken):
             raise FileProblem("broken_gzip", f"The gzip data is cut off after {self._given:,} unpacked bytes.")
         return 0
@@ -102,7 +102,7 @@ def opened(path: Path, *, gzip: bool) -> BinaryIO:
     return io.BufferedReader(Unpacked(path), PIECE)
 
 
-def taken(file: BinaryIO) -> int:
+def bytes_read(file: BinaryIO) -> int:
     """Bytes of the file on disk that were read, for measuring progress."""
     raw = getattr(file, "raw", None)
-    return raw.taken if isinstance(raw, Unpacked) else file.tell()
+    return raw.bytes_read if isinstance(raw, Unpacked) else file.tell()

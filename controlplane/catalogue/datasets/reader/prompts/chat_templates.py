@@ -194,19 +194,19 @@ def _in_words(error: BaseException, what: str) -> TemplateProblem:
         case _TooLong():
             why = f"takes longer than {SECONDS:g} seconds."
         case _TemplateRefusal():
-            why = f"refuses these messages: {_text_of(error)}"
+            why = f"refuses these messages: {_message(error)}"
         case TemplateSyntaxError():
-            why = f"{what}: {_text_of(error)} (its line {error.lineno})"
+            why = f"{what}: {_message(error)} (its line {error.lineno})"
         case SecurityError():
-            why = f"does something forbidden: {_text_of(error)}"
+            why = f"does something forbidden: {_message(error)}"
         case MemoryError():
             why = "takes more memory than is allowed."
         case RecursionError():
             why = "is nested too deeply."
         case _:
-            why = f"{what}: {type(error).__name__}, {_text_of(error)}"
+            why = f"{what}: {type(error).__name__}, {_message(error)}"
     return TemplateProblem(f"The chat template {why}")
 
 
-def _text_of(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return visible(str(error))[:300].rstrip(".") + "."

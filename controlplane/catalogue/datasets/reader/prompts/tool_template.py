@@ -45,9 +45,9 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(template: Template) -> dict[str, Any]:
-    with_call, problem = _called(template, {ARGUMENT: VALUE})
+    with_call, problem = _rendered(template, {ARGUMENT: VALUE})
     if problem:  # some templates take the arguments as text only
-        with_call, problem = _called(template, f'{{"{ARGUMENT}": "{VALUE}"}}')
+        with_call, problem = _rendered(template, f'{{"{ARGUMENT}": "{VALUE}"}}')
     if problem:
         return {"lacks": ["calls", "results"], "problem": problem}
     before, after, with_tool = with_call
@@ -64,7 +64,7 @@ def _shown(template: Template) -> dict[str, Any]:
     }
 
 
-def _called(template: Template, arguments: Any) -> tuple[tuple[str, str, str], str]:
+def _rendered(template: Template, arguments: Any) -> tuple[tuple[str, str, str], str]:
     """The texts up to a call, up to its result, and of a prompt with a tool; or the reason why one failed."""
     call = {
         "role": "assistant",

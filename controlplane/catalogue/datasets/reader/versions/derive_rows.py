@@ -52,14 +52,14 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
             collector.add(DataProblem(row["row_id"] + 1, "too_many_tokens", message, text))
 
         per_row = replace(row_filter, max_prompt_tokens=None, first=None, random=None)
-        rows = _chosen(parent, per_row, ProgressFile(folder, "writing", 0))
+        rows = _matching_rows(parent, per_row, ProgressFile(folder, "writing", 0))
         if row_filter.max_prompt_tokens is not None:
             try:
                 renderer = ChatRenderer.that_counts(tokenizer)
             except TemplateProblem as problem:
                 unknown = {"kind": "not_counted", "message": str(problem), "advice": "Choose another tokenizer."}
                 return files.write_answer(folder, files.MAPPED, {"rows": 0, "usable": False, "file_error": unknown})
-            rows = _short(rows, renderer, row_filter.max_prompt_tokens, chat, collector)
+            rows = _within_limit(rows, renderer, row_filter.max_prompt_tokens, chat, collector)
         if row_filter.first is not None:
             rows = islice(rows, row_filter.first)
         elif row_filter.random is not None:
@@ -71,7 +71,7 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
             tokenizer=tokenizer,
             token_limit=arguments.get("token_limit"),
             over_limit=over_limit,
-            repeated=lambda: (sum(1 for _ in prompts.found()), sum(1 for _ in all_.found())),
+            repeated=lambda: (sum(1 for _ in prompts.repeats()), sum(1 for _ in all_.repeats())),
         )
         mapped |= collector.as_dict()
     mapped["usable"] = bool(mapped["rows"])
@@ -82,14 +82,14 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return files.write_answer(folder, files.MAPPED, mapped)
 
 
-def _chosen(parent: Path, row_filter: RowFilter, progress: ProgressFile) -> Iterator[dict[str, Any]]:
+def _matching_rows(parent: Path, row_filter: RowFilter, progress: ProgressFile) -> Iterator[dict[str, Any]]:
     for at, batch in batches(open_rows(parent)):
         progress.at(0, at)
         for place in matching(batch, row_filter):
             yield row_of(batch, place)
 
 
-def _short(
+def _within_limit(
     rows: Iterator[dict[str, Any]], renderer: ChatRenderer, limit: int, chat: bool, collector: Collector
 ) -> Iterator[dict[str, Any]]:
     """Rows with prompts of at most `limit` tokens. Prompts that the template refuses are reported and left out, as they

@@ -25,14 +25,14 @@ class FilterError(ValueError):
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Empty or None conditions don't apply; all others must hold."""
+    """Conditions that rows must meet; empty or None ones don't apply."""
 
     text: str = ""
     """Text to find in the prompt, the answer, a test or the metadata; case-insensitive."""
     difficulty: tuple[str, ...] = ()
-    """One of these."""
+    """Difficulties, one of which must match."""
     tags: tuple[str, ...] = ()
-    """At least one of these."""
+    """Tags, one of which must match."""
     min_prompt_chars: int | None = None
     max_prompt_chars: int | None = None
     """Characters of the prompt without the system prompt, bounds included."""
@@ -41,9 +41,9 @@ class RowFilter:
     part: str = ""
     """train or validation"""
     row_ids: tuple[int, ...] | None = None
-    """Exactly these; () means none."""
+    """Ids of the rows to select; () selects none."""
     left_out: tuple[int, ...] = ()
-    """All but these."""
+    """Ids of rows to leave out."""
     first: int | None = None
     """The first N rows that pass the other conditions. Only when deriving a version."""
     random: int | None = None

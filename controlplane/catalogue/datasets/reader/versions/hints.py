@@ -23,12 +23,12 @@ def hints(statistics: Mapping[str, Any], *, token_limit: int | None = None) -> l
     """`statistics`: from Statistics.as_dict. The most important hints come first."""
     if not statistics["rows"]:
         return []
-    all_hints = [*_of_prompts(statistics), *_of_answers(statistics), *_of_difficulty(statistics)]
-    all_hints += _of_lengths(statistics, token_limit)
+    all_hints = [*_prompt_hints(statistics), *_answer_hints(statistics), *_difficulty_hints(statistics)]
+    all_hints += _length_hints(statistics, token_limit)
     return [asdict(hint) for hint in sorted(all_hints, key=lambda hint: hint.level != "watch")]
 
 
-def _of_prompts(figures: Mapping[str, Any]) -> Iterator[Hint]:
+def _prompt_hints(figures: Mapping[str, Any]) -> Iterator[Hint]:
     rows = figures["rows"]
     if rows < FEW_ROWS:
         yield Hint(
@@ -54,7 +54,7 @@ def _of_prompts(figures: Mapping[str, Any]) -> Iterator[Hint]:
         yield Hint("watch" if figures["short_prompts"] > MUCH * rows else "note", "Very short prompts", text)
 
 
-def _of_answers(figures: Mapping[str, Any]) -> Iterator[Hint]:
+def _answer_hints(figures: Mapping[str, Any]) -> Iterator[Hint]:
     rows, code, tests = figures["rows"], figures["code"], figures["with_tests"]
     if not figures["with_answer"] and not tests:
         yield Hint(
@@ -72,7 +72,7 @@ def _of_answers(figures: Mapping[str, Any]) -> Iterator[Hint]:
         yield Hint("note", "Code without tests", text)
 
 
-def _of_difficulty(figures: Mapping[str, Any]) -> Iterator[Hint]:
+def _difficulty_hints(figures: Mapping[str, Any]) -> Iterator[Hint]:
     counts = figures["difficulty"]["counts"]
     if not counts:
         text = "No column has a difficulty. After a first run, its difficulty map can be used instead."
@@ -93,7 +93,7 @@ def _of_difficulty(figures: Mapping[str, Any]) -> Iterator[Hint]:
         )
 
 
-def _of_lengths(figures: Mapping[str, Any], token_limit: int | None) -> Iterator[Hint]:
+def _length_hints(figures: Mapping[str, Any], token_limit: int | None) -> Iterator[Hint]:
     tokens = figures["lengths"].get("prompt_tokens")
     if tokens and token_limit and tokens["longest"] > token_limit:
         text = (

@@ -102,7 +102,7 @@ class _Importing:
 
     def _take(self, record: Record, spill: SplitSpill) -> None:
         wrong = [problem for problem in record.problems if KINDS[problem.kind].level == ERROR]
-        wrong += self._check_errors.of(record.line)
+        wrong += self._check_errors.errors(record.line)
         if record.row is None or wrong:
             for problem in wrong:
                 self._collector.add(problem)
@@ -129,7 +129,7 @@ class _CheckErrors:
         self._lines = groupby(self._problems, attrgetter("line"))
         self._line, self._of_it = 0, list[DataProblem]()
 
-    def of(self, line: int) -> list[DataProblem]:
+    def errors(self, line: int) -> list[DataProblem]:
         """The errors of a line; call with ascending lines."""
         while self._line < line:
             group = next(self._lines, None)

@@ -45,9 +45,9 @@ class SplitSpill(Closing):
         self._stratum = array("H")
         self._encode = msgspec.json.Encoder().encode
         self.repeated = 0
-        """Rows that repeat an earlier prompt; known once `rows` has begun."""
+        """Number of rows that repeat an earlier prompt; known once `rows` has begun."""
         self.repeated_alike = 0
-        """Those that also have the same answer."""
+        """Number of repeated rows with the same answer."""
 
     def __len__(self) -> int:
         return len(self._stratum)
@@ -80,12 +80,12 @@ class SplitSpill(Closing):
         names = list(self._names)
         flags = bytearray(len(self._stratum))
         counts = Counter(self._stratum)
-        for place, first in self._prompts.found():
+        for place, first in self._prompts.repeats():
             self._pairs.write(_PAIR.pack(place, first))
             flags[place] = _REPEATS
             counts[self._stratum[place]] -= 1
             self.repeated += 1
-        self.repeated_alike = sum(1 for _ in self._whole.found())
+        self.repeated_alike = sum(1 for _ in self._whole.repeats())
         del counts[_WITH_PREVIOUS]
         drawing = Drawing({names[number]: count for number, count in counts.items()}, split)
         firsts = self._originals()
