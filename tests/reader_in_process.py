@@ -55,6 +55,6 @@ def _output(folder: Path, verb: str, given: Any) -> bytes:
         except Exception:
             traceback.print_exc()
             code = 1
-    reader_process._judge(code, errors.getvalue().encode(), f"{verb} in {folder.name}")
+    reader_process._raise_for_exit(code, errors.getvalue().encode(), f"{verb} in {folder.name}")
     output.flush()
     return output.buffer.getvalue()  # type: ignore[attr-defined]  # a BytesIO

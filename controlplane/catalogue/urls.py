@@ -10,7 +10,6 @@ from controlplane.catalogue.datasets.pages import adding_views, look_views, mapp
 from controlplane.catalogue.datasets.pages import views as dataset_views
 from controlplane.catalogue.environments import config_yaml as environment_yaml
 from controlplane.catalogue.environments import saving as environment_saving
-from controlplane.catalogue.environments import version_views as environment_versions
 from controlplane.catalogue.environments import views as environment_views
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.hardware.profile_pages import profile_views
@@ -18,7 +17,6 @@ from controlplane.catalogue.joining import views as joining_views
 from controlplane.catalogue.references import views as reference_views
 from controlplane.catalogue.rewards import config_yaml as reward_yaml
 from controlplane.catalogue.rewards import saving as reward_saving
-from controlplane.catalogue.rewards import version_views as reward_versions
 from controlplane.catalogue.rewards import views as reward_views
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned import views as item_views
@@ -67,17 +65,17 @@ datasets = [
     path("", dataset_views.datasets, name="datasets"),
     path("name/", dataset_views.name, name="dataset_name"),
     path("upload/", adding_views.upload, name="dataset_upload"),
-    path("rows/", adding_views.rows, name="dataset_typed"),
+    path("rows/", adding_views.add, {"way": "rows"}, name="dataset_typed"),
     path("sample.<slug:kind>", adding_views.sample, name="dataset_sample"),
-    path("hub/", adding_views.hub, name="dataset_hub"),
-    path("path/", adding_views.path, name="dataset_path"),
-    path("tasks/", adding_views.tasks, name="dataset_tasks"),
+    path("hub/", adding_views.add, {"way": "hub"}, name="dataset_hub"),
+    path("path/", adding_views.add, {"way": "path"}, name="dataset_path"),
+    path("tasks/", adding_views.add, {"way": "tasks"}, name="dataset_tasks"),
     path("<int:dataset_id>/", dataset_views.dataset, name="dataset"),
     path("<int:dataset_id>/upload/", adding_views.upload, name="dataset_upload_version"),
-    path("<int:dataset_id>/rows/", adding_views.rows, name="dataset_typed_version"),
-    path("<int:dataset_id>/hub/", adding_views.hub, name="dataset_hub_version"),
-    path("<int:dataset_id>/path/", adding_views.path, name="dataset_path_version"),
-    path("<int:dataset_id>/tasks/", adding_views.tasks, name="dataset_tasks_version"),
+    path("<int:dataset_id>/rows/", adding_views.add, {"way": "rows"}, name="dataset_typed_version"),
+    path("<int:dataset_id>/hub/", adding_views.add, {"way": "hub"}, name="dataset_hub_version"),
+    path("<int:dataset_id>/path/", adding_views.add, {"way": "path"}, name="dataset_path_version"),
+    path("<int:dataset_id>/tasks/", adding_views.add, {"way": "tasks"}, name="dataset_tasks_version"),
     path(VERSION, dataset_views.dataset, name="dataset_version"),
     path(f"{VERSION}state/", dataset_views.state, name="dataset_state"),
     path(f"{VERSION}report/", look_views.report, name="dataset_report"),
@@ -117,9 +115,9 @@ rewards = [
     path("library/", reward_views.library, name="reward_library"),
     path("balance/", reward_views.balance, name="reward_balance"),
     path("component/", reward_views.component, name="reward_component"),
-    path("<int:config_id>/v<int:number>/", reward_versions.version, name="reward_version"),
+    path("<int:config_id>/v<int:number>/", reward_views.version, name="reward_version"),
     *item_routes(
-        RewardVersion, differences=reward_versions.differences, clone=reward_saving.clone, export=reward_yaml.export
+        RewardVersion, differences=reward_views.differences, clone=reward_saving.clone, export=reward_yaml.export
     ),
 ]
 environments = [
@@ -128,10 +126,10 @@ environments = [
     path("part/", environment_views.part, name="environment_part"),
     path("preview/", environment_views.preview, name="environment_preview"),
     path("<int:environment_id>/", environment_views.edit, name="environment"),
-    path("<int:environment_id>/v<int:number>/", environment_versions.version, name="environment_version"),
+    path("<int:environment_id>/v<int:number>/", environment_views.version, name="environment_version"),
     *item_routes(
         EnvironmentVersion,
-        differences=environment_versions.differences,
+        differences=environment_views.differences,
         clone=environment_saving.clone,
         export=environment_yaml.export,
     ),

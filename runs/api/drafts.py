@@ -92,7 +92,7 @@ class CheckedDocument:
         if not about.model or about.inspection is not None or host is None:
             return False
         try:
-            inspections.ask_inspection(host, about.model, revision=str(self.choices.chosen("revision") or ""))
+            inspections.request_inspection(host, about.model, revision=str(self.choices.chosen("revision") or ""))
         except inspections.HostAway:
             return False
         return True

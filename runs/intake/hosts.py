@@ -69,7 +69,7 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
     name = document.get("name")
     if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
         return error_json(400, "No usable host name.", where="name", fix=f"Use {HOST_NAME_WORDS}.")
-    credential = credentials.fitting(name, bearer(request))
+    credential = credentials.matching(name, bearer(request))
     if credential is None:
         return _not_this_host(name, bearer(request))
     inventory, schema = document.get("inventory"), document.get("trainer_schema")
@@ -100,7 +100,7 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
 def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
     """A host goes for good, if no run needs it: after the answer its token is worth nothing."""
     name = document.get("name")
-    if not isinstance(name, str) or not credentials.fits(name, bearer(request)):
+    if not isinstance(name, str) or not credentials.is_valid(name, bearer(request)):
         return _not_this_host(str(name)[:64], bearer(request))
     try:
         how = Leaving(str(document.get("how")))
@@ -150,14 +150,14 @@ def inspection(request: HttpRequest, document: Document, inspection_id: int) -> 
     with transaction.atomic():
         row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
         # A missing row and a wrong token get the same answer, so that ids can't be probed.
-        if row is None or not credentials.fits(row.host.name, bearer(request)):
+        if row is None or not credentials.is_valid(row.host.name, bearer(request)):
             return error_json(403, "No such question to this host.", where="Authorization")
         if not isinstance(answer, dict):
             return error_json(400, "The answer is not an object.", where="answer", fix="Send one JSON object.")
         # The first answer stays: a repeated delivery changes nothing.
         ModelInspection.objects.filter(pk=row.pk, answered_at=None).update(answer=answer, answered_at=timezone.now())
         row.refresh_from_db(fields=["answer"])
-    return JsonResponse({"ok": True, "want_tokenizer": tokenizers.wanted(row)})
+    return JsonResponse({"ok": True, "want_tokenizer": tokenizers.is_missing(row)})
 
 
 @csrf_exempt
@@ -171,7 +171,7 @@ def tokenizer(request: HttpRequest, host: str, inspection_id: int) -> HttpRespon
         return answer
     if not (token := bearer(request)):
         return error_json(401, "No token.", where="Authorization", fix="Send `Authorization: Bearer <host token>`.")
-    if not credentials.fits(host, token):
+    if not credentials.is_valid(host, token):
         return _not_this_host(host, token)
     row = ModelInspection.objects.filter(pk=inspection_id, host__name=host).first()
     if row is None or not tokenizers.named_in(row):

@@ -66,7 +66,7 @@ def test_a_filter_is_in_the_address_and_outlives_a_reload(
     assert complaints.heard == []
 
 
-def test_what_is_typed_while_the_answer_is_on_its_way_is_kept(site: Stack, run: str, page: Page) -> None:
+def test_what_is_typed_while_the_answer_is_being_fetched_is_kept(site: Stack, run: str, page: Page) -> None:
     opened(page, site, run)
     find = page.get_by_label("Text of prompt or completion")
     find.press_sequentially("answer is wrong and so on", delay=60)

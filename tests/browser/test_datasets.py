@@ -106,7 +106,7 @@ def test_the_way_from_a_file_to_a_new_run(site: Stack, page: Page, complaints: C
     expect(example).to_contain_text("Example 2 of")
     assert example.locator(".exact pre").inner_text() != first
     page.get_by_label("Prompt template").fill("all the same")
-    expect(page.locator("#id_template_error")).to_contain_text("no {prompt} in it")
+    expect(page.locator("#id_template_error")).to_contain_text("lacks {prompt}")
     expect(example).to_contain_text("Example 2 of")  # the old answer stays
     page.get_by_label("Prompt template").fill("{prompt} Answer after ####.")
     expect(example.locator(".exact pre")).to_contain_text("Answer after ####.")
@@ -199,7 +199,7 @@ def test_a_dataset_is_deleted_from_the_list_in_three_clicks_and_restored(
 ) -> None:
     upload(site, page, sums(tmp_path / "short lived.jsonl", 5), "short lived")
     page.goto(f"{site.url}/datasets/?q=short+lived")
-    page.locator("summary[aria-label='Acts on short lived']").click()
+    page.locator("summary[aria-label='Actions for short lived']").click()
     page.get_by_role("link", name="Delete…").click()
     page.get_by_role("button", name="Delete dataset").click()
     expect(page.get_by_text("Deleted short lived.")).to_be_visible()
@@ -231,7 +231,7 @@ def test_a_check_is_cancelled_by_the_keyboard(site: Stack, page: Page) -> None:
         pass  # drawn anew
     expect(button).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.get_by_text("held.jsonl was not kept")).to_be_visible()
+    expect(page.get_by_text("held.jsonl was deleted")).to_be_visible()
 
 
 def test_rows_are_filtered_and_back_leads_back(site: Stack, page: Page, complaints: Complaints, tmp_path: Path) -> None:

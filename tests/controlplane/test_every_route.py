@@ -120,7 +120,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "engine": machine.source.kind,
         "source_id": machine.source_id,
         "machine_id": machine.pk,
-        "code_id": codes.make("", by=None)[0].pk,
+        "code_id": codes.create("", by=None)[0].pk,
         "lease_id": lease.pk,
         "check_id": ReferenceCheck.objects.create(dataset_version=version, reward_version=rewards).pk,
         "trial_id": ProfileTrial.objects.create(owner=make_user(), host=host, model="/m").pk,

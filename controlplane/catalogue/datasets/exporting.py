@@ -1,4 +1,4 @@
-"""Downloads of a version's rows: the reader process writes them, and they are streamed to the browser."""
+"""Streams a version's rows from the reader process to the browser."""
 
 from __future__ import annotations
 
@@ -64,8 +64,10 @@ def _whole(first: bytes, rest: Iterator[bytes]) -> Generator[bytes]:
 
 
 async def _threaded(pieces: Generator[bytes]) -> AsyncIterator[bytes]:
-    """Under ASGI Django would first collect a plain iterator in memory. A browser that takes nothing for IDLE_S loses
-    its reader process, and then its connection."""
+    """The pieces as an async iterator: under ASGI Django would collect a plain one in memory first.
+
+    A browser that reads nothing for IDLE_S loses its reader process, and then its connection.
+    """
     loop = asyncio.get_running_loop()
     try:
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
@@ -73,7 +75,7 @@ async def _threaded(pieces: Generator[bytes]) -> AsyncIterator[bytes]:
             yield piece
             end.cancel()
             if loop.time() >= end.when():
-                raise TimeoutError("The browser took nothing of its download for too long.")
+                raise TimeoutError("The browser read nothing for too long.")
     finally:
-        # Also when the browser disconnects: the reader process must stop then.
+        # When the browser disconnects, too, the reader process must stop.
         await asyncio.to_thread(pieces.close)

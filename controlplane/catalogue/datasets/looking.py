@@ -1,4 +1,4 @@
-"""Rows for pages: of a ready version by position or filter, one in full, and previews of a mapping."""
+"""Reads rows for pages: of a ready version by position or filter, one in full, and previews of a mapping."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ PAGE = 50
 def look(
     version: DatasetVersion, row_filter: RowFilter | Mapping[str, Any] | None = None, after: int = 0, limit: int = PAGE
 ) -> dict[str, Any]:
-    """{"rows": short rows with their "position", "next": the next page's start, or None, "looked_at"}.
+    """One page of rows: {"rows": short rows with their "position", "next": the next page's start or None, "looked_at":
+    number of rows that were searched}.
 
-    Without a filter no process is started. Raises DatasetError.
+    Only a filter starts the reader process. Raises DatasetError.
     """
     _need_rows(version)
     filter_ = as_filter(row_filter)
@@ -50,17 +51,17 @@ def count(version: DatasetVersion, row_filter: RowFilter | Mapping[str, Any]) ->
 
 
 def row(version: DatasetVersion, row_id: int, row_filter: RowFilter | None = None) -> dict[str, Any]:
-    """{"row": one row in full, None if the id doesn't exist, "before" and "after": the ids of its neighbors among the
-    rows that pass the filter, or None}. Raises DatasetError."""
+    """One row in full: {"row": the row or None, "before" and "after": the ids of its neighbors among the rows that pass
+    the filter, or None}. Raises DatasetError."""
     _need_rows(version)
     arguments = {"row_id": row_id, "filter": as_filter(row_filter).as_dict()}
-    found: dict[str, Any] = reader_process.ask(version.folder, "look", arguments)
-    return found
+    result: dict[str, Any] = reader_process.ask(version.folder, "look", arguments)
+    return result
 
 
 def exact(version: DatasetVersion, row_ids: Sequence[int], most_bytes: int) -> dict[str, Any]:
-    """{"rows": the unmodified rows of these ids, "chat": whether prompts are messages, "left_out": how many didn't fit
-    into `most_bytes`}. One process for any number. Raises DatasetError."""
+    """Many unmodified rows from one process: {"rows": those of these ids, "chat": whether prompts are messages,
+    "left_out": how many didn't fit into `most_bytes`}. Raises DatasetError."""
     _need_rows(version)
     if not version.rows_path.exists():
         raise DatasetError("Its rows are no longer on the server.")
@@ -73,7 +74,7 @@ def exact(version: DatasetVersion, row_ids: Sequence[int], most_bytes: int) -> d
 def render_example(
     version: DatasetVersion, mapping: ColumnMapping, tokenizer: str = "", rows: Sequence[Any] | None = None
 ) -> dict[str, Any]:
-    """{"rows": the mapped form of the file's first rows (or of `rows`), "problem": of the tokenizer}.
+    """A mapping's result: {"rows": the mapped first rows of the file (or `rows`), "problem": of the tokenizer}.
 
     `tokenizer`: a Tokenizer's sha256, for the exact text and its token count. Raises DatasetError.
     """
@@ -93,5 +94,5 @@ def render_example(
 def _need_rows(version: DatasetVersion) -> None:
     if version.status != DatasetVersion.READY:
         raise DatasetError("This version has no rows yet.")
-    if not version.rows_path.exists() and storing.is_on_its_way(version):
+    if not version.rows_path.exists() and storing.is_being_fetched(version):
         raise DatasetError("Its rows are being fetched from the artifact store. Try again in a minute.")

@@ -16,12 +16,12 @@ from workers.contract.run.episodes import CorpusSpec
 
 
 def column_names(report: dict[str, Any]) -> list[str]:
-    """The columns of the file that a check's report is about."""
+    """The columns of the checked file."""
     return [column["name"] for column in report.get("columns", [])]
 
 
 def rows_of(report: dict[str, Any]) -> int:
-    """All rows of the file, also those that can't be read. Older reports count only the others."""
+    """All rows of the file, including unreadable ones, which older reports don't count."""
     return int(report.get("records") or report.get("rows") or 0)
 
 
@@ -48,7 +48,7 @@ class DatasetVersion(models.Model):
     READY, INVALID = "ready", "invalid"
     STATUSES = (FETCHING, CHECKING, NEEDS_MAPPING, READY, INVALID)
     AT_WORK = (FETCHING, CHECKING)
-    """A worker's turn: fetching a source, or checking, importing or deriving."""
+    """A worker has a step to do: fetch a source; or check, import or derive."""
     MAY_PASS = ("disk", "server", "source")
     """Kinds of a report's file_error that aren't the file's fault."""
     UPLOAD, HUB, PATH, DERIVED, TASKS = "upload", "hub", "path", "derived", "tasks"
@@ -63,10 +63,12 @@ class DatasetVersion(models.Model):
     columns = models.JSONField(default=list)
     """Column names: the file's, or the canonical ones once the version is ready."""
     mapping = models.JSONField(default=dict)
-    """reader.mapping.ColumnMapping. Empty until somebody has chosen one."""
+    """reader.columns.mapping.ColumnMapping; empty until one is chosen."""
     report = models.JSONField(default=dict)
-    """Results of the check (reader.check_file) and, under "mapped", of the import (reader.making). "file_error" in
-    either: {"kind", "message", "advice"}, also if the child process failed (errors.ChildFailed)."""
+    """Results of the check (reader.checking) and, under "mapped", of the import (reader.versions).
+
+    "file_error" in either: {"kind", "message", "advice"}, also if the child process failed (errors.ChildFailed).
+    """
     sha256 = models.CharField(max_length=64, blank=True)
     """The sha256 of the canonical rows, once ready, by which hosts identify them."""
     source_kind = models.CharField(
@@ -94,9 +96,9 @@ class DatasetVersion(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True)
     queued_at = models.DateTimeField(null=True)
-    """When the check was requested."""
+    """When the step was requested."""
     check_started_at = models.DateTimeField(null=True)
-    """When a worker started it."""
+    """When a worker started the step."""
 
     class Meta:
         ordering = ("dataset", "-number")
@@ -137,7 +139,7 @@ class DatasetVersion(models.Model):
 
     @property
     def rows_path(self) -> Path:
-        """The canonical rows (reader.canonical.SCHEMA)."""
+        """The canonical rows (reader.versions.canonical.SCHEMA)."""
         return self.folder / files.ROWS
 
 
@@ -178,7 +180,7 @@ class Corpus(models.Model):
 
 
 class CorpusVersion(models.Model):
-    """Documents made of a file's columns. A ready version never changes: environments and runs refer to it."""
+    """Documents built from a file's columns. A ready version never changes: environments and runs refer to it."""
 
     MAKING, READY, INVALID = "making", "ready", "invalid"
     STATUSES = (MAKING, READY, INVALID)
@@ -248,7 +250,7 @@ class StoredFolder(models.Model):
     problem = models.CharField(max_length=1000, blank=True)
     """The last error; empty if there was none."""
     next_at = models.DateTimeField(null=True)
-    """When it is tried again."""
+    """When the upload is tried again."""
     tries = models.IntegerField(default=0)
 
     def __str__(self) -> str:

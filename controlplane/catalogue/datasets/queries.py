@@ -31,7 +31,7 @@ def version_for(request: HttpRequest, dataset_id: int, number: int | None = None
 
 
 def ready_versions(request: HttpRequest) -> QuerySet[DatasetVersion]:
-    """Versions for training and for trying rewards; without archived ones, which their runs keep."""
+    """Versions to offer for training and for trying rewards: ready and not archived."""
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), status=DatasetVersion.READY)
     offered = versions.filter(archived_at=None)
     return offered.select_related("dataset").defer("report").order_by("dataset__name", "-number")

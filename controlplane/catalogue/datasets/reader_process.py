@@ -79,7 +79,7 @@ def ask(folder: Path, verb: str, arguments: Any, *, seconds: float = ASK_SECONDS
             output, errors = child.communicate(json.dumps(arguments).encode(), timeout=seconds)
         except subprocess.TimeoutExpired as error:
             raise ChildFailed("limits", TOO_SLOW) from error
-        _judge(child.returncode, errors, f"{verb} in {folder.name}")
+        _raise_for_exit(child.returncode, errors, f"{verb} in {folder.name}")
     return _decoded(output, folder, verb)
 
 
@@ -106,7 +106,7 @@ def run(
                 raise Unwanted
             if time.monotonic() > deadline:
                 raise ChildFailed("limits", TOO_LATE, SMALLER)
-        _judge(child.returncode, errors, f"{verb} in {folder.name}")
+        _raise_for_exit(child.returncode, errors, f"{verb} in {folder.name}")
     return output
 
 
@@ -145,7 +145,7 @@ def _streamed(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
         while piece := os.read(child.stdout.fileno(), 2**18):
             yield piece
         errors = child.stderr.read()
-        _judge(child.wait(), errors, f"{verb} in {folder.name}")
+        _raise_for_exit(child.wait(), errors, f"{verb} in {folder.name}")
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def _started(
             _close(pipe)
 
 
-def _judge(code: int, errors: bytes, what: str) -> None:
+def _raise_for_exit(code: int, errors: bytes, what: str) -> None:
     if code == 0:
         return
     message = errors[-TAIL:].decode("utf-8", "replace")

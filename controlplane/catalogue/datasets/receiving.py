@@ -1,4 +1,4 @@
-"""A file on its way to disk: piece by piece, hashed, bounded, beside the datasets, and gone where anything fails."""
+"""Stores an incoming file on disk: hashed, limited in size, and removed if anything fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Received:
 
 @contextmanager
 def received(source: Readable) -> Iterator[Received]:
-    """The whole file under a name of ours; it is removed at the end of the block, unless it was moved away."""
+    """The complete file under a temporary name; removed at the end of the block unless it was moved."""
     path = incoming_folder() / f"{os.getpid()}-{os.urandom(8).hex()}"
     try:
         try:
@@ -45,11 +45,13 @@ def received(source: Readable) -> Iterator[Received]:
 
 
 def too_large() -> str:
-    return f"The file is larger than {settings.DATASET_MAX_BYTES // 2**20:,} MiB, the most this installation takes."
+    return (
+        f"The file is larger than {settings.DATASET_MAX_BYTES // 2**20:,} MiB, the most that this installation accepts."
+    )
 
 
 def shown_name(name: str) -> str:
-    """A file name as text to show: no path, no control or direction characters, at most 255 characters."""
+    """A file name for display: no path, no control or direction characters, at most 255 characters."""
     last = name.replace("\\", "/").rpartition("/")[2]
     clean = "".join(c for c in last if not unicodedata.category(c).startswith("C")).strip()
     return clean[:255] or "upload"
@@ -63,8 +65,8 @@ def incoming_folder() -> Path:
 
 
 def _linked(source: Readable, path: Path) -> Received | None:
-    """An upload that already lies in the same folder, whole and hashed (datasets.upload): no second copy.
-    None for everything else, and on file systems without hard links."""
+    """Hard-link an upload that is already complete and hashed in the same folder (platform.http.upload), instead of
+    copying it. None for any other source, and on file systems without hard links."""
     sha256 = getattr(source, "sha256", "")
     if not isinstance(source, TemporaryUploadedFile) or not sha256 or not source.size:
         return None

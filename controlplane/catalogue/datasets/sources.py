@@ -1,6 +1,6 @@
 """Sources of datasets other than an upload: the Hugging Face hub, a path on the server, or tasks of reasoning-gym.
 
-What is named here is only judged by its words and, for paths, by where it really lies; another process reads it
+Names are only checked by their syntax, and paths by where they resolve to; another process reads the source
 (controlplane.catalogue.datasets.fetching).
 """
 
@@ -24,13 +24,13 @@ _REVISION = re.compile(r"[\w][\w./-]{0,199}", re.ASCII)
 _WORD = re.compile(r"[\w][\w .+-]{0,99}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 MOST_FAMILIES = 20
-"""In one dataset."""
-URL = "Addresses are not read from here. Name a dataset of the hub by its id, such as openai/gsm8k, or upload the file."
+"""Task families of one dataset."""
+URL = "URLs are not supported. Name a dataset of the hub by its id, such as openai/gsm8k, or upload the file."
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """A dataset of the hub. `config` left empty: its default one."""
+    """A dataset of the hub. An empty `config` means its default one."""
 
     id: str
     config: str = ""
@@ -60,8 +60,8 @@ class HubSource:
 
 @dataclass(frozen=True)
 class TasksSource:
-    """Tasks that reasoning-gym makes, of its families in turn. `level`: of difficulty, from 1; 0: the families' own
-    settings."""
+    """Tasks that reasoning-gym generates, alternating between families. `level`: difficulty from 1; 0: the families'
+    own settings."""
 
     families: tuple[str, ...]
     rows: int
@@ -70,12 +70,12 @@ class TasksSource:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.families) <= MOST_FAMILIES or self.rows < len(self.families):
-            raise SourceRefused(f"Choose from 1 to {MOST_FAMILIES} families, and at least one row of each.")
+            raise SourceRefused(f"Choose 1 to {MOST_FAMILIES} families, with at least one row each.")
         without = sorted(WITHOUT_ANSWER.intersection(self.families))
         if without and len(without) < len(set(self.families)):
             raise SourceRefused(
                 f"Tasks of {', '.join(without)} have many right answers, and their rows hold none: "
-                "make a dataset of its own of them."
+                "make a separate dataset of them."
             )
         for recipe in self.recipes:
             if why := reasoning.problem(recipe):
@@ -83,7 +83,7 @@ class TasksSource:
 
     @property
     def recipes(self) -> list[Recipe]:
-        """One for each family: of equally many rows, the first ones of one more."""
+        """A recipe per family, with rows shared equally; the first families get one more."""
         share, more = divmod(self.rows, len(self.families))
         return [
             Recipe(family, share + (place < more), self.seed, self.level) for place, family in enumerate(self.families)
@@ -100,7 +100,7 @@ class TasksSource:
 
 
 def roots() -> tuple[Path, ...]:
-    """Folders that operators may read datasets from, each as it really lies."""
+    """Folders that operators may read datasets from, with symbolic links resolved."""
     return tuple(Path(os.path.realpath(root)) for root in settings.DATASET_ROOTS)
 
 
@@ -112,12 +112,12 @@ def server_path(text: str) -> Path:
     allowed = roots()
     if not allowed:
         raise SourceRefused(
-            "This installation reads no files of its server: CONTROLPLANE_DATASET_ROOTS names no folder."
+            "This installation allows no paths on its server: CONTROLPLANE_DATASET_ROOTS names no folder."
         )
     if _SCHEME.match(text):
-        raise SourceRefused("A path on the server is needed, not an address.")
+        raise SourceRefused("Enter a path on the server, not a URL.")
     if not text.startswith("/") or any(ord(character) < 32 for character in text):
-        raise SourceRefused("Give the whole path, from / on.")
+        raise SourceRefused("Enter the absolute path, starting with /.")
     try:
         path = Path(os.path.realpath(text, strict=True))
     except (OSError, ValueError):
@@ -129,6 +129,6 @@ def server_path(text: str) -> Path:
         raise SourceRefused("There is no such file.")
     try:
         str(path).encode()
-    except UnicodeEncodeError as error:  # no database keeps it, no page shows it
-        raise SourceRefused("The name of what the path leads to is not UTF-8. Rename it.") from error
+    except UnicodeEncodeError as error:  # no database can store it and no page can show it
+        raise SourceRefused("The file's name is not UTF-8. Rename it.") from error
     return path

@@ -1,8 +1,8 @@
-"""The files of ready datasets and corpora in the artifact store, each once by its SHA-256: uploaded once a version is
-ready, fetched when they are missing here, removed with the last version that has them.
+"""Keeps the files of ready datasets and corpora in the artifact store, each file once by its SHA-256.
 
-Hosts go on asking the control plane for a run's rows: the store needs no second way to them. A control plane that was
-restored from its database alone, or that has lost its disk, has its datasets again.
+Files are uploaded once a version is ready, fetched when they are missing here, and removed with the last version that
+has them. So a control plane that lost its disk, or was restored from its database alone, gets its datasets back. Hosts
+still request a run's rows from the control plane, not from the store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ReadyFolder:
     name: str
     """Relative to the data folder: datasets/12."""
     main: str
-    """The file without which nothing can be done; fetched last, so that it stands for all."""
+    """The indispensable file; fetched last, so that its presence means that all files are here."""
 
     @property
     def folder(self) -> Path:
@@ -49,7 +49,7 @@ class ReadyFolder:
 
 
 def reconcile(now: datetime) -> None:
-    """Fetch, upload and remove what is due, unless another process is at it or the worker has no place for it."""
+    """Fetch, upload and remove files that are due, unless another process does or no slot is free."""
     address = vault.artifact_store_address()
     if not address:
         return
@@ -59,12 +59,12 @@ def reconcile(now: datetime) -> None:
 
 
 def stored(version: DatasetVersion | CorpusVersion) -> StoredFolder | None:
-    """The state of the copy in the store, or the reason why there is none."""
+    """The state of a version's copy in the store; None if none was begun."""
     return StoredFolder.objects.filter(name=_name(version)).first()
 
 
-def is_on_its_way(version: DatasetVersion | CorpusVersion) -> bool:
-    """True if its files are in the store but missing here: they are fetched soon."""
+def is_being_fetched(version: DatasetVersion | CorpusVersion) -> bool:
+    """True if the version's files are in the store, so that missing ones will be fetched."""
     return _is_in(stored(version), vault.artifact_store_address())
 
 
@@ -76,7 +76,8 @@ def _reconcile(address: str, now: datetime) -> None:
     new = [kept for name, kept in ready.items() if kept.is_here and not _is_in(rows.get(name), address)]
     gone = [row for name, row in rows.items() if name not in ready]
     try:
-        store = _open() if missing or new or gone else None
+        opened = vault.artifact_store() if missing or new or gone else None
+        store = ArtifactStore(opened) if opened else None
         for kept in missing:
             if store and kept.name not in waiting:
                 _fetch(store, kept, rows[kept.name], now)
@@ -88,11 +89,6 @@ def _reconcile(address: str, now: datetime) -> None:
                 _remove(store, row, now)
     except (StoreError, vault.NotGiven) as error:
         log.warning("datasets and the store: %s", error)
-
-
-def _open() -> ArtifactStore | None:
-    store = vault.artifact_store()
-    return ArtifactStore(store) if store else None
 
 
 def _ready() -> Iterator[ReadyFolder]:
@@ -107,7 +103,7 @@ def _name(version: DatasetVersion | CorpusVersion) -> str:
 
 
 def _is_in(row: StoredFolder | None, address: str) -> bool:
-    """A store of another address has nothing yet."""
+    """True if the files are in the store of this address."""
     return row is not None and row.stored_at is not None and row.store == address
 
 
@@ -115,9 +111,9 @@ def _upload(store: ArtifactStore, kept: ReadyFolder, address: str, now: datetime
     row, _ = StoredFolder.objects.get_or_create(name=kept.name)
     try:
         content = _content(kept.folder, row)
-        StoredFolder.objects.filter(pk=row.pk).update(files=content)  # first: nothing may be left in the store unknown
-        for each in content:
-            store.put(kept.folder / each["path"], _blob(each["sha256"]), size=each["size"], sha256=each["sha256"])
+        StoredFolder.objects.filter(pk=row.pk).update(files=content)  # first, so that no stored object is ever unknown
+        for file in content:
+            store.put(kept.folder / file["path"], _blob(file["sha256"]), size=file["size"], sha256=file["sha256"])
     except FileNotFoundError:
         return  # deleted meanwhile
     except StoreError as error:
@@ -128,8 +124,8 @@ def _upload(store: ArtifactStore, kept: ReadyFolder, address: str, now: datetime
 
 
 def _content(folder: Path, row: StoredFolder) -> list[dict[str, Any]]:
-    """The files of a ready version's folder. They no longer change, so an earlier try has their hashes."""
-    known = {(each["path"], each["size"]): each["sha256"] for each in row.files}
+    """The files of a ready version's folder. They never change, so hashes of an earlier try are reused."""
+    known = {(file["path"], file["size"]): file["sha256"] for file in row.files}
     paths = [path for path in sorted(folder.iterdir()) if path.name not in LEFT_OUT and path.is_file()]
     sizes = [(path, path.stat().st_size) for path in paths if path.suffix != ".part"]
     return [
@@ -140,10 +136,10 @@ def _content(folder: Path, row: StoredFolder) -> list[dict[str, Any]]:
 
 def _fetch(store: ArtifactStore, kept: ReadyFolder, row: StoredFolder, now: datetime) -> None:
     try:
-        for each in sorted(row.files, key=lambda file: file["path"] == kept.main):
-            target = kept.folder / Path(each["path"]).name
+        for file in sorted(row.files, key=lambda file: file["path"] == kept.main):
+            target = kept.folder / Path(file["path"]).name
             if not target.is_file():
-                store.get(_blob(each["sha256"]), target, sha256=each["sha256"])
+                store.get(_blob(file["sha256"]), target, sha256=file["sha256"])
     except StoreError as error:
         _failed(row, error, now)
         raise
@@ -154,11 +150,11 @@ def _fetch(store: ArtifactStore, kept: ReadyFolder, row: StoredFolder, now: date
 def _remove(store: ArtifactStore, row: StoredFolder, now: datetime) -> None:
     """Delete the objects of a deleted version that no other version shares."""
     others = StoredFolder.objects.exclude(pk=row.pk).values_list("files", flat=True)
-    shared = {each["sha256"] for content in others for each in content}
+    shared = {file["sha256"] for content in others for file in content}
     try:
-        for each in row.files:
-            if each["sha256"] not in shared:
-                store.remove_file(_blob(each["sha256"]))
+        for file in row.files:
+            if file["sha256"] not in shared:
+                store.remove_file(_blob(file["sha256"]))
     except StoreError as error:
         _failed(row, error, now)
         raise

@@ -1,6 +1,6 @@
-"""Models' tokenizers and chat templates, as hosts bring them: stored by their checksum, never opened in here.
+"""Stores the tokenizers and chat templates that hosts upload, by their checksum.
 
-The child that shows prompts reads them (`reader.chat`).
+Only the reader process opens them (`reader.prompts.chat`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workers.contract.wire.tokenizers import HEAD_LIMIT, NoTokenizer, is_sha256,
 PIECE = 2**18
 DRAFT = "incoming-"
 STALE_AFTER_S = 3600
-"""A draft that is older was left by a process that died."""
+"""Age from which a draft belongs to a process that died."""
 
 
 def choices() -> list[Tokenizer]:
@@ -45,10 +45,10 @@ def note(inspection: ModelInspection) -> str:
     return str(_tokenizer_files(inspection).get("note") or "")
 
 
-def wanted(inspection: ModelInspection) -> bool:
+def is_missing(inspection: ModelInspection) -> bool:
     """True if the answer names a tokenizer that is missing here."""
     sha256 = named_in(inspection)
-    return bool(sha256) and not _is_here(sha256)
+    return bool(sha256) and not _is_stored(sha256)
 
 
 def named_in(inspection: ModelInspection) -> str:
@@ -58,9 +58,9 @@ def named_in(inspection: ModelInspection) -> str:
 
 
 def store(inspection: ModelInspection, body: Readable) -> Tokenizer:
-    """Keep what a host sends; the same again changes nothing. Raises NoTokenizer, and leaves nothing then."""
+    """Store the uploaded files of a host; known ones change nothing. Raises NoTokenizer, and leaves nothing then."""
     sha256 = named_in(inspection)
-    if _is_here(sha256):
+    if _is_stored(sha256):
         return Tokenizer.objects.get(pk=sha256)
     target = Tokenizer(sha256=sha256).folder
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -73,7 +73,7 @@ def store(inspection: ModelInspection, body: Readable) -> Tokenizer:
             try:
                 draft.rename(target)
             except OSError:
-                if not target.is_dir():  # else somebody brought the same at the same time
+                if not target.is_dir():  # else another host uploaded the same files meanwhile
                     raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -89,13 +89,13 @@ def _tokenizer_files(inspection: ModelInspection) -> dict[str, Any]:
     return files if isinstance(files, dict) else {}
 
 
-def _is_here(sha256: str) -> bool:
+def _is_stored(sha256: str) -> bool:
     known = Tokenizer.objects.filter(pk=sha256).first()
     return known is not None and known.folder.is_dir()
 
 
 def _receive(body: Readable, folder: Path, sha256: str) -> int:
-    """The files of a body into `folder`, synced; its bytes."""
+    """Write the files of a body into `folder`, synced to disk. Returns the number of bytes."""
     start = body.read(HEAD_LIMIT)
     head, end, rest = start.partition(b"\n")
     digest = hashlib.sha256(head + end)
@@ -106,7 +106,7 @@ def _receive(body: Readable, folder: Path, sha256: str) -> int:
             while left:
                 piece, rest = (rest[:left], rest[left:]) if rest else (body.read(min(PIECE, left)), b"")
                 if not piece:
-                    raise NoTokenizer(f"The body ends inside of {name}.")
+                    raise NoTokenizer(f"The body ends inside {name}.")
                 file.write(piece)
                 digest.update(piece)
                 left -= len(piece)
@@ -114,9 +114,9 @@ def _receive(body: Readable, folder: Path, sha256: str) -> int:
             os.fsync(file.fileno())
         received += size
     if rest or body.read(1):
-        raise NoTokenizer("The body goes on behind its files.")
+        raise NoTokenizer("The body continues after its files.")
     if digest.hexdigest() != sha256:
-        raise NoTokenizer("The body is not the one that the answer named: its checksum is another one.")
+        raise NoTokenizer("The checksum of the body is not the announced one.")
     return received
 
 

@@ -1,4 +1,4 @@
-"""Support for tools in a model's chat template, read by the child from a tokenizer that a host uploaded."""
+"""Support for tools in a model's chat template, as the reader process finds it in an uploaded tokenizer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from workers.contract.stack.tool_templates import alternative, name_of
 @dataclass(frozen=True)
 class ToolTemplate:
     lacks: tuple[str, ...] = ()
-    """Parts that the template leaves out: tools, calls, results."""
+    """Parts that the template can't show: tools, calls, results."""
     keeps_prefix: bool = True
-    """A result leaves the text before it as it was."""
+    """Adding a result leaves the text before it unchanged."""
     readable: bool = True
-    """The trainer can read the calls that the model writes."""
+    """The trainer can parse the calls that the model writes."""
     known: bool = True
-    """TRL has a training template for it if it needs one."""
+    """TRL has a training template for this one, if it needs one."""
     instead: str = ""
-    """TRL's template that can show tools in this model's tokens; "": there is none."""
+    """TRL's template that can show tools in this model's tokens; "" if there is none."""
     problem: str = ""
 
     @property
@@ -32,26 +32,26 @@ class ToolTemplate:
 
 
 def of_model(model: str, model_type: str = "", *, revision: str = "") -> ToolTemplate | None:
-    """None: no host has brought the model's tokenizer, or it can't be read now."""
+    """The support of a model's template; None if no host has uploaded its tokenizer, or it can't be read now."""
     known = tokenizers.of_model(model, revision)
     if known is None:
         return None
     try:
-        found = _read(known.pk)
+        answer = _read(known.pk)
     except ChildFailed:
         return None
     return ToolTemplate(
-        lacks=tuple(found["lacks"]),
-        keeps_prefix=found["keeps_prefix"],
-        readable=found["parses"] or found["in_tags"] or bool(name_of(found["sha256"])),
-        known=bool(name_of(found["sha256"])),
-        instead=alternative(tuple(found["marks"]), model_type),
-        problem=found["problem"],
+        lacks=tuple(answer["lacks"]),
+        keeps_prefix=answer["keeps_prefix"],
+        readable=answer["parses"] or answer["in_tags"] or bool(name_of(answer["sha256"])),
+        known=bool(name_of(answer["sha256"])),
+        instead=alternative(tuple(answer["marks"]), model_type),
+        problem=answer["problem"],
     )
 
 
 @lru_cache(maxsize=256)
 def _read(sha256: str) -> dict[str, Any]:
-    """Cached by the files' checksum, so that an answer never expires."""
+    """Cached by the files' checksum, so an answer never expires."""
     answer: dict[str, Any] = reader_process.ask(Tokenizer(sha256=sha256).folder, "tools", {})
     return answer

@@ -1,4 +1,4 @@
-"""Verdict on a dataset version that no process is working on: its tone, its icon, a sentence and details."""
+"""The verdict on a dataset version without a step under way: tone, icon, sentence and details."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controlplane.platform.templatetags.optional import count
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DatasetVerdict:
     tone: str
     icon: str
     text: str
@@ -20,8 +20,8 @@ class Verdict:
     may_try_again: bool = False
 
 
-def verdict(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
-    """`context`: what the pages of the version show (controlplane.catalogue.datasets.pages.showing)."""
+def verdict(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdict:
+    """`context`: the template context of the version's pages (controlplane.catalogue.datasets.pages.showing)."""
     if version.status == DatasetVersion.READY:
         return _ready(version, context)
     if context["failed"]:
@@ -31,7 +31,7 @@ def verdict(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
     return _checked(version, context)
 
 
-def _ready(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
+def _ready(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdict:
     mapped = context["mapped"]
     split = ""
     if version.validation_rows:
@@ -42,11 +42,11 @@ def _ready(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
     details = f"{' and '.join(dropped)} dropped." if dropped else ""
     rows = _rows(version)
     if version.archived_at:
-        return Verdict("soft", "archive", f"{rows}, archived{split}.", details)
-    return Verdict("good", "circle-check", f"{rows}, ready to train on{split}.", details)
+        return DatasetVerdict("soft", "archive", f"{rows}, archived{split}.", details)
+    return DatasetVerdict("good", "circle-check", f"{rows}, ready to train on{split}.", details)
 
 
-def _failed(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
+def _failed(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdict:
     failed = context["failed"]
     head = "This file can't be used."
     if version.may_be_tried_again:
@@ -54,29 +54,29 @@ def _failed(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
     elif context["fits_not"]:
         head = "No rows could be imported with this mapping."
     text = f"{head} {failed['message']}"
-    return Verdict("bad", "circle-x", text, failed.get("advice") or "", version.may_be_tried_again)
+    return DatasetVerdict("bad", "circle-x", text, failed.get("advice") or "", version.may_be_tried_again)
 
 
-def _unfit(context: Mapping[str, Any]) -> Verdict:
+def _unfit(context: Mapping[str, Any]) -> DatasetVerdict:
     unfit = context["mapped_unfit"]
     verb, rows = ("does not", "this row") if unfit == 1 else ("do not", "these rows")
     text = f"{sig(unfit, 12)} of {sig(context['report'].get('rows'), 12)} rows {verb} fit this mapping."
-    return Verdict(
+    return DatasetVerdict(
         "bad", "circle-alert", text, f"Nothing was imported. Change the mapping, or continue without {rows}."
     )
 
 
-def _checked(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
+def _checked(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdict:
     report, errors = context["report"], context["error_count"]
-    found = "no problem"
+    outcome = "no problem"
     if errors:
-        found = f"{count(errors, 'problem,problems')} in {count(report.get('bad_rows'), 'row,rows') or '0 rows'}"
+        outcome = f"{count(errors, 'problem,problems')} in {count(report.get('bad_rows'), 'row,rows') or '0 rows'}"
     notes = count(context["note_count"], "note,notes")
-    text = f"{_rows(version)}, {found}{f', {notes}' if notes else ''}."
+    text = f"{_rows(version)}, {outcome}{f', {notes}' if notes else ''}."
     details = " ".join(line for line in _details(version, context) if line)
     if version.status == DatasetVersion.INVALID:
-        return Verdict("bad", "circle-x", text, details)
-    return Verdict("warn", "columns-3", text, details)
+        return DatasetVerdict("bad", "circle-x", text, details)
+    return DatasetVerdict("warn", "columns-3", text, details)
 
 
 def _details(version: DatasetVersion, context: Mapping[str, Any]) -> list[str]:

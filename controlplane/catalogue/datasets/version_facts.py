@@ -15,7 +15,7 @@ Text = str | SafeString
 
 
 def facts(version: DatasetVersion, context: Mapping[str, Any]) -> list[tuple[str, Text]]:
-    """`context`: what the version's page shows (controlplane.catalogue.datasets.pages.showing)."""
+    """`context`: the template context of the version's page (controlplane.catalogue.datasets.pages.showing)."""
     parents, tokenizer = context["lineage"].parents, context["tokenizer"]
     author = version.created_by or version.dataset.owner
     rows: list[tuple[str, Text | None]] = [
@@ -54,7 +54,7 @@ def _hash(digest: str) -> SafeString:
 def _stored(stored: StoredFolder) -> Text:
     if stored.problem:
         return format_html('<span class="error">{} Retried automatically.</span>', stored.problem)
-    return format_html("since {} ago", ago(stored.stored_at)) if stored.stored_at else "on its way"
+    return format_html("since {} ago", ago(stored.stored_at)) if stored.stored_at else "being uploaded"
 
 
 def _split(version: DatasetVersion) -> str:

@@ -54,7 +54,8 @@ def reconcile() -> None:
         if timezone.now() - requested_at > SENT_AGAIN_AFTER and not _is_locked(version):
             send_to_worker(version)
     known = {str(pk) for pk in DatasetVersion.objects.values_list("pk", flat=True)}
-    remove_orphans(_stored(), known)
+    folders = (path for path in incoming_folder().parent.iterdir() if path.name.isdigit())
+    remove_orphans([*incoming_folder().iterdir(), *folders], known)
 
 
 def _process(version: DatasetVersion) -> None:
@@ -258,8 +259,3 @@ def _is_locked(version: DatasetVersion) -> bool:
         return True  # its files are gone, so no step can run
     with try_lock(version.folder / LOCK) as acquired:
         return not acquired
-
-
-def _stored() -> Iterator[Path]:
-    yield from incoming_folder().iterdir()
-    yield from (path for path in incoming_folder().parent.iterdir() if path.name.isdigit())

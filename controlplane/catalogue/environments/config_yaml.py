@@ -1,4 +1,4 @@
-"""A version of an environment as a YAML document with the code's names, and back into the editor."""
+"""Exports a version of an environment as YAML, and imports YAML into the editor."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def read(content: bytes, environment: Environment | None = None) -> EnvironmentE
     return editor
 
 
-def _limits(result: DocumentReading, given: Any) -> None:
-    if given is not None and not isinstance(given, dict):
-        result.problems.append(f"limits: expected fields, got {short(given)}.")
-    limits = given if isinstance(given, dict) else {}
+def _limits(result: DocumentReading, document_limits: Any) -> None:
+    if document_limits is not None and not isinstance(document_limits, dict):
+        result.problems.append(f"limits: expected fields, got {short(document_limits)}.")
+    limits = document_limits if isinstance(document_limits, dict) else {}
     result.problems += [
         no_field(f"limits.{name}", tuple(limit_names())) for name in limits if name not in limit_names()
     ]

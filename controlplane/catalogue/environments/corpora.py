@@ -1,4 +1,4 @@
-"""Environments that search a corpus, which may not be deleted then."""
+"""Finds environments that use a corpus; such a corpus can't be deleted."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ MOST_NAMED = 5
 
 
 def users(corpus: CorpusVersion) -> list[str]:
-    """Environments with a version that searches it, in words."""
-    title, found = str(corpus), dict[str, None]()
+    """The environments with a version that searches a corpus, in words."""
+    title, names = str(corpus), dict[str, None]()
     versions = EnvironmentVersion.objects.select_related("environment").order_by("environment__name", "-number")
     for version in versions:
         if title in titles_in(version.specs):
-            found[f"the environment {version.environment.name}"] = None
-    names = list(found)
-    return [*names[:MOST_NAMED], "other environments"] if len(names) > MOST_NAMED else names
+            names[f"the environment {version.environment.name}"] = None
+    users = list(names)
+    return [*users[:MOST_NAMED], "other environments"] if len(users) > MOST_NAMED else users

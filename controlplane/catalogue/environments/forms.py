@@ -95,11 +95,11 @@ class EnvironmentPartForm(PartForm):
         if "name" in self.fields:
             return super().shown_name
         params = self.current_params()
-        return _given_name(self.entry, params) if params else ""
+        return _derived_name(self.entry, params) if params else ""
 
     def spec(self) -> PartSpec:
         params = params_of(self.cleaned_data)
-        return PartSpec(self.cleaned_data.get("name") or _given_name(self.entry, params), self.entry.key, params)
+        return PartSpec(self.cleaned_data.get("name") or _derived_name(self.entry, params), self.entry.key, params)
 
 
 @dataclass(kw_only=True)
@@ -133,8 +133,8 @@ def new_editor() -> EnvironmentEditor:
 
 
 def editor_of(version: EnvironmentVersion) -> EnvironmentEditor:
-    """The editor filled from a version; parts that the library no longer has are left out and reported."""
-    rows, problem = rows_of(version.parts, PartSpec, filled)
+    """The editor filled_row from a version; parts that the library no longer has are left out and reported."""
+    rows, problem = rows_of(version.parts, PartSpec, filled_row)
     form = EnvironmentForm(instance=version.environment, initial={"based_on": version.number})
     return EnvironmentEditor(form, rows, problem, limits=_limits_form(version.episode_limits))
 
@@ -148,15 +148,15 @@ def parts_from(post: QueryDict) -> list[EnvironmentPartForm]:
     return rows_from(post, LIBRARY, EnvironmentPartForm)
 
 
-def filled(spec: PartSpec) -> EnvironmentPartForm:
+def filled_row(spec: PartSpec) -> EnvironmentPartForm:
     entry = LIBRARY[spec.function]
     values = {PARAM + name: value for name, value in (entry.defaults() | spec.params).items()}
     return EnvironmentPartForm(entry, prefix=new_prefix(), initial={"name": spec.name} | values)
 
 
-def fresh(key: str, used: set[str]) -> EnvironmentPartForm:
+def new_row(key: str, used: set[str]) -> EnvironmentPartForm:
     """A new row for an entry of the library, with an unused name."""
-    return filled(PartSpec(unused_name(key, used), key))
+    return filled_row(PartSpec(unused_name(key, used), key))
 
 
 def _limits_form(limits: EpisodeLimits) -> LimitsForm:
@@ -168,7 +168,7 @@ def limit_names() -> list[str]:
     return [field.name for field in fields(EpisodeLimits)]
 
 
-def _given_name(entry: Entry, params: Mapping[str, Any]) -> str:
+def _derived_name(entry: Entry, params: Mapping[str, Any]) -> str:
     """The name that the parameters give a part; "" if they are invalid together."""
     if entry.name_of is None or entry.check(params):
         return ""

@@ -1,4 +1,4 @@
-"""Environments and their versions: what a model may call or play in. A version never changes: runs refer to it."""
+"""Environments and their versions: tools to call and games to play. A version never changes: runs refer to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EnvironmentVersion(Version):
     parts = models.JSONField(default=list)
     """A list of workers.contract.run.episodes.PartSpec; their names are unique."""
     limits = models.JSONField(default=dict)
-    """A workers.contract.run.episodes.EpisodeLimits; what is missing has its default."""
+    """A workers.contract.run.episodes.EpisodeLimits; missing fields have their defaults."""
     kind = ItemKind(
         name="environment",
         slug="environment",
@@ -64,7 +64,7 @@ class EnvironmentVersion(Version):
 
 
 def limits_of(stored: Mapping[str, Any]) -> EpisodeLimits:
-    """The defaults if the contract can't read them."""
+    """The stored limits; the defaults if the contract can't read them."""
     try:
         return from_dict(EpisodeLimits, dict(stored))
     except ContractError:

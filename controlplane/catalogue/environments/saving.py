@@ -1,4 +1,4 @@
-"""Saves parts and limits as a version: of a new environment, a changed environment or a clone."""
+"""Saves parts and limits as a version of a new environment, a changed environment or a clone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The library for pages, and the tools of an environment as the model sees them."""
+"""Presents the library, and the tools of an environment as the model sees them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workers.environments.library import LIBRARY
 from workers.rewards.reward import Cost
 
 SECONDS = 30.0
-"""For opening the parts of a preview."""
+"""Time limit for opening the parts of a preview."""
 KINDS = {EntryKind.TOOL: "Tools", EntryKind.GAME: "Games", EntryKind.SERVER: "Servers"}
 
 
@@ -41,36 +41,32 @@ class Preview:
     tools: list[ToolDescription]
     has_game: bool = False
     problem: str = ""
-    """Why they can't be shown."""
+    """The reason why the tools can't be shown, or ""."""
 
     @property
     def schemas(self) -> list[tuple[str, str]]:
-        """(name, what the chat template gets)"""
-        return [(one.name, json.dumps(one.as_dict(), indent=2, ensure_ascii=False)) for one in self.tools]
+        """(name, JSON for the chat template)"""
+        return [(tool.name, json.dumps(tool.as_dict(), indent=2, ensure_ascii=False)) for tool in self.tools]
 
 
 def shelves(user: User) -> list[LibraryShelf]:
     """All entries, in the library's order within each kind."""
-    every = [
-        LibraryShelf(title, [_entry(entry, user) for entry in LIBRARY.values() if entry.kind is kind])
-        for kind, title in KINDS.items()
-    ]
-    return [shelf for shelf in every if shelf.entries]
+    shelves = {kind: LibraryShelf(title, []) for kind, title in KINDS.items()}
+    for entry in LIBRARY.values():
+        offered = user.may_administer or not entry.admin_only
+        shelves[entry.kind].entries.append(LibraryPart(entry, COSTS[entry.cost], entry.schema(), offered))
+    return [shelf for shelf in shelves.values() if shelf.entries]
 
 
 def costly(specs: Sequence[PartSpec]) -> list[str]:
-    """Names of the parts that a preview starts the sandbox or calls a server for."""
+    """Names of the parts whose preview starts the sandbox or calls a server."""
     return [spec.name for spec in specs if spec.function in LIBRARY and LIBRARY[spec.function].cost is not Cost.PURE]
 
 
 def preview(specs: Sequence[PartSpec]) -> Preview:
-    """Opens every part once, as a run does."""
+    """Open every part once, as a run does, to list its tools."""
     try:
         executor = Executor(specs, EpisodeLimits(), turns.turn(SECONDS).tools)
     except Unusable as error:
         return Preview([], problem=str(error))
     return Preview(executor.descriptions, executor.has_game)
-
-
-def _entry(entry: Entry, user: User) -> LibraryPart:
-    return LibraryPart(entry, COSTS[entry.cost], entry.schema(), user.may_administer or not entry.admin_only)

@@ -1,4 +1,4 @@
-"""A form for a tool's arguments, from its JSON schema."""
+"""Builds a form for a tool's arguments from its JSON schema."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from workers.environments.entry import ToolDescription
 LONGEST = 20_000
 ARGUMENT = "a_"
 _LONG_NAMES = ("code", "text", "source")
-"""Arguments that are usually of several lines."""
+"""Parts of the names of arguments that usually have several lines."""
 _UNSET = ("", "left out")
 
 
 class ArgumentsForm(forms.Form):
-    """Fields for the arguments; `json`, if it is filled in, takes their place, whatever it holds."""
+    """Fields for the arguments; a value of `json` replaces them, valid or not."""
 
     json = TextField(
         label="Or all arguments as JSON",
         required=False,
         max_length=LONGEST,
         widget=forms.Textarea(attrs={"class": "code", "rows": 3, "spellcheck": "false"}),
-        help_text="Sent as it is, right or wrong, as a model would.",
+        help_text="Sent unchanged, valid or not, as a model would.",
     )
 
     def __init__(self, tool: ToolDescription, *args: Any, **kwargs: Any) -> None:
@@ -48,13 +48,13 @@ class ArgumentsForm(forms.Form):
             try:
                 return json.loads(values["json"])
             except (ValueError, RecursionError):
-                return values["json"]  # the executor says what is wrong with it
+                return values["json"]  # the executor reports the error
         sent = {name.removeprefix(ARGUMENT): value for name, value in values.items() if name != "json"}
         return {name: value for name, value in sent.items() if value is not None}
 
 
 class _Optional(forms.Field):
-    """None: left out."""
+    """An optional value; None if it is left out."""
 
     def clean(self, value: Any) -> Any:
         return None if value in (None, "") and not self.required else super().clean(value)
@@ -90,8 +90,8 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
     if kind == "boolean":
         choices = [True, False]
     if isinstance(choices, list) and choices:
-        offered = {json.dumps(one): one for one in choices}
-        pairs = [*([] if required else [_UNSET]), *((key, str(one)) for key, one in offered.items())]
+        offered = {json.dumps(choice): choice for choice in choices}
+        pairs = [*([] if required else [_UNSET]), *((key, str(choice)) for key, choice in offered.items())]
         initial = json.dumps(default) if "default" in schema else None
         return _Choice(choices=pairs, coerce=offered.__getitem__, empty_value=None, initial=initial, **common)
     if kind == "integer":
@@ -99,7 +99,7 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
     if kind == "number":
         return _NumberSchema(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **common)
     if kind == "string":
-        long = any(one in name.lower() for one in _LONG_NAMES)
+        long = any(part in name.lower() for part in _LONG_NAMES)
         attrs: dict[str, Any] = {"spellcheck": "false", "maxlength": LONGEST}
         widget = forms.Textarea(attrs=attrs | {"rows": 4, "class": "code"}) if long else forms.TextInput(attrs=attrs)
         return _TextSchema(strip=False, max_length=LONGEST, initial=default, widget=widget, **common)

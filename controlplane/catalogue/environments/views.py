@@ -1,6 +1,8 @@
-"""The editor of an environment, with its new rows and the preview of its tools."""
+"""Pages of an environment: a version, and the editor with its new rows and the preview of its tools."""
 
 from __future__ import annotations
+
+from dataclasses import fields
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -8,20 +10,42 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.catalogue.environments import config_yaml, showing
 from controlplane.catalogue.environments.forms import (
+    LIMIT_LABELS,
     EnvironmentEditor,
     editor_from,
     editor_of,
-    fresh,
     new_editor,
+    new_row,
     parts_from,
 )
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.environments.version_views import version_page
-from controlplane.catalogue.versioned import parts_yaml, permissions
+from controlplane.catalogue.versioned import parts_yaml, permissions, views
+from controlplane.catalogue.versioned.differences import Difference, part_differences, setting_difference
 from controlplane.catalogue.versioned.editor_pages import EditorPages
+from controlplane.catalogue.versioned.queries import version_for
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.body_limit import reads_at_most
+from workers.contract.run.episodes import EpisodeLimits
 from workers.environments.library import LIBRARY
+
+
+@require_GET
+def version(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
+    return version_page(request, version_for(EnvironmentVersion, request, environment_id, number))
+
+
+def version_page(request: HttpRequest, version: EnvironmentVersion) -> HttpResponse:
+    limits = [(words, getattr(version.episode_limits, name)) for name, words in LIMIT_LABELS.items()]
+    specs = version.specs
+    preview = None if showing.costly(specs) else showing.preview(specs)
+    return views.version_page(request, version, limits=limits, preview=preview)
+
+
+def differences(before: EnvironmentVersion, after: EnvironmentVersion) -> list[Difference]:
+    changes, old, new = part_differences(before, after), before.episode_limits, after.episode_limits
+    for name in (field.name for field in fields(EpisodeLimits)):
+        changes += setting_difference(LIMIT_LABELS[name].lower(), getattr(old, name), getattr(new, name))
+    return changes
 
 
 @operator_required
@@ -33,7 +57,7 @@ def part(request: HttpRequest) -> HttpResponse:
     if entry is None or (entry.admin_only and not person(request).may_administer):
         return HttpResponse("That entry doesn't exist, or you may not add it.", status=404, content_type="text/plain")
     used = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
-    context = {"component": fresh(key, used), "place": len(request.GET.getlist("row")), "open": True}
+    context = {"component": new_row(key, used), "place": len(request.GET.getlist("row")), "open": True}
     return render(request, "catalogue/environments/_part.html", context)
 
 

@@ -1,4 +1,4 @@
-"""Commands to hosts over Celery: the one place that sends them, and that tests patch."""
+"""Sends commands to hosts over Celery; the only module that does, so tests patch it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class BrokerDown(Exception):
 def send(host_name: str, task: Task, args: Sequence[Any]) -> None:
     """Put a command into a host's queue.
 
-    It doesn't expire: Celery would compare our clock with the host's, and a host whose clock is ahead would drop every
-    command. So all commands are harmless when late: a launch is decided by its claim, a reap by the lock, a stop is
-    never taken back. Lost commands are sent again by our own timing.
+    Commands don't expire: Celery would compare our clock with the host's, and a host whose clock is ahead would drop
+    them all. So late commands must be harmless: a launch is decided by its claim, a reap by the lock, and a stop is
+    never revoked. Lost commands are sent again by the tick.
     """
     if not settings.REDIS_URL:
         raise BrokerDown("REDIS_URL is not set.")

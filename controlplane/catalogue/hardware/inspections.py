@@ -1,4 +1,4 @@
-"""Model inspections: requested over Celery, answered over HTTP."""
+"""Requests model inspections from hosts over Celery; hosts answer over HTTP."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from controlplane.catalogue.hardware.models import Host, ModelInspection
 from workers.contract.wire.names import Task
 
 ANSWER_WITHIN_S = 60
-"""Seconds until an unanswered request is given up; the next one asks again."""
+"""Seconds until an unanswered request is overdue, so that a new one is sent."""
 FRESH_FOR = timedelta(minutes=10)
-"""How long an answer may be reused: folders on a host can change."""
+"""Time for which an answer is reused; folders on a host can change."""
 
 
 class HostAway(Exception):
     """The request can't be sent: the host is out of reach."""
 
 
-def ask_inspection(host: Host, model: str, *, revision: str = "", again: bool = False) -> ModelInspection:
+def request_inspection(host: Host, model: str, *, revision: str = "", again: bool = False) -> ModelInspection:
     """The open or recent inspection of this model, or a new one sent to the host.
 
     `again`: ignore an existing answer, because its cause has changed (accepted terms, freed disk space).
@@ -38,7 +38,7 @@ def ask_inspection(host: Host, model: str, *, revision: str = "", again: bool = 
 
 
 def latest(host: Host, model: str, revision: str = "") -> ModelInspection | None:
-    """A recent answer, otherwise a request that may still be answered."""
+    """A recent answer, or a request that may still be answered; None if there is neither."""
     now = timezone.now()
     rows = ModelInspection.objects.filter(host=host, model=model, revision=revision)
     answered = rows.filter(answered_at__gte=now - FRESH_FOR).order_by("-answered_at").first()
@@ -48,5 +48,4 @@ def latest(host: Host, model: str, revision: str = "") -> ModelInspection | None
 
 
 def overdue(inspection: ModelInspection) -> bool:
-    """True if the answer is overdue."""
     return inspection.answered_at is None and inspection.asked_at < timezone.now() - timedelta(seconds=ANSWER_WITHIN_S)

@@ -1,6 +1,6 @@
-"""A host's announcement as plain values of known shapes: hosts are trusted to run code, not to be free of bugs.
+"""Cleans a host's announcement into plain values of known shapes: hosts may have bugs.
 
-Cleaned on arrival, so that readers of the stored row can rely on it, and again when shown.
+This happens on arrival, so that readers of the stored row can rely on it, and again for pages.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _gpu(index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
         "memory_mib": whole(entry.get("memory_mib")) or 0,
         "used_mib": whole(entry.get("used_mib")) or 0,
         "capability": text(entry.get("capability")) or "",
-        "links": [link for each in _list(entry.get("links"))[:MOST_GPUS] if (link := _link(each))],
+        "links": [link for value in _list(entry.get("links"))[:MOST_GPUS] if (link := _link(value))],
         **measured,
     }
 
@@ -140,8 +140,8 @@ def _models(value: Any) -> list[dict[str, Any]] | None:
     shapes: dict[str, Shape] = {"model": text, "model_type": text, "dtype": text, "problem": text}
     shapes |= {"parameters": whole, "bytes": whole}
     entries = [part for part in value if isinstance(part, dict)]
-    found = [{name: shape(entry.get(name)) for name, shape in shapes.items()} for entry in entries]
-    return [model for model in found if model["model"]]
+    models = [{name: shape(entry.get(name)) for name, shape in shapes.items()} for entry in entries]
+    return [model for model in models if model["model"]]
 
 
 def _ports(value: Any) -> list[int] | None:

@@ -1,4 +1,4 @@
-"""The connections between a host's GPUs: one line if all pairs are alike, otherwise a small table."""
+"""Describes the connections between a host's GPUs: one line if all pairs are alike, otherwise a small table."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ class Host(models.Model):
     trainer_schema = models.JSONField(null=True)
     """The output of workers.trainer.describe: the typed fields of the installed GRPOConfig; None: no trainer."""
     announced_at = models.DateTimeField(null=True)
-    """By the control plane's clock, like all times that decide something: a host's clock may be wrong."""
+    """Time of the last announcement by the control plane's clock, since a host's clock may be wrong."""
     draining = models.BooleanField(default=False)
     watched_at = models.DateTimeField(null=True)
     """When its Hardware page was last open; the host then announces itself more often."""
     history = models.JSONField(default=list)
     """The last readings of its GPUs, oldest first: [unix seconds, [util_percent or null, one per GPU in order]]."""
     idle_mib = models.JSONField(default=dict)
-    """Memory of each GPU in use while it had no lease: {index: MiB}. During a lease the rest is the run's."""
+    """Used memory of each GPU while it had no lease: {index: MiB}. During a lease, the rest is the run's."""
     removed_at = models.DateTimeField(null=True)
     """Hidden by an operator; its runs keep their host, and its next announcement brings it back."""
 
@@ -71,8 +71,8 @@ class Host(models.Model):
         return abs(now - self.announced_at) <= timedelta(seconds=settings.HOST_STALE_AFTER_S)
 
     def is_another_machine(self, boot_id: object, now: datetime) -> bool:
-        """True if a machine of this boot uses the name, and so the token, of one that is still there: a copy of its
-        disk. After a restart the earlier boot is soon silent."""
+        """True if a second machine uses the name, and so the token, of one that is still online: a copy of its disk.
+        After a restart the earlier boot soon goes stale."""
         known = self.inventory.get("boot_id") if isinstance(self.inventory, dict) else ""
         return bool(known and boot_id and known != boot_id) and self.is_fresh(now)
 
@@ -94,7 +94,7 @@ class ModelInspection(models.Model):
 
 
 class HardwareProfile(Deletable):
-    """How a run uses GPUs, with the LoRA and batch sizes that launches start from."""
+    """A configuration of GPUs for runs, with default LoRA and batch sizes."""
 
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)

@@ -12,7 +12,7 @@ from django.core.validators import RegexValidator
 from controlplane.catalogue.hardware.models import Host
 
 DEAREST = 10_000
-"""More than any GPU costs an hour: a slip of the keyboard."""
+"""Maximum price per GPU-hour; a higher one is a typo."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Money:
     currency: str
 
     def __str__(self) -> str:
-        """$12.30, 1,204 CHF: signs stand before the number, codes after it."""
+        """$12.30, 1,204 CHF: signs precede the number, codes follow it."""
         number = f"{self.amount:,.2f}" if self.amount < 1000 else f"{self.amount:,.0f}"
         return f"{number} {self.currency}" if self.currency[:1].isalpha() else f"{self.currency}{number}"
 
@@ -30,14 +30,14 @@ class Money:
 
 
 def gpu_hour(host: Host | None) -> Money | None:
-    """The price of one hour of one GPU; None where no admin has set one."""
+    """The price of a GPU-hour; None if no admin has set one."""
     if host is None or host.gpu_hour_price is None:
         return None
     return Money(host.gpu_hour_price, host.currency)
 
 
 def total(amounts: Iterable[Money]) -> str:
-    """The sum, in each currency of its own."""
+    """The sum per currency, such as $3.00 + 2.50 CHF."""
     sums: dict[str, float] = {}
     for money in amounts:
         sums[money.currency] = sums.get(money.currency, 0.0) + money.amount
@@ -50,7 +50,7 @@ class PriceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for
         required=False,
         min_value=0,
         max_value=DEAREST,
-        help_text="For one GPU and one hour. Leave empty to show no money.",
+        help_text="Leave empty to show no costs.",
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
     currency = forms.CharField(

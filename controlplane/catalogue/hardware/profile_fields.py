@@ -1,4 +1,4 @@
-"""All fields of a hardware profile: labels, help texts, and when they apply. Data from which the form is built.
+"""The fields of a hardware profile: labels, help texts, and when they apply. The form is built from this data.
 
 Names are the contract's: HardwareSpec's without a prefix, ServerSpec's with `server_`, LoraSpec's with `lora_`, and
 GRPOConfig's for the batch.
@@ -27,7 +27,7 @@ ATTACHED = "attached"
 
 
 class When(StrEnum):
-    """The choice that makes a part of the form apply; otherwise it is folded and may hold anything."""
+    """The choice that makes a group of fields apply; otherwise it is folded and ignored."""
 
     ALWAYS = "always"
     COLOCATE = "colocate"
@@ -95,7 +95,7 @@ SECTIONS: tuple[Section, ...] = (
                 ),
                 "Engine",
             ),
-            FieldGroup(When.SERVERS, _server("weight_sync", "request_timeout_s"), "Weights and answers"),
+            FieldGroup(When.SERVERS, _server("weight_sync", "request_timeout_s"), "Weight updates and requests"),
         ),
     ),
     Section(
@@ -192,63 +192,62 @@ LABELS: dict[str, str] = {
 }
 
 HELP: dict[str, str] = {
-    "rollout": "In the trainer itself, by vLLM inside it, or by vLLM servers beside it.",
-    "trainer_gpus": "GPUs that train. 0 trains on the CPU.",
+    "rollout": "In the trainer itself, by vLLM inside it, or by separate vLLM servers.",
+    "trainer_gpus": "Number of GPUs for training. 0 trains on the CPU.",
     "processes": "Trainer processes (ranks). On GPUs, one per GPU.",
     "cpu_slots": "CPU slots to lease when nothing runs on a GPU. The Hardware page shows what each host offers.",
     "threads": "Torch threads of each process on the CPU. Leave empty for torch's default.",
     "colocate_memory_utilization": "Share of each GPU's memory that vLLM may take; the rest is the trainer's.",
     "colocate_sleep": "Gives vLLM's memory to the trainer while weights are updated. Slower, and fits larger models.",
-    "colocate_tensor_parallel": "How many trainer processes vLLM splits each layer over. Must divide their number.",
-    "colocate_max_model_len": "Longest prompt and completion together. Leave empty for the model's context length.",
-    "trainer_gpu_ids": "By index, such as 0, 1. Leave empty for any free GPUs, which queues less.",
+    "colocate_tensor_parallel": "Trainer processes that vLLM splits each layer over; must divide their total number.",
+    "colocate_max_model_len": "Maximum tokens of prompt and completion. Leave empty for the model's context length.",
+    "trainer_gpu_ids": "By index, such as 0, 1. Leave empty for any free GPUs, which shortens queueing.",
     "strategy": "How processes share the training: full copies (DDP), or sharded model state.",
-    "offload": "Keeps state in the host's memory: slower steps, and larger models fit.",
-    "deepspeed": 'A tuned JSON, used as it is; what the run sets must be "auto". Leave empty for the usual one.',
+    "offload": "Keeps state in the host's memory: slower steps, but larger models fit.",
+    "deepspeed": 'A custom JSON, used unchanged; values that the run sets must be "auto". Leave empty for the default.',
     "precision": "Precision of training. Auto is bf16 on GPUs and fp32 on the CPU.",
     "quantization": "Quantizes the frozen base model under a LoRA to half or a quarter of its memory.",
     "optimizer": (
         "AdamW: 8 bytes per trained weight, the usual choice. 8-bit AdamW: 2 bytes at the same speed, with slightly "
-        "noisier steps, where AdamW doesn't fit. Adafactor: almost none, and slower to converge, where nothing else "
-        "fits."
+        "noisier steps, if AdamW doesn't fit. Adafactor: almost none, but slower to converge, if nothing else fits."
     ),
     "gradient_checkpointing": "Recomputes activations instead of storing them: less memory, slower. Auto: on for GPUs.",
     "liger_kernels": "Fused Triton kernels that need less memory for logits and norms. They run on GPUs only.",
     "memory_cap_gib": "GPU memory limit of each trainer process, to simulate a smaller card. Leave empty for no limit.",
     "environment": f"One NAME=VALUE per line. Allowed names: {', '.join(ENVIRONMENT)}.",
-    "server_count": f"vLLM servers that share out the prompts of a step, up to {MAX_SERVERS}.",
+    "server_count": f"vLLM servers that share the prompts of a step, up to {MAX_SERVERS}.",
     "server_gpus": "Tensor parallel × data parallel, on top of the trainer's GPUs unless they are shared.",
-    "server_tensor_parallel": "Over how many GPUs each layer is split. Must divide the model's attention heads.",
+    "server_tensor_parallel": "Number of GPUs that each layer is split over; must divide the attention heads.",
     "server_data_parallel": "Copies of the model in one server. Only useful for mixture-of-experts models.",
-    "server_shared": "Server and trainer on the same GPUs. The policy then goes as a LoRA: NCCL refuses one GPU twice.",
-    "server_gpu_ids": "By index, the first server's first. Leave empty for any free GPUs, which queues less.",
+    "server_shared": "Server and trainer share GPUs. The policy is sent as a LoRA: NCCL rejects two ranks on one GPU.",
+    "server_gpu_ids": "By index, in the order of the servers. Leave empty for any free GPUs, which shortens queueing.",
     "server_port": "On loopback; further servers use the next ports. Leave empty for free ports of the host's range.",
-    "server_attached": "One http://host:port per line, as seen from the host. The run neither starts nor checks it.",
-    "server_gpu_memory_utilization": "Share of each of its GPUs that vLLM may take, above 0 and at most 1.",
-    "server_max_model_len": "Longest prompt and completion together. Leave empty for the model's context length.",
+    "server_attached": "One http://host:port per line, as seen from the host. The run doesn't start or check them.",
+    "server_gpu_memory_utilization": "Share of each GPU's memory for vLLM, above 0 and at most 1.",
+    "server_max_model_len": "Maximum tokens of prompt and completion. Leave empty for the model's context length.",
     "server_dtype": "Precision of the server's weights; auto uses the model's.",
     "server_enforce_eager": "No CUDA graphs: starts sooner, generates 5 to 10 times slower.",
     "server_all_graphs": "Also for batches larger than the run's: the server starts 3 to 15 s later and gains nothing.",
     "server_keep_warm_minutes": (
-        "How long servers stay for your next run of the same model and settings. They give way to runs that need their "
-        "GPUs. LoRA hot-swap only; 15 is usual, 0: not at all."
+        "How long servers stay up for your next run with the same model and settings, unless another run needs their "
+        "GPUs. LoRA hot-swap only; 15 is usual, 0 stops them at once."
     ),
     "server_kv_cache_gib": (
-        "On each GPU, in place of what vLLM measures within the share. Too much runs out of memory."
+        "Size on each GPU, instead of vLLM's own estimate within the share. Too much runs out of memory."
     ),
-    "server_tuned_lora": "Kernel configs measured for the card, where there are some; else vLLM’s own.",
+    "server_tuned_lora": "Kernel configs measured for the GPU if available, otherwise vLLM’s own.",
     "server_prefix_caching": "Reuses the shared beginning of prompts.",
     "server_ready_timeout_s": "How long a server may take to become ready. A cold start takes 1 to 2 minutes.",
-    "server_request_timeout_s": "How long the trainer waits for one step's completions before it gives up.",
-    "server_weight_sync": "NCCL streams all weights to one server; the LoRA hot-swap sends an adapter to each.",
-    "use_lora": "Small matrices beside frozen weights: a tenth of the memory, and what the hot-swap sends to servers.",
+    "server_request_timeout_s": "How long the trainer waits for one step's completions.",
+    "server_weight_sync": "NCCL streams all weights to one server; LoRA hot-swap sends an adapter to each server.",
+    "use_lora": "Trains small matrices beside frozen weights: a tenth of the memory. Required for LoRA hot-swap.",
     "lora_r": "Size of the matrices; larger ones can learn more. 8 to 64 is usual.",
     "lora_alpha": "The adapter is scaled by α / r. Usually twice the rank.",
     "lora_dropout": "Dropout on the adapter's input during training.",
-    "lora_targets": "Modules that get an adapter, by the end of their name, or all-linear.",
+    "lora_targets": "Modules with an adapter, by the end of their name, or all-linear.",
     "per_device_train_batch_size": "Completions in one pass on each process. Lower it when memory runs out.",
-    "gradient_accumulation_steps": "Passes added up before each optimizer step.",
-    "num_generations": "Completions of one prompt that are compared with each other; at least 2.",
+    "gradient_accumulation_steps": "Passes accumulated before each optimizer step.",
+    "num_generations": "Group size: completions per prompt that are compared with each other; at least 2.",
     "max_completion_length": "Maximum tokens per completion.",
     "num_iterations": "Optimizer passes over each batch of completions.",
 }

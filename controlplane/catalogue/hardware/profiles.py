@@ -19,7 +19,7 @@ from workers.contract.stack.hardware_rules import problems_with_lora
 from workers.contract.wire.documents import from_dict, to_dict
 
 DIVISION = ("per_device_train_batch_size", "gradient_accumulation_steps")
-"""The fields whose product are a process's completions of a step."""
+"""The fields whose product is the number of a process's completions per step."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Profile:
 
 
 def profile_of(row: HardwareProfile) -> Profile:
-    """Raises ContractError for a row of an older contract."""
+    """The profile of a row. Raises ContractError for a row of an older contract."""
     lora = from_dict(LoraSpec, row.lora, at="lora") if row.lora else None
     spec = from_dict(HardwareSpec, {**row.spec, "profile": row.name}, at="hardware")
     return Profile(row.name, row.description, spec, lora, {k: v for k, v in row.batch.items() if k in BATCH_FIELDS})
 
 
 def archive(row: HardwareProfile, *, archived: bool) -> bool:
-    """Offer it for new runs, or no more. False: so it was before."""
+    """Archive or unarchive a profile. Returns False if nothing changed."""
     if archived == (row.archived_at is not None):
         return False
     row.archived_at = timezone.now() if archived else None
@@ -59,7 +59,7 @@ def archive(row: HardwareProfile, *, archived: bool) -> bool:
 
 
 def launch_values(row: HardwareProfile) -> dict[str, str]:
-    """Fields of the New run form -> the values that this profile is intended for."""
+    """Fields of the New run form -> the profile's values."""
     profile = profile_of(row)
     values = {name: str(value) for name, value in profile.batch.items()}
     if profile.lora is None:
@@ -75,7 +75,7 @@ def launch_values(row: HardwareProfile) -> dict[str, str]:
 
 
 def step_of(batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The completions of a step, however it is divided into passes, and what else the batch says."""
+    """The completions per step, however they are divided into passes, and the other fields of the batch."""
     sizes = [batch.get(name) for name in DIVISION]
     numbers = [size for size in sizes if isinstance(size, int)]
     others = {name: batch[name] for name in BATCH_FIELDS if name in batch and name not in DIVISION}
@@ -83,7 +83,7 @@ def step_of(batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def profile_problems(profile: Profile) -> list[Problem]:
-    """Everything that could not run: hardware, LoRA, the profile's batch, the engines' lengths."""
+    """All settings that can't run: hardware, LoRA, the batch, the engines' lengths."""
     return [
         *problems_with_lora(profile.spec, profile.lora),
         *number_problems(profile.spec, profile.batch),
@@ -116,5 +116,5 @@ def _lengths(profile: Profile) -> Iterator[Problem]:
     }
     for name, limit in limits.items():
         if completion and limit is not None and 0 < limit <= completion:
-            sentence = f"{limit:,} tokens leave no room for a prompt beside completions of {completion:,}."
+            sentence = f"{limit:,} tokens leave no room for a prompt with completions of {completion:,}."
             yield Problem(name, sentence)

@@ -1,4 +1,4 @@
-"""How a host isolates code run by rewards: its own report, and an admin's permission."""
+"""A host's isolation of code that rewards run: the host's report and an admin's permission."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from controlplane.catalogue.hardware import inventory
 from controlplane.catalogue.hardware.models import Host
 
 BARE = (
-    "It can do all that the trainer’s user can: read files and keys, empty files, and use the network through that "
+    "It can do everything the trainer’s user can: read files and keys, delete files, and use the network through that "
     "user’s other processes."
 )
-"""What code can do on a host without a sandbox; workers/sandbox/README.md has the details."""
+"""The risk of running code without a sandbox; workers/sandbox/README.md has the details."""
 
 
 @dataclass(frozen=True)
 class HostSandbox:
     known: bool
-    """The host has reported; it does so within a minute of its worker's start."""
+    """The host has reported, as it does within a minute of its worker's start."""
     backend: str
-    """The best backend that works there; "" if none does."""
+    """The best backend that works on the host; "" if none does."""
     lacks: tuple[tuple[str, str], ...]
     """The backends that don't work, and why."""
     allowed: bool
-    """An admin allows code to run there without a sandbox."""
+    """An admin allows code to run on the host without a sandbox."""
 
     @property
     def bare(self) -> bool:
-        """True if code runs there without a sandbox."""
+        """True if code runs on the host without a sandbox."""
         return self.known and not self.backend and self.allowed
 
     @property
@@ -36,12 +36,12 @@ class HostSandbox:
 
     @property
     def reach(self) -> str:
-        """Risk of model-written code, in words; empty if a sandbox isolates it or it doesn't run."""
+        """The risk of model-written code, in words; "" if a sandbox isolates it or it doesn't run."""
         return BARE if self.bare else ""
 
     @property
     def why_not(self) -> str:
-        """Why no sandbox works, in the host's words."""
+        """The reasons why no sandbox works, in the host's words."""
         return "; ".join(f"{name}: {reason}" for name, reason in self.lacks)
 
 
@@ -54,10 +54,10 @@ def sandbox_of(host: Host) -> HostSandbox:
 
 
 def problem(host: Host) -> str:
-    """Why rewards that run code can't be placed there, or ""."""
+    """The reason why rewards that run code can't run on the host, or ""."""
     host_sandbox = sandbox_of(host)
     if host_sandbox.runs_code:
         return ""
     if not host_sandbox.known:
-        return f"host {host.name} has not reported yet how it holds code that rewards run"
+        return f"host {host.name} has not yet reported its sandbox for code that rewards run"
     return f"host {host.name} has no sandbox for code that rewards run"

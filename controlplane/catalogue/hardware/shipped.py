@@ -33,18 +33,18 @@ SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 @dataclass(frozen=True, kw_only=True)
 class Shipped(Profile):
     slug: str
-    """Stays the same when the name changes."""
+    """An id that stays the same when the name changes."""
     setup: str
-    """The setup that it reproduces, and its hardware."""
+    """The reproduced setup and its hardware."""
     card_gib: float = 0.0
     """Memory of each GPU of that hardware; 0: it names none."""
     measured: bool = True
     """Runs with it were measured on GPUs (tests/gpu)."""
     model: str = ""
-    """For which its batch was divided by the memory model on such cards: the setup's, or the largest usual one that
-    they hold; "": the batch is the setup's own."""
+    """The model for which the memory estimate divided the batch on such cards: the setup's, or the largest usual one
+    that fits; "": the batch is the setup's own."""
     guide: dict[str, int] = field(default_factory=dict)
-    """The setup's own division of the same batch, where it is another."""
+    """The setup's own division of the same batch, if it differs."""
 
 
 def by_slug(slug: str) -> Shipped:
@@ -57,7 +57,7 @@ def _batch(per_device: int, accumulation: int, generations: int, **more: int) ->
 
 
 def _divided(model: str, guide: tuple[int, int], per_device: int, generations: int, **more: int) -> dict[str, Any]:
-    """The guide's batch, divided into fewer passes: all that such a card has room for with this model."""
+    """The guide's batch, divided into as few passes as such a card has room for with this model."""
     sizes = {"per_device_train_batch_size": guide[0], "gradient_accumulation_steps": guide[1]}
     passes = guide[0] * guide[1] // per_device
     return {"model": model, "guide": sizes, "batch": _batch(per_device, passes, generations, **more)}

@@ -1,4 +1,4 @@
-"""One-time codes for joining: made for an operator or a machine's provider, and used up by the first machine."""
+"""One-time join codes: created for an operator or a machine's provider, and used up by the first machine."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ VALID_FOR = timedelta(hours=1)
 FORGOTTEN_AFTER = timedelta(days=7)
 
 
-def make(host_name: str, *, by: User | None, code: str = "") -> tuple[JoinCode, str]:
-    """A code for a host of this name, or of any if it is "". The code itself is only in the return value.
+def create(host_name: str, *, by: User | None, code: str = "") -> tuple[JoinCode, str]:
+    """Create a code for a host of this name ("": any). Only the return value contains the code itself.
 
-    `code`: a secret that the caller can derive again.
+    `code`: a secret that the caller can derive again; random by default.
     """
     now = timezone.now()
-    code = code or secrets.token_hex(20)  # none begins with a dash, which would be an option of the command
+    code = code or secrets.token_hex(20)  # hex, since a leading dash would be an option of the command
     row = JoinCode.objects.create(
         code_sha256=hashed(code), host_name=host_name, created_by=by, expires_at=now + VALID_FOR
     )
     return row, code
 
 
-def prolong(code_id: int) -> None:
-    """Extend a code that nobody has used, even if it has expired."""
+def extend(code_id: int) -> None:
+    """Extend an unused code, even if it has expired."""
     JoinCode.objects.filter(pk=code_id, used_at=None).update(expires_at=timezone.now() + VALID_FOR)
 
 
-def withdraw(code_id: int) -> bool:
-    """Let nobody in with it any more. False: it has been used."""
+def revoke(code_id: int) -> bool:
+    """Revoke a code. Returns False if it was already used."""
     return bool(JoinCode.objects.filter(pk=code_id, used_at=None).update(expires_at=timezone.now()))
 
 
@@ -43,24 +43,24 @@ def find(code: str) -> JoinCode | None:
 
 
 def problem(row: JoinCode | None) -> str:
-    """Why a code lets nobody in, or ""."""
+    """The reason why a code can't be used, or ""."""
     if row is None:
         return "This join code is wrong. Copy the whole command from the Hardware page."
     if row.used_at is not None:
-        return f"This join code has been used, by the host {row.used_by}. Each code lets one machine in."
+        return f"This join code was used by the host {row.used_by}. Each code is for one machine."
     if row.expires_at <= timezone.now():
         return "This join code has expired."
     return ""
 
 
 def use_up(row: JoinCode, host_name: str) -> bool:
-    """One conditional UPDATE decides between two machines. False: the other one was first."""
+    """Use a code up by one conditional UPDATE. Returns False if another machine was first."""
     unused = JoinCode.objects.filter(pk=row.pk, used_at=None, expires_at__gt=timezone.now())
     return bool(unused.update(used_at=timezone.now(), used_by=host_name))
 
 
 def forget(now: datetime) -> None:
-    """Delete codes, used or not, long after they could be used; until then pages say what became of them."""
+    """Delete codes long after they expired; until then, pages show their outcome."""
     JoinCode.objects.filter(expires_at__lt=now - FORGOTTEN_AFTER).delete()
 
 

@@ -1,4 +1,4 @@
-"""Tokens of hosts: random, stored as hashes, so that revoking one ends it at once."""
+"""Tokens of hosts: random and stored as hashes, so that revoking one takes effect at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controlplane.platform.accounts.models import User
 from controlplane.platform.http.tokens import hashed
 
 NOTED_EVERY = timedelta(minutes=1)
-"""An unchanged host announces itself every few seconds; its last use is stored this often."""
+"""Interval of storing the last use: hosts announce themselves every few seconds, mostly unchanged."""
 
 
 class HostNameTaken(Exception):
@@ -24,7 +24,7 @@ class HostNameTaken(Exception):
 
 @dataclass(frozen=True)
 class Issued:
-    """Secrets that are nowhere else."""
+    """New secrets, which are stored nowhere else."""
 
     credential: HostCredential
     token: str
@@ -32,7 +32,7 @@ class Issued:
 
 
 def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issued:
-    """Credentials for a host that has none. Raises NameTaken."""
+    """Issue credentials to a host without any. Raises HostNameTaken."""
     token, password = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     with transaction.atomic():
         if active(name) is not None:
@@ -50,7 +50,7 @@ def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issue
 def embedded_token(name: str, present: str) -> str | None:
     """A new token for the host that `up` runs beside the control plane, which needs no code to join. None if `present`
     is valid. Raises HostNameTaken."""
-    if fits(name, present.strip()):
+    if is_valid(name, present.strip()):
         return None
     with transaction.atomic():
         before = active(name)
@@ -65,54 +65,54 @@ def embedded_token(name: str, present: str) -> str | None:
 
 
 def active(name: str) -> HostCredential | None:
-    """A host's credentials, unless they were revoked."""
+    """A host's credentials that aren't revoked."""
     return HostCredential.objects.filter(host_name=name, revoked_at=None).first()
 
 
-def fitting(name: str, token: str) -> HostCredential | None:
-    """The credentials that this token belongs to, if they are this host's and not revoked."""
+def matching(name: str, token: str) -> HostCredential | None:
+    """A host's credentials with this token, unless they were revoked."""
     return HostCredential.objects.filter(host_name=name, token_sha256=hashed(token), revoked_at=None).first()
 
 
-def fits(name: str, token: str) -> bool:
-    return bool(token) and fitting(name, token) is not None
+def is_valid(name: str, token: str) -> bool:
+    return bool(token) and matching(name, token) is not None
 
 
 def was_revoked(name: str, token: str) -> bool:
-    """True if this was the host's token."""
+    """True if this is a revoked token of the host."""
     return HostCredential.objects.filter(host_name=name, token_sha256=hashed(token)).exclude(revoked_at=None).exists()
 
 
 def revoke(name: str, by: User | None) -> bool:
-    """End a host's token at once. False: it has none. Its user in Redis is ended by `host_redis`."""
+    """Revoke a host's token at once. Returns False if it has none. `host_redis` deletes the host's user in Redis."""
     return bool(
         HostCredential.objects.filter(host_name=name, revoked_at=None).update(revoked_at=timezone.now(), revoked_by=by)
     )
 
 
 def revoked_since_dispatch() -> Exists:
-    """For a query of attempts: whether their host was revoked after they were sent there. A host that joins again under
-    its old name gets new tokens, and those of earlier attempts stay ended."""
+    """An expression for queries of attempts: their host was revoked after their dispatch. A host that joins again under
+    its old name gets new tokens, and those of earlier attempts stay revoked."""
     return Exists(
         HostCredential.objects.filter(host_name=OuterRef("host__name"), revoked_at__gte=OuterRef("dispatched_at"))
     )
 
 
 def note_use(credential: HostCredential, *, version: str, skew_s: float | None, refusal: str = "") -> None:
-    """Store what a host says of itself, if it is news."""
+    """Store a host's announcement, unless nothing changed since a moment ago."""
     now = timezone.now()
-    said = (version[:60], None if skew_s is None else round(skew_s), refusal)
+    announced = (version[:60], None if skew_s is None else round(skew_s), refusal)
     known = (credential.version, credential.clock_skew_s, credential.refusal)
-    steady = said[0] == known[0] and said[2] == known[2] and _close(said[1], known[1])
+    steady = announced[0] == known[0] and announced[2] == known[2] and _close(announced[1], known[1])
     if steady and credential.last_used_at and timedelta(0) <= now - credential.last_used_at < NOTED_EVERY:
         return
     HostCredential.objects.filter(pk=credential.pk).update(
-        last_used_at=now, version=said[0], clock_skew_s=said[1], refusal=said[2]
+        last_used_at=now, version=announced[0], clock_skew_s=announced[1], refusal=announced[2]
     )
 
 
 def note_copy(credential: HostCredential) -> None:
-    """Another machine came with a host's token."""
+    """Note that another machine used a host's token."""
     HostCredential.objects.filter(pk=credential.pk).update(copied_at=timezone.now())
 
 

@@ -1,4 +1,4 @@
-"""A machine's code for its credentials: all or nothing, and every refusal in words."""
+"""Exchanges a machine's join code for credentials: all or nothing, with every refusal in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workers.contract.wire.joining import HOST_NAME, HOST_NAME_WORDS, version_pr
 
 
 class NotJoined(Exception):
-    """Why a machine may not join."""
+    """The machine can't join; the message says why."""
 
     def __init__(self, status: int, what: str, *, where: str, fix: str = "") -> None:
         super().__init__(what)
@@ -27,7 +27,7 @@ class Joined:
 
 
 def join(code: str, *, name: str, hostname: str, version: str) -> Joined:
-    """`name`: what the machine insists on; `hostname`: what it is called if nobody says otherwise. Raises NotJoined."""
+    """Join a machine under the code's name, else `name` (its --name), else its `hostname`. Raises NotJoined."""
     if problem := version_problem(version):
         raise NotJoined(426, problem, where="version")
     row = codes.find(code)
@@ -46,9 +46,9 @@ def join(code: str, *, name: str, hostname: str, version: str) -> Joined:
             issued = credentials.issue(chosen, by=row.created_by)
             if not codes.use_up(row, chosen):
                 raise NotJoined(403, "Another machine has just used this join code.", where="code")
-            # It is on the Hardware page before it announces itself for the first time.
+            # So that it is on the Hardware page before its first announcement.
             Host.every.update_or_create(name=chosen, defaults={"removed_at": None})
-            # Last, as the transaction takes everything back if there is no user for the host.
+            # Last, so that the transaction rolls everything back if this fails.
             host_redis.allow(issued.credential)
     except (credentials.HostNameTaken, IntegrityError):
         raise NotJoined(409, f"A host named {chosen} has joined already.", where="name", fix=TAKEN) from None
@@ -57,6 +57,6 @@ def join(code: str, *, name: str, hostname: str, version: str) -> Joined:
     return Joined(chosen, issued.token, host_redis.url_for(chosen, issued.redis_password))
 
 
-AGAIN = "The code is still good: run the same command again."
-RENAME = "Give another one with --name."
-TAKEN = "Give another name with --name, or revoke that host on the Hardware page if this machine replaces it."
+AGAIN = "The code is still valid: run the same command again."
+RENAME = "Choose another name with --name."
+TAKEN = "Choose another name with --name, or revoke that host on the Hardware page if this machine replaces it."

@@ -1,6 +1,6 @@
-"""The users of hosts in Redis: each may touch the keys of its own queue, and nothing else.
+"""Manages the hosts' users in Redis: each can access only the keys of its own queue.
 
-Redis forgets users at a restart unless it has a file for them, so missing ones are made again from the stored hashes.
+Without an ACL file Redis loses its users at a restart, so missing ones are created again from the stored hashes.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ COMMANDS = (
     "hset", "hget", "hdel", "zadd", "zrem", "zrange", "zrevrangebyscore", "zrangebyscore", "set", "get", "del",
     "expire", "pexpire", "eval", "evalsha", "script|load",
 )  # fmt: skip
-"""Commands of kombu's transport. None of them lists keys, reads other users, or changes the server."""
+"""Commands of kombu's transport. None lists keys, reads other users, or changes the server."""
 SETINFO, SETINFO_SINCE = "client|setinfo", (7, 2)
-"""redis-py names itself with it and works without. A server that doesn't know a command refuses the whole user."""
+"""redis-py identifies itself with it, but works without. A server rejects a user with an unknown command."""
 TIMEOUT_S = 2
-HOW = "Set REDIS_URL to a Redis that the machine can reach, with TLS and a password, and start again."
+HOW = "Set REDIS_URL to a Redis that the machine can reach, with TLS and a password, and restart."
 
 
 class NoUser(Exception):
-    """The host's user could not be made."""
+    """The host's user could not be created."""
 
 
 def problem() -> str:
-    """Why no host on another machine could reach Redis, or ""."""
+    """The reason why hosts on other machines can't reach Redis, or ""."""
     if settings.HOST_REDIS_URL:
         return ""
     parts = urlsplit(settings.REDIS_URL)
     if not settings.REDIS_URL or parts.scheme == "unix":
-        return f"The embedded Redis answers on this machine only. {HOW}"
+        return f"The embedded Redis only listens on this machine. {HOW}"
     if is_loopback(parts.hostname or ""):
         return (
-            f"REDIS_URL leads to {parts.hostname}, which is each machine's own. Set CONTROLPLANE_HOST_REDIS_URL to the "
-            "address under which hosts reach the same Redis, and start again."
+            f"REDIS_URL names {parts.hostname}, which is local to each machine. Set CONTROLPLANE_HOST_REDIS_URL to the "
+            "address under which hosts reach the same Redis, and restart."
         )
     return ""
 
 
 def user_of(name: str) -> str:
-    """Several installations may share a server, each in a database of its own, but users are the server's."""
+    """A host's user, unique per installation: several may share a server with separate databases but common users."""
     mark = hashlib.sha256(f"users of {settings.SECRET_KEY}".encode()).hexdigest()[:8]
     return f"grpo-{mark}.{name}"
 
 
 def url_for(name: str, password: str) -> str:
-    """The address of Redis with the host's own user, and the control plane's database unless another is named."""
+    """The URL of Redis with the host's user, and the control plane's database unless HOST_REDIS_URL names another."""
     ours = urlsplit(settings.REDIS_URL)
-    # Options of REDIS_URL name files of this machine.
+    # Without the query, whose options name files of this machine.
     parts = urlsplit(settings.HOST_REDIS_URL) if settings.HOST_REDIS_URL else ours._replace(query="")
     path = ours.path if parts.path in ("", "/") and ours.scheme != "unix" else parts.path
     netloc = f"{quote(user_of(name), safe='')}:{quote(password, safe='')}@{parts.netloc.rpartition('@')[2]}"
@@ -66,50 +66,50 @@ def url_for(name: str, password: str) -> str:
 
 
 def check() -> None:
-    """Try whether users can be made at all, before a machine tries to join. Raises NoUser."""
+    """Check that users can be created, before a machine tries to join. Raises NoUser."""
     trial = user_of("").rstrip(".")
-    with _told(), _client() as client:
+    with _errors_in_words(), _client() as client:
         _send(client, "ACL SETUSER", trial, "off", *_commands(client))
         _send(client, "ACL DELUSER", trial)
 
 
 def allow(credential: HostCredential) -> None:
-    """Make or renew a host's user. Raises NoUser."""
-    with _told(), _client() as client:
+    """Create or renew a host's user. Raises NoUser."""
+    with _errors_in_words(), _client() as client:
         _allow(client, credential)
 
 
-def end(name: str) -> None:
-    """Delete a host's user, which also closes its connections, and what waits in its queue. Raises redis.RedisError."""
+def delete(name: str) -> None:
+    """Delete a host's user, which also closes its connections, and its queue. Raises redis.RedisError."""
     with _client() as client:
         _send(client, "ACL DELUSER", user_of(name))
         client.delete(queue_of(name))
 
 
 def reconcile() -> None:
-    """Make missing users again, and delete those whose host was revoked while Redis was away."""
+    """Create missing users, and delete those of hosts that were revoked while Redis was down."""
     joined = list(HostCredential.objects.exclude(redis_sha256=""))
     if not joined:
         return
-    wanted = {user_of(row.host_name): row for row in joined if row.revoked_at is None}
+    active = {user_of(row.host_name): row for row in joined if row.revoked_at is None}
     prefix = user_of("")
     with _client() as client:
-        there = {_text(name) for name in _send(client, "ACL USERS")}
-        for name in wanted.keys() - there:
-            _allow(client, wanted[name])
-        for name in {name for name in there if name.startswith(prefix)} - wanted.keys():
+        existing = {_text(name) for name in _send(client, "ACL USERS")}
+        for name in active.keys() - existing:
+            _allow(client, active[name])
+        for name in {name for name in existing if name.startswith(prefix)} - active.keys():
             _send(client, "ACL DELUSER", name)
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _errors_in_words() -> Iterator[None]:
     try:
         yield
     except redis.ConnectionError as error:
         raise NoUser(f"Redis can't be reached: {error}") from error
     except (redis.RedisError, OSError, ValueError) as error:
         raise NoUser(
-            f"Redis makes no users for hosts: {error}. The user in REDIS_URL needs ACL SETUSER and ACL DELUSER."
+            f"Redis can't create users for hosts: {error}. The user in REDIS_URL needs ACL SETUSER and ACL DELUSER."
         ) from error
 
 
@@ -120,7 +120,7 @@ def _allow(client: redis.Redis, credential: HostCredential) -> None:
 
 
 def _commands(client: redis.Redis) -> list[str]:
-    """Build the ACL rules of a user. Valkey, too, reports a compatible Redis version."""
+    """The ACL rules for a user's commands. Valkey, too, reports a compatible Redis version."""
     version = tuple(int(part) for part in str(client.info("server")["redis_version"]).split(".")[:2])
     return [f"+{name}" for name in (*COMMANDS, *([SETINFO] if version >= SETINFO_SINCE else []))]
 

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 
 class HostCredential(models.Model):
-    """A host's token and its user in Redis, of which only hashes are stored. Revoked ones stay: they say since when."""
+    """A host's token and its user in Redis, of which only hashes are stored. Revoked ones are kept, with their time."""
 
     host_name = models.CharField(max_length=64)
     token_sha256 = models.CharField(max_length=64, unique=True)
@@ -18,16 +18,16 @@ class HostCredential(models.Model):
     """True for the host that `up` runs beside the control plane."""
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    """Who made the code."""
+    """The user who created the join code."""
     last_used_at = models.DateTimeField(null=True)
     version = models.CharField(max_length=60, blank=True)
     """The version that the host announced."""
     clock_skew_s = models.FloatField(null=True)
-    """How far the host's clock is ahead of ours. For people: nothing is decided by it."""
+    """Seconds by which the host's clock is ahead of ours; only shown, nothing depends on it."""
     refusal = models.TextField(blank=True)
-    """Why its last announcement was refused; "" if it wasn't."""
+    """The reason why the last announcement was refused, or ""."""
     copied_at = models.DateTimeField(null=True)
-    """When another machine last came with this token, and was refused."""
+    """When another machine last used this token and was refused."""
     revoked_at = models.DateTimeField(null=True)
     revoked_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
 

@@ -1,4 +1,4 @@
-"""The route by which a machine joins: its code is all that it has, so there is no session and no token."""
+"""The route by which a machine joins: it has only its code, neither a session nor a token."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def join(request: HttpRequest) -> HttpResponse:
     except BadBody as error:
         return error_json(error.status, error.what, where=error.where, fix=error.fix)
     address = str(request.META.get("REMOTE_ADDR", ""))
-    # By address alone: nobody can keep others from joining.
+    # By address alone, so that nobody can block others from joining.
     guess = throttle.begin_try(f"join from {address}", address)
     if guess is None:
         what = "Too many join codes were tried from this address."
@@ -52,8 +52,8 @@ def join(request: HttpRequest) -> HttpResponse:
             guess.delete()
         return error_json(error.status, error.what, where=error.where, fix=error.fix)
     guess.delete()
-    said = {"name": joined.name, "token": joined.token, "redis_url": joined.redis_url}
+    issued = {"name": joined.name, "token": joined.token, "redis_url": joined.redis_url}
     url = request.build_absolute_uri("/").rstrip("/")
-    answer = JsonResponse({**said, "url": url, "version": VERSION, "time": time.time()})
+    answer = JsonResponse({**issued, "url": url, "version": VERSION, "time": time.time()})
     answer.headers["Cache-Control"] = "no-store"
     return answer

@@ -1,4 +1,4 @@
-"""Which components judge a reference answer, the completion that each of them gets, and what counts as a failure."""
+"""Scores reference answers: which components judge them, on which completion, and which scores are failures."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ UNREAD = "The reward can't read this answer, so no completion gets a score on th
 
 @dataclass(frozen=True)
 class AnswerJudge:
-    """A component of the config."""
+    """A component of the reward config as a judge of answers."""
 
     name: str
     spec: RewardSpec | None = None
     reward: Reward | None = None
     skipped: str = ""
-    """Why it judges no reference answer."""
+    """The reason why it can't judge reference answers, or ""."""
     form: bool = False
-    """It scores the answers' form (style, length): the page shows its mean, and no answer fails because of it."""
+    """It scores style or length: the page shows its mean, and no answer fails because of it."""
 
     @property
     def full(self) -> float | None:
-        """The highest score; None: there is none, and an answer fails only if the reward does."""
+        """The highest score; None if there is none, so that an answer fails only if the reward does."""
         return self.reward.expected_of(self.spec.params)[1] if self.reward and self.spec else None
 
     @property
     def compares(self) -> bool:
-        """True if it compares with the answer alone: then a row that has one should get a score."""
+        """True if it compares with the answer alone, so that every row with an answer should get a score."""
         return self.reward is not None and "answer" in self.reward.needs and "test_cases" not in self.reward.needs
 
     @property
@@ -66,49 +66,51 @@ class FailedAnswer:
 
 @dataclass(frozen=True)
 class Judged:
-    """A batch of rows by one component."""
+    """The result of one component for a batch of rows."""
 
     scored: int
-    """Leave out rows that it doesn't apply to."""
+    """Number of rows that it applied to."""
     failed: list[FailedAnswer]
     total: float = 0.0
     """The sum of the scores."""
     unavailable: str = ""
-    """Why nothing could be scored on this machine."""
+    """The reason why nothing could be scored on this machine, or ""."""
 
 
 def judges(components: Sequence[Mapping[str, Any]]) -> list[AnswerJudge]:
     return [_judge(part) for part in components]
 
 
-def judge(one: AnswerJudge, rows: Sequence[Row], tools: Tools) -> Judged:
-    """Score the answers of rows, all of which have one."""
-    if one.spec is None or one.reward is None:
+def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools) -> Judged:
+    """Score the answers of rows, each of which has an answer."""
+    if component.spec is None or component.reward is None:
         return Judged(0, [])
-    params = one.reward.defaults() | one.spec.params
-    scores = score(one.reward, [completion(row["answer"], params) for row in rows], rows, one.spec.params, tools)
+    params = component.reward.defaults() | component.spec.params
+    scores = score(
+        component.reward, [completion(row["answer"], params) for row in rows], rows, component.spec.params, tools
+    )
     failures = {failure.index: failure for failure in scores.failures}
     gone = next((failure.message for failure in scores.failures if failure.kind == "unavailable"), "")
     if gone:
         return Judged(0, [], unavailable=gone)
     total = math.fsum(value for value in scores.values if value is not None)
-    if one.form:
+    if component.form:
         return Judged(sum(value is not None for value in scores.values), [], total)
     failed, counted = [], 0
     for index, (row, value) in enumerate(zip(rows, scores.values, strict=True)):
         failure = failures.get(index)
-        unread = value is None and failure is None and one.compares
+        unread = value is None and failure is None and component.compares
         counted += failure is not None or value is not None or unread
-        low = value is not None and one.full is not None and value < one.full - TOLERANCE
+        low = value is not None and component.full is not None and value < component.full - TOLERANCE
         if failure is not None or low or unread:
             note = UNREAD if unread else scores.notes[index] if index < len(scores.notes) else ""
             message = (failure.message if failure else note)[:LONGEST_MESSAGE]
-            failed.append(FailedAnswer(row["row"], one.name, value, message, _excerpt(row["answer"])))
+            failed.append(FailedAnswer(row["row"], component.name, value, message, _excerpt(row["answer"])))
     return Judged(counted, failed, total)
 
 
 def completion(answer: str, params: Mapping[str, Any]) -> str:
-    """The answer where a component with these parameters looks for it; otherwise as it is."""
+    """The completion that contains the answer where a component with these parameters looks for it."""
     source, marker = params.get("source"), str(params.get("marker") or "")
     short = after_last(answer, marker) or answer
     if source == "answer tag":
@@ -134,7 +136,7 @@ def _judge(part: Mapping[str, Any]) -> AnswerJudge:
     if reward.cost is Cost.TRAINER:
         return AnswerJudge(name, skipped="Only the trainer can score it.")
     if reward.cost is Cost.HTTP:
-        return AnswerJudge(name, skipped="It asks another server.")
+        return AnswerJudge(name, skipped="It calls another server.")
     form = {"answer", "test_cases"}.isdisjoint(reward.needs) and reward.group is not RewardGroup.CUSTOM
     return AnswerJudge(name, spec, reward, form=form)
 

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 
 class ReferenceCheck(models.Model):
-    """One pass over all rows of a version: each row's answer scored by the components that judge answers."""
+    """A pass over all rows of a version, in which a config's components score each row's answer."""
 
     WAITING, RUNNING, DONE, STOPPED, FAILED = "queued", "running", "succeeded", "stopped", "failed"
     STATUSES = (WAITING, RUNNING, DONE, STOPPED, FAILED)
@@ -20,9 +20,9 @@ class ReferenceCheck(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     status = models.CharField(max_length=9, default=WAITING, choices=[(s, s) for s in STATUSES])
     problem = models.TextField(blank=True)
-    """Why it ended before the last row, for people."""
+    """The reason why it ended before the last row, as a sentence."""
     done = models.IntegerField(default=0)
-    """Rows looked at; a check that was interrupted goes on after them."""
+    """Number of checked rows; an interrupted check continues after them."""
     unanswered = models.IntegerField(default=0)
     """Number of these rows without an answer."""
     failed_rows = models.IntegerField(default=0)

@@ -1,4 +1,4 @@
-"""Content of a check's page: the verdict, the components, and the failing answers."""
+"""Presents a check: the verdict and the results of its components."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class ComponentVerdicts:
     judge: AnswerJudge
     scored: int
     failed: int
-    untold: int
+    not_applied: int
     """Answers that it doesn't apply to."""
     mean: float | None
 
 
 def components(check: ReferenceCheck) -> list[ComponentVerdicts]:
     answered = check.done - check.unanswered
-    found = []
+    results = []
     for judge in judges(check.reward_version.components):
         counts = check.counts.get(judge.name, {})
         scored, failed = int(counts.get("scored", 0)), int(counts.get("failed", 0))
         mean = counts["total"] / scored if scored and "total" in counts else None
-        found.append(ComponentVerdicts(judge, scored, failed, 0 if judge.skipped else answered - scored, mean))
-    return found
+        results.append(ComponentVerdicts(judge, scored, failed, 0 if judge.skipped else answered - scored, mean))
+    return results
 
 
 def verdict(check: ReferenceCheck) -> AnswerVerdict:
@@ -43,12 +43,10 @@ def verdict(check: ReferenceCheck) -> AnswerVerdict:
     if not answered:
         return AnswerVerdict("watch", "No answer was checked.", "Rows without an answer have nothing to check.")
     if failed == answered:
-        text = "Every answer fails, so the fault is hardly in the answers."
-        return AnswerVerdict(
-            "bad", text, "Look at the column mapping, and at where the component looks for the answer."
-        )
+        text = "Every answer fails, so the answers are probably not at fault."
+        return AnswerVerdict("bad", text, "Check the column mapping, and where the component looks for the answer.")
     if failed:
-        text = f"{answers} fail: on these rows a right completion can't get the full reward."
+        text = f"{answers} fail: on these rows a correct completion can't get the full reward."
         return AnswerVerdict("bad", text, "Correct them, or train on a version without these rows.")
     if not any(result.scored for result in components(check) if not result.judge.form):
         return AnswerVerdict("watch", "No component applied to any answer.", "Rows without tests have nothing to run.")

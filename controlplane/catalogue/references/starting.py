@@ -1,4 +1,4 @@
-"""Starting and stopping a check of reference answers, and leaving out the rows whose answers fail."""
+"""Starts and stops checks of reference answers, and derives versions without the rows whose answers fail."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def start(version: DatasetVersion, rewards: RewardVersion, user: User) -> Refere
 
 
 def stop(check: ReferenceCheck) -> bool:
-    """False: it had ended already. The worker sees it within the batch that it scores."""
+    """Stop a check. Returns False if it had already ended. The worker notices after its current batch."""
     live = ReferenceCheck.objects.filter(pk=check.pk, status__in=ReferenceCheck.LIVE)
     return bool(live.update(status=ReferenceCheck.STOPPED))
 
 
 def leave_out(check: ReferenceCheck, user: User) -> DatasetVersion:
-    """Derive a version without the rows whose answers fail. Raises DatasetError if nothing would change or stay."""
+    """Derive a version without the rows whose answers fail. Raises DatasetError if it would be the same or empty."""
     if check.live:
-        raise DatasetError("The check is not over yet: stop it, or wait for its end.")
+        raise DatasetError("The check is still running: stop it, or wait for its end.")
     failed = tuple(check.failures.order_by("row").values_list("row", flat=True).distinct())
     if not failed:
         raise DatasetError("No answer fails, so there is nothing to leave out.")

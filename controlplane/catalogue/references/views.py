@@ -1,4 +1,4 @@
-"""Pages: the checks of reference answers with the form that starts one, and the result of one."""
+"""Pages of reference checks: the list with the form that starts one, and a check's result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CheckForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def reference_checks(request: HttpRequest) -> HttpResponseBase:
-    """The checks, of one dataset version or reward config if the address names one, and the form."""
+    """The form and the checks; ?dataset_version= and ?reward_version= filter them."""
     if request.method == "POST":
         return _start(request)
     return _page(request, CheckForm(request, initial=request.GET.dict()))
@@ -69,7 +69,7 @@ def _start(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def reference_check(request: HttpRequest, check_id: int) -> HttpResponse:
-    """An htmx request gets only the result, until the check has ended."""
+    """A check's page; htmx requests get only the result until the check has ended."""
     check = check_for(request, check_id)
     names = [result.judge.name for result in showing.components(check)]
     component = request.GET.get("component", "")
@@ -93,14 +93,14 @@ def reference_check(request: HttpRequest, check_id: int) -> HttpResponse:
 def stop(request: HttpRequest, check_id: int) -> HttpResponseBase:
     check = check_for(request, check_id)
     if not starting.stop(check):
-        messages.info(request, "It had already ended.")
+        messages.info(request, "The check had already ended.")
     return redirect(check)
 
 
 @require_POST
 @operator_required
 def leave_out(request: HttpRequest, check_id: int) -> HttpResponseBase:
-    """A version of the dataset without the rows whose answers fail."""
+    """Derive a version of the dataset without the rows whose answers fail."""
     check = check_for(request, check_id)
     try:
         return redirect(starting.leave_out(check, person(request)))

@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 BATCH = 32
 """Rows scored at once."""
 MOST_FAILED = 10_000
-"""Rows. With more, the config or the column mapping is wrong, rather than the answers."""
-TOO_MANY = f"More than {MOST_FAILED:,} answers fail, so the other rows were not looked at."
+"""Maximum failed rows; beyond, the config or the column mapping is probably wrong, not the answers."""
+TOO_MANY = f"More than {MOST_FAILED:,} answers fail, so the remaining rows were not checked."
 BROKEN = "The check failed on the server; the worker's log says why."
 
 
 class _Ended(Exception):
-    """The check ends before its last row, for a reason that its page gives."""
+    """The check ends before its last row; the message is shown on its page."""
 
 
 def score_waiting() -> None:
@@ -57,7 +57,7 @@ def score_waiting() -> None:
 
 def _run(check: ReferenceCheck) -> None:
     status, problem = ReferenceCheck.DONE, ""
-    _still(check).update(status=ReferenceCheck.RUNNING)
+    _live(check).update(status=ReferenceCheck.RUNNING)
     try:
         _score(check)
     except _Ended as end:
@@ -68,21 +68,22 @@ def _run(check: ReferenceCheck) -> None:
     except Exception:  # loop boundary: a check that fails must not keep those behind it
         log.exception("Check %s of reference answers failed", check.pk)
         status, problem = ReferenceCheck.FAILED, BROKEN
-    _still(check).update(status=status, problem=problem)
+    _live(check).update(status=status, problem=problem)
 
 
 def _score(check: ReferenceCheck) -> None:
-    """Return early once the check is no longer wanted."""
-    turn = TrialTurn(until=math.inf, is_wanted=lambda: _still(check).exists())
-    chosen = [one for one in judges(check.reward_version.components) if not one.skipped]
-    for rows in _batches(_rows(check.dataset_version, after=check.done)):
+    """Score all rows; returns early once the check is no longer wanted."""
+    turn = TrialTurn(until=math.inf, is_wanted=lambda: _live(check).exists())
+    components = [component for component in judges(check.reward_version.components) if not component.skipped]
+    rows_left = _rows(check.dataset_version, after=check.done)
+    while rows := list(islice(rows_left, BATCH)):
         answered = [row for row in rows if str(row["answer"] or "").strip()]
-        judged = [(one, judge(one, answered, turn.tools)) for one in chosen] if answered else []
+        judged = [(component, judge(component, answered, turn.tools)) for component in components if answered]
         if not turn.is_wanted():
             return
-        for one, result in judged:
+        for component, result in judged:
             if result.unavailable:
-                raise _Ended(f"{one.name} can't be scored on this server: {result.unavailable}")
+                raise _Ended(f"{component.name} can't be scored on this server: {result.unavailable}")
         _store(check, len(rows), len(rows) - len(answered), judged)
         if check.failed_rows > MOST_FAILED:
             raise _Ended(TOO_MANY)
@@ -91,18 +92,18 @@ def _score(check: ReferenceCheck) -> None:
 def _store(
     check: ReferenceCheck, looked_at: int, unanswered: int, judged: Sequence[tuple[AnswerJudge, Judged]]
 ) -> None:
-    failed = [each for _, result in judged for each in result.failed]
+    failed = [answer for _, result in judged for answer in result.failed]
     check.done += looked_at
     check.unanswered += unanswered
-    check.failed_rows += len({each.row for each in failed})
-    for one, result in judged:
-        before = check.counts.get(one.name, {})
-        found = {"scored": result.scored, "failed": len(result.failed), "total": result.total}
-        check.counts[one.name] = {name: before.get(name, 0) + number for name, number in found.items()}
+    check.failed_rows += len({answer.row for answer in failed})
+    for component, result in judged:
+        before = check.counts.get(component.name, {})
+        counts = {"scored": result.scored, "failed": len(result.failed), "total": result.total}
+        check.counts[component.name] = {name: before.get(name, 0) + number for name, number in counts.items()}
     with transaction.atomic():
         progress = {name: getattr(check, name) for name in ("done", "unanswered", "failed_rows", "counts")}
-        if _still(check).update(**progress):
-            ReferenceFailure.objects.bulk_create([_row(check, each) for each in failed])
+        if _live(check).update(**progress):
+            ReferenceFailure.objects.bulk_create([_row(check, answer) for answer in failed])
 
 
 def _row(check: ReferenceCheck, failed: FailedAnswer) -> ReferenceFailure:
@@ -111,14 +112,9 @@ def _row(check: ReferenceCheck, failed: FailedAnswer) -> ReferenceFailure:
     return ReferenceFailure(check_of=check, message=message, **values)
 
 
-def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    while batch := list(islice(rows, BATCH)):
-        yield batch
-
-
 def _rows(version: DatasetVersion, *, after: int) -> Iterator[dict[str, Any]]:
-    """The rows after the first so many as rewards get them, in order, from a process that is killed when nobody reads
-    on. Raises DatasetError."""
+    """The rows after the first `after` ones, in order and as rewards get them, from a process that is killed when the
+    iteration stops. Raises DatasetError."""
     chat = bool(version.mapping.get("chat", True))
     for line in islice(_lines(reader_process.stream(version.folder, "export", {"format": JSONL})), after, None):
         row = json.loads(line)
@@ -136,6 +132,6 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
             begun = more[-1:]
 
 
-def _still(check: ReferenceCheck) -> Any:
-    """The check as a queryset, while it is wanted."""
+def _live(check: ReferenceCheck) -> Any:
+    """A queryset with the check while it is live."""
     return ReferenceCheck.objects.filter(pk=check.pk, status__in=ReferenceCheck.LIVE)

@@ -1,4 +1,4 @@
-"""How much each component of a config can move the total, and whether one dominates the others."""
+"""Computes how much each component of a config can move the total, and whether one dominates the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_WEIGHT = 25.0
 """It also dominates if it spans this many times the other, whatever the weights; 1 beside 0.05 is a usual weight for a
 format."""
 NORMALISED = {"unique_chars": "unique_chars_normalised"}
-"""For an unbounded reward, its equivalent between 0 and 1."""
+"""Unbounded reward -> its equivalent between 0 and 1."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class ScoreSpan:
     """None: no bound."""
     high: float | None
     usual: tuple[float, float] | None
-    """The usual range of its part; None: unknown."""
+    """The usual range of the weighted part; None: unknown."""
     raw: tuple[float, float] | None
-    """The same, unweighted."""
+    """The usual range without the weight."""
     place: int = 0
     """Position in the config, which determines its colour."""
     bar: tuple[float, float] = (0.0, 0.0)
@@ -53,13 +53,13 @@ class ScoreSpan:
 
     @property
     def expected_size(self) -> float:
-        """The size that its weight suggests, with scores from 0 to 1. A narrower range counts as a weight, too."""
+        """The size that the weight suggests for scores from 0 to 1. A narrower range counts as a weight, too."""
         scale = abs(self.raw[1] - self.raw[0]) if self.raw else 1.0
         return abs(self.spec.weight) * min(scale, 1.0)
 
 
 @dataclass(frozen=True)
-class Drowns:
+class Dominance:
     """A component that dominates the others, and the remedy."""
 
     span: ScoreSpan
@@ -68,7 +68,7 @@ class Drowns:
     largest: ScoreSpan
     """The largest other component."""
     size: float
-    """Its span."""
+    """The span of the largest other component."""
     weight: float
     """The weight that would make both equal."""
     instead: str
@@ -84,8 +84,8 @@ class Balance:
     zero: float
     """The position of 0 on the shared axis, of 100."""
     normalised: bool
-    """Each component is normalised by itself, before the weights."""
-    drowns: Drowns | None
+    """Each component is normalised separately, before the weights."""
+    drowns: Dominance | None
 
     @property
     def words(self) -> str:
@@ -109,7 +109,7 @@ def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
     edges = [edge for span in spans for edge in _bar_edges(span)]
     left, right = min([0.0, *edges]), max([0.0, *edges])
     width = (right - left) or 1.0
-    bars = [_placed(span, left, width) for span in spans]
+    bars = [_with_bar(span, left, width) for span in spans]
     return Balance(
         spans=bars,
         low=None if None in lows else math.fsum(low for low in lows if low is not None),
@@ -121,7 +121,7 @@ def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
 
 
 def expected(spec: RewardSpec) -> tuple[float, float | None]:
-    """Its lowest and highest score; with default parameters if its own are invalid."""
+    """The lowest and highest score of a component; with default parameters if its own are invalid."""
     reward = LIBRARY[spec.function]
     return reward.range if reward.check(spec.params) else reward.expected(spec.params)
 
@@ -143,13 +143,13 @@ def _span(spec: RewardSpec, place: int) -> ScoreSpan:
 
 
 def _bar_edges(span: ScoreSpan) -> tuple[float, ...]:
-    """The edges of its bar; an unbounded one uses its usual range."""
+    """The edges of a bar; an unbounded one uses its usual range."""
     if span.low is not None and span.high is not None:
         return (span.low, span.high)
     return span.usual or ()
 
 
-def _placed(span: ScoreSpan, left: float, width: float) -> ScoreSpan:
+def _with_bar(span: ScoreSpan, left: float, width: float) -> ScoreSpan:
     edges = _bar_edges(span)
     if not edges:
         return span
@@ -158,11 +158,11 @@ def _placed(span: ScoreSpan, left: float, width: float) -> ScoreSpan:
     return replace(span, bar=bar)
 
 
-def _drowns(spans: Sequence[ScoreSpan], aggregation: str) -> Drowns | None:
-    """If components are normalised separately, scales don't matter: the weights alone are the spans."""
+def _drowns(spans: Sequence[ScoreSpan], aggregation: str) -> Dominance | None:
+    """The dominant component, if any. If components are normalised separately, only the weights are compared."""
     normalised = aggregation == NORMALIZE_THEN_SUM
     sizes = [(abs(span.spec.weight) if normalised else span.size, span) for span in spans]
-    ranked = sorted((one for one in sizes if one[0] > 0), key=lambda one: one[0], reverse=True)
+    ranked = sorted((entry for entry in sizes if entry[0] > 0), key=lambda entry: entry[0], reverse=True)
     if len(ranked) < 2:
         return None
     (size, span), (other, largest) = ranked[:2]
@@ -170,17 +170,12 @@ def _drowns(spans: Sequence[ScoreSpan], aggregation: str) -> Drowns | None:
     if size < other * min(TIMES * max(ratio, 1.0), BY_WEIGHT):
         return None
     instead = "" if normalised else NORMALISED.get(span.spec.function, "")
-    return Drowns(
+    return Dominance(
         span=span,
         times=size / other,
         largest=largest,
         size=other,
-        weight=_rounded(span.spec.weight * other / size),
+        weight=float(f"{span.spec.weight * other / size:.2g}"),  # as people write weights
         instead=instead,
         instead_title=LIBRARY[instead].title if instead else "",
     )
-
-
-def _rounded(number: float) -> float:
-    """Rounded to two digits, as people write weights."""
-    return float(f"{number:.2g}")

@@ -15,7 +15,7 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion
 
 SECONDS = 20.0
-"""For the whole check; half of it for a function's samples."""
+"""Time limit of the whole check; a function's samples get half of it."""
 KEY = "python"
 PARAM = "source"
 Sample = tuple[Completion, dict[str, Any]]
@@ -26,7 +26,7 @@ _ROW = {"row": 0, "prompt": "What is 6 times 7?", "answer": "42", "test_cases": 
 def problems(
     specs: Sequence[RewardSpec], user: User, samples: Callable[[], Sequence[Sample]] = lambda: ()
 ) -> dict[int, str]:
-    """Return component index → reason for refusal. Code of an existing version was checked then.
+    """Component index → reason why this user can't save it. Only code that no version has is tried.
 
     `samples`: the playground's, requested only for new code; made-up ones if there are none.
     """
@@ -35,21 +35,17 @@ def problems(
         if not permissions.may_use(RewardVersion, user, spec):
             by_index[place] = permissions.refused(RewardVersion)
         elif spec.function == KEY and not permissions.is_saved(RewardVersion, spec):
-            error_text = check(str(spec.params.get(PARAM, _default())), samples()).problem
+            error_text = check(str(spec.params.get(PARAM, LIBRARY[KEY].defaults()[PARAM])), samples()).problem
             if error_text:
                 by_index[place] = f"It can't be saved like this: {error_text}"
     return by_index
 
 
 def check(source: str, samples: Sequence[Sample] = ()) -> custom.CodeTrial:
-    """Try a source. Never raises because of it; without a sandbox on the web's machine, its problem says so."""
+    """Try a source. Its errors are in the result, as is a missing sandbox on the web's machine."""
     turn = turns.turn(SECONDS)
     return custom.trial(source, [*samples] or made_up(), turn.tools, seconds=SECONDS / 2)
 
 
 def made_up() -> list[Sample]:
     return [(Completion(text), dict(_ROW)) for text in _TEXTS]
-
-
-def _default() -> Any:
-    return LIBRARY[KEY].defaults()[PARAM]

@@ -1,4 +1,4 @@
-"""A version of a reward config as a YAML document with the code's names, and back into the editor."""
+"""Exports a version of a reward config as YAML, and imports YAML into the editor."""
 
 from __future__ import annotations
 

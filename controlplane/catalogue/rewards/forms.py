@@ -87,7 +87,7 @@ class ComponentForm(PartForm):
         return name
 
     def current_spec(self) -> RewardSpec | None:
-        """The component in its current state, sent or not; None while it has errors."""
+        """The component in its current state, submitted or not; None while it has errors."""
         if not self.is_bound:
             values = {name: self.initial.get(name) for name in self.fields}
             weight = float(values["weight"] or 0)
@@ -132,7 +132,7 @@ class RewardEditor(ItemEditor[ComponentForm]):
                 form.add_error("name", "Another component has this name; their charts would merge.")
 
     def balance(self) -> Balance:
-        """The balance of the components that are currently valid, whether the form was sent or not."""
+        """The balance of the components that are currently valid, whether the form was submitted or not."""
         specs = [form.current_spec() for form in self.rows]
         return balance(specs, str(self.form["aggregation"].value() or AGGREGATIONS[0]))
 
@@ -144,7 +144,7 @@ class RewardEditor(ItemEditor[ComponentForm]):
 
 def editor_of(version: RewardVersion) -> RewardEditor:
     """The editor filled from a version; components that the library no longer has are left out and reported."""
-    rows, problem = rows_of(version.components, RewardSpec, filled)
+    rows, problem = rows_of(version.components, RewardSpec, filled_row)
     initial = {"aggregation": version.aggregation, "failed_share": version.failed_share, "based_on": version.number}
     return RewardEditor(ConfigForm(instance=version.config, initial=initial), rows, problem)
 
@@ -158,7 +158,7 @@ def components_from(post: QueryDict) -> list[ComponentForm]:
     return rows_from(post, LIBRARY, ComponentForm)
 
 
-def filled(spec: RewardSpec) -> ComponentForm:
+def filled_row(spec: RewardSpec) -> ComponentForm:
     reward = LIBRARY[spec.function]
     values = {PARAM + name: value for name, value in (reward.defaults() | spec.params).items()}
     weight = int(spec.weight) if float(spec.weight).is_integer() else spec.weight  # as people write it
@@ -167,18 +167,18 @@ def filled(spec: RewardSpec) -> ComponentForm:
     return ComponentForm(reward, prefix=new_prefix(), initial=initial)
 
 
-def fresh(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> ComponentForm:
+def new_row(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> ComponentForm:
     """A new row for a function of the library, with an unused name. `like`: values of the row it replaces; the name and
     shared parameters are kept."""
     if like:
         fields = [PARAM + entry["name"] for entry in LIBRARY[key].schema()]
-        row = filled(RewardSpec(str(like.get("name", key)), key, per_turn=like.get("scores") == TURNS))
+        row = filled_row(RewardSpec(str(like.get("name", key)), key, per_turn=like.get("scores") == TURNS))
         row.initial = {
             **row.initial,
             **{name: like.get(name, "") for name in fields if name in like or row.initial[name] is True},
         }
         return row
-    return filled(RewardSpec(unused_name(key, used), key))
+    return filled_row(RewardSpec(unused_name(key, used), key))
 
 
 def _per_turn(fields: Mapping[str, Any]) -> bool:

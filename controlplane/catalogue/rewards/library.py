@@ -1,4 +1,4 @@
-"""The reward library for pages: by group, with ranges in words and worked examples."""
+"""Presents the reward library: by group, with ranges in words and worked examples."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ COSTS = {
 
 
 @dataclass(frozen=True)
-class Worked:
+class WorkedExample:
+    """An example of a reward for the page."""
+
     example: Example
     params: dict[str, Any]
     """Parameters that differ from the defaults."""
     row: list[tuple[str, str]]
-    """The columns that it reads, as text."""
+    """The row's columns as text."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class LibraryEntry:
     span: str
     cost: str
     params: list[dict[str, Any]]
-    examples: list[Worked]
+    examples: list[WorkedExample]
     offered: bool
     """True if this user may add it."""
 
@@ -75,12 +77,12 @@ def _entry(reward: Reward, user: User) -> LibraryEntry:
     )
 
 
-def _worked(example: Example) -> Worked:
+def _worked(example: Example) -> WorkedExample:
     row = [(name, value if isinstance(value, str) else _plain(value)) for name, value in example.row.items()]
-    return Worked(example, dict(example.params), row)
+    return WorkedExample(example, dict(example.params), row)
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return "\n".join(value)
     return json.dumps(value, ensure_ascii=False, default=str)

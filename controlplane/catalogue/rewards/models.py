@@ -17,7 +17,7 @@ FAILED_SHARE = 0.5
 
 
 class RewardConfig(Item):
-    """A named definition of a good completion; its newest version holds the current scoring."""
+    """A named scoring of completions; the newest version is the current one."""
 
     objects = Kept["RewardConfig"]()
     every = models.Manager["RewardConfig"]()

@@ -1,8 +1,8 @@
 """The web process's sandbox and endpoints: opened on first use, shared by all requests.
 
-A request takes a Turn: until its deadline it may evaluate rewards, one slice at a time, so that other requests get
-theirs in between. workers.sandbox decides what works on this machine; if nothing does, nothing runs and the turn has
-the reason.
+A request takes a TrialTurn: until its deadline it may evaluate rewards, one slice at a time, so that other requests'
+slices run in between. workers.sandbox decides which backend works on this machine; if none does, nothing runs and the
+turn has the reason.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from workers.sandbox.pool import Sandbox
 from workers.sandbox.selftest import best as best_backend
 
 AT_ONCE = 2
-"""Concurrent slices over all requests; a slice has as many evaluations as there are cores."""
+"""Concurrent slices over all requests."""
 SLICE = len(os.sched_getaffinity(0))
+"""Evaluations per slice: as many as there are cores."""
 LOOK_S = 0.2
 MOST_PAGES = 500
 _DEFAULT = Limits()
@@ -36,7 +37,7 @@ OutcomeT = TypeVar("OutcomeT")
 
 
 class OutOfTime(Unavailable):
-    """The page's time was up before everything was scored."""
+    """The deadline passed before everything was scored."""
 
     def __init__(self) -> None:
         super().__init__("Scoring timed out.")
@@ -47,13 +48,13 @@ class TrialTurn:
     """A request's use of the shared tools."""
 
     until: float
-    """Deadline by the monotonic clock. An evaluation under way still ends by its own limits."""
+    """Deadline by the monotonic clock. A running evaluation still ends by its own limits."""
     is_wanted: Callable[[], bool] = lambda: True
     """True if the client still waits for the answer."""
     unavailable: str = ""
-    """Why nothing can be run here, once something was tried."""
+    """The reason why code can't run here, once some was tried."""
     late: bool = False
-    """Something was not evaluated because the time was up."""
+    """True if the deadline prevented an evaluation."""
     tools: Tools = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +72,7 @@ class TrialTurn:
             raise
 
     def wait(self) -> None:
-        """Wait for room to evaluate a slice. Raises OutOfTime."""
+        """Wait until a slice may be evaluated. Raises OutOfTime."""
         while not self.over:
             if _room.acquire(timeout=LOOK_S):
                 return
@@ -79,17 +80,17 @@ class TrialTurn:
         raise OutOfTime
 
 
-def turn(seconds: float, *, of: str = "") -> TrialTurn:
-    """`of`: an id of a repeating requester, whose next turn ends this one."""
-    if not of:
+def turn(seconds: float, *, requester: str = "") -> TrialTurn:
+    """A new turn. `requester`: id of a repeating requester, whose next turn ends this one."""
+    if not requester:
         return TrialTurn(until=time.monotonic() + seconds)
     number = next(_numbers)
     with _lock:
-        _newest[of] = number
-        _newest.move_to_end(of)
+        _newest[requester] = number
+        _newest.move_to_end(requester)
         while len(_newest) > MOST_PAGES:
             _newest.popitem(last=False)
-    return TrialTurn(until=time.monotonic() + seconds, is_wanted=lambda: _newest.get(of, number) == number)
+    return TrialTurn(until=time.monotonic() + seconds, is_wanted=lambda: _newest.get(requester, number) == number)
 
 
 def shared(preload: tuple[str, ...]) -> Sandbox:

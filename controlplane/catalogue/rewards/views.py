@@ -1,4 +1,4 @@
-"""The library of components, and what the editor asks for."""
+"""Pages of the reward library and of a version, and the fragments that the editor requests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.catalogue.rewards.forms import editor_from, fresh
+from controlplane.catalogue.rewards import balance as balances
+from controlplane.catalogue.rewards.forms import editor_from, new_row
 from controlplane.catalogue.rewards.library import groups
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.versioned import views
+from controlplane.catalogue.versioned.differences import Difference, part_differences, setting_difference
+from controlplane.catalogue.versioned.queries import version_for
 from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.templatetags.figures import setting
+from workers.contract.run.spec import RewardSpec
 from workers.rewards.library import LIBRARY
 
 
@@ -31,14 +38,46 @@ def component(request: HttpRequest) -> HttpResponse:
     used_names = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
     place = request.GET.get("place", "")
     rows = int(place) if place.isdecimal() and len(place) < 4 else len(request.GET.getlist("row"))
-    row = fresh(key, used_names, like)
+    row = new_row(key, used_names, like)
     return render(request, "catalogue/rewards/_component.html", {"component": row, "place": rows, "open": not instead})
 
 
 @operator_required
 @require_POST
 def balance(request: HttpRequest) -> HttpResponse:
-    """How much each component of the form can move the total."""
+    """The balance of the form's components."""
     return render(
         request, "catalogue/rewards/_balance.html", {"balance": editor_from(request.POST).balance(), "fixable": True}
     )
+
+
+@require_GET
+def version(request: HttpRequest, config_id: int, number: int) -> HttpResponse:
+    return version_page(request, version_for(RewardVersion, request, config_id, number))
+
+
+def version_page(request: HttpRequest, version: RewardVersion) -> HttpResponse:
+    return views.version_page(request, version, balance=balances.balance(version.specs, version.aggregation))
+
+
+def differences(before: RewardVersion, after: RewardVersion) -> list[Difference]:
+    return [
+        *part_differences(before, after, more=_weight, settings=_settings),
+        *setting_difference("aggregation", before.aggregation, after.aggregation),
+        *setting_difference("failure threshold", before.failed_share, after.failed_share),
+    ]
+
+
+def _weight(spec: RewardSpec) -> str:
+    return f" × {setting(spec.weight)}{', each turn' if spec.per_turn else ''}"
+
+
+def _settings(old: RewardSpec, new: RewardSpec) -> list[Difference]:
+    return [
+        *setting_difference(f"{new.name} weight", old.weight, new.weight),
+        *setting_difference(f"{new.name} scores", _scored(old), _scored(new)),
+    ]
+
+
+def _scored(spec: RewardSpec) -> str:
+    return "each turn" if spec.per_turn else "the whole completion"

@@ -12,7 +12,7 @@ from controlplane.catalogue.versioned.models import Version
 from controlplane.platform.templatetags.figures import setting
 
 MOST_LINES = 200
-"""Changed lines of a text to show."""
+"""Maximum changed lines to show of a text."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,16 @@ class Difference:
     """Diff lines of a multi-line text, with +, - or a blank in front."""
 
 
-def of_parts(
+def part_differences(
     before: Version,
     after: Version,
     *,
     more: Callable[[Any], str] = lambda spec: "",
     settings: Callable[[Any, Any], list[Difference]] = lambda old, new: [],
 ) -> list[Difference]:
-    """Compare parts by name; one whose function changed counts as another one.
+    """Compare parts by name; a changed function makes a part a different one.
 
-    `more`: what follows a part's title. `settings`: changes other than of parameters.
+    `more`: text after a part's title. `settings`: changes other than of parameters.
     """
 
     def words(spec: Any) -> str:
@@ -53,7 +53,7 @@ def of_parts(
     return changes
 
 
-def of_setting(what: str, old: Any, new: Any) -> list[Difference]:
+def setting_difference(what: str, old: Any, new: Any) -> list[Difference]:
     return [Difference(what, setting(old), setting(new))] if old != new else []
 
 

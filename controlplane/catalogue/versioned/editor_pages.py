@@ -38,7 +38,7 @@ class EditorPages(Generic[EditorT]):
     refusals: Callable[[HttpRequest, EditorT], Mapping[int, str]]
     """Index of a row → why this user may not save it; for valid editors."""
     context: Callable[[HttpRequest, EditorT], dict[str, Any]]
-    """What the template needs beyond the editor."""
+    """Further values for the template."""
 
     def new(self, request: HttpRequest, empty: Callable[[], EditorT]) -> HttpResponse:
         if request.method == "POST":

@@ -18,7 +18,7 @@ class ItemKind:
     name: str
     """A single item, in words."""
     slug: str
-    """Its name among the kinds that can be deleted and renamed (runs.engine.trash)."""
+    """The name of the kind in runs.engine.trash."""
     page: str
     """The title of their list."""
     route: str

@@ -1,4 +1,4 @@
-"""Form rows for entries of a library: a field for each parameter of the entry's schema, as its widget says."""
+"""Builds form rows for entries of a library: a field for each parameter of the entry's schema."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ChoiceParamField(forms.ChoiceField):
 
 
 class StoredChoiceField(ChoiceParamField):
-    """Names something that is stored here; what was deleted stays until another is chosen."""
+    """Offers names of stored rows; a deleted one stays selected until another is chosen."""
 
     def __init__(self, *, stored: Callable[[], Choices], **kwargs: Any) -> None:
         self._stored = stored
@@ -52,8 +52,8 @@ class StoredChoiceField(ChoiceParamField):
 
     def prepare_value(self, value: Any) -> Any:
         stored = self._stored()
-        there = not value or value in [name for name, _ in stored]
-        self.choices = stored if there else [*stored, (value, f"{value} (not there)")]  # a query less
+        is_stored = not value or value in [name for name, _ in stored]
+        self.choices = stored if is_stored else [*stored, (value, f"{value} (deleted)")]  # saves a query
         return value
 
 
@@ -64,15 +64,18 @@ def endpoints() -> Choices:
 
 
 def corpora() -> Choices:
-    """The titles of those that a search can read."""
+    """Titles of the corpora that a search can use."""
     ready = CorpusVersion.objects.filter(status=CorpusVersion.READY, archived_at=None).select_related("corpus")
-    return [("", "choose a corpus"), *((str(one), f"{one} · {one.documents:,} documents") for one in ready)]
+    return [
+        ("", "choose a corpus"),
+        *((str(version), f"{version} · {version.documents:,} documents") for version in ready),
+    ]
 
 
 STORED: dict[str | None, Callable[[], Choices]] = {"secret": endpoints, "corpus": corpora}
 """Widget of a parameter → its choices."""
 _REQUIRED = ("corpus",)
-"""Widgets whose choice no entry can do without."""
+"""Widgets that need a choice."""
 
 
 class ParametersForm(forms.Form):
@@ -81,8 +84,8 @@ class ParametersForm(forms.Form):
     def __init__(self, entry: Described, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.entry = entry
-        for one in entry.schema():
-            self.fields[PARAM + one["name"]] = _field(one)
+        for parameter in entry.schema():
+            self.fields[PARAM + parameter["name"]] = _field(parameter)
 
     @property
     def params(self) -> list[forms.BoundField]:
@@ -95,8 +98,8 @@ class ParametersForm(forms.Form):
 
     @property
     def needed(self) -> bool:
-        """True if the defaults are not enough, so that the user must enter something."""
-        chosen = any(one["widget"] in _REQUIRED for one in self.entry.schema())
+        """True if the user has to enter a value, since the defaults aren't valid."""
+        chosen = any(parameter["widget"] in _REQUIRED for parameter in self.entry.schema())
         return chosen or bool(self.entry.check(self.entry.defaults()))
 
     @property
@@ -106,14 +109,14 @@ class ParametersForm(forms.Form):
 
     @property
     def changed(self) -> str:
-        """The folded parameters that differ from the defaults, in words."""
+        """The folded parameters that differ from their defaults, in words."""
         defaults = self.entry.defaults()
         current = self.current_params().items()
         words = [f"{name.replace('_', ' ')} {setting(value)}" for name, value in current if value != defaults.get(name)]
         return ", ".join(word if len(word) <= 40 else f"{word[:39]}…" for word in words if "\n" not in word)
 
     def current_params(self) -> dict[str, Any]:
-        """The parameters as sent or filled in; empty while there are errors."""
+        """The parameters as submitted or filled in; {} while there are errors."""
         if not self.is_bound:
             return params_of({name: self.initial.get(name) for name in self.fields})
         return params_of(self.cleaned_data) if self.is_valid() else {}
@@ -130,7 +133,7 @@ class ParametersForm(forms.Form):
 
     def refuse(self, reason: str) -> None:
         """Add an error to the field that only admins edit, or at the top."""
-        fields = [PARAM + one["name"] for one in self.entry.schema() if one["widget"] == "code"]
+        fields = [PARAM + parameter["name"] for parameter in self.entry.schema() if parameter["widget"] == "code"]
         self.add_error(fields[0] if fields else None, reason)
 
 

@@ -1,4 +1,4 @@
-"""Permissions for parts that hold code. Operators may use code that an admin has saved, unchanged."""
+"""Permissions for parts that contain code. Operators may use code that an admin has saved, unchanged."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from controlplane.platform.accounts.models import User
 
 
 def refused(model: type[Version]) -> str:
-    return f"Only an admin may add or change code. You may reuse code from a saved {model.kind.name} unchanged."
+    return f"Only an admin can add or change code. You can reuse code from a saved {model.kind.name} unchanged."
 
 
 def may_use(model: type[Version], user: User, spec: Any) -> bool:
-    """True if the user may save and try a part: both run it. Its name doesn't matter, nor does a weight."""
+    """True if the user may save and try a part, which both run its code. Its name and weight don't matter."""
     entry = model.kind.library.get(spec.function)
     return user.may_administer or entry is None or not entry.admin_only or is_saved(model, spec)
 
@@ -25,9 +25,9 @@ def is_saved(model: type[Version], spec: Any) -> bool:
     """True if a version of any item has this function with the same parameters: an admin saved it."""
     lists: Iterable[Any] = kept(model).values_list(model.kind.parts, flat=True).iterator(chunk_size=200)
     parts = (part for parts in lists if isinstance(parts, list) for part in parts if isinstance(part, dict))
-    wanted = _content(model, spec.function, spec.params)
+    content = _content(model, spec.function, spec.params)
     return any(
-        _content(model, spec.function, part.get("params") or {}) == wanted
+        _content(model, spec.function, part.get("params") or {}) == content
         for part in parts
         if part.get("function") == spec.function
     )

@@ -14,7 +14,7 @@ VersionT = TypeVar("VersionT", bound=Version)
 
 
 def item_for(model: type[ItemT], request: HttpRequest, item_id: int) -> ItemT:
-    """Any of them, for every signed-in user; `run_count` is the number of runs with one of its versions."""
+    """An item, for every signed-in user; `run_count` is the number of runs with one of its versions."""
     if request.user.is_authenticated:
         items = model._default_manager.select_related("owner").annotate(run_count=Count("versions__runs"))
         if (item := items.filter(pk=item_id).first()) is not None:

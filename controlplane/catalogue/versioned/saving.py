@@ -1,4 +1,4 @@
-"""Saves a composition as a version: of a new item, a changed item or a clone. Archives items."""
+"""Saves a composition as a version of a new item, a changed item or a clone; archives items."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Composition:
         raise NotImplementedError
 
     def same_as(self, other: Composition) -> bool:
-        """True if both are the same to a run; missing fields and parameters are defaults."""
+        """True if runs can't tell them apart; missing fields and parameters are defaults."""
         return self._full() == other._full()
 
     def _full(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class PartView:
 
 @require_GET
 def items(request: HttpRequest, model: type[Version]) -> HttpResponse:
-    """?q: words in the name, the description or the owner's name; ?archived: include archived ones."""
+    """The list. ?q: words in the name, the description or the owner's name; ?archived: include archived items."""
     item, every = model.kind.item, model.items()._default_manager
     versions = newest_versions(model).select_related(f"{item}__owner")
     versions = versions.annotate(run_count=Count(f"{item}__versions__runs"))

@@ -35,7 +35,7 @@ async def body_limit(scope: Message) -> int:
     path = scope["path"]
     if (attempt := _ATTEMPT.match(path)) and attempt_token_fits(attempt[1], _bearer(scope)):
         return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
-    fits = database_sync_to_async(credentials.fits)
+    fits = database_sync_to_async(credentials.is_valid)
     if (host := _TOKENIZER.fullmatch(path)) and await fits(host[1], _bearer(scope)):
         return TOKENIZER_LIMIT
     if _UPLOAD.fullmatch(path) and await database_sync_to_async(_may_upload)(scope):

@@ -177,7 +177,13 @@ def _check(check: ReferenceCheck) -> dict[str, Any]:
         **shapes.columns(check, "status", "problem", "unanswered", "failed_rows"),
         "verdict": dataclasses.asdict(showing.verdict(check)),
         "components": [
-            {"name": row.judge.name, "scored": row.scored, "failed": row.failed, "untold": row.untold, "mean": row.mean}
+            {
+                "name": row.judge.name,
+                "scored": row.scored,
+                "failed": row.failed,
+                "untold": row.not_applied,
+                "mean": row.mean,
+            }
             for row in showing.components(check)
         ],
     }

@@ -155,7 +155,7 @@ def new_code(request: HttpRequest, payload: NewCode) -> Any:
     if problem := host_redis.problem() or no_users():
         raise Problem(409, problem, where="host")
     form = form_values.filled(AddHostForm(), AddHostForm, payload.dict())
-    row, code = codes.make(form.cleaned_data["name"], by=person(request))
+    row, code = codes.create(form.cleaned_data["name"], by=person(request))
     return Status(201, _code(row) | {"command": codes.command(request.build_absolute_uri("/"), code)})
 
 

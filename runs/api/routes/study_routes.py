@@ -190,7 +190,7 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
         which = f"The host {payload.host} isn't there" if payload.host else "No host is"
         raise Problem(409, f"{which}, or out of reach.", where="host", fix="GET /hosts lists them.")
     with refusing(inspections.HostAway, where="host"):
-        row = inspections.ask_inspection(host, payload.model, revision=payload.revision, again=payload.again)
+        row = inspections.request_inspection(host, payload.model, revision=payload.revision, again=payload.again)
     return Status(202, {"item": _inspection(row)})
 
 

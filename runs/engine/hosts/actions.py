@@ -81,7 +81,7 @@ def revoke(host: Host, user: User) -> tuple[int, str]:
         detail = f"The host's credentials were revoked by {user.get_username()}."
         ended = sum(ending.give_up(attempt, user.get_username(), detail=detail) for attempt in on_host(host))
     try:
-        host_redis.end(host.name)
+        host_redis.delete(host.name)
     except RedisError:
         return ended, "Redis can't be reached; the host's user there is deleted as soon as it can be."
     return ended, ""

@@ -56,7 +56,7 @@ def leave(name: str, how: Leaving) -> str:
             sentence = WORDS[how].format(minutes=request.source.idle_minutes)
             live.filter(pk=request.pk).update(state=MachineRequest.State.LEFT, sentence=sentence, ended_at=now)
     try:
-        host_redis.end(name)
+        host_redis.delete(name)
     except RedisError as error:
         log.warning("the user of %s in Redis is deleted later: %s", name, error)  # by host_redis.tend
     return ""

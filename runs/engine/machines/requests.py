@@ -83,7 +83,7 @@ def _insert(wish: MachineDemand) -> MachineRequest | None:
             source = MachineSource.objects.select_for_update().get(pk=wish.source.pk)
             if not source.enabled or source.requests.filter(state__in=MachineRequest.LIVE).count() >= source.most:
                 return None
-            row, _ = codes.make(name, by=source.created_by, code=machine_code(name))
+            row, _ = codes.create(name, by=source.created_by, code=machine_code(name))
             return MachineRequest.objects.create(
                 source=source, attempt=wish.attempt, host_name=name, code=row, offers=source.inventory()
             )
@@ -143,14 +143,14 @@ def look(request: MachineRequest, now: datetime) -> None:
         sentence = f"It is not known how it is: {error}"
         MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.LIVE).update(sentence=sentence)
         if request.state == State.WAITING and request.code_id is not None:
-            codes.prolong(request.code_id)  # the job may begin all the same
+            codes.extend(request.code_id)  # the job may begin all the same
         return
     if state.phase not in (MachinePhase.ENDED, MachinePhase.LOST):
         told = {"phase": state.phase, "sentence": state.sentence}
         MachineRequest.objects.filter(pk=request.pk, state=request.state).update(**told)
         if request.state == State.WAITING and request.code_id is not None:
-            codes.prolong(request.code_id)
-    elif request.state == State.WAITING and (request.code_id is None or codes.withdraw(request.code_id)):
+            codes.extend(request.code_id)
+    elif request.state == State.WAITING and (request.code_id is None or codes.revoke(request.code_id)):
         _fail(request, state.sentence)
     else:
         _machine_ended(request, state, now)
@@ -161,7 +161,7 @@ def release(request: MachineRequest, *, by: str) -> str:
     "". `by`: a user's name."""
     now = timezone.now()
     rows = MachineRequest.objects.filter(pk=request.pk)
-    if request.code_id is None or codes.withdraw(request.code_id):
+    if request.code_id is None or codes.revoke(request.code_id):
         why = f"Released by {by}." if by else "Nobody needed it any more."
         ended = {"state": State.RELEASED, "ended_at": now, "released_at": now, "released_by": by, "sentence": why}
         if not rows.filter(state__in=MachineRequest.PENDING).update(**ended):
@@ -189,7 +189,7 @@ def _release_there(request: MachineRequest, handle: str) -> str:
 
 def _fail(request: MachineRequest, sentence: str) -> None:
     if request.code_id is not None:
-        codes.withdraw(request.code_id)
+        codes.revoke(request.code_id)
     pending = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.PENDING)
     pending.update(state=State.FAILED, sentence=sentence, ended_at=timezone.now(), phase=MachinePhase.ENDED)
 
@@ -230,7 +230,7 @@ def _end_host(host: Host, state: MachineState, *, proved: bool, now: datetime) -
 
 def _end_user(name: str) -> None:
     try:
-        host_redis.end(name)
+        host_redis.delete(name)
     except RedisError as error:
         log.warning("the user of %s in Redis is deleted later: %s", name, error)  # by host_redis.tend
 

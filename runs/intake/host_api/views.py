@@ -141,7 +141,7 @@ def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     try:
         rows = version.rows_path.open("rb")
     except FileNotFoundError:
-        if storing.is_on_its_way(version):
+        if storing.is_being_fetched(version):
             return error_json(503, BEING_FETCHED, where=str(version))
         return error_json(404, "The dataset's file is gone.", where=str(version))
     return file_answer(request, rows, "application/vnd.apache.parquet")
@@ -156,7 +156,7 @@ def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseB
     try:
         documents = version.path.open("rb")
     except FileNotFoundError:
-        if storing.is_on_its_way(version):
+        if storing.is_being_fetched(version):
             return error_json(503, BEING_FETCHED, where=str(version))
         return error_json(404, "The corpus's file is gone.", where=str(version))
     return file_answer(request, documents, "application/vnd.apache.parquet")

@@ -26,8 +26,17 @@ from runs.engine.models import Run, RunGroup
 from runs.engine.scheduling.limits import QueueFull
 from runs.insight import diagnosis
 from runs.launch import preflight
-from runs.launch.new_run import drafting, every_prompt, fixing, past_runs, prefill, several
-from runs.launch.new_run import dry_run as new_run_dry_run
+from runs.launch.new_run import (
+    drafting,
+    every_prompt,
+    fixing,
+    past_runs,
+    prefill,
+    several,
+)
+from runs.launch.new_run import (
+    dry_run as new_run_dry_run,
+)
 from runs.launch.new_run.drafting import (
     Checked,
     candidates,
@@ -261,7 +270,7 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     again = bool(request.POST.get("again"))
     if model and host:
         try:
-            context["inspection"] = inspections.ask_inspection(host, model, revision=revision, again=again)
+            context["inspection"] = inspections.request_inspection(host, model, revision=revision, again=again)
         except inspections.HostAway:
             context["away"] = True
     return render(request, "launch/new_run/_inspection.html", context)

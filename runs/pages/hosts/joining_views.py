@@ -53,7 +53,7 @@ def add(request: HttpRequest) -> HttpResponseBase:
     if request.method != "POST" or problem or not form.is_valid():
         status = 422 if request.method == "POST" else 200
         return render(request, "pages/hosts/add.html", {"form": form, "problem": problem}, status=status)
-    row, code = codes.make(form.cleaned_data["name"], by=person(request))
+    row, code = codes.create(form.cleaned_data["name"], by=person(request))
     url = request.build_absolute_uri("/").rstrip("/")
     parts = urlsplit(url)
     context = {

@@ -49,7 +49,7 @@ def ask(host: Host, model: str) -> ModelInspection:
 
     Raises inspections.HostAway.
     """
-    return inspections.ask_inspection(host, model, again=tokenizers.of_model(model) is None)
+    return inspections.request_inspection(host, model, again=tokenizers.of_model(model) is None)
 
 
 def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelInspection) -> HttpResponse:
@@ -74,7 +74,7 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
 
 def _coming(inspection: ModelInspection) -> bool:
     late = inspection.answered_at is None or timezone.now() - inspection.answered_at > COMES_WITHIN
-    return tokenizers.wanted(inspection) and not late
+    return tokenizers.is_missing(inspection) and not late
 
 
 def _host(model: str) -> Host | None:

@@ -9,10 +9,10 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.catalogue.rewards import code_check, config_yaml
-from controlplane.catalogue.rewards.forms import ConfigForm, RewardEditor, editor_from, editor_of, fresh
+from controlplane.catalogue.rewards.forms import ConfigForm, RewardEditor, editor_from, editor_of, new_row
 from controlplane.catalogue.rewards.library import groups
 from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.catalogue.rewards.version_views import version_page
+from controlplane.catalogue.rewards.views import version_page
 from controlplane.catalogue.versioned import parts_yaml
 from controlplane.catalogue.versioned.editor_pages import EditorPages
 from controlplane.catalogue.versioned.parameter_forms import PARAM, PREFIX
@@ -35,7 +35,7 @@ def new(request: HttpRequest) -> HttpResponse:
     key = request.GET.get("function", "")
     may_use = key in LIBRARY and (not LIBRARY[key].admin_only or person(request).may_administer)
     keys = [key for key in ((key,) if may_use else START) if key in LIBRARY]
-    return PAGES.new(request, lambda: RewardEditor(ConfigForm(), [fresh(key, set()) for key in keys]))
+    return PAGES.new(request, lambda: RewardEditor(ConfigForm(), [new_row(key, set()) for key in keys]))
 
 
 @require_http_methods(["GET", "POST"])

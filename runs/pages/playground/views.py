@@ -56,7 +56,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
     page = request.POST.get("page", "")[:32]
     ask = bool(request.POST.get("ask"))
     own = turns.turn(
-        scoring.ASKING if ask else scoring.SECONDS, of=f"{request.session.session_key}.{page}" if page else ""
+        scoring.ASKING if ask else scoring.SECONDS, requester=f"{request.session.session_key}.{page}" if page else ""
     )
     trial = scoring.try_on(
         config.specs,

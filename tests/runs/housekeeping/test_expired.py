@@ -33,7 +33,7 @@ def test_expired_sessions_go_and_others_stay() -> None:
 
 def test_join_codes_go_a_week_after_their_end_used_or_not() -> None:
     for used_at, expires_at in ((None, ago(days=8)), (ago(days=8), ago(days=8)), (ago(days=6), ago(days=6))):
-        row, _ = codes.make("", by=None)
+        row, _ = codes.create("", by=None)
         JoinCode.objects.filter(pk=row.pk).update(used_at=used_at, expires_at=expires_at)
     tasks.forget_all(timezone.now())
     assert JoinCode.objects.count() == 1

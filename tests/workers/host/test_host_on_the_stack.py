@@ -59,7 +59,7 @@ result = host and {"inventory": host.inventory, "schema": host.trainer_schema}
 ASK = """
 from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import Host
-result = inspections.ask_inspection(Host.objects.get(name="testhost"), model).pk
+result = inspections.request_inspection(Host.objects.get(name="testhost"), model).pk
 """
 ANSWER = """
 from controlplane.catalogue.hardware.models import ModelInspection

@@ -27,7 +27,7 @@ from workers.supervisor.processes.folder import AttemptFolder, Lock
 pytestmark = pytest.mark.processes
 
 TRAINER = command_of(FAKE_TRAINER, FAKE_TRAINER="pause:0.05,whole")
-CODE = "from controlplane.catalogue.joining import codes\nresult = codes.make('', by=None)[1]"
+CODE = "from controlplane.catalogue.joining import codes\nresult = codes.create('', by=None)[1]"
 SEEN = """
 from controlplane.catalogue.hardware.models import Host
 result = list(Host.objects.exclude(announced_at=None).values_list("name", flat=True))

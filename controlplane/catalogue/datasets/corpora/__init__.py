@@ -1,1 +1,1 @@
-"""Corpora: documents made of a dataset's columns, which the search tool reads."""
+"""Corpora: documents from a dataset's columns or a text file, for the search tool."""

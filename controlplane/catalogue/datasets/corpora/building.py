@@ -96,7 +96,7 @@ def build(version: CorpusVersion) -> None:
         if not free:
             return  # `reconcile` sends it again
         with try_lock(version.folder / LOCK) as acquired:
-            if acquired and _wanted(version):
+            if acquired and _is_wanted(version):
                 _build(version)
             if acquired and not CorpusVersion.objects.filter(pk=version.pk).exists():
                 shutil.rmtree(version.folder, ignore_errors=True)
@@ -125,7 +125,9 @@ def _build(version: CorpusVersion) -> None:
         if source is None:
             report: dict[str, Any] = {"file_error": GONE}
         else:
-            report = reader_process.run_answer(version.folder, "corpus", arguments, is_wanted=lambda: _wanted(version))
+            report = reader_process.run_answer(
+                version.folder, "corpus", arguments, is_wanted=lambda: _is_wanted(version)
+            )
     except ChildFailed as error:
         report = {"file_error": error.as_dict()}
     except reader_process.Unwanted:
@@ -150,7 +152,7 @@ def _source(version: CorpusVersion) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _wanted(version: CorpusVersion) -> bool:
+def _is_wanted(version: CorpusVersion) -> bool:
     return CorpusVersion.objects.filter(pk=version.pk, status=CorpusVersion.MAKING).exists()
 
 

@@ -1,4 +1,4 @@
-"""The form that makes a corpus of a dataset version's columns, and the box to try a query."""
+"""The forms that create a corpus from columns or a text file, and the box to try a query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXTS, _TITLES = (
 class NamedForm(forms.Form):
     name = forms.CharField(
         max_length=NAME_LENGTH,
-        help_text="The name of a corpus that exists adds a version to it.",
+        help_text="The name of an existing corpus adds a version to it.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     about = forms.CharField(
@@ -55,10 +55,10 @@ class CorpusForm(NamedForm):
     text = forms.MultipleChoiceField(
         label="Text",
         widget=forms.CheckboxSelectMultiple,
-        help_text="What is searched. Several columns are joined.",
+        help_text="The searched columns; several are joined.",
         error_messages={"required": "Choose at least one column."},
     )
-    title = forms.ChoiceField(required=False, help_text="Stands above the text in an answer, and is searched too.")
+    title = forms.ChoiceField(required=False, help_text="Shown above the text in a result, and searched too.")
 
     def __init__(self, version: DatasetVersion, data: QueryDict | None = None) -> None:
         names = columns_of(version)
@@ -77,9 +77,9 @@ class QueryForm(forms.Form):
     )
 
 
-def _first(wanted: tuple[str, ...], names: list[str]) -> str:
+def _first(candidates: tuple[str, ...], names: list[str]) -> str:
     lower = {name.lower(): name for name in reversed(names)}
-    return next((lower[name] for name in wanted if name in lower), "")
+    return next((lower[name] for name in candidates if name in lower), "")
 
 
 def _one_line(text: str) -> str:

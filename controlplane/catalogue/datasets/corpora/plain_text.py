@@ -1,4 +1,4 @@
-"""Documents of a text file: one for each paragraph; in Markdown, the heading above it is its title."""
+"""Splits a text file into documents, one per paragraph; in Markdown, the heading above is the title."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def lines(content: bytes, name: str) -> bytes:
     if len(content) > MOST_BYTES:
         most = f"{MOST_BYTES // 2**20} MiB"
         raise DatasetError(
-            f"The file is larger than {most}. Upload more as a dataset, and make a corpus of its columns."
+            f"The file is larger than {most}. Upload it as a dataset, and create a corpus from its columns."
         )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DatasetError(f"The file is not UTF-8 text: byte {error.start:,} is no character of it.") from None
+        raise DatasetError(f"The file is not UTF-8 text: byte {error.start:,} is not part of a character.") from None
     if "\0" in text:
-        raise DatasetError("The file is not text: it holds zero bytes.")
+        raise DatasetError("The file is not text: it contains NUL bytes.")
     made = [
         json.dumps({"title": title, "text": paragraph}, ensure_ascii=False)
         for title, paragraph in _paragraphs(text, markdown=ending != ENDINGS[0])

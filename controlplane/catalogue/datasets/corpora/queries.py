@@ -35,7 +35,7 @@ def offered(request: HttpRequest) -> list[CorpusVersion]:
 
 
 def named(title: str) -> CorpusVersion | None:
-    """The ready version of this title, also an archived one."""
+    """The ready version of this title, archived or not."""
     if (parts := corpora.name_and_version(title)) is None:
         return None
     ready = CorpusVersion.objects.filter(status=CorpusVersion.READY, corpus__name=parts[0], number=parts[1])
@@ -43,13 +43,13 @@ def named(title: str) -> CorpusVersion | None:
 
 
 def file_of(title: str) -> Path:
-    """For workers.rewards.tools.Tools. Raises Unavailable."""
+    """The documents of a corpus by its title, for workers.rewards.tools.Tools. Raises Unavailable."""
     version = named(title)
     return version.path if version else no_corpora(title)
 
 
 def titles_in(parts: Iterable[PartSpec]) -> list[str]:
-    """The corpora that the parts of an environment name, each once."""
+    """The distinct corpora that the parts of an environment name."""
     titles = [
         str(part.params.get(entry["name"], entry["default"]))
         for part in parts
@@ -61,11 +61,11 @@ def titles_in(parts: Iterable[PartSpec]) -> list[str]:
 
 
 def specs_of(parts: Iterable[PartSpec]) -> tuple[CorpusSpec, ...]:
-    """For EpisodeSpec.corpora. Raises DatasetError, which names what is missing."""
-    found: list[CorpusSpec] = []
+    """The parts' corpora for EpisodeSpec.corpora. Raises DatasetError, which names a missing one."""
+    specs: list[CorpusSpec] = []
     for title in titles_in(parts):
         version = named(title)
         if version is None:
             raise DatasetError(f"There is no corpus {title}." if title else "A search tool has no corpus chosen.")
-        found.append(version.spec)
-    return tuple(found)
+        specs.append(version.spec)
+    return tuple(specs)

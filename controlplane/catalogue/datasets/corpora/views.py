@@ -1,4 +1,4 @@
-"""Corpora: the list, making one of a dataset's columns or a text file, and a version's own page with a query to try."""
+"""Pages of corpora: the list, creating one from columns or a text file, and a version with a query to try."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workers.contract.run.corpora import LONGEST_TEXT
 from workers.environments import encyclopaedia
 
 TRY_SECONDS = 60.0
-"""To index the documents at the first query; 100,000 of 100 words take about 5 seconds."""
+"""Time limit of a query. The first one indexes the documents: 100,000 of 100 words take about 5 seconds."""
 
 
 @require_GET
@@ -59,7 +59,7 @@ def new(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 @operator_required
 @require_http_methods(["GET", "POST"])
 def text(request: HttpRequest) -> HttpResponse:
-    """A corpus of a text file's paragraphs."""
+    """Create a corpus from a text file's paragraphs."""
     form = TextForm(*((request.POST, request.FILES) if request.method == "POST" else ()))
     if problem := upload.problem(request):
         form.add_error("file", problem)
@@ -78,7 +78,7 @@ def text(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_POST
 def sample(request: HttpRequest) -> HttpResponse:
-    """The made-up encyclopaedia as a corpus, and a dataset of questions that it answers."""
+    """Create the sample corpus and its dataset of questions."""
     try:
         version = building.create_sample(person(request))
     except DatasetError as error:
@@ -90,7 +90,7 @@ def sample(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def corpus(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
-    """With ?q= the answer of the search tool, by its own code."""
+    """A version's page; with ?q= also the answer of the search tool itself."""
     version = corpus_for(request, corpus_id, number)
     context: dict[str, Any] = {"version": version, "versions": version.corpus.versions.all()}
     if version.status == CorpusVersion.MAKING:
@@ -101,20 +101,20 @@ def corpus(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
             "form": form,
             "longest": LONGEST_TEXT,
             "preview": version.report.get("preview") or [],
-            "found": _found(version, form),
+            "found": _search(version, form),
         }
     return render(request, "catalogue/datasets/corpora/corpus.html", context)
 
 
 @require_GET
 def state(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
-    """How far the worker is; the page asks each second until it is done."""
+    """The worker's progress, which the page polls each second until the version is built."""
     try:
         version = corpus_for(request, corpus_id, number)
     except Http404:
         if "HX-Request" not in request.headers:
             raise
-        return HttpResponse(headers={"HX-Refresh": "true"})  # deleted in another tab: the page shall say so
+        return HttpResponse(headers={"HX-Refresh": "true"})  # deleted in another tab: reload, so that the page says so
     if version.status != CorpusVersion.MAKING:
         return HttpResponse(headers={"HX-Refresh": "true"})
     context = {"version": version, "progress": read_progress(version.folder)}
@@ -145,15 +145,15 @@ def delete(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
     return redirect("corpora")
 
 
-def _found(version: CorpusVersion, form: QueryForm) -> dict[str, Any] | None:
-    """{"text": what the model would read, "failed": bool}; None: nothing was asked."""
+def _search(version: CorpusVersion, form: QueryForm) -> dict[str, Any] | None:
+    """{"text": what the model would read, "failed": bool}; None without a query."""
     if not form.is_bound or not form.is_valid():
         return None
     if not version.path.is_file():
         return {"text": "The documents of this version are gone from the server.", "failed": True}
     arguments = {"query": form.cleaned_data["q"], "corpus": str(version), "results": 5}
     try:
-        found: dict[str, Any] = reader_process.ask(version.folder, "search", arguments, seconds=TRY_SECONDS)
+        result: dict[str, Any] = reader_process.ask(version.folder, "search", arguments, seconds=TRY_SECONDS)
     except DatasetError as error:
         return {"text": str(error), "failed": True}
-    return found
+    return result

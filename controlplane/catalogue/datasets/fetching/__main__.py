@@ -1,4 +1,4 @@
-"""FOLDER hub|path|tasks: stores the source and prints {"bytes", "sha256", ...} or {"refused": {...}}."""
+"""FOLDER hub|path|tasks: stores the source and prints {"bytes", "sha256", "found"} or {"refused": {...}}."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def fetch(
         total = sum(sizes[name] for name in choice.files)
         if total > limit:
             raise NotFetched(
-                f"The split has {total // 2**20:,} MiB; {limit // 2**20:,} MiB are the most this installation takes."
+                f"The split has {total // 2**20:,} MiB; this installation accepts at most {limit // 2**20:,} MiB."
             )
         with _with_progress(folder, total):
             shards, remaining = list[tuple[str, Path]](), limit
@@ -39,7 +39,7 @@ def fetch(
                 path = _file(info.id, name, info.sha, folder)
                 remaining -= path.stat().st_size
                 if remaining < 0:
-                    raise NotFetched("The files are larger than the hub said, and than this installation takes.")
+                    raise NotFetched("The files are larger than the hub announced, and than this installation accepts.")
                 shards.append((name, path))
     details = {"commit": info.sha, "id": info.id, "config": choice.config, "files": list(choice.files[:50])}
     return shards, choice, details
@@ -65,7 +65,7 @@ def _card(name: str, commit: str, sizes: Mapping[str, int], folder: Path) -> dic
     try:
         card = yaml.safe_load(text[4:].partition("\n---")[0])
     except (yaml.YAMLError, RecursionError) as error:
-        raise NotFetched("The head of the dataset's README can't be read, which says what its files are.") from error
+        raise NotFetched("The front matter of the dataset's README, which lists its files, can't be read.") from error
     return card if isinstance(card, dict) else {}
 
 
@@ -114,7 +114,7 @@ def _size(folder: Path) -> int:
         try:
             total += path.stat().st_size if path.is_file() else 0
         except FileNotFoundError:
-            pass  # it was moved to its place in between
+            pass  # moved to its final place meanwhile
     return total
 
 
@@ -125,7 +125,7 @@ def _in_words(source: Mapping[str, str]) -> Iterator[None]:
     except (NotFetched, MemoryError):
         raise
     except Exception as error:
-        # The hub clients' own exceptions: the process answers people only with a sentence.
+        # The hub clients' own exceptions become a sentence for people.
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise _refusal(error, source["id"], source["revision"]) from error
@@ -144,11 +144,11 @@ def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
 
     hub, status = constants.ENDPOINT, _status(error)
     if isinstance(error, GatedRepoError):
-        request_access = f"Ask for access on {hub}/datasets/{name}"
-        token = "the token of this installation belongs to somebody who has none"  # noqa: S105
+        request_access = f"Request access on {hub}/datasets/{name}"
+        token = "the token of this installation belongs to a user without access"  # noqa: S105
         if not get_token():
-            token = "then give the control plane a token in HF_TOKEN"  # noqa: S105
-        return NotFetched(f"{name} is gated: its owner gives access.", f"{request_access}; {token}.", passing=True)
+            token = "then set a token in the control plane's HF_TOKEN"  # noqa: S105
+        return NotFetched(f"{name} is gated: its owner grants access.", f"{request_access}; {token}.", passing=True)
     if isinstance(error, DisabledRepoError):
         return NotFetched(f"{name} was disabled on {hub}.")
     if isinstance(error, RevisionNotFoundError):
@@ -156,7 +156,9 @@ def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
         return NotFetched(f"{hub} does not accept the token in HF_TOKEN.", passing=True)
     if isinstance(error, RepositoryNotFoundError):
-        advice = "Look at its name, capitals too. Private ones need a token in the control plane's HF_TOKEN."
+        advice = (
+            "Check the spelling, including capitals. Private datasets need a token in the control plane's HF_TOKEN."
+        )
         return NotFetched(f"There is no dataset {name} on {hub}.", advice, passing=True)
     if isinstance(error, HFValidationError):
         return NotFetched(f"{name} is not a valid name for a dataset on the hub.")
@@ -166,7 +168,7 @@ def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
     if isinstance(error, httpx.ConnectError):
         why = re.sub(r"^\[Errno -?\d+\] ", "", first).rstrip(".")
         return NotFetched(f"{hub} could not be reached: {why[:1].lower()}{why[1:200]}.", passing=True)
-    return NotFetched(f"{hub} could not be reached, or stopped in the middle: {first[:200]}", passing=True)
+    return NotFetched(f"{hub} could not be reached, or the connection broke: {first[:200]}", passing=True)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -56,7 +56,9 @@ class _LimitedFile:
     def write(self, piece: bytes) -> None:
         self.size += len(piece)
         if self.size > self.most:
-            raise NotFetched(f"The files are larger than {self.most // 2**20:,} MiB, the most this installation takes.")
+            raise NotFetched(
+                f"The files are larger than {self.most // 2**20:,} MiB, the most that this installation accepts."
+            )
         self.file.write(piece)
         self.last = piece[-1:] or self.last
 
@@ -92,12 +94,12 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
                     first = schema
                     writer = pq.ParquetWriter(file, first, compression="zstd")
                 for batch in table.iter_batches(batch_size=BATCH):
-                    writer.write_batch(_like(batch, first, name))
+                    writer.write_batch(_with_schema(batch, first, name))
                     rows += batch.num_rows
                     progress.at(processed, rows)
                     if file.tell() > most:
                         raise NotFetched(
-                            f"The files are larger than {most // 2**20:,} MiB, the most this installation takes."
+                            f"The files are larger than {most // 2**20:,} MiB, the most that this installation accepts."
                         )
             except FileProblem as problem:
                 raise NotFetched(f"{name} can't be read as Parquet: {problem.message}") from problem
@@ -112,7 +114,7 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
             writer.close()
 
 
-def _like(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+def _with_schema(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
     if sorted(batch.schema.names) != sorted(schema.names):
         raise NotFetched(f"The columns of {name} are not those of the first file.", "Upload the one you need.")
     return batch.select(schema.names).cast(schema)

@@ -1,4 +1,4 @@
-"""A file, or a folder of shards, on this server: copied as it was when opened."""
+"""Copies a file, or a folder of shards, from this server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAGE = "copying"
 
 
 def copy(path: Path, roots: Sequence[Path], folder: Path, limit: int) -> tuple[list[tuple[str, Path]], str]:
-    """Copy into `folder`: ([(name, file)] sorted by name, their kind). Raises NotFetched."""
+    """Copy into `folder`. Returns ([(name, file)] sorted by name, their kind). Raises NotFetched."""
     files = _shards(path) if path.is_dir() else [path]
     shards: list[tuple[str, Path]] = []
     progress = ProgressFile(folder, STAGE, sum(file.stat().st_size for file in files))
@@ -55,7 +55,7 @@ def _copied(file: Path, roots: Sequence[Path], target: Path, limit: int, progres
             while piece := opened.read(BLOCK):
                 size += len(piece)
                 if size > limit:
-                    raise NotFetched("The file is larger than this installation takes.")
+                    raise NotFetched("The file is larger than this installation accepts.")
                 out.write(piece)
                 progress.at(before + size, 0)
             out.flush()

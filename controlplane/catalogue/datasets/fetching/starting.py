@@ -34,7 +34,7 @@ def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, A
     }
     environment: dict[str, str] = {}
     if version.source_kind == DatasetVersion.HUB:
-        environment = _of_the_hub(str(version.folder))
+        environment = _hub_environment(str(version.folder))
     elif version.source_kind == DatasetVersion.TASKS:
         arguments["backend"], environment[PYTHON] = _for_tasks()
     answer = reader_process.run_answer(
@@ -64,7 +64,7 @@ def _for_tasks() -> tuple[str, str]:
         raise ChildFailed("server", str(error), "Then try again.") from None
 
 
-def _of_the_hub(folder: str) -> dict[str, str]:
+def _hub_environment(folder: str) -> dict[str, str]:
     """The hub's environment: a cache in the folder, no telemetry; plain HTTP, whose progress can be measured."""
     passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     silence = str(settings.DATASET_HUB_SILENCE_S)

@@ -1,4 +1,4 @@
-"""Tasks that reasoning-gym makes, in the sandbox of the interpreter that has it: nothing is fetched."""
+"""Generates tasks with reasoning-gym, in the sandbox of the interpreter that has it: nothing is fetched."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STAGE = "making"
 
 
 def make(source: Mapping[str, Any], backend: str, folder: Path, limit: int) -> tuple[list[tuple[str, Path]], str]:
-    """Written into `folder`: ([(name, file)], their kind). Raises NotFetched."""
-    asked = {name: source[name] for name in ("rows", "seed", "level")}
-    tasks = TasksSource(tuple(source["families"]), **asked)
+    """Generate the rows into `folder`: ([(name, file)], their kind). Raises NotFetched."""
+    settings = {name: source[name] for name in ("rows", "seed", "level")}
+    tasks = TasksSource(tuple(source["families"]), **settings)
     target = folder / "shard0"
     progress = ProgressFile(folder, STAGE, tasks.rows)
     size = rows = 0
@@ -31,7 +31,7 @@ def make(source: Mapping[str, Any], backend: str, folder: Path, limit: int) -> t
                 line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
                 size, rows = size + len(line), rows + 1
                 if size > limit:
-                    raise NotFetched("These rows are more than this installation takes.", "Make fewer.")
+                    raise NotFetched("These rows exceed the size that this installation accepts.", "Generate fewer.")
                 out.write(line)
                 progress.at(rows, rows)
     except reasoning.NotMade as error:
@@ -47,7 +47,7 @@ def _rows(recipe: reasoning.Recipe, sandbox: Sandbox) -> Iterator[dict[str, Any]
 
 
 def _in_turn(families: list[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """One row of each, until all are at their end."""
+    """Rows of the families in turn, until all are exhausted."""
     while families:
         families, turn = [], families
         for rows in turn:

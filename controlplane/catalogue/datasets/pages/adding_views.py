@@ -1,5 +1,5 @@
-"""Adding a dataset, or a version of one: an upload, typed rows, a dataset of the hub, a path on the server, tasks of
-reasoning-gym."""
+"""Pages that add a dataset or a version of one: from an upload, typed rows, the hub, a path on the server, or tasks
+of reasoning-gym."""
 
 from __future__ import annotations
 
@@ -25,17 +25,24 @@ from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http import upload as uploading
 from controlplane.platform.http.form_pages import form_page
 
-UPLOAD, ROWS, HUB, PATH, TASKS = "upload", "rows", "hub", "path", "tasks"
 AddingForm = UploadForm | RowsForm | HubForm | PathForm | TasksForm
+UPLOAD = "upload"
+WAYS: dict[str, tuple[type[AddingForm], str]] = {
+    UPLOAD: (UploadForm, "file"),
+    "rows": (RowsForm, "rows"),
+    "hub": (HubForm, "id"),
+    "path": (PathForm, "path"),
+    "tasks": (TasksForm, "families"),
+}
+"""Way to add rows -> its form, and the field that gets its errors."""
 
 
 @operator_required
 @require_http_methods(["GET", "POST"])
 def upload(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    submitted = (
-        (request.POST, request.FILES) if request.method == "POST" else ()
-    )  # both are empty if the upload was stopped
+    # Both are empty if the upload was stopped.
+    submitted = (request.POST, request.FILES) if request.method == "POST" else ()
     form = UploadForm(*submitted, dataset=dataset)
     stopped = uploading.problem(request)
     if stopped:
@@ -47,15 +54,9 @@ def upload(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
     return _page(request, form, dataset, UPLOAD)
 
 
-@operator_required
-@require_http_methods(["GET", "POST"])
-def rows(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
-    return _added(request, dataset_id, RowsForm, ROWS)
-
-
 @require_safe
 def sample(request: HttpRequest, kind: str) -> HttpResponse:
-    """A small file of one format, to fill with rows of one's own."""
+    """Download a small sample file in one format, to be filled with other rows."""
     if kind not in NAMES:
         raise Http404(f"There is no sample file of the format {kind}.")
     try:
@@ -69,27 +70,10 @@ def sample(request: HttpRequest, kind: str) -> HttpResponse:
 
 @operator_required
 @require_http_methods(["GET", "POST"])
-def hub(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
-    return _added(request, dataset_id, HubForm, HUB)
-
-
-@operator_required
-@require_http_methods(["GET", "POST"])
-def path(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
-    return _added(request, dataset_id, PathForm, PATH)
-
-
-@operator_required
-@require_http_methods(["GET", "POST"])
-def tasks(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
-    return _added(request, dataset_id, TasksForm, TASKS)
-
-
-def _added(
-    request: HttpRequest, dataset_id: int | None, form_class: type[RowsForm | HubForm | PathForm | TasksForm], way: str
-) -> HttpResponse:
+def add(request: HttpRequest, way: str, dataset_id: int | None = None) -> HttpResponse:
+    """Add a dataset or a version in one of the WAYS other than an upload."""
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    form = form_class(request.POST or None, dataset=dataset)
+    form = WAYS[way][0](request.POST or None, dataset=dataset)
     if request.method == "POST" and form.is_valid():
         return _make(request, form, dataset, way)
     return _page(request, form, dataset, way)
@@ -100,14 +84,13 @@ def _make(request: HttpRequest, form: AddingForm, dataset: Dataset | None, way: 
     try:
         version = created(person(request), form, name, new=dataset is None)
     except DatasetError as error:
-        first = {UPLOAD: "file", ROWS: "rows", HUB: "id", PATH: "path", TASKS: "families"}[way]
-        form.add_error("name" if isinstance(error, NameTaken) and dataset is None else first, str(error))
+        form.add_error("name" if isinstance(error, NameTaken) and dataset is None else WAYS[way][1], str(error))
         return _page(request, form, dataset, way)
     return redirect(version)
 
 
 def created(user: User, form: AddingForm, name: str, *, new: bool) -> DatasetVersion:
-    """The version that a valid form asks for. Raises DatasetError."""
+    """Create the version that a valid form describes. Raises DatasetError."""
     if isinstance(form, HubForm):
         return importing.create_from_hub(user, name, form.source, new=new)
     if isinstance(form, PathForm):

@@ -1,4 +1,4 @@
-"""The form of a row filter, for viewing, exporting and deriving: the same as reader.filtering.RowFilter."""
+"""The forms of a row filter (reader.versions.filtering.RowFilter), for viewing, exporting and deriving."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ class FilterForm(forms.Form):
     def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         statistics = (version.report.get("mapped") or {}).get("statistics") or {}
-        self._choose("difficulty", statistics, more=[_NONE] if _unnamed(statistics) else [])
+        with_difficulty, rows = int(statistics.get("with_difficulty") or 0), int(statistics.get("rows") or 0)
+        self._choose("difficulty", statistics, more=[_NONE] if 0 < with_difficulty < rows else [])
         self._choose("tags", statistics)
 
     def _choose(self, name: str, statistics: dict[str, Any], more: list[str] | None = None) -> None:
         frequent = (statistics.get(name) or {}).get("counts") or []
         requested = self.data.getlist(name) if hasattr(self.data, "getlist") else []
         # A requested value stays a choice even if the statistics list only the most frequent ones.
-        names = list(dict.fromkeys([*(each["name"] for each in frequent), *(more or []), *requested]))
+        names = list(dict.fromkeys([*(entry["name"] for entry in frequent), *(more or []), *requested]))
         field = self.fields[name]
         if isinstance(field, forms.MultipleChoiceField):
-            field.choices = [(each, each) for each in names if frequent or requested]
+            field.choices = [(name, name) for name in names if frequent or requested]
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
@@ -87,7 +88,9 @@ class FilterForm(forms.Form):
     def query(self) -> str:
         """The filter as a query string; "" without a filter."""
         fields = self.cleaned_data
-        return urlencode([(name, one) for name in fields for one in _several(fields[name]) if one not in ("", None)])
+        return urlencode(
+            [(name, value) for name in fields for value in _several(fields[name]) if value not in ("", None)]
+        )
 
 
 class DeriveForm(forms.Form):
@@ -111,7 +114,7 @@ class DeriveForm(forms.Form):
         label="Or the file with them",
         required=False,
         allow_empty_file=True,
-        help_text="As the difficulty map of a run's page exports it.",
+        help_text="The export of a run's difficulty map.",
     )
     number = forms.IntegerField(
         label="Number of rows",
@@ -191,7 +194,7 @@ def row_numbers(text: str) -> tuple[int, ...]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        numbers = _of_lines(text)
+        numbers = _numbers_in_lines(text)
     else:
         rows = document.get("rows") if isinstance(document, dict) else document
         if isinstance(document, dict) and rows is None and "row" in document:
@@ -204,7 +207,7 @@ def row_numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
-def _of_lines(text: str) -> list[int]:
+def _numbers_in_lines(text: str) -> list[int]:
     if text.lstrip().startswith("{"):
         try:
             return [_number(json.loads(line).get("row")) for line in text.splitlines() if line.strip()]
@@ -222,7 +225,3 @@ def _number(value: Any) -> int:
 
 def _several(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _unnamed(statistics: dict[str, Any]) -> bool:
-    return 0 < int(statistics.get("with_difficulty") or 0) < int(statistics.get("rows") or 0)

@@ -20,16 +20,16 @@ NAME_LENGTH = 80
 
 
 def name_problem(name: str) -> str:
-    """Why a new dataset can't have this name, or ""."""
+    """The reason why a new dataset can't have this name, or ""."""
     if _CONTROL.search(name):
-        return "A name has no control characters."
+        return "A name can't contain control characters."
     if Dataset.objects.filter(name=name).exists():
         return f"There is already a dataset “{name}”. Choose another name, or open it and add a new version there."
     return ""
 
 
 def named_after_file(file_name: str) -> str:
-    """The name that a dataset gets from its file, where nobody gives one."""
+    """The default name of a dataset, from its file's name."""
     name = PurePath(shown_name(file_name))
     return _usable(PurePath(name.stem).stem if name.suffix.lower() == ".gz" else name.stem)
 
@@ -39,7 +39,7 @@ def _usable(name: str) -> str:
 
 
 class _Source(forms.Form):
-    """The common part: the name of a new dataset; further versions keep the existing name."""
+    """The common part of the forms: the name of a new dataset; further versions keep the existing name."""
 
     name = forms.CharField(
         max_length=NAME_LENGTH,
@@ -119,26 +119,26 @@ class HubForm(_Source):
     id = forms.CharField(
         label="Dataset id",
         max_length=200,
-        help_text="As the hub writes it: owner/name, such as openai/gsm8k.",
+        help_text="As on the hub: owner/name, such as openai/gsm8k.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
     )
     config = forms.CharField(
         label="Configuration",
         max_length=100,
         required=False,
-        help_text="Also called subset, such as main. Left empty: the dataset's default one.",
+        help_text="Also called subset, such as main. Leave empty for the dataset's default.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
     )
     split = forms.CharField(
         max_length=100,
         initial="train",
-        help_text="Which of its parts; the part for validation is drawn from it here.",
+        help_text="The split to import. Validation rows are drawn from it here.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
     )
     revision = forms.CharField(
         max_length=200,
         initial="main",
-        help_text="A branch, a tag or a commit. The commit that it stood for is kept with the version.",
+        help_text="A branch, a tag or a commit. The version records the commit.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
     )
     field_order = ("id", "config", "split", "revision", "name")
@@ -161,7 +161,7 @@ class PathForm(_Source):
         label="Path on the server",
         max_length=4000,
         strip=False,
-        help_text="A file, or a folder of files of one kind. It is copied: what happens to it later changes nothing.",
+        help_text="A file, or a folder of files in one format. It is copied, so later changes have no effect.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
     )
     field_order = ("path", "name")
@@ -192,21 +192,21 @@ class TasksForm(_Source):
 
     families = forms.MultipleChoiceField(
         choices=_families,
-        help_text=f"At most {MOST_FAMILIES}. The tasks of several come in turn.",
+        help_text=f"At most {MOST_FAMILIES}. Tasks of several families alternate.",
         widget=forms.CheckboxSelectMultiple,
         error_messages={"required": "Choose at least one family."},
     )
     rows = forms.IntegerField(
-        initial=1000, min_value=1, max_value=MOST_ROWS, help_text="Tasks, of all families together."
+        initial=1000, min_value=1, max_value=MOST_ROWS, help_text="Number of tasks over all families."
     )
     level = forms.IntegerField(
         label="Difficulty",
         initial=0,
         min_value=0,
-        help_text="A level that each chosen family has, from 1, the easiest. 0: the families' own settings.",
+        help_text="A level that every chosen family has; 1 is the easiest. 0: the families' own settings.",
     )
     seed = forms.IntegerField(
-        initial=0, min_value=0, max_value=MOST_SEED, help_text="Another seed makes other tasks of the same kind."
+        initial=0, min_value=0, max_value=MOST_SEED, help_text="Another seed generates other tasks of the same kind."
     )
     field_order = ("families", "rows", "level", "seed", "name")
 

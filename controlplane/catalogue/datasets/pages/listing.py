@@ -20,7 +20,7 @@ def listing(request: HttpRequest) -> dict[str, Any]:
     words = " ".join(request.GET.get("q", "").split())[:200]
     archived = request.GET.get("archived") == "1"
     everything = listed(request)
-    away = [version for version in everything if version.archived_at is not None]
+    archived_versions = [version for version in everything if version.archived_at is not None]
     shelf = everything if archived else [version for version in everything if version.archived_at is None]
     matching = [version for version in shelf if matches(version, words)]
     pages = Paginator(matching, A_PAGE)
@@ -34,7 +34,7 @@ def listing(request: HttpRequest) -> dict[str, Any]:
         "page": page,
         "query": words,
         "archived": archived,
-        "away": len(away),
+        "away": len(archived_versions),
         "any": bool(everything),
         "at_work": any(row["progress"] for row in rows),
     }

@@ -1,4 +1,4 @@
-"""Viewing a version: problems, filtered rows, single rows, export, and derived versions."""
+"""Pages to look at a version: problems, filtered rows, single rows, export, and derived versions."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     """All problems by kind; ?kind= pages through one kind, of the check or (&of=import) the import."""
     version = version_for(request, dataset_id, number)
     context = version_context(version)
-    problem_report = context["mapped"] if _of(request) == IMPORT else context["report"]
+    problem_report = context["mapped"] if _report_kind(request) == IMPORT else context["report"]
     kind = request.GET.get("kind", "")
     page = problem_pages.page(problem_report, kind, _whole(request.GET.get("page"), 1)) if kind else None
     context |= {
-        "of": _of(request),
+        "of": _report_kind(request),
         "kind_page": page,
         "groups": problem_pages.groups(context["report"]),
         "mapped_groups": problem_pages.groups(context["mapped"]),
@@ -56,7 +56,7 @@ def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 def problems(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBase:
     """All problems as JSON Lines; those kept in the report if the file is gone."""
     version = version_for(request, dataset_id, number)
-    of_import = _of(request) == IMPORT
+    of_import = _report_kind(request) == IMPORT
     name = f"{exporting.file_name(version, 'problems', filtered=False)}{'-mapping' if of_import else ''}.jsonl"
     try:
         file = (version.folder / (files.MAPPED_PROBLEMS if of_import else files.PROBLEMS)).open("rb")
@@ -81,15 +81,15 @@ def row(request: HttpRequest, dataset_id: int, number: int, row: int) -> HttpRes
     version = version_for(request, dataset_id, number)
     context = version_context(version) | {"row_id": row, "tab": "rows"}
     form = FilterForm(version, request.GET)
-    # The filter that led here, for the way back and the neighbors; rebuilt, so that it can contain nothing else.
+    # The filter that led here, for the link back and the neighbors; rebuilt, so that it contains nothing else.
     context["came_from"] = form.query if form.is_valid() else ""
     try:
-        found = looking.row(version, row, form.filter if form.is_valid() else None)
+        result = looking.row(version, row, form.filter if form.is_valid() else None)
     except DatasetError as error:
         context["problem"] = str(error)
     else:
-        row_data = found["row"]
-        context |= {"before": found["before"], "after": found["after"]}
+        row_data = result["row"]
+        context |= {"before": result["before"], "after": result["after"]}
         context["row"] = shown_row(version, row_data) if row_data is not None else None
         context["whole"] = json.dumps(row_data, ensure_ascii=False, indent=2) if row_data is not None else ""
     return render(request, "catalogue/datasets/row.html", context)
@@ -102,7 +102,7 @@ def export(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBa
     form = FilterForm(version, request.GET)
     try:
         if not form.is_valid():
-            raise DatasetError("This filter can't be read: look at it on the rows' page.")
+            raise DatasetError("This filter is invalid: check it on the Rows page.")
         return exporting.export(request, version, request.GET.get("as", exporting.JSONL), form.filter)
     except DatasetError as error:
         messages.error(request, str(error))
@@ -159,7 +159,7 @@ def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm
             context["found"] = looking.count(version, row_filter)
     except DatasetError as error:
         return context | {"problem": str(error)}
-    views = [shown_row(version, each) for each in result["rows"]]
+    views = [shown_row(version, row) for row in result["rows"]]
     return context | {
         "rows": views,
         "next": result.get("next"),
@@ -169,7 +169,7 @@ def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm
     }
 
 
-def _of(request: HttpRequest) -> str:
+def _report_kind(request: HttpRequest) -> str:
     return IMPORT if request.GET.get("of") == IMPORT else CHECK
 
 

@@ -18,7 +18,7 @@ from controlplane.platform.http.form_pages import wrong_fields
 NONE = "none"
 CHOOSE = ("", "Choose…")
 NO_ANSWER = "(none)"
-"""The rows have no answers, or have them in their messages. A column of this name can't be chosen."""
+"""The choice for rows without answers, or with answers in their messages. No column may have this name."""
 
 
 def _column(label: str, help_text: str, *, required: bool = False) -> forms.ChoiceField:
@@ -33,7 +33,7 @@ class MappingForm(forms.Form):
     transform = forms.ChoiceField(
         label="Transform",
         choices=[(name, transform.title) for name, transform in TRANSFORMS.items()],
-        help_text="How the answer is found in its column.",
+        help_text="How the answer is extracted from its column.",
     )
     code = forms.CharField(
         label="Function",
@@ -42,35 +42,37 @@ class MappingForm(forms.Form):
         max_length=row_function.LONGEST,
         initial=row_function.START,
         widget=_text(10),
-        help_text="Gets each row of the file as a dict, and returns the row to train on: prompt, answer, test_cases, "
-        "and what else shall be kept. None leaves the row out. Only admins may change it.",
+        help_text="Gets each row of the file as a dict and returns the row to train on: prompt, answer, test_cases, "
+        "and any metadata. None leaves the row out. Only admins can change it.",
     )
-    prompt = _column("Prompt column", "What the model is asked.")
+    prompt = _column("Prompt column", "The question for the model.")
     holds = forms.ChoiceField(
         label="Prompt given as",
         choices=[("text", "A text"), ("messages", "Chat messages")],
         help_text="Chat messages: a list of objects with role and content; their turns are kept.",
     )
-    input = _column("Second column of the prompt", "Put after the prompt where it isn't empty, as in Alpaca's input.")
-    answer = _column("Answer column", "What rewards compare with. Without one, no reward may need an answer.")
+    input = _column("Second column of the prompt", "Appended to the prompt unless empty, such as Alpaca's input.")
+    answer = _column(
+        "Answer column", "The reference for rewards. Without it, rewards that need an answer can't be used."
+    )
     answer_after = forms.CharField(
         label="Answer after",
         max_length=40,
         required=False,
         strip=False,
-        help_text="Only what follows the last such marker is the answer. Empty: the whole text.",
+        help_text="Only the text after the last such marker is the answer. Empty: the whole text.",
         widget=forms.TextInput(attrs={"class": "code", "autocomplete": "off", "spellcheck": "false"}),
     )
-    test_cases = _column("Test cases column", "Assertions or tests that code is run against: a list of texts.")
+    test_cases = _column("Test cases column", "Assertions or tests to run code against: a list of texts.")
     difficulty = _column("Difficulty column", "Shown in statistics and filters; the split keeps its shares.")
     tags = _column("Tags column", "Subjects of a row: a text, or a list of them.")
     follow_up = _column("Follow-up column", "A second question, asked after the first answer.")
-    follow_up_response = _column("Answer to the follow-up", "What the answer to the follow-up is compared with.")
+    follow_up_response = _column("Answer to the follow-up", "The reference for the answer to the follow-up.")
     one_per_turn = forms.BooleanField(
         label="One prompt per turn",
         required=False,
         help_text="A row with a follow-up becomes two: the first question alone, and the conversation with the "
-        "follow-up, which has the tests. Both go into the same part of the split. Off: only the conversation.",
+        "follow-up, which has the tests. Both are in the same split. Off: only the conversation.",
     )
 
     chat = forms.ChoiceField(
@@ -84,7 +86,7 @@ class MappingForm(forms.Form):
         required=False,
         strip=False,
         widget=_text(4),
-        help_text="Goes before every prompt, for instance to ask for <think> and <answer> tags.",
+        help_text="Precedes every prompt, for example to request <think> and <answer> tags.",
     )
     template = forms.CharField(
         label="Prompt template",
@@ -98,14 +100,14 @@ class MappingForm(forms.Form):
     tokenizer = forms.ChoiceField(
         label="Count tokens with",
         required=False,
-        help_text="The tokenizer and chat template of a model that a host has looked at.",
+        help_text="The tokenizer and chat template of a model that a host has inspected.",
     )
     token_limit = forms.IntegerField(
         label="Token limit",
         required=False,
         min_value=1,
         max_value=10_000_000,
-        help_text="Prompts with more tokens are reported, and kept. Leave empty for no limit.",
+        help_text="Longer prompts are reported but kept. Leave empty for no limit.",
     )
 
     share = forms.FloatField(
@@ -114,7 +116,7 @@ class MappingForm(forms.Form):
         max_value=0.9,
         initial=SHARE,
         widget=forms.NumberInput(attrs={"step": "0.01", "inputmode": "decimal"}),
-        help_text="Of the rows; they are never trained on. 0: none. No prompt comes in both parts.",
+        help_text="Share of the rows that is never trained on. 0: none. No prompt is in both splits.",
     )
     seed = forms.IntegerField(
         label="Seed of the split",
@@ -124,9 +126,9 @@ class MappingForm(forms.Form):
         help_text="The same seed draws the same rows.",
     )
     drop_duplicates = forms.BooleanField(
-        label="Drop rows whose prompt came before",
+        label="Drop rows with a repeated prompt",
         required=False,
-        help_text="Of equal prompts the first row stays.",
+        help_text="The first row of each prompt is kept.",
     )
 
     transform_part = ("transform", "holds")
@@ -144,7 +146,7 @@ class MappingForm(forms.Form):
     def __init__(
         self, version: DatasetVersion, *args: Any, user: User | None = None, preview: bool = False, **kwargs: Any
     ) -> None:
-        """`user`: who may or may not write code. `preview`: rows are shown before the answer's column is chosen."""
+        """`user`: whose role decides about code. `preview`: the answer's column need not be chosen yet."""
         super().__init__(*args, **kwargs)
         self._user, self._preview = user, preview
         self._columns = version.report_columns
@@ -154,7 +156,7 @@ class MappingForm(forms.Form):
             self._choose(field, none + names)
         self._choose("prompt", [CHOOSE, *names])
         self._choose("answer", [CHOOSE, (NO_ANSWER, "no answers"), *names])
-        self._choose("tokenizer", [("", "no tokenizer: count nothing"), *tokenizers()])
+        self._choose("tokenizer", [("", "no tokenizer: don't count"), *tokenizers()])
 
     def _choose(self, name: str, choices: list[tuple[str, str]]) -> None:
         field = self.fields[name]
@@ -195,17 +197,17 @@ class MappingForm(forms.Form):
             if field not in wrong:  # its value is unknown, and empty here
                 self.add_error(field, sentence)
         if not self._preview and "answer" not in self.errors and not (fields["answer"] or resolved(mapping).answer):
-            self.add_error("answer", "Choose the column with the answer, or say that there are no answers.")
+            self.add_error("answer", "Choose the answer column, or “no answers”.")
         return fields
 
     def _code_problem(self, code: str) -> str:
         may_write = self._user is not None and self._user.may_administer
         if not may_write and not DatasetVersion.objects.filter(mapping__code=_lines(code)).exists():
-            return "Only admins may write or change a function. You can use a saved one unchanged."
+            return "Only admins can write or change a function. You can use a saved one unchanged."
         return row_function.problem(code)
 
     def mapping(self, *, leave_out: bool) -> ColumnMapping:
-        """With what is empty or a default in the place of fields with errors."""
+        """The chosen mapping; fields with errors are empty or have their default."""
         empty = {**dict.fromkeys(self.fields, ""), "transform": COLUMNS, "holds": "text", "chat": "chat"}
         fields = empty | self.cleaned_data
         columns = ("transform", "prompt", "input", "test_cases", "difficulty", "tags")
@@ -244,7 +246,7 @@ class MappingForm(forms.Form):
 
 
 def _lines(text: str) -> str:
-    """The text as typed: browsers send other line breaks."""
+    """The text with line feeds, which browsers send as CR LF."""
     return text.replace("\r\n", "\n")
 
 

@@ -1,4 +1,4 @@
-"""The mapping of a version: previews on real rows, and the import."""
+"""Pages of a version's mapping: previews on real rows, and the import."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def example(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 @operator_required
 @require_POST
 def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """Import with this mapping; errors show the page again as submitted."""
+    """Import with this mapping; with errors the page shows the submitted form again."""
     version = version_for(request, dataset_id, number)
     form = MappingForm(version, request.POST, user=person(request))
     if version.status != DatasetVersion.NEEDS_MAPPING:

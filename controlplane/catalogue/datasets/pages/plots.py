@@ -1,4 +1,4 @@
-"""Small plots as attributes of SVG rectangles, drawn by templates without scripts."""
+"""Small plots as coordinates of SVG rectangles, which templates draw without scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LENGTHS = (
     ("answer_chars", "Answer", "characters"),
     ("answer_tokens", "Answer", "tokens"),
 )
-MOST_TOLD = 12
+MOST_LISTED = 12
 HEIGHT = 40
 
 
@@ -66,16 +66,16 @@ def histograms(statistics: dict[str, Any]) -> list[Histogram]:
 
 
 def names(name_counts: dict[str, Any] | None, rows: int) -> NameShares | None:
-    """How often each name occurs among `rows`; None if no row has one."""
+    """The frequency of each name among `rows`; None if no row has one."""
     counts = (name_counts or {}).get("counts") or []
     if not counts:
         return None
-    largest, all_told = max(each["count"] for each in counts), counts[:MOST_TOLD]
+    largest, listed = max(entry["count"] for entry in counts), counts[:MOST_LISTED]
     shares = [
-        Share(each["name"], each["count"], each["count"] / max(1, rows), round(100 * each["count"] / largest, 2))
-        for each in all_told
+        Share(entry["name"], entry["count"], entry["count"] / max(1, rows), round(100 * entry["count"] / largest, 2))
+        for entry in listed
     ]
-    rest = sum(each["count"] for each in counts[MOST_TOLD:])
+    rest = sum(entry["count"] for entry in counts[MOST_LISTED:])
     return NameShares(shares, rest + int((name_counts or {}).get("others") or 0))
 
 

@@ -1,4 +1,4 @@
-"""A report's problems for pages: some of each kind, or one kind page by page."""
+"""Presents a report's problems: the first of each kind, or one kind page by page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A_PAGE = 25
 
 @dataclass(frozen=True)
 class ShownProblem:
-    """A problem. Its excerpt has three parts: before the place, the character at it, and after."""
+    """A problem for the page, with its excerpt in three parts: before the location, its character, and after."""
 
     line: int
     column: int
@@ -35,7 +35,7 @@ class ProblemGroup:
     level: str
     count: int
     kept: int
-    """How many of `count` the report holds."""
+    """Number of these problems in the report."""
     problems: list[ShownProblem]
 
     @property
@@ -69,7 +69,7 @@ def groups(report: dict[str, Any], few: int = FEW) -> list[ProblemGroup]:
 
 def page(report: dict[str, Any], kind: str, number: int) -> ProblemPage | None:
     """The problems of one kind; None if the report has none."""
-    kind_entry = next((each for each in report.get("kinds") or [] if each["kind"] == kind), None)
+    kind_entry = next((entry for entry in report.get("kinds") or [] if entry["kind"] == kind), None)
     if kind_entry is None:
         return None
     listed = [problem for problem in report.get("problems") or [] if problem["kind"] == kind]
@@ -94,7 +94,7 @@ def _group(kind: dict[str, Any], listed: list[dict[str, Any]], start: int, many:
 
 def _shown(problem: dict[str, Any]) -> ShownProblem:
     text = problem.get("excerpt") or ""
-    place = _place(text, problem.get("column") or 0, in_code=bool(problem.get("code_line")))
+    place = _excerpt_position(text, problem.get("column") or 0, in_code=bool(problem.get("code_line")))
     return ShownProblem(
         line=problem.get("line") or 0,
         column=problem.get("column") or 0,
@@ -108,7 +108,7 @@ def _shown(problem: dict[str, Any]) -> ShownProblem:
     )
 
 
-def _place(text: str, column: int, *, in_code: bool) -> int | None:
+def _excerpt_position(text: str, column: int, *, in_code: bool) -> int | None:
     """The column's index in the excerpt, or None if unknown. A cut excerpt begins half its length before it."""
     if not column or not text:
         return None

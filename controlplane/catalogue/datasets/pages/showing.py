@@ -1,8 +1,9 @@
-"""The template contexts of a version's pages: the verdict first, then its evidence."""
+"""The template contexts of a version's pages."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from django.urls import reverse
@@ -10,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.catalogue.datasets import archiving, storing
 from controlplane.catalogue.datasets.models import DatasetVersion, Tokenizer
-from controlplane.catalogue.datasets.pages import plots, problem_pages, sizes
+from controlplane.catalogue.datasets.pages import plots, problem_pages
 from controlplane.catalogue.datasets.pages.lineage import lineage
 from controlplane.catalogue.datasets.pages.mapping_forms import MappingForm
 from controlplane.catalogue.datasets.reader.columns.mapping import COLUMN_FIELDS
@@ -31,7 +32,7 @@ STAGES = {
     "starting": "Starting",
     "fetching": "Fetching from the hub",
     "copying": "Copying the files",
-    "making": "Making the tasks",
+    "making": "Generating the tasks",
     "joining": "Joining the parts",
     "first pass": "First pass: every row is read",
     "second pass": "Second pass: code, duplicates, tokens",
@@ -41,6 +42,32 @@ STAGES = {
 RAW_COLUMNS = 24
 """Columns of the file in the table of its first rows; further ones are counted."""
 CELL = 300
+"""Characters of a cell."""
+
+
+@dataclass(frozen=True)
+class SizeGuide:
+    """A rule of thumb for small models: the usual purpose of a dataset by its size, and its cost."""
+
+    least: int
+    """Minimum rows, inclusive."""
+    most: int | None
+    """Maximum rows, exclusive; None: no limit."""
+    time: str
+    memory: str
+    use: str
+
+    def holds(self, rows: int) -> bool:
+        return self.least <= rows and (self.most is None or rows < self.most)
+
+
+GUIDE = (
+    SizeGuide(1_000, 5_000, "1–3 hours", "16 GB and more", "trying things out"),
+    SizeGuide(10_000, 50_000, "6–24 hours", "24 GB and more", "small training runs"),
+    SizeGuide(50_000, 100_000, "1–3 days", "40 GB and more", "production training"),
+    SizeGuide(100_000, None, "3 days and more", "48 GB and more", "large training runs"),
+)
+"""Rows -> time on one GPU and GPU memory. The guide has no entry from 5,000 to 10,000 rows."""
 
 
 def version_context(version: DatasetVersion) -> dict[str, Any]:
@@ -60,7 +87,7 @@ def version_context(version: DatasetVersion) -> dict[str, Any]:
         "mapped_count": problem_pages.count(mapped),
         "error_count": problem_pages.errors(report),
         "note_count": problem_pages.count(report) - problem_pages.errors(report),
-        "broken_rows": report.get("broken_rows", report.get("bad_rows", 0)),  # older reports know one kind
+        "broken_rows": report.get("broken_rows", report.get("bad_rows", 0)),  # older reports have one kind only
         "unfit_rows": report.get("unfit_rows", 0),
         "mapped_unfit": _unfit(mapped),
         "mapped_errors": problem_pages.errors(mapped),
@@ -74,13 +101,13 @@ def version_context(version: DatasetVersion) -> dict[str, Any]:
 
 
 def progress_context(version: DatasetVersion) -> dict[str, Any]:
-    found = progress(version)
-    stage = found.stage if found else ""
-    return {"progress": found, "stage": STAGES.get(stage, stage.replace("_", " ").capitalize())}
+    state = progress(version)
+    stage = state.stage if state else ""
+    return {"progress": state, "stage": STAGES.get(stage, stage.replace("_", " ").capitalize())}
 
 
 def overview(version: DatasetVersion, form: MappingForm | None = None) -> dict[str, Any]:
-    """The version's own page, in whatever state it is."""
+    """The context of the version's own page, in any of its states."""
     context = version_context(version)
     report, mapped = context["report"], context["mapped"]
     context |= {
@@ -129,7 +156,7 @@ def known_models() -> list[str]:
 
 
 def may_leave_out(version: DatasetVersion) -> bool:
-    """True if the mapping can be used for the rows that it fits, without the others."""
+    """True if the rows that don't fit the mapping can be left out."""
     mapped = version.report.get("mapped") or {}
     usable = bool(_unfit(mapped) and not mapped.get("gave_up") and not _file_error(mapped))
     return usable and version.status == DatasetVersion.NEEDS_MAPPING
@@ -164,11 +191,11 @@ def filter_words(filter_: dict[str, Any]) -> str:
     try:
         return RowFilter.from_dict(filter_).sentence() or "all rows"
     except FilterError:
-        return "a filter that this version of the product doesn't know"
+        return "a filter of another version of this product"
 
 
 def raw_rows(preview: list[Any]) -> dict[str, Any]:
-    """The first rows of the file as they stand in it: names and cells, of a wide file the first columns."""
+    """The unmapped first rows of the file: column names and cells, of wide files only the first columns."""
     rows = [row for row in preview if isinstance(row, dict)]
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = names[:RAW_COLUMNS]
@@ -201,7 +228,7 @@ def pretty(value: Any) -> str:
 
 
 def mapping_facts(version: DatasetVersion) -> list[tuple[str, str, bool]]:
-    """(what, its words, whether they are names as they stand in the file)"""
+    """(label, text, whether the text is a name from the file)"""
     mapping = version.mapping or {}
     transform = TRANSFORMS.get(mapping.get("transform", "columns"))
     facts = [("Transform", transform.title if transform else str(mapping.get("transform", "")), False)]
@@ -234,12 +261,22 @@ def _ready(version: DatasetVersion, mapped: dict[str, Any]) -> dict[str, Any]:
         "tags": plots.names(statistics.get("tags"), rows),
         "counted": _counted(statistics, rows),
         "hints": hints or [],
-        "sizes": [{"size": size, "here": size.holds(version.rows)} for size in sizes.GUIDE],
-        "size_words": sizes.place(version.rows),
+        "sizes": [{"size": size, "here": size.holds(version.rows)} for size in GUIDE],
+        "size_words": size_words(version.rows),
         "mapping_facts": mapping_facts(version),
         "tokenizer": Tokenizer.objects.filter(pk=version.tokenizer).first() if version.tokenizer else None,
         "first_rows": [shown_row(version, row) for row in (mapped.get("preview") or [])[:3]],
     }
+
+
+def size_words(rows: int) -> str:
+    """The guide's entry for this number of rows, in words."""
+    for size in GUIDE:
+        if size.holds(rows):
+            return f"{size.time} and {size.memory} of GPU memory are usual; good for {size.use}."
+    if rows < GUIDE[0].least:
+        return "Fewer than the guide begins with: enough to see that everything works, and for narrow tasks."
+    return "Between testing (1–3 hours, 16 GB) and small training runs (6–24 hours, 24 GB)."
 
 
 def _counted(statistics: dict[str, Any], rows: int) -> list[plots.Share]:
@@ -251,7 +288,7 @@ def _counted(statistics: dict[str, Any], rows: int) -> list[plots.Share]:
         ("repeated prompts", "repeated"),
         ("with another answer", "ambiguous"),
         ("very short prompts", "short_prompts"),
-        ("kept for validation", "validation"),
+        ("in the validation split", "validation"),
     )
     counts = [(words, statistics[name]) for words, name in labels if isinstance(statistics.get(name), int)]
     return [
@@ -264,8 +301,8 @@ def _tag_names(tags: Any) -> list[str]:
 
 
 def _file_error(report: dict[str, Any]) -> dict[str, str] | None:
-    """Why nothing can be said of the rows; None where nothing stood in the way."""
-    found = report.get("file_error")
-    if isinstance(found, dict):
-        return found
-    return {"kind": "", "message": str(found), "advice": ""} if found else None
+    """The error of the file as a whole; None if it was read."""
+    file_error = report.get("file_error")
+    if isinstance(file_error, dict):
+        return file_error
+    return {"kind": "", "message": str(file_error), "advice": ""} if file_error else None

@@ -21,12 +21,12 @@ def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
     outcome = importing.cancel(version)
     if outcome == importing.TOO_LATE:
-        messages.warning(request, "It had already finished.")
+        messages.warning(request, "The step had already finished.")
         return redirect(version)
     if outcome == importing.BACK:
         messages.info(request, "Stopped. Nothing was imported, and your mapping is unchanged.")
         return redirect(version)
-    messages.info(request, f"Stopped. {version.file_name} was not kept.")
+    messages.info(request, f"Stopped. {version.file_name} was deleted.")
     left = Dataset.objects.filter(pk=dataset_id).exists()
     return redirect("dataset", dataset_id) if left else redirect("datasets")
 

@@ -1,4 +1,4 @@
-"""The list of datasets, and a version's own page in whatever state it is."""
+"""The list of datasets, and a version's own page."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ def dataset(request: HttpRequest, dataset_id: int, number: int | None = None) ->
 
 @require_GET
 def state(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """How far the worker is; the page asks each second until it is done."""
+    """The worker's progress, which the page polls each second until the step is done."""
     try:
         version = version_for(request, dataset_id, number)
     except Http404:
         if "HX-Request" not in request.headers:
             raise
-        return HttpResponse(headers={"HX-Refresh": "true"})  # cancelled in another tab: the page shall say so
+        return HttpResponse(
+            headers={"HX-Refresh": "true"}
+        )  # cancelled in another tab: reload, so that the page says so
     step = f"{version.status}:{bool(version.mapping)}"
     if version.status not in DatasetVersion.AT_WORK or request.GET.get("step", step) != step:
-        return HttpResponse(headers={"HX-Refresh": "true"})  # what stands around it has changed as well
+        return HttpResponse(headers={"HX-Refresh": "true"})  # the rest of the page has changed as well
     return render(request, "catalogue/datasets/_progress.html", version_context(version) | progress_context(version))
 
 

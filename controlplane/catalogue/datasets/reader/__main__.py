@@ -1,7 +1,7 @@
-"""The child: one verb on one folder, its arguments as JSON on stdin, its answer on stdout.
+"""The reader process: runs one verb on one folder, with JSON arguments on stdin and the answer on stdout.
 
-Limits come first, modules after that: those of a verb are imported once nothing in here can take more than is allowed.
-Exit codes: 0, limits.TOO_MUCH, limits.TOO_LONG, ENOSPC for a full disk; 1 with a traceback for what nobody foresaw.
+Limits are set before the modules of a verb are imported. Exit codes: 0, limits.TOO_MUCH, limits.TOO_LONG, ENOSPC for a
+full disk; 1 with a traceback for unexpected errors.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
         return 2
     folder, verb = Path(argv[1]), argv[2]
     limits.apply()
-    gc.set_threshold(200_000, 50, 100)  # rows come and go by the hundred thousand, and none is part of a cycle
+    gc.set_threshold(200_000, 50, 100)  # many short-lived rows, none of them in a reference cycle
     try:
         arguments: dict[str, Any] = json.loads(sys.stdin.buffer.read() or b"{}")
         module, name = VERBS[verb]
@@ -66,4 +66,4 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     code = main(sys.argv)
     sys.stderr.flush()
-    os._exit(code)  # all is written; Arrow's threads now and then abort an interpreter that ends in order
+    os._exit(code)  # all is written; a regular exit sometimes aborts in Arrow's threads

@@ -34,7 +34,7 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """{"source": path, "text": [columns], "title": column or "", "name", "about"} -> {"documents", "bytes", "sha256",
     "characters", "repeated", "empty", "cut", "unreadable", "preview"}, or {"file_error"}.
 
-    DOCUMENTS exists afterwards if and only if there is no error.
+    DOCUMENTS exists afterwards only if there is no error.
     """
     source = Path(arguments["source"])
     documents = _Documents(arguments["text"], arguments["title"])
@@ -71,7 +71,7 @@ def search(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Documents:
-    """Rows as documents: without those that repeat one or have no text."""
+    """Turns rows into documents, skipping repeated ones and those without text."""
 
     def __init__(self, text: list[str], title: str) -> None:
         self._text, self._title = text, title
@@ -79,7 +79,7 @@ class _Documents:
         self._preview: list[dict[str, Any]] = []
         self.count = self.characters = self.repeated = self.empty = self.cut = self.unreadable = 0
 
-    def of(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+    def add(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         text = "\n\n".join(filter(None, (_words(row.get(column)) for column in self._text)))
         title = " ".join(_words(row.get(self._title)).split()) if self._title else ""
         if not text:
@@ -110,17 +110,11 @@ class _Documents:
 
 
 def _read(source: Path, documents: _Documents, parquet: pq.ParquetWriter, progress: ProgressFile) -> None:
-    at, group = 0, list[dict[str, Any]]()
-
-    def note_position(position: int) -> None:
-        nonlocal at
-        at = position
-
-    for record in RowSource(source, formats.detect(source)).read(note_position):
-        progress.at(at, record.number + 1)
+    group: list[dict[str, Any]] = []
+    for record in RowSource(source, formats.detect(source)).read(progress):
         if record.row is None:
             documents.unreadable += 1
-        elif document := documents.of(record.row):
+        elif document := documents.add(record.row):
             group.append(document)
         if len(group) >= GROUP_DOCUMENTS:
             parquet.write_table(pa.Table.from_pylist(group, schema=SCHEMA))

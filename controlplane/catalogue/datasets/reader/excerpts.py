@@ -22,7 +22,7 @@ def visible(text: str) -> str:
 
 
 def excerpt(raw: bytes, around: int = 0) -> str:
-    """A piece of a line around the byte `around`, with … where it was cut."""
+    """The part of a line around the byte `around`, with … where it was cut."""
     start = max(0, around - EXCERPT // 2)
     # A list's record may span several lines.
     text = _BREAK.sub(" ", raw[start : start + EXCERPT].decode("utf-8", "replace").strip("\r\n"))
@@ -39,7 +39,7 @@ def short(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cut(value: Any, longest: int) -> Any:
-    """Texts cut to `longest` characters, lists to as many items; line breaks stay."""
+    """Cut texts to `longest` characters and lists to as many items; line breaks are kept."""
     if isinstance(value, str):
         text = "\n".join(map(visible, value[:longest].replace("\r\n", "\n").split("\n")))
         return text + ("…" if len(value) > longest else "")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
 SOURCE = "source"
 """The uploaded or fetched file, unmodified, in any format."""
 REPORT = "report.json"
 """The results of `check` (problems.Report)."""
 PROBLEMS = "problems.jsonl"
-"""All problems of the check, one problems.Problem per line."""
+"""All problems of the check, one problems.DataProblem per line."""
 MAPPED = "mapped.json"
 """The results of `import`."""
 MAPPED_PROBLEMS = "mapped_problems.jsonl"
@@ -17,8 +22,29 @@ replaced at most twice a second."""
 ROWS = "rows.parquet"
 """The canonical rows (canonical.SCHEMA) for the trainer, identified by their sha256."""
 DOCUMENTS = "documents.parquet"
-"""The documents of a corpus, see workers.contract.run.corpora."""
+"""The documents of a corpus (workers.contract.run.corpora)."""
 SHOWN = "shown.jsonl"
-"""One row of ROWS per line, shortened for pages; with SHOWN_INDEX any page is read without Parquet."""
+"""One row of ROWS per line, shortened for pages; SHOWN_INDEX finds any page without reading Parquet."""
 SHOWN_INDEX = "shown.idx"
 """The offset of each line of SHOWN: unsigned 64-bit numbers, little-endian."""
+
+
+def write_answer(folder: Path, name: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """Write an answer as JSON and return it."""
+    draft = folder / f"{name}.part"
+    draft.write_bytes(msgspec.json.encode(answer))
+    draft.replace(folder / name)
+    return answer
+
+
+class Closing:
+    """A context manager that is closed at the end of its block."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

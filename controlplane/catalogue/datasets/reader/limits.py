@@ -1,4 +1,4 @@
-"""The child's resource limits, set by itself before it opens uploaded data."""
+"""The child's resource limits, which it sets before it opens uploaded data."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ MEMORY_BYTES = 3 * 2**29
 CPU_SECONDS = 3600
 """CPU time limit of each process. Twenty million short rows on one core take about half of it."""
 CPU_GRACE = 60
-"""Seconds in which a process whose processor time is over can say so."""
+"""Seconds for a process at its CPU limit to report that."""
 MOST_ROWS = 20_000_000
 OPEN_FILES = 64
 TOO_MUCH, TOO_LONG = 3, 4
-"""Exit codes: the limit of the memory or of the processor time was reached."""
+"""Exit codes at the memory limit and at the CPU limit."""
 
 
 class TimeIsUp(Exception):
-    """The processor time is used up."""
+    """The CPU time is used up."""
 
 
 def apply() -> None:
     """Lower the soft and the hard limits, permanently for this process."""
-    # Read when numpy is imported. Its linear algebra, unused here, maps memory for each of its threads.
+    # Read by numpy at its import. Its linear algebra, unused here, maps memory for each thread.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Read when pyarrow is imported. Its own allocator maps 1 GiB at once, and each thread a stack: on a host with many
-    # cores nothing would be left for the rows.
+    # Read by pyarrow at its import. Its own allocator maps 1 GiB at once, and a stack per thread, which on many cores
+    # would leave nothing for the rows.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("OMP_NUM_THREADS", "4")
     signal.signal(signal.SIGXCPU, _time_is_up)

@@ -1,7 +1,7 @@
-"""Kinds of problems with a row, in words, and their location.
+"""Problems of a file's rows: their kinds, in words, and their location.
 
-A problem that makes a row unusable is an `error`; a `warning` is about a row that can be trained on. A row with an
-error is a bad row: it is dropped, or nothing is imported, and people decide which.
+An `error` makes a row unusable; a `warning` doesn't. Rows with an error are bad rows: people decide whether they are
+dropped or nothing is imported.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 ERROR, WARNING = "error", "warning"
 KEPT = 1000
-"""Problems in a report; all of them are in a file beside it."""
+"""Problems in a report; the file PROBLEMS lists all of them."""
 
 
 @dataclass(frozen=True)
 class ProblemKind:
-    """One kind of problem. `advice` says what to do about it."""
+    """A kind of problem. `advice` names the remedy."""
 
     title: str
     advice: str
@@ -25,12 +25,12 @@ class ProblemKind:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Something wrong in one row.
+class DataProblem:
+    """A problem of one row.
 
-    `line`: of the file, from 1; of a JSON list or a Parquet file the row's number, from 1; 0: the file as a whole.
-    `column`: the character in that line, from 1, or of the code in `field`; 0: not at one place. `byte`: its offset in
-    the (uncompressed) file, -1: unknown. `code_line`: the line inside the code in `field`, from 1; 0: not about code.
+    `line`: line of the file, from 1; for JSON lists and Parquet the row's number, from 1; 0: the file as a whole.
+    `column`: character in that line or in the code of `field`, from 1; 0: no single place. `byte`: offset in the
+    (uncompressed) file, -1: unknown. `code_line`: line inside the code in `field`, from 1; 0: not about code.
     """
 
     line: int
@@ -47,7 +47,7 @@ class Problem:
 
 
 class FileProblem(Exception):
-    """The file as a whole can't be read: looking at its rows would only repeat that. `kind` is one of KINDS."""
+    """The file as a whole can't be read. `kind` is one of KINDS."""
 
     def __init__(self, kind: str, message: str, advice: str = "") -> None:
         super().__init__(message)
@@ -66,29 +66,27 @@ KINDS: Mapping[str, ProblemKind] = {
     # The file as a whole.
     "empty_file": ProblemKind("Empty file", "Check the export that wrote it: there is nothing to train on."),
     "other_format": ProblemKind(
-        "Another kind of file", "Export the rows as JSON Lines, a JSON list, CSV, TSV or Parquet and upload that."
+        "Wrong file type", "Export the rows as JSON Lines, a JSON list, CSV, TSV or Parquet and upload that."
     ),
     "other_encoding": ProblemKind("Another encoding", "Save the file as UTF-8 and upload it again."),
     "broken_gzip": ProblemKind(
         "Broken gzip", "The transfer or the export was cut off. Compress the file again, or upload it uncompressed."
     ),
-    "too_large": ProblemKind("Unpacks to too much", "Split the file, or upload a part of it."),
+    "too_large": ProblemKind("Too large when unpacked", "Split the file, or upload a part of it."),
     "broken_parquet": ProblemKind(
         "Broken Parquet", "The transfer or the export was cut off. Write the file again and upload that."
     ),
     "refused_parquet": ProblemKind(
         "Parquet columns that can't be read", "Write the file again with plain texts, numbers and lists of them."
     ),
-    "too_many_columns": ProblemKind(
-        "Too many columns", "Keep the columns that training needs; each row has the same ones."
-    ),
+    "too_many_columns": ProblemKind("Too many columns", "Keep the columns that training needs, the same in every row."),
     "too_many_rows": ProblemKind("Too many rows", "Split the file, or train on a part of it."),
     "limits": ProblemKind("Too much for the check", "Split the file into smaller ones."),
     # What keeps a row from being read.
     "malformed_json": ProblemKind(
         "Malformed JSON", "Write the file with a JSON library instead of by hand: one row a line."
     ),
-    "cut_off": ProblemKind("Cut off", "The row is not whole: see whether the export or the transfer ended early."),
+    "cut_off": ProblemKind("Cut off", "The row is incomplete: check whether the export or the transfer ended early."),
     "not_an_object": ProblemKind(
         "Not an object", 'Each row is an object with named fields: {"prompt": …, "answer": …}.'
     ),
@@ -96,9 +94,7 @@ KINDS: Mapping[str, ProblemKind] = {
     "invalid_utf8": ProblemKind(
         "Invalid UTF-8", "Save the file as UTF-8; this text is in another encoding, or damaged."
     ),
-    "nul": ProblemKind(
-        "NUL character", "Remove the character: it means nothing in a text, and many tools end the text there."
-    ),
+    "nul": ProblemKind("NUL character", "Remove the character: many tools end the text there."),
     "lone_surrogate": ProblemKind(
         "Half a character", "The text was cut inside a pair of escapes. Write the row again."
     ),
@@ -106,22 +102,20 @@ KINDS: Mapping[str, ProblemKind] = {
     "number_range": ProblemKind("Number out of range", "Write numbers beyond 64 bits as a text."),
     "nesting": ProblemKind("Nested too deeply", "Flatten the row: training uses texts, numbers and lists of them."),
     "line_too_long": ProblemKind(
-        "Line too long", "Shorten the row, or see whether the line breaks between rows are missing."
+        "Line too long", "Shorten the row, or check whether line breaks between rows are missing."
     ),
-    "field_name": ProblemKind(
-        "Field name too long", "Rename the field; perhaps a text stands where its name should be."
-    ),
+    "field_name": ProblemKind("Field name too long", "Rename the field; its name may be a text by mistake."),
     "field_count": ProblemKind(
         "Wrong number of fields", "Put fields with the delimiter or a line break in them in double quotes."
     ),
     "unclosed_quote": ProblemKind(
         "Quote without an end", "Close the field's quotes; a quote inside a field is doubled."
     ),
-    "field_too_long": ProblemKind("Field too long", "Shorten the field, or see whether a quote was never closed."),
+    "field_too_long": ProblemKind("Field too long", "Shorten the field, or check for an unclosed quote."),
     "damaged_rows": ProblemKind(
-        "Damaged Parquet rows", "The file is damaged there: write it again, or go on without them."
+        "Damaged Parquet rows", "The file is damaged there: write it again, or continue without these rows."
     ),
-    # What keeps a row from being used.
+    # Errors of a row under a mapping.
     "missing_field": ProblemKind("Missing field", "Fill the field in, or choose another column for it in the mapping."),
     "empty_field": ProblemKind("Empty field", "Fill the field in, or drop the row."),
     "wrong_type": ProblemKind(
@@ -147,41 +141,41 @@ KINDS: Mapping[str, ProblemKind] = {
     "code_syntax": ProblemKind("Code that doesn't parse", "Correct the Python code at the line and column given."),
     "test_syntax": ProblemKind("A test that doesn't parse", "Correct the test at the line and column given."),
     "transform": ProblemKind("The transform doesn't fit", "Choose another transform or another column in the mapping."),
-    # What a row can be trained on with.
+    # Warnings.
     "left_out": ProblemKind("Left out by the transform", "The function returned None for these rows.", WARNING),
     "too_many_tokens": ProblemKind(
         "Prompt over the token limit",
-        "A run takes prompts whole. Shorten it; or, once the rows are imported, make a version without long prompts "
-        "under Rows.",
+        "Runs don't truncate prompts. Shorten it; or, after the import, derive a version without long prompts under "
+        "Rows.",
         WARNING,
     ),
     "exact_duplicate": ProblemKind(
-        "Duplicate prompt", "Duplicates weigh more in training. Dropping them can be chosen in the mapping.", WARNING
+        "Duplicate prompt", "Duplicates weigh more in training. The mapping can drop them.", WARNING
     ),
     "near_duplicate": ProblemKind(
-        "Nearly the same prompt", "Keep one of them, unless small differences are what should be learned.", WARNING
+        "Nearly the same prompt", "Keep one of them, unless the small differences matter.", WARNING
     ),
     "not_counted": ProblemKind(
         "Tokens not counted", "Choose another tokenizer, or check without a limit: prompts were not measured.", WARNING
     ),
     "test_needs": ProblemKind(
         "A test that no reward can judge",
-        "Tests run apart from the code: let it call functions with plain values and look at plain values they give.",
+        "Tests run in another process than the code: they can only pass and check plain values.",
         WARNING,
     ),
     "test_doubts": ProblemKind(
-        "A test that asks the code about itself",
-        "Let the test define or import what only checks; fine where the code is to have both functions.",
+        "A test that inspects the code itself",
+        "Let the test define or import its helpers, unless the code has to provide them.",
         WARNING,
     ),
     "mixed_schemas": ProblemKind(
-        "Another schema than the other rows", "Give all rows the same fields and types, or split the file.", WARNING
+        "Different schema", "Give all rows the same fields and types, or split the file.", WARNING
     ),
     "passed_over_column": ProblemKind(
-        "Column passed over", "Write the column as texts, numbers or lists of them if training needs it.", WARNING
+        "Column skipped", "Write the column as texts, numbers or lists of them if training needs it.", WARNING
     ),
     "byte_order_mark": ProblemKind(
-        "Byte order mark", "It was skipped. Save the file as UTF-8 without BOM to get rid of it.", WARNING
+        "Byte order mark", "It was ignored. Save the file as UTF-8 without BOM to remove it.", WARNING
     ),
 }
-"""Keyed by Problem.kind, in the order of the page."""
+"""Keyed by DataProblem.kind, in the order of the page."""

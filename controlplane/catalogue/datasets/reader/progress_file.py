@@ -1,4 +1,4 @@
-"""How far the child is: a small file, replaced at most twice a second, that a page may read at any moment."""
+"""The child's progress in a small file, replaced at most twice a second, which pages may read at any time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERY_S = 0.5
 
 
 class ProgressFile:
-    """`of`: the bytes of the (compressed) file that the stage goes through, `of_rows` its rows; 0: unknown."""
+    """Progress of a stage. `of`: bytes of the (compressed) file to process, `of_rows`: its rows; 0: unknown."""
 
     def __init__(self, folder: Path, stage: str, of: int, of_rows: int = 0) -> None:
         self._path = folder / files.PROGRESS
@@ -25,7 +25,7 @@ class ProgressFile:
         self.at(0, 0)
 
     def at(self, read: int, rows: int, *, now: bool = False) -> None:
-        """`read` bytes and `rows` rows are done. Cheap to call for every block; `now` writes at once."""
+        """Report `read` bytes and `rows` rows. Cheap enough for every block; `now` writes at once."""
         at = time.monotonic()
         if at < self._next and not now:
             return
@@ -45,5 +45,5 @@ class ProgressFile:
 
     @property
     def seconds(self) -> float:
-        """Since the stage began."""
+        """Seconds since the stage began."""
         return time.monotonic() - self._began

@@ -1,4 +1,4 @@
-"""Small files with rows that every part of the product can use, to look at and to fill with one's own."""
+"""The verb `sample`: small files with usable rows, to look at and to fill with other rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS = [{"question": question, "answer": answer, "difficulty": level} for questi
 
 
 def export(folder: Path, arguments: Mapping[str, Any], out: BinaryIO) -> None:
-    """{"format": one of formats.NAMES} -> such a file, written to `out`. `folder` isn't used."""
+    """{"format": one of formats.NAMES} -> a file in it, written to `out`. `folder` isn't used."""
     kind = arguments["format"]
     if kind == JSONL:
         out.write("".join(f"{json.dumps(row)}\n" for row in ROWS).encode())

@@ -1,4 +1,4 @@
-"""Form fields for values entered as text: GPU indexes, names, addresses, variables."""
+"""Form fields for values that are entered as text: GPU indexes, names, addresses, variables, JSON."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AddressesField(_TextField):
 
 
 class EnvironmentField(_TextField):
-    """NAME=VALUE lines -> {"NAME": "VALUE"}; problems() checks which may be set."""
+    """NAME=VALUE lines -> {"NAME": "VALUE"}; profile_problems checks which may be set."""
 
     widget = forms.Textarea(
         attrs={

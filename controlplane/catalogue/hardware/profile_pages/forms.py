@@ -1,4 +1,4 @@
-"""The profile form: a field for each field of the contract's dataclasses and of a profile's batch, with its type."""
+"""The profile form, with a typed field for each field of the contract's dataclasses and of a profile's batch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LISTS: dict[str, type[forms.Field]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Typed:
+class FieldType:
     """A form field's type and default, as in the contract."""
 
     kind: Any
@@ -60,15 +60,15 @@ class Typed:
     default: Any
 
 
-def spec_fields() -> dict[str, Typed]:
-    typed = {**_of(HardwareSpec, "", but=("profile", "server")), **_of(ServerSpec, "server_")}
-    lora = _of(LoraSpec, "lora_")
+def spec_fields() -> dict[str, FieldType]:
+    typed = {**_field_types(HardwareSpec, "", but=("profile", "server")), **_field_types(ServerSpec, "server_")}
+    lora = _field_types(LoraSpec, "lora_")
     lora["lora_targets"] = lora.pop("lora_target_modules")
-    batch = {name: Typed(int, True, None) for name in BATCH_FIELDS}
-    return {**typed, "use_lora": Typed(bool, False, False), **lora, **batch}
+    batch = {name: FieldType(int, True, None) for name in BATCH_FIELDS}
+    return {**typed, "use_lora": FieldType(bool, False, False), **lora, **batch}
 
 
-def _of(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str, Typed]:
+def _field_types(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str, FieldType]:
     hints = typing.get_type_hints(cls)
     typed = {}
     for f in dataclasses.fields(cls):
@@ -78,11 +78,11 @@ def _of(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str, Typed]:
         optional = typing.get_origin(hint) in (typing.Union, types.UnionType)
         kind = next(a for a in typing.get_args(hint) if a is not type(None)) if optional else hint
         default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-        typed[prefix + f.name] = Typed(kind, optional, default)
+        typed[prefix + f.name] = FieldType(kind, optional, default)
     return typed
 
 
-def _form_field(name: str, typed: Typed) -> forms.Field:
+def _form_field(name: str, typed: FieldType) -> forms.Field:
     common: dict[str, Any] = {
         "label": LABELS[name],
         "help_text": HELP[name],
@@ -104,11 +104,10 @@ def _form_field(name: str, typed: Typed) -> forms.Field:
 
 
 class ProfileForm(forms.Form):
-    """When valid, has the complete `result`; fields that the choices leave unused may hold anything and become their
-    defaults."""
+    """A valid form has the complete `result`. Fields that don't apply may have any value, and get their defaults."""
 
     tips = False
-    """The page keeps each field's help behind a "?"."""
+    """True if the page shows each field's help behind a "?"."""
 
     name = forms.CharField(max_length=80)
     description = forms.CharField(required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}))
@@ -123,7 +122,7 @@ class ProfileForm(forms.Form):
         changes: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """`changes`: values that are offered in place of the profile's own, and marked until they are saved."""
+        """`changes`: proposed values, which replace the profile's own and are marked until they are saved."""
         self.profile = profile
         if profile is not None:
             kwargs.setdefault("initial", {**_stored(profile), "seen": _digest(profile)})
@@ -148,7 +147,7 @@ class ProfileForm(forms.Form):
         return name
 
     def _refuse_to_overwrite(self, seen: Any) -> None:
-        """Refuse once to overwrite another user's change: the returned form has its digest."""
+        """Refuse once to overwrite another user's change; the returned form has the new digest."""
         if self.profile is None or not seen or seen == _digest(self.profile):
             return
         data = copy.copy(cast("dict[str, Any]", self.data))  # a QueryDict, whose copy can be changed
@@ -156,7 +155,7 @@ class ProfileForm(forms.Form):
         self.data = data
         self.add_error(
             None,
-            "Somebody changed this profile since you opened it. "
+            "Somebody has changed this profile since you opened it. "
             "Open it in another tab to compare; saving again keeps your version.",
         )
 
@@ -172,7 +171,7 @@ class ProfileForm(forms.Form):
             and not values.get("server_attached")
             and "server_attached" not in self.errors
         ):
-            self.add_error("server_attached", "Name the address of at least one server.")
+            self.add_error("server_attached", "Enter the address of at least one server.")
         # Errors of name and description alone don't suppress other errors.
         if set(self.errors) - {*WORDS, NON_FIELD_ERRORS}:
             return values
@@ -235,7 +234,7 @@ def _stored(row: HardwareProfile) -> dict[str, Any]:
     try:
         return values_of(profile_of(row))
     except ContractError:
-        # From a version with other fields: its name can still be shown, and saved again.
+        # Of a version with other fields: its name can still be shown and saved.
         return {"name": row.name, "description": row.description}
 
 
@@ -265,7 +264,7 @@ def _result(values: dict[str, Any]) -> Profile:
 
 
 def save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
-    """Settings that mean what the row has stay as they are stored: a new name is not a change of settings."""
+    """Save the form's result. Equivalent settings stay as stored: a new name isn't a change of settings."""
     same = row.pk is not None and _settings(form.result) == _settings_of(row)
     for column, value in form.result.columns().items():
         if column in WORDS or not same:
@@ -285,7 +284,7 @@ def _settings_of(row: HardwareProfile) -> tuple[Any, ...] | None:
         return None
 
 
-def sent(values: Mapping[str, Any]) -> dict[str, str]:
+def as_submitted(values: Mapping[str, Any]) -> dict[str, str]:
     """Typed values as a browser would send them."""
     form = ProfileForm()
     prepared = {name: form.fields[name].prepare_value(value) for name, value in values.items()}

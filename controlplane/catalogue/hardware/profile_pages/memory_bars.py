@@ -1,4 +1,4 @@
-"""An estimate as bars and figures for pages."""
+"""Presents a memory estimate as bars and figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MemoryBar:
     needed_gib: float
     """GiB in use, without `spare_gib`."""
     spare_gib: float
-    """Memory that the allocator caches, and returns when memory runs short."""
+    """Memory that the allocator caches and returns when memory runs short."""
     parts: tuple[dict[str, Any], ...]
     largest: str
     largest_gib: float
@@ -49,7 +49,7 @@ class MemoryBar:
 
 
 def bars(estimate: Estimate, indexes: Sequence[int]) -> list[MemoryBar]:
-    """One for all GPUs with the same parts; `indexes`: of the estimate's GPUs."""
+    """One bar for all GPUs with the same parts; `indexes`: of the estimate's GPUs."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, gpu in enumerate(estimate.gpus):
         key = (gpu.role, gpu.card_gib, tuple(sorted((part.value, round(size, 1)) for part, size in gpu.parts.items())))
@@ -75,7 +75,7 @@ def _bar(gpu: GpuEstimate, indexes: list[int]) -> MemoryBar:
 
 
 def segments(parts: Mapping[Part, float]) -> list[dict[str, Any]]:
-    """For the tag stacked_bar: parts with a colour of their own, and the rest."""
+    """The segments of a stacked_bar: parts with a colour of their own, and the rest."""
     total = sum(parts.values())
     own = [(part, size) for part, size in parts.items() if part in COLOURS and size >= SMALL * total]
     rest = total - sum(size for _, size in own)
@@ -85,7 +85,7 @@ def segments(parts: Mapping[Part, float]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class MemoryView:
-    """For the template components/memory.html."""
+    """The context of the template components/memory.html."""
 
     bars: list[MemoryBar]
     where: str
@@ -104,7 +104,7 @@ class MemoryView:
 
     @property
     def legend(self) -> list[dict[str, Any]]:
-        """Every segment's name and colour once, in the order of the first bar that has it."""
+        """The distinct segments with their colours, in the order of the first bar with each."""
         named = {part["label"]: part for bar in self.bars for part in bar.parts}
         last = [part for part in named.values() if part["label"] == REST]
         return [*(part for part in named.values() if part["label"] != REST), *last]
@@ -113,7 +113,7 @@ class MemoryView:
 def view(
     estimate: Estimate, *, length: int, where: str, indexes: Sequence[int] = (), host_ram_gib: float = 0.0
 ) -> MemoryView:
-    """`length`: tokens of a prompt with its completion; `where`: the GPUs in words."""
+    """The view of an estimate. `length`: tokens of a prompt with its completion; `where`: the GPUs in words."""
     serving = estimate.serving
     return MemoryView(
         bars=bars(estimate, indexes or range(len(estimate.gpus))),

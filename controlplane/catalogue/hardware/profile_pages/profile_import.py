@@ -1,4 +1,4 @@
-"""A profile's form filled from our own YAML, or from the hardware settings of another tool's config."""
+"""Fills a profile's form from our own YAML, or from the hardware settings of another tool's config."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def document(request: HttpRequest) -> bytes:
 
 
 def read(content: bytes) -> ProfileImport:
-    """Raises YamlRefused if it is no document that describes hardware."""
+    """Parse a document into the form. Raises YamlRefused if it describes no hardware."""
     try:
         if not content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             return ProfileImport(profile_yaml.read(content).form())
@@ -61,12 +61,12 @@ def _from_other(content: bytes) -> ProfileImport:
     if reading.kind == DocumentKind.PROFILE:
         return ProfileImport(profile_yaml.read(content).form())
     imported = ImportedProfile(values_of(Profile("", "", HardwareSpec(""))))
-    _assume(reading)
+    _assume_one_gpu(reading)
     for path, value in reading.values.items():
         if path.startswith("hardware."):
             name = path.removeprefix("hardware.").replace("server.", "server_")
             imported.values["name" if name == "profile" else name] = value
-    imported.values |= {name: value for name, value in _of_the_run(reading).items() if name in imported.values}
+    imported.values |= {name: value for name, value in _run_values(reading).items() if name in imported.values}
     imported.values |= {
         name: reading.values[f"grpo.{name}"] for name in BATCH_FIELDS if f"grpo.{name}" in reading.values
     }
@@ -84,15 +84,15 @@ def _from_other(content: bytes) -> ProfileImport:
     return ProfileImport(form, reading)
 
 
-def _assume(reading: Reading) -> None:
+def _assume_one_gpu(reading: Reading) -> None:
     if not reading.complete and "hardware.trainer_gpus" not in reading.values:
         reading.values["hardware.trainer_gpus"] = 1
         text = "The document doesn't say how many GPUs train: one is assumed."
         reading.note(KeyVerdict.ASSUMED, "", text, path="hardware.trainer_gpus")
 
 
-def _of_the_run(reading: Reading) -> dict[str, Any]:
-    """The LoRA, which a profile has too; everything else of a run is listed."""
+def _run_values(reading: Reading) -> dict[str, Any]:
+    """The LoRA settings of a run; its other settings, which a profile has none of, are noted."""
     values: dict[str, Any] = {"use_lora": bool(reading.values.get("lora"))}
     values |= {f"lora_{name}": value for name, value in reading.below("lora").items()}
     if "lora_target_modules" in values:
@@ -104,6 +104,6 @@ def _of_the_run(reading: Reading) -> dict[str, Any]:
         if not path.startswith(("hardware.", "lora", "_")) and path not in taken
     ]
     if others:
-        text = "Settings of a run, not of its hardware: import the document under New run for them."
+        text = "Settings of a run, not of its hardware. To use them, import the document under New run."
         reading.note(KeyVerdict.LEFT_OUT, ", ".join(others[:12]), text)
     return values

@@ -1,4 +1,4 @@
-"""Estimates which common models fit a hardware profile on GPUs of a given size."""
+"""Estimates which usual models fit a hardware profile on GPUs of a given size."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ MOST_INSPECTED = 40
 
 
 @dataclass(frozen=True)
-class Held:
-    """A common model under a profile."""
+class FittedModel:
+    """A usual model under a profile."""
 
     name: str
     needed_gib: float
-    """On the GPU that needs the most; without what the allocator can give back."""
+    """Memory on the GPU that needs the most, without the allocator's cache."""
     fits: bool
 
 
 def shipped_with(spec: HardwareSpec) -> list[Shipped]:
-    """The built-in profiles with these settings, whatever their name; several differ in LoRA and batch alone."""
-    return [one for one in SHIPPED if replace(one.spec, profile=spec.profile) == spec]
+    """The built-in profiles with these settings, whatever their name; some differ only in LoRA and batch."""
+    return [built_in for built_in in SHIPPED if replace(built_in.spec, profile=spec.profile) == spec]
 
 
 def shipped_as(row: HardwareProfile) -> Shipped | None:
-    """The built-in profile whose hardware settings a row still has, whatever its name is by now."""
+    """The built-in profile with a row's hardware settings, whatever the row's name."""
     try:
         own = profile_of(row)
     except ContractError:
         return None
     return max(
         shipped_with(own.spec),
-        key=lambda one: (one.name == own.name, one.lora == own.lora, one.batch == own.batch),
+        key=lambda built_in: (built_in.name == own.name, built_in.lora == own.lora, built_in.batch == own.batch),
         default=None,
     )
 
 
 def card_of(row: HardwareProfile) -> tuple[float, str]:
-    """The memory in GiB of the GPUs that a profile is meant for, and the host that has them. A built-in profile names
-    its GPUs, without a host; for any other it is the largest GPU of the hosts in reach."""
+    """The memory in GiB of the GPUs that a profile is meant for, and the host that has them: for a built-in profile its
+    own GPUs, without a host; for any other the largest GPU of the connected hosts."""
     shipped = shipped_as(row)
     if shipped is not None and shipped.card_gib:
         return shipped.card_gib, ""
@@ -77,7 +77,7 @@ def card_of(row: HardwareProfile) -> tuple[float, str]:
 
 
 def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
-    """With the profile's own batch and LoRA on GPUs of one size."""
+    """The estimate for a model with the profile's batch and LoRA on GPUs of one size."""
     spec, batch = profile.spec, profile.batch
     size, passes = batch.get("per_device_train_batch_size", 8), batch.get("gradient_accumulation_steps", 1)
     settings = Settings(
@@ -96,21 +96,21 @@ def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
 
 @dataclass(frozen=True)
 class MemoryRoom:
-    """A quicker division of a profile's batch, and vLLM's share with it."""
+    """A faster division of a profile's batch, with vLLM's share."""
 
     gain: float
-    """Steps per second by the rule of thumb, as a multiple."""
+    """Speed-up in steps per second by the rule of thumb."""
     words: str
     values: dict[str, str]
-    """Fields of the profile's form."""
+    """Fields of the profile's form with their new values."""
 
     @property
     def expected(self) -> str:
-        return f"By the rule of thumb that gives {self.gain:.2g} times the steps per second."
+        return f"By the rule of thumb, this gives {self.gain:.2g} times the steps per second."
 
 
 def room(profile: Profile, shape: Shape, card_gib: float) -> MemoryRoom | None:
-    """For a model on GPUs of one size; None: the batch has the room already, or doesn't fit."""
+    """The faster division for a model on GPUs of one size; None if there is none, or the batch doesn't fit."""
     now, then, gain = division(profile, shape, card_gib)
     if then is None:
         return None
@@ -134,23 +134,23 @@ def room(profile: Profile, shape: Shape, card_gib: float) -> MemoryRoom | None:
 def division(
     profile: Profile, shape: Shape, card_gib: float, *, any_share: bool = True
 ) -> tuple[Division, Division | None, float]:
-    """The present one, the quickest if it is another, and its gain in steps per second. `any_share`: vLLM's may change
-    too."""
+    """The current division, a faster one or None, and its speed-up in steps per second. `any_share`: vLLM's share may
+    change, too."""
     batch, spec = profile.batch, profile.spec
     sizes = batch.get("per_device_train_batch_size"), batch.get("gradient_accumulation_steps")
     now = Division(sizes[0] or 8, sizes[1] or 1, spec.vllm_share)
     length = PROMPT_TOKENS + batch.get("max_completion_length", COMPLETION_TOKENS)
 
-    def seconds(one: Division) -> float | None:
-        if one.share != now.share and not any_share:
+    def seconds(candidate: Division) -> float | None:
+        if candidate.share != now.share and not any_share:
             return None
         divided = {
-            "per_device_train_batch_size": one.micro_batch,
-            "gradient_accumulation_steps": one.passes,
+            "per_device_train_batch_size": candidate.micro_batch,
+            "gradient_accumulation_steps": candidate.passes,
         }
-        changed = replace(profile, spec=spec.with_vllm_share(one.share), batch={**batch, **divided})
+        changed = replace(profile, spec=spec.with_vllm_share(candidate.share), batch={**batch, **divided})
         answer = estimated(changed, shape, card_gib)
-        if not is_roomy(answer, longest=length, servers_too=one.share != now.share):
+        if not is_roomy(answer, longest=length, servers_too=candidate.share != now.share):
             return None
         cache = inf if answer.serving is None else answer.serving.sequences(length)
         return step_s(_work(changed, length), changed.spec, shape.total, room=cache)
@@ -168,14 +168,14 @@ def _work(profile: Profile, length: int) -> StepWork:
     return StepWork(completions, length, size, passes, length - PROMPT_TOKENS, 1 / repeats)
 
 
-def held(profile: Profile, card_gib: float) -> list[Held]:
-    """The common models, the smallest first."""
-    return [_held(profile, name, card_gib) for name in LADDER]
+def fitted_models(profile: Profile, card_gib: float) -> list[FittedModel]:
+    """The usual models under a profile, the smallest first."""
+    return [_fitted(profile, name, card_gib) for name in LADDER]
 
 
 @dataclass(frozen=True)
 class ProfileMemory:
-    """For the profile's page."""
+    """The memory section of the profile's page."""
 
     sentence: str
     unmeasured: bool
@@ -185,9 +185,9 @@ class ProfileMemory:
     view: MemoryView
     room: MemoryRoom | None
     guide: dict[str, int]
-    """Fields of the form with the division of the guide that a built-in profile comes from; {}: it has it."""
+    """Fields of the form with the division of the guide behind a built-in profile; {} if the profile has it."""
     divided_for: str
-    """The model for which a built-in profile's batch was divided; "": for none."""
+    """The model for which a built-in profile's batch was divided, or ""."""
 
     def values_to(self, use: str) -> dict[str, Any]:
         """Fields of the form that the page's button `use` changes."""
@@ -197,7 +197,7 @@ class ProfileMemory:
 
 
 def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None:
-    """For a model and a card size as they were asked for; None on the CPU and for a profile that can't be read."""
+    """The section for a requested model and card size; None on the CPU and for profiles that can't be read."""
     try:
         profile = profile_of(row)
     except ContractError:
@@ -225,7 +225,7 @@ def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None
 
 
 def guide_of(row: HardwareProfile) -> dict[str, int]:
-    """The division of the guide that a built-in profile comes from; {} where the profile has it."""
+    """The division of the guide behind a built-in profile; {} if the profile has it."""
     shipped = shipped_as(row)
     guide = shipped.guide if shipped is not None else {}
     return {} if all(row.batch.get(name) == size for name, size in guide.items()) else guide
@@ -233,7 +233,7 @@ def guide_of(row: HardwareProfile) -> dict[str, int]:
 
 def largest(profile: Profile, card_gib: float) -> str:
     """The largest usual model that fits; "" if none does."""
-    return next((one.name for one in reversed(held(profile, card_gib)) if one.fits), "")
+    return next((model.name for model in reversed(fitted_models(profile, card_gib)) if model.fits), "")
 
 
 def _size(text: str) -> float | None:
@@ -245,28 +245,28 @@ def _size(text: str) -> float | None:
 
 
 def _inspected() -> dict[str, Shape]:
-    """The models that hosts have looked at lately, by path."""
+    """The models that hosts have inspected recently, by path."""
     rows = ModelInspection.objects.filter(answered_at__isnull=False).order_by("-answered_at")[:MOST_INSPECTED]
     answers = {row.model: row.answer for row in reversed(rows) if isinstance(row.answer, dict) and row.answer.get("ok")}
     shapes = {model: shape_of(answer) for model, answer in answers.items() if not answer.get("quantization")}
     return {model: shape for model, shape in shapes.items() if shape is not None}
 
 
-def _held(profile: Profile, name: str, card_gib: float) -> Held:
+def _fitted(profile: Profile, name: str, card_gib: float) -> FittedModel:
     answer = estimated(profile, known_shape(name), card_gib)
     needed = max((gpu.needed for gpu in answer.gpus if gpu.role != "server"), default=0.0)
     room = all(gpu.needed <= gpu.card_gib for gpu in answer.gpus)
     cache = answer.serving is None or answer.serving.sequences(PROMPT_TOKENS + COMPLETION_TOKENS) >= 1
-    return Held(name, needed, room and cache)
+    return FittedModel(name, needed, room and cache)
 
 
 def sentence(profile: Profile, card_gib: float, host: str = "") -> str:
-    """What it holds on GPUs of this size, which a host may have; "" on the CPU."""
+    """The largest usual model that fits on GPUs of this size (of `host`), as a sentence; "" on the CPU."""
     if profile.spec.trainer_gpus < 1:
         return ""
-    models = held(profile, card_gib)
-    fitting = [one for one in models if one.fits]
-    over = next((one for one in models if not one.fits), None)
+    models = fitted_models(profile, card_gib)
+    fitting = [model for model in models if model.fits]
+    over = next((model for model in models if not model.fits), None)
     many = profile.spec.trainer_gpus + profile.spec.server_gpus > 1
     cards, hold = (f"GPUs of {card_gib:.3g} GiB", "hold") if many else (f"a GPU of {card_gib:.3g} GiB", "holds")
     estimated_for = f"Estimated for {host}" if host else "Estimated"

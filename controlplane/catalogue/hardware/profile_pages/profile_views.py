@@ -1,4 +1,4 @@
-"""Hardware profiles: viewing, creating, changing, archiving, and export and import as YAML."""
+"""Pages of hardware profiles: view, create, change, archive, export and import as YAML."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def profile_new(request: HttpRequest) -> HttpResponseBase:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def profile(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """Open to everyone; saving requires the operator role."""
+    """A profile's page for everyone; saving requires the operator role."""
     row = profile_for(request, profile_id)
     if request.method == "POST":
         return _change(request, row)
@@ -47,17 +47,17 @@ def _change(request: HttpRequest, row: HardwareProfile) -> HttpResponseBase:
 @require_POST
 @operator_required
 def profile_archive(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """archived=1 or 0."""
+    """Archive (archived=1) or unarchive (archived=0) a profile."""
     row, archived = profile_for(request, profile_id), request.POST.get("archived") == "1"
     if archive(row, archived=archived):
-        offered = "isn't offered for new runs" if archived else "is offered for new runs again"
+        offered = "is no longer offered" if archived else "is offered again"
         messages.success(request, f"{row.name} {offered}. Runs with it are unaffected.")
     return redirect("profile", row.pk)
 
 
 @require_safe
 def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """The whole profile as a YAML document."""
+    """Download the profile as a YAML document."""
     row = profile_for(request, profile_id)
     try:
         text = profile_yaml.export(profile_of(row))
@@ -96,7 +96,7 @@ def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:
     memory = on_page(row, request.GET.get("model", ""), request.GET.get("card", "")) if row else None
     use = {} if memory is None else memory.values_to(request.GET.get("use", ""))
     form = ProfileForm(request.POST if request.method == "POST" else None, profile=row, changes=use)
-    form.tips = person(request).may_operate  # a viewer's fields are disabled, and so would be their "?"
+    form.tips = person(request).may_operate  # a viewer's disabled fields would disable the "?", too
     status = 200
     if request.method == "POST":
         if form.is_valid() and (saved := _saved(request, form, row)):

@@ -1,4 +1,4 @@
-"""Short descriptions of hardware profiles, for lists."""
+"""Short descriptions of hardware profiles for lists."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ STRATEGIES = {
 
 
 @dataclass(frozen=True)
-class Words:
+class ProfileWords:
+    """A profile in words."""
+
     gpus: str
     completions: str
     training: str
     batch: str
     up_to: str = ""
-    """The largest usual model that fits the GPUs that it names, of a built-in profile."""
+    """For a built-in profile, the largest usual model that fits its GPUs."""
     unmeasured: bool = False
     """A built-in profile that was never run on a GPU."""
 
 
 @dataclass(frozen=True, order=True)
 class WordGroup:
-    """Profiles that take as many GPUs of a size; in the order of a list."""
+    """A group of profiles with the same number and size of GPUs, sortable for lists."""
 
     gpus: int
     card_gib: float
-    """0: they name no size."""
+    """0 if the size is unknown."""
 
     def __str__(self) -> str:
         if not self.gpus:
@@ -48,13 +50,13 @@ class WordGroup:
 
 
 def group_of(spec: HardwareSpec) -> WordGroup:
-    """By the GPUs that a profile takes itself and, of a built-in one, by their memory."""
+    """The group of a profile, by its GPUs and, if it is built in, their memory."""
     gpus = spec.trainer_gpus + spec.server_gpus
-    return WordGroup(gpus, max((one.card_gib for one in shipped_with(spec)), default=0.0) if gpus else 0.0)
+    return WordGroup(gpus, max((built_in.card_gib for built_in in shipped_with(spec)), default=0.0) if gpus else 0.0)
 
 
 def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[WordGroup, list[HardwareProfile]]]:
-    """Small to large, each group's in the order given; those that can't be read first."""
+    """Profiles by group, from small to large; unreadable ones come first."""
     groups: dict[WordGroup, list[HardwareProfile]] = {}
     for row in rows:
         try:
@@ -65,13 +67,13 @@ def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[WordGroup, list[Hardw
     return sorted(groups.items())
 
 
-def in_words(row: HardwareProfile) -> Words:
+def in_words(row: HardwareProfile) -> ProfileWords:
     try:
         profile = profile_of(row)
     except ContractError:
-        return Words("?", "can't be read: open it and save it again", "", "")
+        return ProfileWords("?", "can't be read: open it and save it again", "", "")
     shipped = shipped_as(row)
-    return Words(
+    return ProfileWords(
         _gpus(profile),
         _completions(profile),
         _training(profile),

@@ -1,4 +1,4 @@
-"""A hardware profile as a YAML document with the code's names, and back into the profile form."""
+"""Exports a hardware profile as a YAML document, and imports one into the profile form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controlplane.catalogue.hardware.profile_fields import ATTACHED
-from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, sent, values_of
+from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, as_submitted, values_of
 from controlplane.catalogue.hardware.profiles import Profile
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
@@ -33,14 +33,14 @@ class ImportedProfile:
 
     values: dict[str, Any]
     wrong: list[tuple[str, str]] = field(default_factory=list)
-    """(form field, or "" if none; cause, with the path in the document)"""
+    """(form field or "", cause with the path in the document)"""
 
     def form(self) -> ProfileForm:
         """The filled-in profile form with all errors; nothing is stored."""
-        form = ProfileForm(sent(self.values))
+        form = ProfileForm(as_submitted(self.values))
         form.is_valid()
         for name in {name for name, _ in self.wrong} & set(form.errors):
-            del form.errors[name]  # about the text that stands in for the document's value
+            del form.errors[name]  # about the text that was entered for the document's value
         for name, cause in self.wrong:
             form.add_error(name or None, cause)
         return form
@@ -53,10 +53,10 @@ class ImportedProfile:
     def unknown(self, path: str, allowed: tuple[str, ...]) -> None:
         self.wrong.append(("", f"{short(path)}: unknown field. Known fields: {', '.join(allowed)}."))
 
-    def take(self, cls: type, found: dict[str, Any], path: str, prefix: str = "", **needed: Any) -> None:
-        """Read the fields of one of the contract's dataclasses one by one, so that every wrong one is reported."""
+    def take(self, cls: type, values: dict[str, Any], path: str, prefix: str = "", **needed: Any) -> None:
+        """Read the fields of a contract's dataclass one by one, so that every error is reported."""
         names = tuple(f.name for f in dataclasses.fields(cls) if f.name not in needed)
-        for key, raw in found.items():
+        for key, raw in values.items():
             name = "lora_targets" if key == "target_modules" else prefix + key
             if key not in names:
                 self.unknown(f"{path}.{key}", names)

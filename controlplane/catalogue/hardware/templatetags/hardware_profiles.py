@@ -9,13 +9,13 @@ from django import template
 
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_pages import profile_words
-from controlplane.catalogue.hardware.profile_pages.profile_words import WordGroup, Words
+from controlplane.catalogue.hardware.profile_pages.profile_words import ProfileWords, WordGroup
 
 register = template.Library()
 
 
 @register.simple_tag
-def words_of(profile: HardwareProfile) -> Words:
+def words_of(profile: HardwareProfile) -> ProfileWords:
     return profile_words.in_words(profile)
 
 

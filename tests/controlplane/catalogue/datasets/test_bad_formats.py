@@ -115,7 +115,7 @@ def test_a_gzip_file_of_several_parts_is_read_through(tmp_path: Path) -> None:
 def test_a_gzip_file_that_was_cut_off_says_so(tmp_path: Path, cut: int) -> None:
     error = report(tmp_path, gzip.compress(GOOD * 1000)[:cut])["file_error"]
     assert error["kind"] == "broken_gzip"
-    assert "before its end" in error["message"]
+    assert "is cut off" in error["message"]
 
 
 def test_a_damaged_gzip_file_says_so(tmp_path: Path) -> None:

@@ -86,7 +86,9 @@ def test_no_prompt_over_the_limit_is_taken_for_a_shorter_one(tmp_path: Path) -> 
 def test_without_a_tokenizer_texts_are_shown_and_not_counted() -> None:
     made = ChatRenderer(None)
     assert made.render(ASKED) == ("user:\n2 + 2?", None)
-    assert (made.count("abc"), made.counts_tokens) == (None, False)
+    assert made.count("abc") is None
+    with pytest.raises(TemplateProblem, match="no longer available"):
+        ChatRenderer.that_counts(None)
 
 
 def test_a_model_with_sentencepiece_alone_is_rendered_and_not_counted(tmp_path: Path) -> None:
@@ -94,7 +96,8 @@ def test_a_model_with_sentencepiece_alone_is_rendered_and_not_counted(tmp_path: 
     (tmp_path / "tokenizer.json").unlink()
     made = ChatRenderer(tmp_path)
     assert made.render(ASKED) == ("<s>2 + 2?", None)
-    assert not made.counts_tokens
+    with pytest.raises(TemplateProblem, match="has no tokenizer"):
+        ChatRenderer.that_counts(tmp_path)
 
 
 @pytest.mark.parametrize("file", ["chat_template.jinja", "chat_template.json"])
@@ -135,18 +138,18 @@ def test_broken_files_are_told_by_name(file: str, content: bytes, tmp_path: Path
 HOSTILE = {
     "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}": "longer than",
     "{% for a in range(99999) %}{{ messages[0].content.center(9999) }}{% endfor %}": "writes more than",
-    "{{ 'a' * 10 ** 10 }}": "not allowed: the result",
-    "{{ 10 ** (10 ** 10) }}": "not allowed: the result",
-    "{% set n = namespace(x=7) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}": "not allowed: the res",
-    "{{ ['a'] * 10 ** 9 }}": "not allowed: the result",
-    "{{ '%999999999d' % 1 }}": "not allowed: the text",
+    "{{ 'a' * 10 ** 10 }}": "forbidden: the result",
+    "{{ 10 ** (10 ** 10) }}": "forbidden: the result",
+    "{% set n = namespace(x=7) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}": "forbidden: the res",
+    "{{ ['a'] * 10 ** 9 }}": "forbidden: the result",
+    "{{ '%999999999d' % 1 }}": "forbidden: the text",
     "{{ range(10 ** 9) | list }}": "can't be used with these messages",
-    "{{ messages.__class__.__mro__ }}": "not allowed",
-    "{{ raise_exception.__globals__['re'] }}": "not allowed",
-    "{{ ''['__class__'].x }}": "not allowed",
-    "{{ (messages | map(attribute='__class__') | list)[0].x }}": "not allowed",
-    "{% set _ = messages.append(1) %}": "not allowed",
-    "{{ self.__init__.__globals__ }}": "not allowed",
+    "{{ messages.__class__.__mro__ }}": "forbidden",
+    "{{ raise_exception.__globals__['re'] }}": "forbidden",
+    "{{ ''['__class__'].x }}": "forbidden",
+    "{{ (messages | map(attribute='__class__') | list)[0].x }}": "forbidden",
+    "{% set _ = messages.append(1) %}": "forbidden",
+    "{{ self.__init__.__globals__ }}": "forbidden",
     "{% include '/etc/passwd' %}": "can't be used with these messages",
     "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "nested too deeply",
     "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}": "nested too deeply",

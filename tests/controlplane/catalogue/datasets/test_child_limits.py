@@ -33,7 +33,7 @@ def spin(folder, arguments):
     def look(batch):
         while True:
             pass
-    list(processes.looked_at(lambda: iter(range(4)), look, PROCESSES))
+    list(processes.map_batches(lambda: iter(range(4)), look, PROCESSES))
 limits.CPU_SECONDS = 1
 sys.modules["controlplane.catalogue.datasets.reader.spin"] = sys
 sys.run = spin

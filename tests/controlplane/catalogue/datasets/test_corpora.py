@@ -232,7 +232,7 @@ def test_a_text_file_has_no_headings() -> None:
     [
         (b"text", "a.pdf", "ends in .txt, .md or .markdown"),
         (b"caf\xe9", "a.txt", "not UTF-8 text: byte 3"),
-        (b"a\0b", "a.txt", "holds zero bytes"),
+        (b"a\0b", "a.txt", "contains NUL bytes"),
         (b"# only\n\n", "a.md", "no paragraph"),
         (b"", "a.txt", "The file is empty."),
         (b"x" * (plain_text.MOST_BYTES + 1), "a.txt", "larger than 32 MiB"),

@@ -21,14 +21,14 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes through the disk."""
     monkeypatch.setattr(duplicates, "BLOCK", 64)
     monkeypatch.setattr(spilling, "BLOCK", 128)
-    monkeypatch.setattr(duplicates, "AT_ONCE", 100)
+    monkeypatch.setattr(duplicates, "PAIRS_COMPARED", 100)
 
 
 def found(folder: Path, keys: list[str]) -> list[tuple[int, int]]:
     with Duplicates(folder) as rows:
         for line, key in enumerate(keys):
             rows.add(key, line)
-        return list(rows.found())
+        return list(rows.repeats())
 
 
 @pytest.mark.parametrize("keys", [[], ["a"], ["a", "b"], ["a", "a", "b", "a"], ["", ""], ["ä", "a", "ä"]])
@@ -49,7 +49,7 @@ def test_lines_need_not_ascend_nor_follow_on_each_other(tmp_path: Path) -> None:
     with Duplicates(tmp_path) as rows:
         for key, line in zip([b"x", b"y"] * 50, range(2**40, 0, -(2**33)), strict=False):
             rows.add(key, line)
-        answers = list(rows.found())
+        answers = list(rows.repeats())
     assert len(answers) == 98
     assert answers == sorted(answers)
     assert {first for _, first in answers} == {2**40 - 99 * 2**33, 2**40 - 98 * 2**33}

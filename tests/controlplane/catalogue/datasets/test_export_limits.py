@@ -46,5 +46,5 @@ async def test_a_browser_that_takes_nothing_loses_its_reader(monkeypatch: pytest
     download = exporting._threaded(pieces())
     assert await anext(download) == b"row"
     await ended.wait()
-    with pytest.raises(TimeoutError, match="took nothing"):
+    with pytest.raises(TimeoutError, match="read nothing"):
         await anext(download)

@@ -131,9 +131,9 @@ def test_a_gated_dataset_opens_with_the_token_which_stays_with_the_hub(hub, monk
         (("Org/Rows", "", "train", "v9"), "no revision v9", "refused"),
         (("Org/Rows", "wrong"), "no configuration", "refused"),
         (("Org/Rows", "main", "holdout"), "no split", "refused"),
-        (("Org/Script",), "scripts of datasets are never run", "refused"),
+        (("Org/Script",), "dataset scripts are never run", "refused"),
         (("Org/Broken",), "status 500", "source"),
-        (("Org/Lies",), "stopped in the middle", "source"),
+        (("Org/Lies",), "the connection broke", "source"),
     ],
 )
 def test_what_can_not_be_had_is_told_in_words(hub, settings, source, told, kind):
@@ -159,7 +159,7 @@ def test_a_readme_that_can_not_be_read_is_told(hub, readme):
 def test_a_split_over_the_limit_is_not_begun(hub, settings):
     settings.DATASET_MAX_BYTES = 10
     hub.add("Org/Large", {"train.jsonl": LINES}, kind="datasets")
-    with pytest.raises(ChildFailed, match="the most this installation takes"):
+    with pytest.raises(ChildFailed, match="the most that this installation accepts"):
         fetched("Org/Large")
     assert not hub.asked("train.jsonl")
 

@@ -223,7 +223,7 @@ def test_prompts_with_too_many_tokens_are_left_out_where_a_version_is_made(mixed
     # A token is a byte of “[Think.][Think.]” and “[one][two]”.
     assert mapped["statistics"]["lengths"]["prompt_tokens"]["longest"] == 16
     assert pq.read_table(tmp_path / "new" / files.ROWS).column("row_id").to_pylist() == [3, 4]
-    with pytest.raises(FilterError, match="only where a version is made"):
+    with pytest.raises(FilterError, match="only possible when deriving a version"):
         look(mixed, {"filter": wanted})
 
 
@@ -290,7 +290,7 @@ def test_the_choice_of_the_first_or_of_random_rows_is_said_and_checked(mixed: Pa
     for conditions, message in (({"first": 1, "random": 1}, "not both"), ({"random": 0}, "at least one row")):
         with pytest.raises(FilterError, match=message):
             RowFilter.from_dict(conditions)
-    with pytest.raises(FilterError, match="only where a version is made"):
+    with pytest.raises(FilterError, match="only possible when deriving a version"):
         look(mixed, {"filter": {"first": 1}})
 
 

@@ -150,7 +150,7 @@ def test_all_wrong_fields_are_told_at_once() -> None:
     wrong = {"prompt": "nothing", "token_limit": "5", "share": "1.5", "template": "{nowhere} {prompt}"}
     assert set(problems(client, version, **wrong)) == set(wrong)
     page = client.post(at(version, "mapping/"), FIELDS | wrong).content.decode()
-    assert "The template has a place {nowhere}, and the file has no such column." in page
+    assert "The template uses {nowhere}, but the file has no such column." in page
     assert "4 fields to correct.</strong>" in page
 
 
@@ -160,12 +160,12 @@ def test_a_file_without_a_known_answer_column_is_imported_only_after_a_choice() 
     fields = FIELDS | {"prompt": "Question Text", "answer": "", "answer_after": ""}
     page = client.get(at(version)).content.decode()
     assert '<option value="Question Text" selected>' in page
-    assert "no column is named like its answer" in page
+    assert "no name suggests an answer" in page
     assert "Looks right, import" not in page
     assert "What is 0 plus 0?" in client.post(at(version, "example/"), fields).content.decode()
     refused = client.post(at(version, "mapping/"), fields)
     assert refused.status_code == 422
-    assert "Choose the column with the answer, or say that there are no answers." in refused.content.decode()
+    assert "Choose the answer column, or “no answers”." in refused.content.decode()
     client.post(at(version, "mapping/"), fields | {"answer": NO_ANSWER})
     assert (worked(version).status, version.rows) == (DatasetVersion.READY, 6)
 
@@ -173,7 +173,7 @@ def test_a_file_without_a_known_answer_column_is_imported_only_after_a_choice() 
 def test_a_recognised_file_is_imported_from_the_top_of_its_mapping() -> None:
     rows = [{"ID": str(n), "Question Text": f"{n} plus {n}?", "Expected Answer": str(2 * n)} for n in range(6)]
     page = operator().get(at(checked(jsonl(rows)))).content.decode()
-    assert "named like a prompt, and “Expected Answer” like its answer" in page
+    assert "and “Expected Answer” suggest a prompt and its answer" in page
     assert page.index("Looks right, import") < page.index("Import with this mapping")
 
 
@@ -358,7 +358,7 @@ def test_two_hundred_columns_can_be_chosen_from() -> None:
 def test_another_models_tokenizer_is_asked_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     version, client, host = checked(), operator(), a_host()
     asked = ModelInspection.objects.create(host=host, model="owner/model")
-    monkeypatch.setattr(inspections, "ask_inspection", lambda host, model, again=False: asked)
+    monkeypatch.setattr(inspections, "request_inspection", lambda host, model, again=False: asked)
     page = client.post(at(version, "tokenizer/"), {"model": "owner/model"}).content.decode()
     assert f"Asking {host.name} about owner/model" in page
     known = a_known_tokenizer("owner/model")
@@ -371,4 +371,4 @@ def test_another_models_tokenizer_is_asked_of_a_host(monkeypatch: pytest.MonkeyP
 
 def test_a_tokenizer_without_a_host_to_ask_is_said() -> None:
     page = " ".join(operator().post(at(checked(), "tokenizer/"), {"model": "owner/model"}).content.decode().split())
-    assert "No host is in reach" in page
+    assert "No host is connected" in page

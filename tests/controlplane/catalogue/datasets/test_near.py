@@ -21,7 +21,7 @@ def found(folder: Path, *texts: str) -> list[Near]:
     with NearDuplicates(folder) as prompts:
         for line, text in enumerate(texts, start=1):
             prompts.add(text, line)
-        return list(prompts.found())
+        return list(prompts.matches())
 
 
 def sentence(chance: random.Random, words: int = 40) -> str:
@@ -82,8 +82,8 @@ def test_all_planted_copies_among_many_are_found_through_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spilling, "BLOCK", 512)
-    monkeypatch.setattr(near, "AT_ONCE", 700)
-    monkeypatch.setattr(duplicates, "AT_ONCE", 50)
+    monkeypatch.setattr(near, "PAIRS_COMPARED", 700)
+    monkeypatch.setattr(duplicates, "PAIRS_COMPARED", 50)
     monkeypatch.setattr(near, "COMPARED", 16)
     chance = random.Random(4)
     texts = [sentence(chance) for _ in range(600)]

@@ -115,7 +115,7 @@ def test_an_upload_leads_to_its_page_which_asks_until_it_is_checked() -> None:
     ("fields", "said"),
     [
         ({"id": ""}, "This field is required"),
-        ({"id": "https://example.org/x"}, "Addresses are not read from here"),
+        ({"id": "https://example.org/x"}, "URLs are not supported"),
         ({"id": "a/b/c"}, "owner/name"),
         ({"id": "a/b", "split": "../x"}, "split"),
         ({"id": "a/b", "revision": "a..b"}, "branch"),
@@ -253,7 +253,7 @@ def test_a_check_can_be_cancelled_by_operators(django_capture_on_commit_callback
     with django_capture_on_commit_callbacks(execute=True):
         answer = operator().post(at(version, "cancel/"), follow=True)
     assert not Dataset.objects.exists()
-    assert "rows.jsonl was not kept" in answer.content.decode()
+    assert "rows.jsonl was deleted" in answer.content.decode()
     assert not version.folder.exists()
 
 

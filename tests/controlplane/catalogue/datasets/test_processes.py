@@ -16,7 +16,7 @@ import pytest
 
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.checking import processes
-from controlplane.catalogue.datasets.reader.checking.processes import looked_at
+from controlplane.catalogue.datasets.reader.checking.processes import map_batches
 from controlplane.catalogue.datasets.reader.parsing import jsonlines, records
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
@@ -35,12 +35,12 @@ def broken_behind_five() -> Iterator[int]:
 
 @pytest.mark.parametrize("number", [1, 2, 3, 16])
 def test_results_come_in_the_order_of_the_batches(number: int) -> None:
-    assert list(looked_at(ten, lambda batch: batch * batch, number)) == [batch * batch for batch in range(10)]
+    assert list(map_batches(ten, lambda batch: batch * batch, number)) == [batch * batch for batch in range(10)]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 16])
 def test_what_is_wrong_with_a_file_comes_behind_all_batches_before_it(number: int) -> None:
-    results = looked_at(broken_behind_five, lambda batch: batch, number)
+    results = map_batches(broken_behind_five, lambda batch: batch, number)
     assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(FileProblem, match="It ends there") as raised:
         next(results)
@@ -49,7 +49,7 @@ def test_what_is_wrong_with_a_file_comes_behind_all_batches_before_it(number: in
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_an_error_in_a_batch_comes_with_its_traceback(number: int) -> None:
-    results = looked_at(ten, lambda batch: 1 // (batch - 3), number)
+    results = map_batches(ten, lambda batch: 1 // (batch - 3), number)
     assert [next(results) for _ in range(3)] == [-1, -1, -1]
     with pytest.raises(ZeroDivisionError) as raised:
         next(results)
@@ -57,14 +57,14 @@ def test_an_error_in_a_batch_comes_with_its_traceback(number: int) -> None:
 
 
 def test_a_process_that_is_killed_is_told_as_a_limit() -> None:
-    results = looked_at(ten, lambda batch: os.kill(os.getpid(), signal.SIGKILL) if batch == 4 else batch, 3)
+    results = map_batches(ten, lambda batch: os.kill(os.getpid(), signal.SIGKILL) if batch == 4 else batch, 3)
     assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(MemoryError):
         next(results)
 
 
 def test_nothing_is_left_of_the_processes_once_nobody_wants_more() -> None:
-    results = looked_at(ten, lambda batch: os.getpid(), 3)
+    results = map_batches(ten, lambda batch: os.getpid(), 3)
     pids = {next(results) for _ in range(3)}
     assert len(pids - {os.getpid()}) == 3
     results.close()
@@ -87,7 +87,7 @@ def in_a_reader(code: str) -> subprocess.CompletedProcess[str]:
 def test_they_die_with_the_reader() -> None:
     look = "lambda batch: batch if batch < 2 else time.sleep(600)"
     done = in_a_reader(f"""
-for result in processes.looked_at(lambda: iter(range(10)), {look}, 2):
+for result in processes.map_batches(lambda: iter(range(10)), {look}, 2):
     if result == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 """)
@@ -99,7 +99,7 @@ def test_they_have_the_limits_of_the_reader() -> None:
     done = in_a_reader("""
 limits.apply()
 try:
-    list(processes.looked_at(lambda: iter(range(4)), lambda batch: bytearray(limits.MEMORY_BYTES), 2))
+    list(processes.map_batches(lambda: iter(range(4)), lambda batch: bytearray(limits.MEMORY_BYTES), 2))
 except MemoryError:
     print("limited")
 """)

@@ -197,7 +197,7 @@ def test_the_question_reaches_the_model_with_its_instruction_above_it() -> None:
     assert made[0]["prompt"] == [{"role": "user", "content": "Calculate the percentage\n\nWhat is 15% of 200?"}]
     assert made[1]["prompt"][0]["content"].endswith("How many apples are left?")
     assert [row["answer"] for row in made] == ["30", "30"]
-    assert "“instruction” is put above the prompt" in found.why
+    assert "The template puts “instruction” above the prompt" in found.why
 
 
 @pytest.mark.parametrize("instruction", [None, "", "What is 15% of 200?", ["Add", "divide"]])
@@ -250,7 +250,7 @@ def test_a_proposal_can_be_sent_as_json() -> None:
 def test_what_numbers_the_rows_is_never_the_prompt() -> None:
     rows = [{"ID": str(n), "text": f"A-{n}", "n": n} for n in range(3)]
     assert recognised(*rows).mapping.prompt == ""
-    assert "none has texts to ask" in recognised(*rows).why
+    assert "none has texts for prompts" in recognised(*rows).why
 
 
 def test_a_missing_answer_column_is_a_choice_to_make() -> None:

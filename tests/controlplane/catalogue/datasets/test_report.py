@@ -11,7 +11,7 @@ import pytest
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.checking import report as reports
 from controlplane.catalogue.datasets.reader.checking.report import UNFIT, Collector
-from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, Problem
+from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, DataProblem
 from controlplane.catalogue.datasets.reader.versions import import_rows
 from tests.controlplane.catalogue.datasets.sources import jsonl, report
 
@@ -52,10 +52,10 @@ def test_blank_texts_fill_no_column(tmp_path: Path) -> None:
 def test_bad_rows_are_each_counted_once_wherever_they_stand(tmp_path: Path) -> None:
     with Collector(tmp_path / "problems") as collector:
         for line in (0, 1, 1, 65_535, 65_536, 65_537, 10_000_000_000):
-            collector.add(Problem(line, "missing_field", ""))
+            collector.add(DataProblem(line, "missing_field", ""))
         for line in (0, 1, 65_537, 70_000):
-            collector.add(Problem(line, "duplicate_keys", ""))
-        collector.add(Problem(5, "exact_duplicate", ""))
+            collector.add(DataProblem(line, "duplicate_keys", ""))
+        collector.add(DataProblem(5, "exact_duplicate", ""))
     told = collector.as_dict()
     assert (told["bad_rows"], told["broken_rows"], told["unfit_rows"]) == (6, 3, 3)
 

@@ -140,11 +140,11 @@ def test_near_duplicates_are_warned_of_with_the_line_they_resemble(tmp_path: Pat
     found = check(tmp_path, [*rows, row("f")])
     assert {one["kind"] for one in found} == {"near_duplicate"}
     assert [(one["line"], one["message"].split(",")[0]) for one in found[1:]] == [
-        (4, "The same as line 3 but for its numbers."),
+        (4, "The same as line 3 except for numbers."),
         (5, "The same words as in line 1: case"),
     ]
     assert found[0]["line"] == 3
-    assert found[0]["message"].endswith("is in line 1 too.")
+    assert found[0]["message"].endswith("are also in line 1.")
     assert found[2]["excerpt"] == ASKED.upper()
 
 
@@ -194,7 +194,7 @@ def test_progress_ends_at_the_end_and_no_file_is_left(tmp_path: Path) -> None:
     ],
 )
 def test_a_count_of_quotes_tells_whether_a_key_can_stand_twice(raw: bytes, names: list[str]) -> None:
-    assert [name for name, _ in repeated_keys.found(raw)] == names
+    assert [name for name, _ in repeated_keys.repeated(raw)] == names
     assert repeated_keys.may_have_any(raw, json.loads(raw)) or not names
 
 

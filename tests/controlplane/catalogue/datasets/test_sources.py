@@ -51,7 +51,7 @@ def test_a_hub_source_of_every_usual_shape_is_taken():
 
 @pytest.mark.parametrize("text", ["file:///etc/passwd", "http://127.0.0.1/x", "gopher://x", "FILE:/etc/passwd"])
 def test_addresses_are_no_paths(root, text):
-    with pytest.raises(SourceRefused, match="not an address"):
+    with pytest.raises(SourceRefused, match="not a URL"):
         server_path(text)
 
 

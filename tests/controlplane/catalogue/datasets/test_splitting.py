@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.catalogue.datasets.reader.versions.spill_by_split import Parting
+from controlplane.catalogue.datasets.reader.versions.spill_by_split import SplitSpill
 from controlplane.catalogue.datasets.reader.versions.splitting import (
     MOST_STRATA,
     REST,
@@ -25,7 +25,7 @@ def row(number: int, text: str = "", answer: str = "1", **metadata: Any) -> dict
 
 
 def parted(folder: Path, rows: list[dict[str, Any]], split: Split | None = None, **asked: Any) -> list[dict[str, Any]]:
-    with Parting(folder) as parting:
+    with SplitSpill(folder) as parting:
         for one in rows:
             parting.add(one)
         return list(parting.rows(split or Split(), **asked))
@@ -81,11 +81,11 @@ def test_more_prompts_than_were_counted_are_an_error() -> None:
 
 def test_the_number_of_strata_is_bounded() -> None:
     strata = Strata()
-    names = {strata.of({"difficulty": number}) for number in range(MOST_STRATA + 50)}
+    names = {strata.name({"difficulty": number}) for number in range(MOST_STRATA + 50)}
     assert len(names) == MOST_STRATA + 1
     assert REST in names
-    assert strata.of({"difficulty": 0}) == "0"
-    assert strata.of({"difficulty": ["x"]}) == REST
+    assert strata.name({"difficulty": 0}) == "0"
+    assert strata.name({"difficulty": ["x"]}) == REST
 
 
 @pytest.mark.parametrize("wrong", [{"share": 1}, {"share": -0.1}, {"share": "a"}, {"share": True}, {"seed": 1.5}])
@@ -126,7 +126,7 @@ def test_of_rows_with_the_same_prompt_only_the_first_is_left_if_so_asked(tmp_pat
 
 
 def test_repetitions_are_counted_apart_from_those_with_the_same_answer(tmp_path: Path) -> None:
-    with Parting(tmp_path) as parting:
+    with SplitSpill(tmp_path) as parting:
         for one in (row(0, "a"), row(1, "a"), row(2, "a", answer="2"), row(3, "b")):
             parting.add(one)
         list(parting.rows(Split()))
@@ -137,7 +137,7 @@ def test_repetitions_are_counted_apart_from_those_with_the_same_answer(tmp_path:
 def test_turns_of_one_conversation_stay_in_one_part_even_when_questions_repeat(
     tmp_path: Path, drop_duplicates: bool
 ) -> None:
-    with Parting(tmp_path) as parting:
+    with SplitSpill(tmp_path) as parting:
         for number in range(60):
             question = f"What is {number % 45}?"
             parting.add(row(2 * number, question))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.catalogue.datasets.pages import sizes
+from controlplane.catalogue.datasets.pages import showing
 from controlplane.catalogue.datasets.reader.versions.hints import hints
 from controlplane.catalogue.datasets.reader.versions.statistics import (
     MOST_NAMES,
@@ -132,7 +132,7 @@ def test_prompts_over_the_limit_are_told_with_their_figures() -> None:
     (hint,) = [one for one in hints(statistics.as_dict(), token_limit=512) if "limit" in one["title"]]
     assert "3,000 tokens" in hint["text"]
     assert "512" in hint["text"]
-    assert "takes prompts whole" in hint["text"]
+    assert "don't truncate prompts" in hint["text"]
 
 
 @pytest.mark.parametrize(
@@ -140,4 +140,4 @@ def test_prompts_over_the_limit_are_told_with_their_figures() -> None:
     [(10, "Fewer"), (1_000, "16 GB"), (5_000, "Between"), (7_473, "Between"), (50_000, "40 GB"), (10**6, "48 GB")],
 )
 def test_the_guide_places_every_size(rows: int, words: str) -> None:
-    assert words in sizes.place(rows)
+    assert words in showing.size_words(rows)

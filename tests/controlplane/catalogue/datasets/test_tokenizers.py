@@ -53,13 +53,13 @@ def send(asked: ModelInspection, body: bytes, *, host: str = "box", token: str |
 
 def test_what_a_host_brings_is_kept_by_its_checksum(folder: Path) -> None:
     asked = answered(body_of(FILES))
-    assert tokenizers.wanted(asked)
+    assert tokenizers.is_missing(asked)
     answer = send(asked, body_of(FILES))
     known = Tokenizer.objects.get()
     assert answer.json() == {"ok": True, "sha256": known.sha256}
     assert (known.model, known.has_chat_template, known.bytes) == ("Org/Model", True, len(body_of(FILES)))
     assert {path.name: path.read_bytes() for path in known.folder.iterdir()} == FILES
-    assert not tokenizers.wanted(asked)
+    assert not tokenizers.is_missing(asked)
     assert tokenizers.choices() == [known] == [tokenizers.of_model("Org/Model")]
     assert list(folder.iterdir()) == [known.folder]
 
@@ -69,7 +69,7 @@ def test_the_same_again_is_nothing(folder: Path) -> None:
     send(asked, body_of(FILES))
     kept = Tokenizer.objects.get().created_at
     again = answered(body_of(FILES), host="other", model="Org/Sister")
-    assert not tokenizers.wanted(again)
+    assert not tokenizers.is_missing(again)
     assert send(again, b"nonsense", host="other").status_code == 200
     assert Tokenizer.objects.get().created_at == kept
     assert tokenizers.of_model("Org/Sister") == Tokenizer.objects.get()
@@ -83,7 +83,7 @@ def test_one_whose_files_were_lost_is_wanted_and_kept_again() -> None:
         path.unlink()
     known.folder.rmdir()
     assert tokenizers.choices() == []
-    assert tokenizers.wanted(asked)
+    assert tokenizers.is_missing(asked)
     assert send(asked, body_of(FILES)).status_code == 200
     assert tokenizers.choices() == [known]
 
@@ -128,7 +128,7 @@ def test_only_the_host_that_was_asked_brings_it() -> None:
 @pytest.mark.parametrize("sha256", ["", None, "../../etc", "A" * 64, 7])
 def test_an_answer_that_names_no_tokenizer_brings_none(sha256: object, folder: Path) -> None:
     asked = answered(sha256=sha256)
-    assert not tokenizers.wanted(asked)
+    assert not tokenizers.is_missing(asked)
     assert send(asked, body_of(FILES)).status_code == 403
     assert not folder.exists()
 

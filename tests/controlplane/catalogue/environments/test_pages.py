@@ -92,7 +92,7 @@ def test_a_tool_without_types_is_refused_in_words() -> None:
 
 
 def test_an_operator_may_not_add_code_and_may_use_what_an_admin_saved() -> None:
-    assert "Only an admin may add or change code" in save(fields("python_tool")).content.decode()
+    assert "Only an admin can add or change code" in save(fields("python_tool")).content.decode()
     save(fields("python_tool"), admin())
     assert save(fields("python_tool", name="again")).status_code == 302
     assert save(fields("python_tool", name="other", **{"c0-p_source": OTHER})).status_code == 422

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.http import QueryDict
 
 from controlplane.catalogue.hardware.models import HardwareProfile
-from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, sent, values_of
+from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, as_submitted, values_of
 from controlplane.catalogue.hardware.profiles import Profile
 from tests.controlplane.people import operator
 from workers.contract.run.hardware import HardwareSpec
@@ -26,7 +26,7 @@ TWO = {"trainer_gpus": 2, "processes": 2, "cpu_slots": 0, "strategy": "ddp"}
 
 def filled(**changes: Any) -> dict[str, Any]:
     """The form for the CPU, with changes; None leaves a field out."""
-    values = sent(values_of(Profile("mine", "", HardwareSpec("mine", cpu_slots=1)))) | changes
+    values = as_submitted(values_of(Profile("mine", "", HardwareSpec("mine", cpu_slots=1)))) | changes
     return {name: value for name, value in values.items() if value is not None}
 
 

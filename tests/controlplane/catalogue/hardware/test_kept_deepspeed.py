@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.catalogue.hardware.models import HardwareProfile
-from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, sent, values_of
+from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, as_submitted, values_of
 from controlplane.catalogue.hardware.profile_pages.profile_yaml import export, read
 from controlplane.catalogue.hardware.profiles import profile_of
 from controlplane.catalogue.hardware.shipped import by_slug
@@ -23,7 +23,7 @@ TUNED = """{
 
 
 def page(text: str, **changes: Any) -> dict[str, str]:
-    values = sent(values_of(by_slug("consumer-8gb")))
+    values = as_submitted(values_of(by_slug("consumer-8gb")))
     return {**values, "name": "tuned", "deepspeed": text, **changes}
 
 

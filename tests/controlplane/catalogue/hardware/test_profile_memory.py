@@ -16,7 +16,7 @@ from controlplane.catalogue.hardware.profile_pages.profile_memory import (
     card_of,
     division,
     estimated,
-    held,
+    fitted_models,
     largest,
     sentence,
     shipped_as,
@@ -35,7 +35,7 @@ ON_GPUS = [profile for profile in SHIPPED if profile.card_gib]
 
 @pytest.mark.parametrize("profile", ON_GPUS, ids=lambda profile: profile.slug)
 def test_each_built_in_profile_holds_a_model_on_the_hardware_it_names_and_says_which(profile: Shipped) -> None:
-    models = held(profile, profile.card_gib)
+    models = fitted_models(profile, profile.card_gib)
     fitting = [one for one in models if one.fits]
     assert fitting
     assert f"models up to {fitting[-1].name}" in sentence(profile, profile.card_gib)
@@ -53,7 +53,7 @@ def test_those_that_were_measured_are_those_of_the_proofs() -> None:
 
 
 def test_a_larger_model_takes_more_and_what_no_gpu_holds_is_said() -> None:
-    needs = [one.needed_gib for one in held(by_slug("dual-gpu"), 24)]
+    needs = [one.needed_gib for one in fitted_models(by_slug("dual-gpu"), 24)]
     assert needs == sorted(needs)
     assert "none of the usual models; Qwen2.5 0.5B takes" in sentence(by_slug("dual-gpu"), 4)
     assert sentence(by_slug("cpu"), 24) == ""
@@ -132,7 +132,7 @@ def test_a_renamed_built_in_profile_holds_what_it_held(slug: str) -> None:
 @pytest.mark.parametrize("slug", ["one-gpu-colocate", "dual-gpu"])
 def test_the_bars_have_the_figure_of_the_sentence(slug: str) -> None:
     profile = by_slug(slug)
-    largest = [one for one in held(profile, profile.card_gib) if one.fits][-1]
+    largest = [one for one in fitted_models(profile, profile.card_gib) if one.fits][-1]
     shown = view(estimated(profile, known_shape(largest.name), profile.card_gib), length=768, where="")
     trainers = [bar for bar in shown.bars if bar.role != "server"]
     assert max(bar.needed_gib for bar in trainers) == largest.needed_gib

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_fields import HELP, LABELS, SECTIONS
-from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, sent, spec_fields, values_of
+from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, as_submitted, spec_fields, values_of
 from controlplane.catalogue.hardware.profiles import launch_values, profile_of, profile_problems
 from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
 from runs.launch.new_run.fields.choice_fields import offered_profiles
@@ -53,7 +53,7 @@ def test_a_shipped_profile_is_there_and_can_run(slug):
 @pytest.mark.parametrize("slug", SLUGS)
 def test_a_shipped_profile_goes_through_its_own_form_unchanged(slug):
     row = HardwareProfile.objects.get(name=by_slug(slug).name)
-    form = ProfileForm(sent(values_of(profile_of(row))), profile=row)
+    form = ProfileForm(as_submitted(values_of(profile_of(row))), profile=row)
     assert form.is_valid(), form.errors
     assert form.result.columns() == by_slug(slug).columns()
 
@@ -170,7 +170,7 @@ def test_of_two_tabs_the_later_one_is_told_before_it_overwrites():
     assert client.post(page, filled(name="CPU", threads=3, seen=seen)).status_code == 302
     told = client.post(page, filled(name="CPU", threads=5, seen=seen))
     assert told.status_code == 422
-    assert "Somebody changed this profile" in told.content.decode()
+    assert "Somebody has changed this profile" in told.content.decode()
     again = told.context["form"]["seen"].value()
     assert client.post(page, filled(name="CPU", threads=5, seen=again)).status_code == 302
     profile.refresh_from_db()

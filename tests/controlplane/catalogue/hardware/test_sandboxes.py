@@ -42,7 +42,7 @@ def test_what_a_host_tells_is_kept() -> None:
 def test_what_is_no_answer_is_none_and_runs_no_code(nonsense: Any) -> None:
     host = told(nonsense)
     assert not sandbox_of(host).known
-    assert "has not reported yet" in problem(host)
+    assert "has not yet reported" in problem(host)
 
 
 @pytest.mark.parametrize("backend", [7, None, "", ["bubblewrap"]])

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 
 def a_code(name: str = "", **columns: Any) -> str:
-    row, code = codes.make(name, by=None)
+    row, code = codes.create(name, by=None)
     JoinCode.objects.filter(pk=row.pk).update(**columns)
     return code
 
@@ -39,9 +39,9 @@ def refused(answer: Any) -> tuple[int, str]:
 
 def test_a_code_becomes_a_token_and_an_address_of_redis(shared_redis: Shared) -> None:
     somebody = make_user(Role.OPERATOR)
-    answer = join(codes.make("", by=somebody)[1]).json()
+    answer = join(codes.create("", by=somebody)[1]).json()
     assert (answer["name"], answer["version"], answer["url"]) == ("gpu1", VERSION, "http://testserver")
-    assert credentials.fits("gpu1", answer["token"])
+    assert credentials.is_valid("gpu1", answer["token"])
     assert shared_redis.client(answer["redis_url"]).ping()
     row = HostCredential.objects.get()
     assert (row.created_by, row.token_sha256 == answer["token"]) == (somebody, False)
@@ -64,7 +64,7 @@ def test_a_code_is_wrong_used_or_expired(shared_redis: Shared) -> None:
     assert refused(join("made up"))[1].startswith("This join code is wrong")
     assert refused(join(used, name="gpu2")) == (
         403,
-        "This join code has been used, by the host gpu1. Each code lets one machine in.",
+        "This join code was used by the host gpu1. Each code is for one machine.",
     )
     assert refused(join(a_code(expires_at=late), name="gpu2")) == (403, "This join code has expired.")
     assert HostCredential.objects.count() == 1

@@ -50,7 +50,7 @@ def test_a_check_is_followed_to_its_end_and_says_what_fails(client):
 def test_the_rows_that_fail_are_left_out_by_a_button(client):
     check, address = started(client, TAG)
     early = client.post(f"{address}leave-out/", follow=True).content.decode()
-    assert "The check is not over yet" in early
+    assert "The check is still running" in early
     worker.score_waiting()
     answer = client.post(f"{address}leave-out/")
     derived = DatasetVersion.objects.get(parent=check.dataset_version)
@@ -61,7 +61,7 @@ def test_a_check_can_be_stopped(client):
     _, address = started(client, TAG)
     page = client.post(f"{address}stop/", follow=True).content.decode()
     assert "then it was stopped" in page
-    assert "It had already ended" in client.post(f"{address}stop/", follow=True).content.decode()
+    assert "The check had already ended" in client.post(f"{address}stop/", follow=True).content.decode()
 
 
 def test_the_form_says_what_cannot_be_checked(client):

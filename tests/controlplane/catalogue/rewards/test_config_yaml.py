@@ -133,4 +133,4 @@ def test_an_operator_brings_no_code_in_a_document() -> None:
     text = "name: n\ncomponents:\n- function: python\n"
     sent = read(text).form.data
     answer = operator().post("/rewards/new/", sent)
-    assert (answer.status_code, b"Only an admin may add or change code" in answer.content) == (422, True)
+    assert (answer.status_code, b"Only an admin can add or change code" in answer.content) == (422, True)

@@ -80,7 +80,7 @@ def test_one_that_has_to_be_told_something_says_what_and_shows_its_parameters(ke
 def test_an_operator_adds_no_code():
     assert operator().get("/rewards/component/", {"function": "python"}).status_code == 404
     answer = save(fields("python"))
-    assert (answer.status_code, b"Only an admin may add or change code" in answer.content) == (422, True)
+    assert (answer.status_code, b"Only an admin can add or change code" in answer.content) == (422, True)
 
 
 def test_what_was_saved_comes_back_in_the_editor():

@@ -10,7 +10,7 @@ from controlplane.catalogue.rewards import config_yaml, saving
 from controlplane.catalogue.rewards.balance import balance
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
 from controlplane.catalogue.rewards.turns import turn
-from controlplane.catalogue.rewards.version_views import differences
+from controlplane.catalogue.rewards.views import differences
 from runs.insight.scoring.evaluating import column
 from runs.insight.scoring.scoring import try_on
 from tests.controlplane.catalogue.rewards.test_pages import fields, save

@@ -9,7 +9,7 @@ import pytest
 from controlplane.catalogue.rewards import saving
 from controlplane.catalogue.rewards.models import NORMALIZE_THEN_SUM, RewardVersion
 from controlplane.catalogue.rewards.saving import RewardComposition
-from controlplane.catalogue.rewards.version_views import differences
+from controlplane.catalogue.rewards.views import differences
 from tests.controlplane.catalogue.rewards.test_pages import COMPONENTS, fields
 from tests.controlplane.people import operator
 

@@ -66,8 +66,8 @@ def test_every_reward_that_runs_code_is_known_as_one() -> None:
         (HOLDS, {"unsandboxed_allowed": True}, "", False),
         (NONE, {"unsandboxed_allowed": True}, "", True),
         (NONE, {}, "host box has no sandbox for code that rewards run", None),
-        (None, {}, "host box has not reported yet how it holds code", None),
-        (None, {"unsandboxed_allowed": True}, "host box has not reported yet how it holds code", None),
+        (None, {}, "host box has not yet reported its sandbox", None),
+        (None, {"unsandboxed_allowed": True}, "host box has not yet reported its sandbox", None),
     ],
 )
 def test_a_run_with_code_starts_where_it_is_held_or_allowed(

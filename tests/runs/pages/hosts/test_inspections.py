@@ -26,37 +26,37 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Task, list[Any
 
 
 def test_a_question_goes_to_the_host(questions):
-    asked = inspections.ask_inspection(a_host(), "/models/tiny")
+    asked = inspections.request_inspection(a_host(), "/models/tiny")
     assert questions == [("box", Task.INSPECT_MODEL, [asked.pk, "/models/tiny", ""])]
 
 
 def test_an_answer_about_one_revision_says_nothing_of_another(questions):
     host = a_host()
     ModelInspection.objects.create(host=host, model="org/m", answered_at=timezone.now(), answer={"ok": True})
-    asked = inspections.ask_inspection(host, "org/m", revision="v1")
+    asked = inspections.request_inspection(host, "org/m", revision="v1")
     assert questions == [("box", Task.INSPECT_MODEL, [asked.pk, "org/m", "v1"])]
     assert inspections.latest(host, "org/m").answer == {"ok": True}
 
 
 def test_an_open_question_is_not_asked_twice(questions):
     host = a_host()
-    assert inspections.ask_inspection(host, "m") == inspections.ask_inspection(host, "m")
+    assert inspections.request_inspection(host, "m") == inspections.request_inspection(host, "m")
     assert len(questions) == 1
 
 
 def test_a_recent_answer_is_used_again(questions):
     host = a_host()
     ModelInspection.objects.create(host=host, model="m", answered_at=timezone.now(), answer={"ok": True})
-    assert inspections.ask_inspection(host, "m").answer == {"ok": True}
+    assert inspections.request_inspection(host, "m").answer == {"ok": True}
     assert questions == []
 
 
 @pytest.mark.parametrize("column", ["asked_at", "answered_at"])
 def test_an_old_question_or_answer_is_asked_again(questions, column):
     host = a_host()
-    old = inspections.ask_inspection(host, "m")
+    old = inspections.request_inspection(host, "m")
     ModelInspection.objects.filter(pk=old.pk).update(**{column: timezone.now() - timedelta(hours=1)})
-    assert inspections.ask_inspection(host, "m") != old
+    assert inspections.request_inspection(host, "m") != old
 
 
 def test_without_a_broker_nothing_is_left_open(monkeypatch):
@@ -65,7 +65,7 @@ def test_without_a_broker_nothing_is_left_open(monkeypatch):
 
     monkeypatch.setattr(host_commands, "send", down)
     with pytest.raises(inspections.HostAway):
-        inspections.ask_inspection(a_host(), "m")
+        inspections.request_inspection(a_host(), "m")
     assert not ModelInspection.objects.exists()
 
 
@@ -98,7 +98,7 @@ def test_the_form_asks_and_then_shows_the_answer(questions):
     ],
 )
 def test_the_form_shows_what_the_hub_told_the_host(questions, answer, shown):
-    asked = inspections.ask_inspection(a_host(), "Org/Model")
+    asked = inspections.request_inspection(a_host(), "Org/Model")
     ModelInspection.objects.update(answered_at=timezone.now(), answer=answer)
     page = viewer().get(f"/runs/new/model/{asked.pk}").content.decode()
     assert [words for words in shown if words not in page] == []
@@ -106,7 +106,7 @@ def test_the_form_shows_what_the_hub_told_the_host(questions, answer, shown):
 
 def test_asking_again_doesnt_take_the_answer_that_is_there(questions):
     client = operator()
-    inspections.ask_inspection(a_host(), "m")
+    inspections.request_inspection(a_host(), "m")
     client.post("/runs/new/model", {"model": "m", "again": "1"})
     assert len(questions) == 1
     ModelInspection.objects.update(answered_at=timezone.now(), answer={"ok": False, "error": "no"})
@@ -120,13 +120,13 @@ def test_the_form_says_why_there_is_no_answer(questions, monkeypatch):
     client = operator()
     assert "No host is in reach" in client.post("/runs/new/model", {"model": "m"}).content.decode()
     assert "Enter a model" in client.post("/runs/new/model", {"model": ""}).content.decode()
-    asked = inspections.ask_inspection(a_host(), "m")
+    asked = inspections.request_inspection(a_host(), "m")
     ModelInspection.objects.update(asked_at=timezone.now() - timedelta(hours=1))
     assert "has not answered" in client.get(f"/runs/new/model/{asked.pk}").content.decode()
 
 
 def test_what_a_host_says_is_shown_as_text(questions):
-    asked = inspections.ask_inspection(a_host(), "m")
+    asked = inspections.request_inspection(a_host(), "m")
     answer = {"ok": False, "error": "<script>alert(1)</script>"}
     ModelInspection.objects.update(answered_at=timezone.now(), answer=answer)
     assert b"<script>alert" not in operator().get(f"/runs/new/model/{asked.pk}").content

@@ -93,7 +93,7 @@ def test_a_host_that_joins_again_gets_new_tokens_and_the_old_ones_stay_ended() -
     Attempt.objects.filter(pk=old.pk).update(host=host, dispatched_at=timezone.now())
     host_token("box")
     credentials.revoke("box", None)
-    assert credentials.fits("box", credentials.issue("box").token)
+    assert credentials.is_valid("box", credentials.issue("box").token)
     assert to_attempt(old, "sync", {"lines": []}).status_code == 403
     Attempt.objects.filter(pk=old.pk).update(dispatched_at=new)  # as one that was sent there since
     assert to_attempt(old, "sync", {"lines": []}).status_code == 200
@@ -127,7 +127,7 @@ def test_the_command_is_shown_once_and_its_code_is_good(valkey: str, settings: S
 
 
 def test_the_page_waits_for_the_machine_and_sees_it() -> None:
-    row, _ = codes.make("", by=None)
+    row, _ = codes.create("", by=None)
     state = lambda: operator().get(f"/hardware/hosts/add/{row.pk}/")  # noqa: E731
     assert "Waiting for the machine" in state().content.decode()
     codes.use_up(row, "gpu1")
@@ -145,7 +145,7 @@ def test_a_name_that_cannot_be_is_refused_with_the_form(settings: Settings) -> N
         assert operator().post("/hardware/hosts/add/", {"name": name}).status_code == 422
     settings.REDIS_URL, settings.HOST_REDIS_URL = "unix:///nowhere", ""
     answer = operator().post("/hardware/hosts/add/", {"name": "gpu1"})
-    assert (answer.status_code, "The embedded Redis answers on this machine only" in answer.content.decode()) == (
+    assert (answer.status_code, "The embedded Redis only listens on this machine" in answer.content.decode()) == (
         422,
         True,
     )
@@ -157,7 +157,7 @@ def test_the_host_of_up_gets_a_token_when_its_own_does_not_fit() -> None:
     assert token is not None
     assert credentials.embedded_token("box", f"{token}\n") is None
     assert credentials.embedded_token("box", "of an earlier version") not in (None, token)
-    assert not credentials.fits("box", token)
+    assert not credentials.is_valid("box", token)
     credentials.issue("gpu1")
     with pytest.raises(HostNameTaken, match="Another machine has joined as gpu1"):
         credentials.embedded_token("gpu1", "")

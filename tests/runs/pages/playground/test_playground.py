@@ -213,9 +213,9 @@ def test_code_runs_no_longer_than_the_page_has_time(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_next_turn_of_a_page_ends_the_one_before_and_no_other_pages():
-    first, other = turns.turn(60, of="session.page"), turns.turn(60, of="session.other")
+    first, other = turns.turn(60, requester="session.page"), turns.turn(60, requester="session.other")
     assert not first.over
-    second = turns.turn(60, of="session.page")
+    second = turns.turn(60, requester="session.page")
     assert (first.over, second.over, other.over, turns.turn(60).over) == (True, False, False, False)
     with pytest.raises(turns.OutOfTime):
         first.wait()

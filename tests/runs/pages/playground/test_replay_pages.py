@@ -171,7 +171,7 @@ def test_an_operator_tries_no_code_that_no_admin_has_saved(path: str):
     source = "def reward(completions, **columns):\n    return [0.5] * len(completions)\n"
     sent = fields("python", "think_tags", replay=attempt.run_id, completion=["a"], **{"c0-p_source": source})
     page = operator().post(f"/rewards/{path}/", sent).content.decode()
-    assert "Only an admin may add or change code." in page
+    assert "Only an admin can add or change code." in page
     assert "think_tags_1" in page
 
 

@@ -1,4 +1,4 @@
-"""The verb `check`: which file it is, both passes over it, and a report that says all that was found."""
+"""The verb `check`: detects the format, runs both passes over the file, and reports the results."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from controlplane.catalogue.datasets.reader import excerpts, files
 from controlplane.catalogue.datasets.reader.checking import first_pass, second_pass
 from controlplane.catalogue.datasets.reader.checking.report import Collector
@@ -16,7 +14,7 @@ from controlplane.catalogue.datasets.reader.columns import row_function
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, checked_part
 from controlplane.catalogue.datasets.reader.parsing import formats, schema
 from controlplane.catalogue.datasets.reader.parsing.records import RowSource
-from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 
 FIRST, SECOND = "first pass", "second pass"
@@ -25,13 +23,11 @@ PREVIEW_ROWS = 8
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """{"mapping": {...} or None, "tokenizer": folder or None, "token_limit": n or None} -> REPORT of the folder's
-    SOURCE, which is written as well, after the file of all PROBLEMS. Without a mapping: of the recognised one. For a
-    mapping with a function also {"backend": of the sandbox}."""
-    report = _report(folder, arguments)
-    draft = folder / f"{files.REPORT}.part"
-    draft.write_bytes(msgspec.json.encode(report))
-    draft.replace(folder / files.REPORT)
-    return report
+    SOURCE, which is also written, after the file of all PROBLEMS.
+
+    Without a mapping, the recognised one is checked. A mapping with a function also needs {"backend": the sandbox's}.
+    """
+    return files.write_answer(folder, files.REPORT, _report(folder, arguments))
 
 
 def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,12 +40,15 @@ def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     report: dict[str, Any] = {"format": None, "file_error": None, "bytes": size}
     passes: list[dict[str, Any]] = []
     near = 0
-    with Collector(folder / files.PROBLEMS) as collector, row_function.of(mapping, arguments.get("backend")) as rewrite:
+    with (
+        Collector(folder / files.PROBLEMS) as collector,
+        row_function.opened(mapping, arguments.get("backend")) as rewrite,
+    ):
         try:
             detected = formats.detect(source)
             report["format"] = {"kind": detected.kind, "gzip": detected.gzip, "note": detected.note}
             if detected.bom:
-                collector.add(Problem(1, "byte_order_mark", detected.note, byte=0))
+                collector.add(DataProblem(1, "byte_order_mark", detected.note, byte=0))
             began = time.monotonic()
             rows = RowSource(source, detected, rewrite)
             first_pass.run(rows, mapping, collector, ProgressFile(folder, FIRST, size), result)
@@ -64,7 +63,7 @@ def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         except FileProblem as problem:
             report["file_error"] = problem.as_dict()
         except MemoryError:
-            limit = FileProblem("limits", "Checking this file takes more memory than is allowed.")
+            limit = FileProblem("limits", "Checking this file needs more memory than is allowed.")
             report["file_error"] = limit.as_dict()
     checked = mapping or (result.recognised.mapping if result.recognised else None)
     return report | {

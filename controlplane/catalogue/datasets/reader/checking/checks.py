@@ -13,7 +13,7 @@ from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, tests
 from controlplane.catalogue.datasets.reader.columns.transforms import TRANSFORMS
 from controlplane.catalogue.datasets.reader.excerpts import EXCERPT, visible
-from controlplane.catalogue.datasets.reader.problems import Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem
 from workers.rewards.entries.answer import normalised
 
 Row = Mapping[str, Any]
@@ -31,14 +31,14 @@ class Checker:
         if mapping.prompt and mapping.follow_up:
             self._parts.append(self._follow_up)
 
-    def problems(self, row: Row, line: int, byte: int = -1) -> list[Problem]:
-        """All problems of a row, so that people can fix everything before the next upload."""
-        by_kind: dict[tuple[str, str], Problem] = {}
+    def problems(self, row: Row, line: int, byte: int = -1) -> list[DataProblem]:
+        """All problems of a row, so that people can fix them before the next upload."""
+        by_kind: dict[tuple[str, str], DataProblem] = {}
         for part in self._parts:
             try:
                 part(row)
             except RowProblem as problem:
-                row_problem = Problem(
+                row_problem = DataProblem(
                     line, problem.kind, visible(str(problem)), excerpt(row), byte=byte, field=visible(problem.field)
                 )
                 by_kind.setdefault((row_problem.kind, row_problem.field), row_problem)
@@ -98,7 +98,7 @@ class Checker:
     def _extracted(self, response: str, column: str) -> None:
         extracted = self._transform.extract(response, column, self._mapping.answer_after)
         if not normalised(extracted.answer, ignore_case=True, ignore_punctuation=True):
-            raise RowProblem("empty_answer", f"“{column}” has no answer left once spaces and punctuation go.", column)
+            raise RowProblem("empty_answer", f"“{column}” has no answer left without spaces and punctuation.", column)
 
 
 def excerpt(row: Row) -> str:

@@ -29,14 +29,14 @@ _SESSION = (">>>", "$", "%", "!")
 
 class CodeProblem(NamedTuple):
     line: int
-    """Inside the code, from 1."""
+    """Line inside the code, from 1."""
     column: int
-    """From 1."""
+    """Column, from 1."""
     message: str
 
 
 def problem(text: str) -> CodeProblem | None:
-    """Why the code doesn't parse; None if it does, or is too long or deeply nested to tell."""
+    """The syntax error of the code; None if it parses, or is too long or deeply nested to tell."""
     if len(text) > LONGEST or deeper(text):
         return None
     try:
@@ -45,15 +45,15 @@ def problem(text: str) -> CodeProblem | None:
             compile(text, "<code>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     except SyntaxError as error:
         if error.lineno is None:
-            return CodeProblem(*_place(text, max(0, text.find("\0"))), error.msg)
+            return CodeProblem(*_position(text, max(0, text.find("\0"))), error.msg)
         return CodeProblem(max(1, error.lineno), max(1, error.offset or 1), error.msg or "invalid syntax")
     except (MemoryError, RecursionError):
         # Python also reports this for long chains of operators without nested brackets.
         return CodeProblem(1, 1, "too deeply nested for Python's own parser")
     except UnicodeEncodeError as error:
-        return CodeProblem(*_place(text, error.start), "half a character (a lone surrogate)")
+        return CodeProblem(*_position(text, error.start), "half a character (a lone surrogate)")
     except ValueError as error:
-        return CodeProblem(*_place(text, max(0, text.find("\0"))), str(error))
+        return CodeProblem(*_position(text, max(0, text.find("\0"))), str(error))
     return None
 
 
@@ -109,6 +109,6 @@ def _fences(text: str) -> bool:
     return any(_FENCE.match(line) for line in text.splitlines())
 
 
-def _place(text: str, at: int) -> tuple[int, int]:
+def _position(text: str, at: int) -> tuple[int, int]:
     """Line and column of a character, from 1."""
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -17,16 +16,17 @@ from controlplane.catalogue.datasets.reader.checking.spilling import (
     bits_for,
     runs,
 )
+from controlplane.catalogue.datasets.reader.files import Closing
 
-AT_ONCE = 2**20
+PAIRS_COMPARED = 2**20
 """Pairs in memory while comparing; about 50 MiB including the sorting."""
 
 
-class Duplicates:
-    """`folder`: for unnamed temporary files, of which nothing remains even after a crash.
+class Duplicates(Closing):
+    """Finds repeated keys. `folder` holds unnamed temporary files, which vanish even after a crash.
 
     Keys are distinguished by 64 bits of a keyed hash with a random key per process: among ten million rows two
-    different ones collide with a probability of 3 in a million, and no one can prepare such a pair.
+    different ones collide with a probability of 3 in a million, and nobody can prepare a collision.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,12 +34,6 @@ class Duplicates:
         self._hashes, self._lines = array("q"), array("q")
         self._firsts, self._repeated = SpilledPairs(folder), SpilledPairs(folder)
         self._last_line = 0
-
-    def __enter__(self) -> Duplicates:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def add(self, key: Hashable, line: int) -> None:
         """Add a row. Keys must have one type, text or tuples of texts; lines are at least 0."""
@@ -52,12 +46,12 @@ class Duplicates:
         if len(self._lines) >= BLOCK:
             self._spill()
 
-    def found(self) -> Iterator[tuple[int, int]]:
+    def repeats(self) -> Iterator[tuple[int, int]]:
         """(line, first line with the same key) of every repetition, in line order. Call once, after all `add`."""
         self._spill()
         by_line = SpilledPairs(self._folder, bits=bits_for(self._last_line))
         try:
-            for parts in self._firsts.parts(AT_ONCE):
+            for parts in self._firsts.parts(PAIRS_COMPARED):
                 self._compare(parts, by_line)
             yield from in_order(by_line)
         finally:
@@ -69,7 +63,7 @@ class Duplicates:
         self._repeated.close()
 
     def _spill(self) -> None:
-        """For keys frequent in this block keep only the first line for the comparison, so that no part outgrows memory,
+        """Keep only the first line of each key in this block for the comparison, so that no part outgrows memory
         however often a key is repeated."""
         if not self._lines:
             return
@@ -99,7 +93,7 @@ class Duplicates:
 
 def in_order(pairs: SpilledPairs) -> Iterator[tuple[int, int]]:
     """All pairs in key order, one part in memory at a time."""
-    for parts in pairs.parts(AT_ONCE):
+    for parts in pairs.parts(PAIRS_COMPARED):
         keys, values = pairs.read_all(parts)
         order = np.argsort(keys, kind="stable")
         yield from zip(keys[order].tolist(), values[order].tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""The quick half of the check: the types, required fields, roles and lengths of every row, and equal prompts."""
+"""The quick half of the check: types, required fields, roles and lengths of every row, and equal prompts."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from controlplane.catalogue.datasets.reader.limits import MOST_ROWS
 from controlplane.catalogue.datasets.reader.parsing import formats, records, schema
 from controlplane.catalogue.datasets.reader.parsing.records import Record, RowSource
 from controlplane.catalogue.datasets.reader.parsing.schema import Counts, Schema
-from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, FileProblem, Problem
+from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, DataProblem, FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 
 SAMPLE_ROWS = 500
 SAMPLE_BYTES = 8 * 2**20
 SAMPLE_RECORDS = 20_000
-"""Good and bad ones, to find so many rows in."""
+"""Maximum records, good and bad, to sample from."""
 GROUP, GROUPS = 8, 5
-"""Rows that a schema is recognised by, and how often."""
-DUPLICATES_TOLD = 1_000_000
-"""Repeated prompts that are listed; all are counted."""
+"""Rows per recognition of the schema, and number of recognitions."""
+MOST_DUPLICATES = 1_000_000
+"""Repeated prompts to report; all are counted."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class FirstPassResult:
     sample: list[dict[str, Any]] = field(default_factory=list)
     recognised: Recognised | None = None
     mapping: ColumnMapping = field(default_factory=ColumnMapping)
-    """The recognised or the given one, with the columns that its transform takes."""
+    """The recognised or the given one, with its transform's default columns."""
 
 
 def run(
@@ -56,19 +56,19 @@ def run(
     mapping: ColumnMapping | None,
     collector: Collector,
     progress: ProgressFile,
-    found: FirstPassResult,
+    result: FirstPassResult,
 ) -> None:
-    """Fill `found` and tell `collector`. Raises FileProblem."""
-    found.sample = _sample(source, collector.add)
-    seen = Schema(found.sample)
-    found.columns = {name: Counter() for name in seen.counts}
-    found.recognised = _recognised(found.sample, seen)
-    found.mapping = resolved(mapping) if mapping else _possible(resolved(found.recognised.mapping), seen)
+    """Fill `result` and report problems to `collector`. Raises FileProblem."""
+    result.sample = _sample(source, collector.add)
+    seen = Schema(result.sample)
+    result.columns = {name: Counter() for name in seen.counts}
+    result.recognised = _recognised(result.sample, seen)
+    result.mapping = resolved(mapping) if mapping else _possible(resolved(result.recognised.mapping), seen)
     with Duplicates(source.path.parent) as duplicates:
-        one = _FirstPass(seen, collector, progress, found, duplicates)
-        one.run(source)
-        if not collector.gave_up and found.mapping.prompt:
-            one.tell_duplicates()
+        first_pass = _FirstPass(seen, collector, progress, result, duplicates)
+        first_pass.run(source)
+        if not collector.gave_up and result.mapping.prompt:
+            first_pass.report_duplicates()
 
 
 def _sample(source: RowSource, remark: records.Remark) -> list[dict[str, Any]]:
@@ -89,18 +89,14 @@ def _recognised(sample: list[dict[str, Any]], seen: Schema) -> Recognised:
     typical = [row for row in sample[:200] if not seen.oddity(row)[0]] or sample
     groups = [typical[at : at + GROUP] for at in range(0, min(len(typical), GROUPS * GROUP), GROUP)] or [[]]
     candidates = [recognise(group, columns) for group in groups]
-    most = Counter(one.mapping for one in candidates).most_common(1)[0][0]
-    return next(one for one in candidates if one.mapping == most)
+    most = Counter(candidate.mapping for candidate in candidates).most_common(1)[0][0]
+    return next(candidate for candidate in candidates if candidate.mapping == most)
 
 
 def _share(sample: list[dict[str, Any]], name: str) -> float:
     """The share of rows with a value in the column."""
-    filled = sum(1 for row in sample if (value := row.get(name)) is not None and not _blank(value))
-    return filled / max(1, len(sample))
-
-
-def _blank(value: Any) -> bool:
-    return isinstance(value, str) and not value.strip()
+    values = [value.strip() if isinstance(value := row.get(name), str) else value for row in sample]
+    return sum(value not in (None, "") for value in values) / max(1, len(sample))
 
 
 def _possible(mapping: ColumnMapping, seen: Schema) -> ColumnMapping:
@@ -113,17 +109,22 @@ def _possible(mapping: ColumnMapping, seen: Schema) -> ColumnMapping:
 
 class _FirstPass:
     def __init__(
-        self, seen: Schema, collector: Collector, progress: ProgressFile, found: FirstPassResult, duplicates: Duplicates
+        self,
+        seen: Schema,
+        collector: Collector,
+        progress: ProgressFile,
+        result: FirstPassResult,
+        duplicates: Duplicates,
     ) -> None:
         self._collector = collector
         self._progress = progress
-        self._found = found
+        self._result = result
         self._duplicates = duplicates
-        self._checks = _RawRowChecks(seen, found.mapping)
+        self._checks = _RawRowChecks(seen, result.mapping)
 
     def run(self, source: RowSource) -> None:
-        found, at = self._found, 0
-        results = processes.looked_at(source.batches, self._checks.of, processes.useful(source.path))
+        result, at = self._result, 0
+        results = processes.map_batches(source.batches, self._checks.check, processes.useful(source.path))
         with closing(results):
             for batch in results:
                 if not batch.end.line:
@@ -131,37 +132,37 @@ class _FirstPass:
                 if batch.end.number >= MOST_ROWS:
                     raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
                 end, at = self._add(batch), batch.at
-                found.lines, found.rows, found.records = end.line, found.rows + end.rows, end.number + 1
-                found.blank = end.line - found.records if source.format.kind == formats.JSONL else 0
-                self._progress.at(at, found.rows)
+                result.lines, result.rows, result.records = end.line, result.rows + end.rows, end.number + 1
+                result.blank = end.line - result.records if source.format.kind == formats.JSONL else 0
+                self._progress.at(at, result.rows)
                 if self._collector.gave_up:
                     break
-        self._progress.at(at, found.rows, now=True)
-        if not found.lines or not (found.rows or self._collector.errors):
-            message = "The file has only blank lines." if found.lines else "The file has no row."
+        self._progress.at(at, result.rows, now=True)
+        if not result.lines or not (result.rows or self._collector.errors):
+            message = "The file has only blank lines." if result.lines else "The file has no row."
             raise FileProblem("empty_file", message)
 
     def _add(self, batch: _FirstPassFindings) -> _SourcePlace:
-        """Line of the last record, or of the one at which the collector gave up."""
+        """Add a batch's results. Returns its last record, or the one at which the collector gave up."""
         for place, problems in batch.problems:
             for problem in problems:
                 self._collector.add(problem)
             if self._collector.gave_up:
                 return place
-        schema.add(self._found.columns, batch.columns)
+        schema.add(self._result.columns, batch.columns)
         self._duplicates.add_all(batch.keys, batch.lines)
         return batch.end
 
-    def tell_duplicates(self) -> None:
-        for line, first in self._duplicates.found():
-            self._found.duplicates += 1
-            if self._found.duplicates <= DUPLICATES_TOLD:
+    def report_duplicates(self) -> None:
+        for line, first in self._duplicates.repeats():
+            self._result.duplicates += 1
+            if self._result.duplicates <= MOST_DUPLICATES:
                 message = f"The prompt is the same as in line {first:,}."
-                self._collector.add(Problem(line, "exact_duplicate", message, field=self._found.mapping.prompt))
+                self._collector.add(DataProblem(line, "exact_duplicate", message, field=self._result.mapping.prompt))
 
 
 class _SourcePlace(NamedTuple):
-    """A record. `line`, `number`: its own; `rows`: those of its batch up to it that can be read."""
+    """The position of a record. `rows`: number of readable rows in its batch up to it."""
 
     line: int
     number: int
@@ -170,13 +171,13 @@ class _SourcePlace(NamedTuple):
 
 @dataclass
 class _FirstPassFindings:
-    """The results for a batch of records. `at`: as in records.RecordBatch; `end`: its last record; `problems`: those of
-    each faulty record; `keys`: hashes of the prompts of good rows, which are in `lines`."""
+    """The results for a batch of records. `at`: as in records.RecordBatch; `end`: the last record; `problems`: by
+    record; `keys`: prompt hashes of the good rows, whose lines are `lines`."""
 
     at: int
     end: _SourcePlace
     columns: Counts = field(default_factory=dict)
-    problems: list[tuple[_SourcePlace, list[Problem]]] = field(default_factory=list)
+    problems: list[tuple[_SourcePlace, list[DataProblem]]] = field(default_factory=list)
     keys: array[int] = field(default_factory=partial(array, "q"))
     lines: array[int] = field(default_factory=partial(array, "q"))
 
@@ -187,25 +188,27 @@ class _RawRowChecks:
         self._checker = Checker(mapping)
         self._has_prompt = bool(mapping.prompt)
 
-    def of(self, batch: records.RecordBatch) -> _FirstPassFindings:
-        found, rows = _FirstPassFindings(batch.at, _SourcePlace(0, -1, 0)), 0
+    def check(self, batch: records.RecordBatch) -> _FirstPassFindings:
+        findings, rows = _FirstPassFindings(batch.at, _SourcePlace(0, -1, 0)), 0
         for record in batch.records():
             problems = list(record.problems)
             if record.row is not None:
                 rows += 1
-                schema.count(found.columns, record.row)
+                schema.count(findings.columns, record.row)
                 problems += self._problems(record, record.row)
                 if self._has_prompt and all(KINDS[problem.kind].level != ERROR for problem in problems):
-                    found.keys.append(hash(self._checker.key(record.row)))
-                    found.lines.append(record.line)
-            found.end = _SourcePlace(record.line, record.number, rows)
+                    findings.keys.append(hash(self._checker.key(record.row)))
+                    findings.lines.append(record.line)
+            findings.end = _SourcePlace(record.line, record.number, rows)
             if problems:
-                found.problems.append((found.end, problems))
-        return found
+                findings.problems.append((findings.end, problems))
+        return findings
 
-    def _problems(self, record: Record, row: dict[str, Any]) -> list[Problem]:
+    def _problems(self, record: Record, row: dict[str, Any]) -> list[DataProblem]:
         problems = self._checker.problems(row, record.line, record.byte)
         oddity, name = self._schema.oddity(row)
         if oddity and not any(problem.field == name for problem in problems):
-            problems.append(Problem(record.line, "mixed_schemas", oddity, excerpt(row), byte=record.byte, field=name))
+            problems.append(
+                DataProblem(record.line, "mixed_schemas", oddity, excerpt(row), byte=record.byte, field=name)
+            )
         return problems

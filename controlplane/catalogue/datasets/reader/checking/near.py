@@ -1,4 +1,4 @@
-"""Prompts that nearly repeat an earlier one: MinHash over word pairs, candidates from LSH bands, bounded memory.
+"""Finds prompts that nearly repeat an earlier one: MinHash over word pairs, LSH bands for candidates, bounded memory.
 
 A batch of texts is split into words and hashed with numpy at once; numbers count as words. Text without spaces between
 words (Chinese, Japanese, Korean) is split into characters.
@@ -10,13 +10,12 @@ import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from controlplane.catalogue.datasets.reader.checking.duplicates import AT_ONCE, in_order
+from controlplane.catalogue.datasets.reader.checking.duplicates import PAIRS_COMPARED, in_order
 from controlplane.catalogue.datasets.reader.checking.spilling import (
     Indexes,
     Numbers,
@@ -26,15 +25,16 @@ from controlplane.catalogue.datasets.reader.checking.spilling import (
     runs,
     unnamed,
 )
+from controlplane.catalogue.datasets.reader.files import Closing
 
 THRESHOLD = 0.8
-"""The estimated share of word pairs that two prompts have in common."""
+"""The minimum estimated share of word pairs in common."""
 FEW_WORDS = 5
-"""Prompts with fewer words, not counting numbers, follow a pattern: “3 + 4 =” doesn't repeat “3 + 5 =”."""
+"""Prompts with fewer words, not counting numbers, are not compared: “3 + 4 =” doesn't repeat “3 + 5 =”."""
 LONGEST = 20_000
 """Characters of a text that are examined."""
 BANDS, ROWS = 12, 5
-"""99 in 100 prompts with similarity 0.8 share a band, and 3 in 10 with 0.5; those are then compared."""
+"""LSH bands and rows per band: 99 % of the pairs with similarity 0.8 share a band, and 30 % with 0.5."""
 EXCERPT = 160
 """Characters of a prompt kept for display."""
 BATCH_CHARACTERS = 2**18
@@ -83,8 +83,8 @@ class Near(NamedTuple):
     """The beginning of the prompt."""
 
 
-class NearDuplicates:
-    """`folder`: for unnamed temporary files, of which nothing remains even after a crash."""
+class NearDuplicates(Closing):
+    """Finds near-duplicates. `folder` holds unnamed temporary files, which vanish even after a crash."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -96,14 +96,8 @@ class NearDuplicates:
         self._count = 0
         self._bands = SpilledPairs(folder)
 
-    def __enter__(self) -> NearDuplicates:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     def add(self, text: str, line: int) -> None:
-        """Lines ascend."""
+        """Add a prompt; lines must ascend."""
         self._texts.append(text)
         self._lines.append(line)
         self._characters += len(text)
@@ -123,15 +117,15 @@ class NearDuplicates:
         self._bands.add(keys.ravel(), np.repeat(ordinals, BANDS))
         self._bands.add(records_["masked"].copy(), ordinals)
 
-    def found(self) -> Iterator[Near]:
-        """One entry for each prompt similar but not equal to an earlier one, in line order. Call once.
+    def matches(self) -> Iterator[Near]:
+        """The prompts similar but not equal to an earlier one, in line order. Call once.
 
         Each is compared with the first prompt of each of its buckets, so the work grows only linearly.
         """
         self._add_waiting()
         candidates = SpilledPairs(self._folder, bits=bits_for(self._count))
         try:
-            for parts in self._bands.parts(AT_ONCE):
+            for parts in self._bands.parts(PAIRS_COMPARED):
                 self._bucket(parts, candidates)
             self._bands.close()
             yield from self._weighed(candidates)
@@ -152,7 +146,7 @@ class NearDuplicates:
         self._characters = 0
 
     def _bucket(self, parts: range, candidates: SpilledPairs) -> None:
-        """(row, first row of a shared bucket), rows counted from 0."""
+        """Add the candidates (row, first row of a shared bucket); rows are counted from 0."""
         keys, rows = self._bands.read_all(parts)
         order = np.argsort(keys)
         keys, rows = keys[order], rows[order]
@@ -213,7 +207,7 @@ class Signatures(NamedTuple):
 
 
 def signatures(texts: list[str], lines: list[int]) -> Signatures:
-    """Lines ascend."""
+    """The signatures of texts, whose lines ascend."""
     rows = records([text[:LONGEST] for text in texts])
     rows["line"] = lines
     rows["exact"] = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
@@ -230,7 +224,7 @@ def _beginning(text: str) -> str:
 
 
 def records(texts: list[str]) -> Records:
-    """A _RECORD of each text, without the fields of its position and of the whole text.
+    """A _RECORD per text, without its position and the hash of the whole text.
 
     `plain` is equal for texts that differ only in case and punctuation, `masked` also for those that differ in numbers;
     `words` counts words other than numbers.
@@ -263,7 +257,7 @@ def _bytes(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Indexes]:
 
 
 def _words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers, npt.NDArray[np.bool_], Indexes]:
-    """For each word: its hash, whether it is a number, and its text's index."""
+    """(hash, whether it is a number, index of its text) of each word, as arrays."""
     inside, alone = np.take(_IS_WORD, data), np.take(_STARTS_ALONE, data)
     cut = np.empty(len(data), np.bool_)  # whether no word continues from the previous byte
     cut[0] = True

@@ -1,8 +1,8 @@
-"""A file's batches shared among processes: each looks at its part of them, and the results come in the file's order.
+"""Shares a file's batches among processes; results arrive in the file's order.
 
-Every process reads the whole file, since finding the batches takes much less time than looking at their rows: nothing
-but results is sent, and a process that is ahead waits until its result is taken. The processes are forks of this one:
-they have its limits, and they die with it, however it ends.
+Every process reads the whole file, since splitting it into batches takes much less time than checking their rows. So
+only results are sent, and a process that is ahead waits until its result is received. The processes are forks of this
+one: they share its limits and die with it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 from workers.contract.wire.parent_death import die_with_parent
 
 MOST = 8
-"""Processes: each takes memory, and the file is read once by each."""
+"""Maximum number of processes: each takes memory, and reads the whole file."""
 BYTES_EACH = 2**20
 """Bytes of the file per process; starting one for less takes longer than it saves."""
 PIPE_BYTES = 2**20
-"""Lets a process start its next batch before its result is taken."""
+"""Pipe size that lets a process start its next batch before its result is received."""
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -36,15 +36,17 @@ def useful(path: Path) -> int:
     return max(1, min(MOST, len(os.sched_getaffinity(0)), path.stat().st_size // BYTES_EACH))
 
 
-def looked_at(
-    batches: Callable[[], Iterator[Batch]], look: Callable[[Batch], Result], processes: int
+def map_batches(
+    batches: Callable[[], Iterator[Batch]], function: Callable[[Batch], Result], processes: int
 ) -> Generator[Result, None, None]:
-    """The results of `look` for each of `batches()`. Raises what either raises, after the results of all earlier
-    batches, and MemoryError if a process was ended by its limits. Closed early, it ends the processes."""
+    """The results of `function` for each of `batches()`. Closing the generator early ends the processes.
+
+    Raises the errors of both, after the results of all earlier batches, and MemoryError if a process hit its limits.
+    """
     if processes == 1:
-        yield from map(look, batches())
+        yield from map(function, batches())
         return
-    shares = [_Share(batches, look, number, processes) for number in range(processes)]
+    shares = [_Share(batches, function, number, processes) for number in range(processes)]
     try:
         for share in cycle(shares):
             result = share.next()
@@ -59,18 +61,20 @@ def looked_at(
 
 
 class _Share:
-    """A process that looks at each batch number `first`, `first` + `step`, …"""
+    """A process for the batches number `first`, `first` + `step`, …"""
 
-    def __init__(self, batches: Callable[[], Iterator[Any]], look: Callable[[Any], Any], first: int, step: int) -> None:
+    def __init__(
+        self, batches: Callable[[], Iterator[Any]], function: Callable[[Any], Any], first: int, step: int
+    ) -> None:
         self._results, sending = Pipe(duplex=False)
-        with suppress(OSError):  # more than this user may have
+        with suppress(OSError):  # exceeds the user's pipe limit
             fcntl(sending.fileno(), F_SETPIPE_SZ, PIPE_BYTES)
         parent = os.getpid()
         self._pid = os.fork()
         if not self._pid:
             die_with_parent(parent, signal.SIGKILL)
-            os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are lost in a fork, and all cores have work
-            _send_each(map(look, islice(batches(), first, None, step)), sending.send)
+            os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads don't survive a fork, and all cores are busy
+            _send_each(map(function, islice(batches(), first, None, step)), sending.send)
         sending.close()
 
     def next(self) -> Any:
@@ -78,7 +82,7 @@ class _Share:
         try:
             return self._results.recv()
         except EOFError:
-            return MemoryError("a process of the check was ended")
+            return MemoryError("a process of the check was killed")
 
     def end(self) -> None:
         os.kill(self._pid, signal.SIGKILL)
@@ -87,8 +91,8 @@ class _Share:
 
 
 def _send_each(results: Iterator[Any], send: Callable[[Any], None]) -> None:
-    """Send all `results`, and the exception that they end with. The process ends without cleaning up, since its open
-    files belong to its parent."""
+    """Send all `results` and the exception that ends them. The process exits without cleaning up, since its open files
+    belong to its parent."""
     try:
         while True:
             send(next(results))

@@ -1,50 +1,49 @@
-"""Problems as they are found: counted by kind, the first of them kept, all of them in a file a line each."""
+"""Collects problems: counts them by kind, keeps the first ones, and writes all of them to a file."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import msgspec
 
-from controlplane.catalogue.datasets.reader.problems import ERROR, KEPT, KINDS, Problem
+from controlplane.catalogue.datasets.reader.files import Closing
+from controlplane.catalogue.datasets.reader.problems import ERROR, KEPT, KINDS, DataProblem
 
 GIVE_UP_AFTER = 100_000
-"""Errors of unreadable rows; a file with more is of another kind, which the first ones show."""
+"""Errors of unreadable rows; a file with more probably isn't a dataset."""
 LISTED = 1_000_000
-"""Problems in the file beside the report: ten million duplicates are counted, not listed. Duplicates that an import
-leaves out are always listed."""
+"""Problems listed in the file; further ones, such as millions of duplicates, are only counted. Errors that an import
+needs are always listed."""
 KEPT_OF_A_KIND = 200
-"""Problems kept of one kind, so that it doesn't hide all others."""
+"""Problems kept per kind, so that none crowds out the others."""
 OF_THE_CODE = frozenset(("code_syntax", "test_syntax"))
 UNFIT = OF_THE_CODE | {
     *("missing_field", "empty_field", "wrong_type", "test_cases_type", "message_shape", "chat_roles"),
     *("marker_missing", "empty_answer", "transform"),
 }
-"""Errors of a row under one mapping, which another mapping may have no part of. With any other error a row is bad
-whatever its columns mean."""
+"""Errors under one mapping, which another mapping may avoid. Any other error makes a row bad under every mapping."""
 
 
-class Collector:
-    """Closing it (or leaving the `with`) puts the file of all problems in place."""
+class Collector(Closing):
+    """Collects the problems of a pass. Closing it (or leaving the `with`) puts the file of all problems in place."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._draft = path.with_suffix(".part")
         self._file: BinaryIO = self._draft.open("wb")
         self._encode = msgspec.json.Encoder().encode
-        self._first: list[Problem] = []
-        self._later: list[Problem] = []
+        self._first: list[DataProblem] = []
+        self._later: list[DataProblem] = []
         self._listed = 0
         self._broken_errors = 0
         self._broken, self._unfit = _LineSet(), _LineSet()
         self.counts: Counter[str] = Counter()
         self.errors = 0
 
-    def add(self, problem: Problem) -> None:
+    def add(self, problem: DataProblem) -> None:
         self.counts[problem.kind] += 1
         if KINDS[problem.kind].level == ERROR:
             self._add_error(problem)
@@ -56,12 +55,12 @@ class Collector:
 
     @property
     def broken_rows(self) -> int:
-        """Rows that no mapping can use."""
+        """Number of rows that no mapping can use."""
         return len(self._broken)
 
     @property
     def unfit_rows(self) -> int:
-        """Other rows, which the mapping can't use."""
+        """Number of other rows that this mapping can't use."""
         return len(self._unfit) - self._unfit.in_common(self._broken)
 
     @property
@@ -86,7 +85,7 @@ class Collector:
             "gave_up": self.gave_up,
         }
 
-    def _add_error(self, problem: Problem) -> None:
+    def _add_error(self, problem: DataProblem) -> None:
         self.errors += 1
         if problem.kind in UNFIT:
             self._unfit.add(problem.line)
@@ -94,10 +93,10 @@ class Collector:
             self._broken_errors += 1
             self._broken.add(problem.line)
 
-    def _list(self, problem: Problem) -> None:
+    def _list(self, problem: DataProblem) -> None:
         if self._listed >= LISTED:
             if KINDS[problem.kind].level != ERROR or problem.kind in UNFIT - OF_THE_CODE:
-                return  # an import finds by itself which rows its mapping doesn't fit
+                return  # an import detects rows that don't fit its mapping
             problem = replace(problem, excerpt="")
         self._listed += 1
         self._file.write(self._encode(problem) + b"\n")
@@ -107,15 +106,9 @@ class Collector:
             self._file.close()
             self._draft.replace(self._path)
 
-    def __enter__(self) -> Collector:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
 
 class _LineSet:
-    """Different lines but 0, which is the file as a whole: a bit for each, so that ten million take two megabytes."""
+    """A set of lines other than 0 (the file as a whole): one bit each, so ten million take two megabytes."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, bytearray] = {}

@@ -1,4 +1,4 @@
-"""Problems of the Python in a row: answers and tests that don't parse, tests that no reward can judge."""
+"""Checks the Python in a row: answers and tests that don't parse, and tests that no reward can judge."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, tests
 from controlplane.catalogue.datasets.reader.columns.transforms import COLUMNS, INSTRUCTION, WITH_TESTS
 from controlplane.catalogue.datasets.reader.excerpts import EXCERPT, visible
-from controlplane.catalogue.datasets.reader.problems import Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem
 from workers.sandbox.requirements.test_requirements import read_bounded
 
 
 def problems(
     row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping, line: int
-) -> Iterator[Problem]:
-    """`row_fields`: the row as mapping.canonical makes it, None where it can't; `mapping`: a resolved one."""
+) -> Iterator[DataProblem]:
+    """The problems of a row. `row_fields`: the row from mapping.canonical, None if that failed; `mapping`: resolved."""
     cases = _tests(row, mapping)
     for field, text in _answers(row, row_fields, mapping):
-        for found in code.problems(text, expected=bool(cases)):
-            message = f"“{field}” has Python that doesn't parse: {found.message}, at its line {found.line}."
-            yield _problem("code_syntax", line, field, message, text, found)
+        for error in code.problems(text, expected=bool(cases)):
+            message = f"“{field}” has Python that doesn't parse: {error.message}, at its line {error.line}."
+            yield _problem("code_syntax", line, field, message, text, error)
     for number, test in enumerate(cases, 1):
-        if problem := _of_test(test, number, line, mapping.test_cases):
+        if problem := _test_problem(test, number, line, mapping.test_cases):
             yield problem
 
 
 def _answers(
     row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping
 ) -> Iterator[tuple[str, str]]:
-    """(column, text) of values that may be or contain code; as in the file if they are used whole."""
+    """(column, text) of values that may be or contain code; unchanged from the file if they are used whole."""
     whole = mapping.transform in (COLUMNS, INSTRUCTION, WITH_TESTS) and not mapping.answer_after
     if mapping.messages and not mapping.answer:
         messages = row.get(mapping.prompt)
@@ -58,9 +58,9 @@ def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
         return []  # reported by the first pass
 
 
-def _of_test(test: str, number: int, line: int, column: str) -> Problem | None:
-    """A syntax error, or a requirement that no reward can meet: the code under test runs in its own process. None: no
-    problem, or the test is too long or too deep to be read."""
+def _test_problem(test: str, number: int, line: int, column: str) -> DataProblem | None:
+    """The test's syntax error, or a requirement that no reward can meet as the code under test runs in its own process.
+    None if there is none, or if the test is too long or too deeply nested to be read."""
     requirements = read_bounded(test)
     if requirements is None:
         if broken := code.problem(test):
@@ -73,19 +73,19 @@ def _of_test(test: str, number: int, line: int, column: str) -> Problem | None:
         kind, message = "test_doubts", f"Test {number} in “{column}”: {requirements.doubts}"
     else:
         return None
-    return Problem(line, kind, visible(message), visible(test[:EXCERPT]), field=visible(column))
+    return DataProblem(line, kind, visible(message), visible(test[:EXCERPT]), field=visible(column))
 
 
-def _problem(kind: str, line: int, field: str, message: str, text: str, found: CodeProblem) -> Problem:
+def _problem(kind: str, line: int, field: str, message: str, text: str, error: CodeProblem) -> DataProblem:
     lines = text.split("\n")
-    code_line = lines[min(found.line, len(lines)) - 1]
-    start = max(0, found.column - 1 - EXCERPT // 2)
-    return Problem(
+    code_line = lines[min(error.line, len(lines)) - 1]
+    start = max(0, error.column - 1 - EXCERPT // 2)
+    return DataProblem(
         line,
         kind,
         visible(message),
         visible(code_line[start : start + EXCERPT]),
-        found.column,
+        error.column,
         field=visible(field),
-        code_line=found.line,
+        code_line=error.line,
     )

@@ -1,4 +1,4 @@
-"""The slow half of the check: duplicate keys, broken code, tests that ask too much, near-duplicates, long prompts."""
+"""The slow half of the check: duplicate keys, broken code, unusable tests, near-duplicates, long prompts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from controlplane.catalogue.datasets.reader.columns.mapping import (
 from controlplane.catalogue.datasets.reader.excerpts import EXCERPT, excerpt, visible
 from controlplane.catalogue.datasets.reader.parsing import records, repeated_keys
 from controlplane.catalogue.datasets.reader.parsing.records import Record, RowSource
-from controlplane.catalogue.datasets.reader.problems import Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
@@ -35,28 +35,28 @@ def run(
     token_limit: int | None,
     progress: ProgressFile,
 ) -> int:
-    """Look at every readable row once more; how many prompts nearly repeat an earlier one.
+    """Check every readable row again. Returns the number of prompts that nearly repeat an earlier one.
 
-    Temporary files are unnamed ones in the file's folder. Raises FileProblem as RowSource.batches does.
+    Temporary files are unnamed, in the file's folder. Raises FileProblem as RowSource.batches does.
     """
     renderer = _renderer(tokenizer, collector) if token_limit else None
     checks = _MappedRowChecks(resolved(mapping), renderer, token_limit or 0)
     at = rows = near = 0
     with NearDuplicates(source.path.parent) as prompts:
-        results = processes.looked_at(source.batches, checks.of, processes.useful(source.path))
+        results = processes.map_batches(source.batches, checks.check, processes.useful(source.path))
         with closing(results):
-            for found in results:
-                for problem in found.problems:
+            for findings in results:
+                for problem in findings.problems:
                     collector.add(problem)
-                prompts.add_all(found.prompts)
-                at, rows = found.at, found.rows or rows
+                prompts.add_all(findings.prompts)
+                at, rows = findings.at, findings.rows or rows
                 progress.at(at, rows)
                 if collector.gave_up:
                     break
         progress.at(at, rows, now=True)
-        for like in prompts.found():
+        for near_duplicate in prompts.matches():
             near += 1
-            collector.add(near_problem(like))
+            collector.add(near_problem(near_duplicate))
     return near
 
 
@@ -65,19 +65,19 @@ class _SecondPassFindings(NamedTuple):
 
     at: int
     rows: int
-    problems: list[Problem]
+    problems: list[DataProblem]
     prompts: Signatures
 
 
 class _MappedRowChecks:
-    """`renderer` None: no tokens are counted."""
+    """Checks of rows under a mapping. Without a `renderer` no tokens are counted."""
 
     def __init__(self, mapping: ColumnMapping, renderer: ChatRenderer | None, limit: int) -> None:
         self._mapping = mapping
         self._renderer, self._limit = renderer, limit
 
-    def of(self, batch: records.RecordBatch) -> _SecondPassFindings:
-        rows, problems = 0, list[Problem]()
+    def check(self, batch: records.RecordBatch) -> _SecondPassFindings:
+        rows, problems = 0, list[DataProblem]()
         prompts, lines = list[list[Message]](), list[int]()
         for record in batch.records():
             rows = record.number + 1
@@ -95,7 +95,7 @@ class _MappedRowChecks:
         problems += self._over_limit(prompts, lines)
         return _SecondPassFindings(batch.at, rows, problems, signatures(list(map(prompt_text, prompts)), lines))
 
-    def _over_limit(self, prompts: list[list[Message]], lines: list[int]) -> Iterator[Problem]:
+    def _over_limit(self, prompts: list[list[Message]], lines: list[int]) -> Iterator[DataProblem]:
         if self._renderer is None:
             return
         counts = self._renderer.prompt_counts(prompts, chat=self._mapping.chat, over=self._limit)
@@ -103,16 +103,16 @@ class _MappedRowChecks:
             if tokens is not None and tokens > self._limit:
                 message = f"The prompt has {tokens:,} tokens; the limit is {self._limit:,}."
                 start = excerpt(prompt[-1]["content"][: 2 * EXCERPT].encode("utf-8", "replace"))
-                yield Problem(line, "too_many_tokens", message, start)
+                yield DataProblem(line, "too_many_tokens", message, start)
 
 
-def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[Problem]:
+def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[DataProblem]:
     raw = record.raw
     if raw is None or not repeated_keys.may_have_any(raw, row):
         return
-    for name, column in repeated_keys.found(raw):
-        message = f"“{visible(name[:80])}” stands twice in this row, or in an object in it."
-        yield Problem(record.line, "duplicate_keys", message, excerpt(raw, column), column, field=visible(name))
+    for name, column in repeated_keys.repeated(raw):
+        message = f"“{visible(name[:80])}” occurs twice in this row, or in an object in it."
+        yield DataProblem(record.line, "duplicate_keys", message, excerpt(raw, column), column, field=visible(name))
 
 
 def _renderer(folder: Path | None, collector: Collector) -> ChatRenderer | None:
@@ -120,22 +120,17 @@ def _renderer(folder: Path | None, collector: Collector) -> ChatRenderer | None:
     if folder is None:
         return None
     try:
-        renderer = ChatRenderer(folder)
+        return ChatRenderer.that_counts(folder)
     except TemplateProblem as problem:
-        collector.add(Problem(0, "not_counted", str(problem)))
+        collector.add(DataProblem(0, "not_counted", str(problem)))
         return None
-    if renderer.counts_tokens:
-        return renderer
-    why = "The chosen model has no tokenizer.json (sentencepiece's own files are not read)."
-    collector.add(Problem(0, "not_counted", why))
-    return None
 
 
-def near_problem(found: Near) -> Problem:
-    if found.numbers_only:
-        message = f"The same as line {found.like:,} but for its numbers."
-    elif found.same_words:
-        message = f"The same words as in line {found.like:,}: case, spaces or punctuation differ."
+def near_problem(near: Near) -> DataProblem:
+    if near.numbers_only:
+        message = f"The same as line {near.like:,} except for numbers."
+    elif near.same_words:
+        message = f"The same words as in line {near.like:,}: case, spaces or punctuation differ."
     else:
-        message = f"{found.similarity:.0%} of it, by pairs of words, is in line {found.like:,} too."
-    return Problem(found.line, "near_duplicate", message, visible(found.excerpt))
+        message = f"{near.similarity:.0%} of its word pairs are also in line {near.like:,}."
+    return DataProblem(near.line, "near_duplicate", message, visible(near.excerpt))

@@ -1,7 +1,7 @@
-"""More pairs of numbers than memory holds, in an unnamed file, read back in parts by the first number.
+"""Stores more pairs of numbers than fit into memory in an unnamed file, to be read in parts by the first number.
 
-Each block is sorted before it is written, and of each it is kept where the parts begin: reading one part is one read of
-each block.
+Each block is sorted before it is written, and the starts of its parts are remembered, so one part takes one read per
+block.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _PAIR = 16
 
 
 class SpilledPairs:
-    """Pairs (key, value). Nothing is left of the file once the process ends, in whatever way.
+    """Pairs (key, value) in a file that vanishes when the process ends.
 
-    `bits`: keys are smaller than two to the power of it, and the top eight bits choose the part.
+    `bits`: keys are below 2**bits; the top eight bits choose the part.
     """
 
     def __init__(self, folder: Path, *, bits: int = 64) -> None:
         self._folder = folder
         self._shift = np.uint64(max(0, bits - 8))
         self._file: io.FileIO | None = None
-        self._blocks: list[tuple[int, array[int]]] = []  # where it begins in the file, where each part begins in it
+        self._blocks: list[tuple[int, array[int]]] = []  # (offset in the file, starts of the parts)
         self._at = 0
         self._kept: list[tuple[Numbers, Numbers]] = []
         self._kept_pairs = 0
@@ -45,14 +45,14 @@ class SpilledPairs:
         return int(self._sizes.sum()) + self._kept_pairs
 
     def add(self, keys: Numbers, values: Numbers) -> None:
-        """The arrays are kept until a block is full: they are not to be changed afterwards."""
+        """Add pairs. The arrays must not be changed afterwards: they are kept until a block is full."""
         self._kept.append((keys, values))
         self._kept_pairs += len(keys)
         if self._kept_pairs >= BLOCK:
             self._write()
 
     def parts(self, most: int) -> Iterator[range]:
-        """Parts that follow on each other, together at most `most` pairs where that is possible."""
+        """Ranges of successive parts with at most `most` pairs each, where possible."""
         self._write()
         first, pairs = 0, 0
         for part in range(PARTS):
@@ -77,7 +77,7 @@ class SpilledPairs:
                 yield pairs[:, 0], pairs[:, 1]
 
     def read_all(self, parts: range) -> tuple[Numbers, Numbers]:
-        """The same as two arrays, not sorted."""
+        """The pairs of these parts as two unsorted arrays."""
         blocks = list(self.read(parts))
         if not blocks:
             return np.empty(0, np.uint64), np.empty(0, np.uint64)
@@ -109,12 +109,12 @@ class SpilledPairs:
 
 
 def unnamed(folder: Path) -> io.FileIO:
-    """A file on the disk of `folder` that nobody else can open and that nothing can leave behind."""
+    """An unnamed file on the disk of `folder`, which vanishes when it is closed."""
     return tempfile.TemporaryFile(dir=folder, buffering=0)
 
 
 def append(file: io.FileIO, data: memoryview) -> int:
-    """Writes all of it; how many bytes that were. Raises OSError where the disk is full."""
+    """Write all of `data`. Returns its number of bytes. Raises OSError if the disk is full."""
     written = 0
     while written < len(data):
         written += file.write(data[written:])
@@ -122,7 +122,7 @@ def append(file: io.FileIO, data: memoryview) -> int:
 
 
 def bits_for(number: int) -> int:
-    """`bits` of Pairs whose keys go up to `number`."""
+    """The `bits` for keys up to `number`."""
     return max(8, number.bit_length())
 
 

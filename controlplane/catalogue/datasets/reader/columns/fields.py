@@ -1,4 +1,4 @@
-"""Column values as the mapping needs them: text, answer, list of tests, tags; or the row's problem."""
+"""Reads column values for the mapping: text, answer, list of tests, tags; or raises the row's problem."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Row = Mapping[str, Any]
 
 
 class RowProblem(Exception):
-    """The mapping doesn't fit a row. `kind` is one of problems.KINDS, `field` the column; the message is for people."""
+    """The mapping doesn't fit a row. `kind`: one of problems.KINDS; `field`: the column; the message is for people."""
 
     def __init__(self, kind: str, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ def text(row: Row, name: str, what: str) -> str:
 
 
 def optional_text(row: Row, name: str) -> str:
-    """The same for an optional text, "" if missing."""
+    """An optional text; "" if missing."""
     value = row.get(name)
     if value is None or value == "":
         return ""
@@ -59,7 +59,7 @@ def text_or_number(row: Row, name: str) -> str:
 
 
 def tests(row: Row, name: str, *, needed: bool) -> list[str]:
-    """A list of tests as texts. CSV has no lists: there it is a JSON list in text form."""
+    """A list of tests as texts; in CSV, which has no lists, a JSON list in a text."""
     value = row.get(name)
     if value is None or value == "":
         if needed:
@@ -83,7 +83,7 @@ def tests(row: Row, name: str, *, needed: bool) -> list[str]:
 
 
 def check_call(row: Row, name: str, function_name: str) -> list[str]:
-    """The one test of a row: a text that defines `check`, and its call with the function that `function_name` names."""
+    """A HumanEval row's test: a text that defines `check`, and its call with the function named in `function_name`."""
     test = text(row, name, "a test")
     function = text(row, function_name, "the name of a function").strip()
     if not function.isidentifier():
@@ -102,7 +102,7 @@ def difficulty(row: Row, name: str) -> str | int | float | None:
 
 
 def tags(row: Row, name: str) -> list[str]:
-    """A list of texts, a JSON list in text form, or comma-separated words."""
+    """The row's tags: a list of texts, a JSON list in a text, or comma-separated words."""
     value = row.get(name)
     if value is None or value == "":
         return []
@@ -135,4 +135,4 @@ def kind(value: Any) -> str:
         (list, "a list"),
         (type(None), "null"),
     )
-    return next((word for one, word in kinds if isinstance(value, one)), "an object")
+    return next((word for type_, word in kinds if isinstance(value, type_)), "an object")

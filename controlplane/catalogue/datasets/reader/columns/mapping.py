@@ -1,6 +1,6 @@
-"""From an uploaded row to a canonical one: the columns of prompt and answer, and their formatting.
+"""Maps an uploaded row to a canonical one: the columns of prompt and answer, and their formatting.
 
-Plain Python and pure: the child maps the whole file with it, and forms validate with it.
+Plain Python without side effects: the child maps the whole file with it, and forms validate with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESERVED = frozenset(
 """Names with a meaning for rewards or TRL; a file's columns of these names get the prefix `source_`."""
 COLUMN_FIELDS = (*("prompt", "input", "answer", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"),)
 """The fields of a mapping that name a column."""
-NO_PLAIN_MESSAGES = "Messages need a chat; a prompt of plain text can't be made of them."
+NO_PLAIN_MESSAGES = "Messages need a chat template; they can't become plain text."
 REASONING = "reasoning"
 FILE_ROW, TURN = "file_row", "turn"
 """Metadata of a row made from one question of a file's row: that row's number, from 0, and the question's, from 1."""
@@ -37,7 +37,7 @@ class ColumnMapping:
     transform: str = COLUMNS
     """One of TRANSFORMS: how the answer is extracted from its column."""
     input: str = ""
-    """A second column, appended to the prompt where a row has it."""
+    """A second column, appended to the prompt of rows that have it."""
     messages: bool = False
     """The prompt column holds chat messages. Without an answer column, the last assistant turn is the answer."""
     answer: str = ""
@@ -48,7 +48,7 @@ class ColumnMapping:
     difficulty: str = ""
     tags: str = ""
     follow_up: str = ""
-    """A second question: rows with one continue the prompt with the first answer and this."""
+    """A second question, which continues the prompt after the first answer."""
     follow_up_response: str = ""
     """The answer to the second question."""
     one_per_turn: bool = False
@@ -59,7 +59,7 @@ class ColumnMapping:
     chat: bool = True
     """The prompt uses the model's chat template; otherwise it is plain text for a base model."""
     leave_out: bool = False
-    """Leave out rows that don't fit the mapping. Must be requested: rows never vanish silently."""
+    """Leave out rows that don't fit the mapping; only on request, so that rows never vanish silently."""
     code: str = ""
     """The source of the function of a CUSTOM transform."""
     drop_duplicates: bool = False
@@ -79,23 +79,21 @@ class ColumnMapping:
 
 
 def resolved(mapping: ColumnMapping) -> ColumnMapping:
-    """The mapping with its transform's default columns filled in; of rows that a function makes, no others count."""
+    """The mapping with its transform's default columns filled in; transforms that make rows have no other columns."""
     transform = TRANSFORMS.get(mapping.transform)
     if transform and transform.makes_rows:
         columns: dict[str, Any] = dict.fromkeys((*COLUMN_FIELDS, "answer_after"), "") | dict(transform.columns)
         return replace(mapping, **columns)
     defaults = transform.columns if transform else {}
     # Messages include their answers.
-    open_ones = [
-        name for name in defaults if not getattr(mapping, name) and not (name == "answer" and mapping.messages)
-    ]
-    changed: dict[str, Any] = {name: defaults[name] for name in open_ones}
+    unset = [name for name in defaults if not getattr(mapping, name) and not (name == "answer" and mapping.messages)]
+    changed: dict[str, Any] = {name: defaults[name] for name in unset}
     return replace(mapping, **changed) if changed else mapping
 
 
 def checked_part(mapping: ColumnMapping) -> ColumnMapping:
-    """The part of a mapping that the check of a file depends on. Text around each prompt would make all prompts alike,
-    and an import reads difficulties and tags itself."""
+    """The part of a mapping that a file's check depends on. Text around each prompt would make all prompts similar, and
+    the import reads difficulties and tags."""
     return replace(
         resolved(mapping),
         system_prompt="",
@@ -109,7 +107,7 @@ def checked_part(mapping: ColumnMapping) -> ColumnMapping:
 
 
 def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(mapping field, sentence) for everything that can't work with these columns."""
+    """(mapping field, sentence) for each error of a mapping with these columns."""
     if mapping.transform not in TRANSFORMS:
         yield "transform", f"There is no transform “{mapping.transform}”."
         return
@@ -134,7 +132,7 @@ def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[s
         if chosen.messages:
             yield "messages", f"{TRANSFORMS[chosen.transform].title}: the prompt is a text, not messages."
     if chosen.answer and chosen.answer in (chosen.prompt, chosen.input) and not chosen.messages:
-        yield "answer", "The answer's column is the prompt's as well."
+        yield "answer", "The answer column is also the prompt column."
     if chosen.messages and not chosen.chat:
         yield "chat", NO_PLAIN_MESSAGES
     yield from _follow_up_problems(chosen)
@@ -142,9 +140,9 @@ def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[s
 
 
 def canonical_rows(row: Row, mapping: ColumnMapping, number: int) -> list[dict[str, Any]]:
-    """The rows to train on that a row of the file becomes: one, or one per question. Raises RowProblem.
+    """The rows to train on from a row of the file: one, or one per question. Raises RowProblem.
 
-    Where turns are split, row ids are twice the number in the file, plus 1 for the second question. Test cases go with
+    If turns are split, row ids are twice the number in the file, plus 1 for the second question. Test cases belong to
     the last question.
     """
     mapping = resolved(mapping)
@@ -161,7 +159,7 @@ def canonical_rows(row: Row, mapping: ColumnMapping, number: int) -> list[dict[s
 
 
 def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
-    """The row numbered `number` of its file as canonical.SCHEMA has it, with its metadata as an object and no split.
+    """The row numbered `number` of its file in canonical.SCHEMA, with its metadata as an object and without a split.
 
     {"row_id", "prompt": messages, "answer": text or None, "test_cases": texts, "metadata": every other column,
     difficulty, tags, follow-ups}. Raises RowProblem.
@@ -181,7 +179,7 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
         if transform.continues_prompt:
             answer = f"{row[mapping.prompt]}{response.rstrip()}"
         if not normalised(answer, ignore_case=True, ignore_punctuation=True):
-            raise RowProblem("empty_answer", f"“{column}” has no answer left once spaces and punctuation go.", column)
+            raise RowProblem("empty_answer", f"“{column}” has no answer left without spaces and punctuation.", column)
     cases = tests(row, mapping)
     metadata = _metadata(row, mapping, reasoning)
     return {"row_id": number, "prompt": prompt, "answer": answer, "test_cases": cases, "metadata": metadata}
@@ -203,21 +201,21 @@ def prompt_text(prompt: Sequence[Mapping[str, str]]) -> str:
 
 
 def normalised_prompt(prompt: Sequence[Mapping[str, str]]) -> str:
-    """The same ignoring white space and case: rows with equal values have the same prompt."""
+    """The prompt's text without differences in white space and case: rows with equal values have the same prompt."""
     return " ".join(prompt_text(prompt).split()).casefold()
 
 
 def _follow_up_problems(mapping: ColumnMapping) -> Iterator[tuple[str, str]]:
     if mapping.follow_up_response and not mapping.follow_up:
-        yield "follow_up", "Choose the column with the second question, to which this is the answer."
+        yield "follow_up", "Choose the column with the second question, which this column answers."
     elif mapping.one_per_turn and not mapping.follow_up:
         yield "follow_up", "Choose the column with the second question, which becomes a row of its own."
     if mapping.follow_up and mapping.messages:
-        yield "follow_up", "Messages have their turns in themselves; a follow-up goes with a prompt in a column."
+        yield "follow_up", "Messages already contain turns; a follow-up needs a prompt that is a text."
     elif mapping.follow_up and not mapping.answer:
-        yield "answer", "A follow-up comes after a first answer: choose its column."
+        yield "answer", "A follow-up comes after a first answer: choose the answer column."
     elif mapping.follow_up and not mapping.chat:
-        yield "follow_up", "A follow-up needs a chat; plain text has no turns."
+        yield "follow_up", "A follow-up needs chat messages; plain text has no turns."
 
 
 def _template_problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -227,9 +225,9 @@ def _template_problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterat
     available = {templating.PROMPT, *columns}
     for name in placeholders:
         if name not in available:
-            yield "template", f"The template has a place {{{name}}}, and the file has no such column."
+            yield "template", f"The template uses {{{name}}}, but the file has no such column."
     if not placeholders:
-        yield "template", "The template has no {prompt} in it: all rows would ask the same."
+        yield "template", "The template lacks {prompt}: all rows would ask the same."
     secrets = {mapping.answer, mapping.follow_up_response} - {"", templating.PROMPT}
     for name in placeholders:
         if name in secrets:
@@ -259,7 +257,7 @@ def _conversation(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str 
 
 def _from_messages(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
     if not mapping.chat:
-        message_text = f"“{mapping.prompt}” holds messages: a prompt of plain text can't be made of them."
+        message_text = f"“{mapping.prompt}” holds messages, which can't become plain text."
         raise RowProblem("wrong_type", message_text, mapping.prompt)
     conversation = messages(row, mapping.prompt)
     last = conversation.pop()["content"] if conversation[-1]["role"] == "assistant" else None
@@ -296,9 +294,9 @@ def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any
     metadata: dict[str, Any] = {}
     for name, value in row.items():
         if name not in used or not name:  # a column may have no name
-            metadata[_free(name, RESERVED | used_names, row) if name in RESERVED or name in used_names else name] = (
-                value
-            )
+            metadata[
+                _unused_name(name, RESERVED | used_names, row) if name in RESERVED or name in used_names else name
+            ] = value
     if mapping.difficulty and (difficulty := fields.difficulty(row, mapping.difficulty)) is not None:
         metadata["difficulty"] = difficulty
     if mapping.tags and (tags := fields.tags(row, mapping.tags)):
@@ -308,7 +306,7 @@ def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any
     return metadata
 
 
-def _free(name: str, taken: frozenset[str] | set[str], row: Row) -> str:
+def _unused_name(name: str, taken: frozenset[str] | set[str], row: Row) -> str:
     """`name` with as many `source_` prefixes as needed to be unique."""
     while name in taken or name in row:
         name = f"source_{name}"

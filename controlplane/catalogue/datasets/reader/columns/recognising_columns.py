@@ -1,7 +1,6 @@
-"""Recognition of a file's schema, from its column names and first values, and the mapping that follows.
+"""Recognises a file's schema from its column names and first values, and proposes a mapping.
 
-Plain Python: the child proposes with it, and so does whoever shows the proposal. Schemas are data: the first that fits
-is the one.
+Plain Python: the child proposes with it, and pages show the proposal. Schemas are data; the first match wins.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ class KnownSchema:
     title: str
     prompt: tuple[str, ...]
     answer: tuple[str, ...]
-    """The first of the names that the file has."""
+    """Candidate columns; the first one in the file is used."""
     input: tuple[str, ...] = ()
-    """Taken where it is there."""
+    """Optional columns."""
 
 
 MESSAGES = ("messages", "conversations", "conversation", "chat", "dialogue", "turns", "prompt")
@@ -73,11 +72,10 @@ SCHEMAS: Mapping[str, KnownSchema] = {
         "Input and output", ("input",), ("output", "answer", "response", "target", "label", "expected")
     ),
 }
-"""Columns with a question come before an instruction, which many rows may share and which is put above the question."""
+"""Questions come before instructions, which many rows may share and which then precede the question."""
 INSTRUCTION_COLUMN = "instruction"
 FILLED = (0.9, 0.5, 0.0)
-"""Shares of the rows that fill a column: those that nearly all rows fill are looked at first, whatever others are
-called."""
+"""Minimum shares of filled rows, tried in turn: columns that nearly all rows fill take precedence."""
 TESTS = ("test_cases", "tests", "test_list", "unit_tests")
 DIFFICULTY = ("difficulty", "level", "difficulty_level", "hardness")
 TAGS = ("tags", "topics", "categories", "labels", "concepts")
@@ -89,7 +87,7 @@ ANSWER_WORDS = (
     *("answer", "solution", "response", "completion", "output", "target", "expected", "truth", "gold", "label"),
     *("result", "reply"),
 )
-"""Words in a column's name that say what it holds, the surest first."""
+"""Words in a column's name that indicate its content, the surest first."""
 ABOUT = frozenset(
     (
         *("id", "ids", "uuid", "guid", "index", "idx", "key", "hash", "no", "nr", "num", "number", "count", "length"),
@@ -97,8 +95,8 @@ ABOUT = frozenset(
         *("url", "link", "date", "time", "timestamp", "language", "lang", "model", "split", "version", "author"),
     )
 )
-"""Words that say a column is about a text, and is not the text."""
-CHOOSE_ANSWER = "Choose the answer column, or say that there is none."
+"""Words of columns that describe a text instead of containing it."""
+CHOOSE_ANSWER = "Choose the answer column, or “no answers”."
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _IDENTIFIER = re.compile(r"\d+|[a-zA-Z_][\w.:/#-]{0,40}\d[\w.:/#-]{0,40}|[0-9a-fA-F-]{16,40}")
 WHOLE_FUNCTION = "Complete the function. Answer with the whole function, in one block of Python."
@@ -106,8 +104,8 @@ FOLLOW_UPS = (("follow_up", "follow_up_response"), ("followup", "followup_respon
 
 
 def recognise(preview_rows: Rows, columns: Sequence[Mapping[str, Any]]) -> Recognised:
-    """`columns`: {"name", …}, in the file's order, and perhaps "share", of the rows that have something in it;
-    `preview_rows`: the first rows, perhaps shortened."""
+    """Recognise the schema. `columns`: {"name", …} in the file's order, optionally with the "share" of rows that have a
+    value; `preview_rows`: the first rows, possibly shortened."""
     names: dict[str, str] = {}
     for column in columns:
         names.setdefault("_".join(_words(str(column["name"]))), str(column["name"]))
@@ -115,11 +113,11 @@ def recognise(preview_rows: Rows, columns: Sequence[Mapping[str, Any]]) -> Recog
     filled = [{low: name for low, name in names.items() if share[name] >= least} for least in FILLED]
     exact = (_messages(preview_rows, some) or _pair(some, names) for some in filled)
     similar = (_by_words(preview_rows, some) for some in filled)
-    found = next((one for matches in (exact, similar) for one in matches if one), None)
-    found = found or _longest_text(preview_rows, names)
+    guess = next((match for matches in (exact, similar) for match in matches if match), None)
+    guess = guess or _longest_text(preview_rows, names)
     for refine in _REFINEMENTS:
-        found = refine(found, preview_rows, names)
-    return found
+        guess = refine(guess, preview_rows, names)
+    return guess
 
 
 def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
@@ -140,7 +138,7 @@ def _pair(filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | N
         second = _first(schema.input, names)
         why = f"The file has the columns “{prompt}” and “{answer}”."
         if second:
-            why += f" “{second}” is put below the prompt where a row has it."
+            why += f" “{second}” is appended to the prompt if a row has it."
         mapping = ColumnMapping(prompt=prompt, answer=answer, input=second)
         if slug == "instruction_response":
             mapping = replace(mapping, transform=INSTRUCTION)
@@ -149,24 +147,24 @@ def _pair(filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | N
 
 
 def _by_words(rows: Rows, filled: Mapping[str, str]) -> Recognised | None:
-    """Columns whose names have a word for a prompt or an answer in them, as in “Question Text”."""
+    """Recognise columns by words for prompts and answers in their names, as in “Question Text”."""
     texts = {key: name for key, name in filled.items() if _may_be_prompt(rows, name)}
     prompt = _with_word(PROMPT_WORDS, texts, other_than=ANSWER_WORDS)
     if not prompt:
         return None
     answer = _with_word(ANSWER_WORDS, {key: name for key, name in filled.items() if name != prompt})
     if answer:
-        why = f"“{prompt}” is named like a prompt, and “{answer}” like its answer."
+        why = f"The names of “{prompt}” and “{answer}” suggest a prompt and its answer."
         return Recognised("by_words", "Prompt and answer", why, ColumnMapping(prompt=prompt, answer=answer))
-    why = f"“{prompt}” is named like a prompt; no column is named like its answer. {CHOOSE_ANSWER}"
+    why = f"The name of “{prompt}” suggests a prompt; no name suggests an answer. {CHOOSE_ANSWER}"
     return Recognised("text", "Prompts alone", why, ColumnMapping(prompt=prompt))
 
 
 def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
     texts = [name for name in names.values() if _may_be_prompt(rows, name)]
     prompt = max(texts, key=lambda name: sum(len(row.get(name) or "") for row in rows), default="")
-    why = "No column has a name that is known here"
-    why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and none has texts to ask."
+    why = "No column name is recognized"
+    why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and none has texts for prompts."
     return Recognised("unknown", "Not recognized", why, ColumnMapping(prompt=prompt))
 
 
@@ -181,28 +179,28 @@ def _with_word(words: Sequence[str], names: Mapping[str, str], other_than: Seque
     """The first column with the first of these words, in the singular or the plural."""
     for word in words:
         for name in names.values():
-            inside = {*_words(name)} | {each.removesuffix("s") for each in _words(name)}
+            inside = {*_words(name)} | {part.removesuffix("s") for part in _words(name)}
             if word in inside and not inside & (ABOUT | {*other_than}):
                 return name
     return ""
 
 
 def _words(name: str) -> list[str]:
-    """“Question Text”, question-text and questionText have the same words."""
+    """The lower-case words of a name, the same for “Question Text”, question-text and questionText."""
     return [word.lower() for word in _WORD.findall(name)]
 
 
-def _instruction_above(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
-    """An instruction beside the question says how to answer it."""
-    column, mapping = names.get(INSTRUCTION_COLUMN, ""), found.mapping
+def _instruction_above(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    """Put an instruction column above the question: it says how to answer."""
+    column, mapping = names.get(INSTRUCTION_COLUMN, ""), guess.mapping
     if mapping.messages or not mapping.answer or column in (mapping.prompt, mapping.answer):
-        return found
-    if not column or column != column.strip():  # a place in a template has no spaces at its ends
-        return found
+        return guess
+    if not column or column != column.strip():  # placeholders have no spaces at their ends
+        return guess
     if not all(_stands_beside(row.get(column), row.get(mapping.prompt)) for row in rows):
-        return found
-    why = f"{found.why} “{column}” is put above the prompt, by the template."
-    return replace(found, why=why, mapping=replace(mapping, template=f"{{{column}}}\n\n{{{PROMPT}}}"))
+        return guess
+    why = f"{guess.why} The template puts “{column}” above the prompt."
+    return replace(guess, why=why, mapping=replace(mapping, template=f"{{{column}}}\n\n{{{PROMPT}}}"))
 
 
 def _stands_beside(instruction: Any, prompt: Any) -> bool:
@@ -211,52 +209,52 @@ def _stands_beside(instruction: Any, prompt: Any) -> bool:
     return bool(text) and not (isinstance(prompt, str) and text in prompt)
 
 
-def _final_answer_after_a_marker(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
-    answer = found.mapping.answer
+def _final_answer_after_a_marker(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    answer = guess.mapping.answer
     if not answer or not _all(rows, answer, lambda value: isinstance(value, str) and GSM8K_MARKER in value):
-        return found
-    why = f"{found.why} Each answer of the first rows ends with {GSM8K_MARKER} and the final one, as in GSM8K."
-    mapping = replace(found.mapping, transform=GSM8K, answer_after=GSM8K_MARKER)
+        return guess
+    why = f"{guess.why} The first answers end with {GSM8K_MARKER} and the final answer, as in GSM8K."
+    mapping = replace(guess.mapping, transform=GSM8K, answer_after=GSM8K_MARKER)
     return Recognised("gsm8k", "GSM8K: question and answer", why, mapping)
 
 
-def _reasoning(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+def _reasoning(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
     def thinks(value: Any) -> bool:
         if isinstance(value, list) and value and isinstance(value[-1], dict):
             value = value[-1].get("content", value[-1].get("value"))
         return isinstance(value, str) and "<think>" in value and "</think>" in value
 
-    column = found.mapping.answer or (found.mapping.prompt if found.mapping.messages else "")
+    column = guess.mapping.answer or (guess.mapping.prompt if guess.mapping.messages else "")
     if not column or not _all(rows, column, thinks):
-        return found
-    why = f"{found.why} The first responses think inside <think>…</think>; what they answer is taken out of them."
-    system = found.mapping.system_prompt or THINK_PROMPT
-    mapping = replace(found.mapping, transform=THINK, system_prompt=system)
+        return guess
+    why = f"{guess.why} The first responses reason inside <think>…</think>; the answers are extracted from them."
+    system = guess.mapping.system_prompt or THINK_PROMPT
+    mapping = replace(guess.mapping, transform=THINK, system_prompt=system)
     return Recognised("think", "Reasoning in think tags", why, mapping)
 
 
-def _further_turn(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+def _further_turn(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
     pair = next(((names[a], names.get(b, "")) for a, b in FOLLOW_UPS if a in names), None)
-    if pair is None or found.mapping.messages or not found.mapping.answer:
-        return found
-    why = f"{found.why} Where a row has “{pair[0]}”, the prompt goes on with the first answer and that."
-    mapping = replace(found.mapping, follow_up=pair[0], follow_up_response=pair[1])
-    return replace(found, schema="multi_turn", title=f"{found.title}, with a follow-up", why=why, mapping=mapping)
+    if pair is None or guess.mapping.messages or not guess.mapping.answer:
+        return guess
+    why = f"{guess.why} If a row has “{pair[0]}”, it continues the prompt after the first answer."
+    mapping = replace(guess.mapping, follow_up=pair[0], follow_up_response=pair[1])
+    return replace(guess, schema="multi_turn", title=f"{guess.title}, with a follow-up", why=why, mapping=mapping)
 
 
-def _code_with_tests(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+def _code_with_tests(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
     column = next((names[n] for n in TESTS if n in names and _some(rows, names[n], _is_tests)), "")
     if not column:
-        return found
-    why = f"{found.why} “{column}” holds tests for each row's code."
-    in_each = found.mapping.transform == INSTRUCTION and _all(rows, column, _is_tests)
-    mapping = replace(found.mapping, test_cases=column, transform=WITH_TESTS if in_each else found.mapping.transform)
-    return replace(found, schema="code_with_tests", title=f"{found.title}, with tests", why=why, mapping=mapping)
+        return guess
+    why = f"{guess.why} “{column}” holds tests for each row's code."
+    in_each = guess.mapping.transform == INSTRUCTION and _all(rows, column, _is_tests)
+    mapping = replace(guess.mapping, test_cases=column, transform=WITH_TESTS if in_each else guess.mapping.transform)
+    return replace(guess, schema="code_with_tests", title=f"{guess.title}, with tests", why=why, mapping=mapping)
 
 
-def _human_eval(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+def _human_eval(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
     if not {ENTRY_POINT, *TRANSFORMS[HUMANEVAL].columns.values()} <= set(names.values()):
-        return found
+        return guess
     why = (
         "The file has HumanEval's columns “prompt”, “canonical_solution”, “test” and “entry_point”. Each row's answer "
         "is the whole function, and its test calls check with it."
@@ -265,15 +263,15 @@ def _human_eval(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Reco
     return Recognised("humaneval", "HumanEval: functions with tests", why, mapping)
 
 
-def _difficulty_and_tags(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
-    used = set(found.mapping.as_dict().values())
+def _difficulty_and_tags(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    used = set(guess.mapping.as_dict().values())
     difficulty = next((names[n] for n in DIFFICULTY if n in names and names[n] not in used), "")
     tags = next((names[n] for n in TAGS if n in names and names[n] not in used), "")
     extras = [f"“{column}” as {what}" for column, what in ((difficulty, "difficulty"), (tags, "tags")) if column]
     if not extras:
-        return found
-    why = f"{found.why} It takes {' and '.join(extras)}."
-    return replace(found, why=why, mapping=replace(found.mapping, difficulty=difficulty, tags=tags))
+        return guess
+    why = f"{guess.why} It uses {' and '.join(extras)}."
+    return replace(guess, why=why, mapping=replace(guess.mapping, difficulty=difficulty, tags=tags))
 
 
 _REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised], ...] = (

@@ -1,10 +1,10 @@
-"""A transform that an admin wrote: one Python function, which gets a row of the file and runs in the sandbox only.
+"""A custom transform: an admin's Python function, which gets a row of the file and runs only in the sandbox.
 
     def transform(row):
         return {"prompt": row["question"], "answer": row["answer"].split("####")[-1].strip()}
 
-It returns the row that the mapping then takes: `prompt` (a text, or messages), and where there are such `answer` and
-`test_cases`; all else becomes metadata. None leaves the row out. An error in it is a problem of the row.
+It returns the row that the mapping uses: `prompt` (a text or messages), optionally `answer` and `test_cases`; all else
+becomes metadata. None leaves the row out. An error in it is a problem of the row.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from controlplane.catalogue.datasets.reader.columns.transforms import CUSTOM
 from controlplane.catalogue.datasets.reader.excerpts import visible
 from controlplane.catalogue.datasets.reader.parsing import contents
 from controlplane.catalogue.datasets.reader.parsing.records import Record
-from controlplane.catalogue.datasets.reader.problems import Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem
 from workers.sandbox.outcomes import Backend, Job, Kind, Limits
 from workers.sandbox.pool import Sandbox
 from workers.sandbox.requirements.syntax import deeper, parsed
 
 NAME = "transform"
 KINDS = FAILED, LEFT_OUT = "transform", "left_out"
-"""Kinds of its problems: it failed on a row, or did not return it."""
+"""Kinds of its problems: it failed on a row, or left it out."""
 LONGEST = 50_000
 """Characters of the source."""
 SECONDS = 30.0
-"""For the rows of one batch, about 256 KiB of the file."""
+"""Time limit for the rows of one batch, about 256 KiB of the file."""
 START = '''def transform(row):
     """The row to train on, or None to leave it out."""
     return {"prompt": row["question"], "answer": row["answer"]}
@@ -55,23 +55,24 @@ def __grpo_transform__(rows):
 
 
 def problem(source: str) -> str:
-    """Why the source can't be a transform, judged by its text alone; "" if it can. Nothing of it is executed."""
+    """The reason why the source can't be a transform, or "". Nothing is executed."""
     if not source.strip():
         return f"Write a function {NAME}(row)."
     if len(source) > LONGEST or deeper(source):
-        return "It is too long, or its brackets are nested too deeply."
+        return "The function is too long, or its brackets are nested too deeply."
     tree = parsed(source)
     if isinstance(tree, str):
         return f"{tree[0].upper()}{tree[1:]}."
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == NAME]
     if not functions or len(functions[-1].args.args) != 1:
-        return f"It has to define a function {NAME}(row)."
+        return f"Define a function {NAME}(row)."
     return ""
 
 
 @contextmanager
-def of(mapping: ColumnMapping | None, backend: str | None) -> Iterator[RowFunction | None]:
-    """The function of a mapping that has one. `backend`: the sandbox's, which whoever starts the reader has tested."""
+def opened(mapping: ColumnMapping | None, backend: str | None) -> Iterator[RowFunction | None]:
+    """The function of a mapping, for the block; None without one. `backend`: the sandbox's, tested by the caller of the
+    reader."""
     if mapping is None or mapping.transform != CUSTOM:
         yield None
         return
@@ -83,9 +84,9 @@ def of(mapping: ColumnMapping | None, backend: str | None) -> Iterator[RowFuncti
 
 
 class RowFunction:
-    """Applies the function to records. Each process that uses it has a sandbox of its own, opened for the first rows.
+    """Applies the function to records. Each process that uses it opens its own sandbox for the first rows.
 
-    Raises SandboxUnavailable where rows are transformed and `backend` doesn't work.
+    Raises SandboxUnavailable if rows are transformed and `backend` doesn't work.
     """
 
     def __init__(self, source: str, backend: Backend) -> None:
@@ -105,7 +106,7 @@ class RowFunction:
             self._sandbox.close()
 
     def _answers(self, rows: Sequence[Any]) -> list[tuple[bool, Any]]:
-        """For each row: whether the function returned, and what; otherwise why not."""
+        """(True, the returned value) or (False, the error) for each row."""
         if not rows:
             return []
         if self._sandbox is None:
@@ -119,20 +120,22 @@ class RowFunction:
 def _transformed(record: Record, returned: bool, value: Any) -> Record:
     if returned and value is None:
         message = "The transform left this row out."
-        return _without_row(record, Problem(record.line, LEFT_OUT, message))
+        return _without_row(record, DataProblem(record.line, LEFT_OUT, message))
     if not returned:
-        return _without_row(record, Problem(record.line, FAILED, visible(str(value))))
+        return _without_row(record, DataProblem(record.line, FAILED, visible(str(value))))
     try:
         row = msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
         message = f"The transform returned {type(value).__name__}, not a dict of plain values by their names."
-        return _without_row(record, Problem(record.line, FAILED, message))
+        return _without_row(record, DataProblem(record.line, FAILED, message))
     if issue := contents.problem(row):
-        return _without_row(record, Problem(record.line, FAILED, f"In what the transform returned: {issue[1]}"))
+        return _without_row(
+            record, DataProblem(record.line, FAILED, f"In the row that the transform returned: {issue[1]}")
+        )
     return replace(record, row=row, raw=None)
 
 
-def _without_row(record: Record, problem: Problem) -> Record:
+def _without_row(record: Record, problem: DataProblem) -> Record:
     return replace(record, row=None, problems=[*record.problems, problem])

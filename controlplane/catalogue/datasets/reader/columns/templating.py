@@ -1,7 +1,7 @@
-"""A prompt template: text with places such as {prompt} and {column}, filled by looking names up and nothing else.
+"""A prompt template: text with placeholders such as {prompt} and {column}, filled by name only.
 
-No format string: a place is a name as a whole, so nothing in it can reach into an object, and {{ and }} are braces.
-{} is a pair of braces as well: \\boxed{} needs no care.
+It isn't a format string: a placeholder is a plain name, which can't access attributes. {{ and }} are braces, and so is
+{}, so \\boxed{} needs no escaping.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from functools import lru_cache
 from typing import Any
 
 PROMPT = "prompt"
-"""The place of what the prompt's columns give."""
+"""The placeholder for the prompt from its columns."""
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}\n]{1,200})\}")
 
 
 def places(template: str) -> list[str]:
-    """The names in it, each once, in order."""
+    """The distinct names of the placeholders, in order."""
     return list(dict.fromkeys(piece for is_place, piece in _pieces(template) if is_place))
 
 
 def fill(template: str, prompt: str, row: Mapping[str, Any]) -> str:
-    """`row`'s own columns fill the other places; what a row doesn't have is empty."""
+    """Fill the template: {prompt} with `prompt`, others with `row`'s columns; missing ones are empty."""
     return "".join(
         (prompt if piece == PROMPT else shown(row.get(piece))) if is_place else piece
         for is_place, piece in _pieces(template)
@@ -31,7 +31,7 @@ def fill(template: str, prompt: str, row: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A column's value inside a prompt."""
+    """A column's value as text inside a prompt."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -44,9 +44,9 @@ def _pieces(template: str) -> tuple[tuple[bool, str], ...]:
 
 def _split(template: str) -> Iterator[tuple[bool, str]]:
     at = 0
-    for found in _PLACE.finditer(template):
-        yield False, template[at : found.start()]
-        name = found[1]
-        yield (False, found[0][0]) if name is None else (True, name.strip())
-        at = found.end()
+    for match in _PLACE.finditer(template):
+        yield False, template[at : match.start()]
+        name = match[1]
+        yield (False, match[0][0]) if name is None else (True, name.strip())
+        at = match.end()
     yield False, template[at:]

@@ -1,4 +1,4 @@
-"""The built-in ways from a response to the answer that rewards compare with, by name."""
+"""The built-in transforms, which extract from a response the answer that rewards compare with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CUSTOM = "custom"
 """An admin's own Python function (row_function)."""
 GSM8K_MARKER = "####"
 ENTRY_POINT = "entry_point"
-"""HumanEval's column with the name of the function that a row asks for."""
+"""HumanEval's column with the name of the requested function."""
 THINK_PROMPT = "Think first, inside <think>…</think>. Then give the answer alone, inside <answer>…</answer>."
 
 _THOUSANDS = re.compile(r"-?[$€£]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
@@ -28,7 +28,7 @@ class Extracted:
 
 
 Extract = Callable[[str, str, str], Extracted]
-"""(response, its column, the mapping's marker) -> what it holds. Raises RowProblem."""
+"""(response, its column, the mapping's marker) -> the answer in it. Raises RowProblem."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Transform:
     help: str
     extract: Extract
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Mapping field -> the column that is taken where none is chosen."""
+    """Mapping field -> its default column."""
     needs: tuple[str, ...] = ()
     """Mapping fields that this transform requires in addition to the prompt."""
     makes_rows: bool = False
-    """The mapping's columns are those of the rows that its function returns, and all but the prompt may be missing."""
+    """The columns come from the rows that a function returns; all but the prompt may be missing."""
     continues_prompt: bool = False
-    """The answer is the prompt's text and what goes on with it. Each test is one text with a function `check`, which is
+    """The answer is the prompt's text and its continuation. Each test is a text with a function `check`, which is
     called with the row's ENTRY_POINT."""
 
 
@@ -54,8 +54,8 @@ def whole(response: str, column: str, marker: str) -> Extracted:
 def after_marker(response: str, column: str, marker: str) -> Extracted:
     if not marker:
         return Extracted(_trimmed(response))
-    _, found, rest = response.rpartition(marker)
-    if not found:
+    _, marker_found, rest = response.rpartition(marker)
+    if not marker_found:
         raise RowProblem("marker_missing", f"“{column}” has no {marker} in it.", column)
     return Extracted(rest.strip())
 
@@ -63,8 +63,8 @@ def after_marker(response: str, column: str, marker: str) -> Extracted:
 def gsm8k(response: str, column: str, marker: str) -> Extracted:
     """The number after the last ####; 1,080 becomes 1080, as a model writes it."""
     marker = marker or GSM8K_MARKER
-    reasoning, found, rest = response.rpartition(marker)
-    if not found:
+    reasoning, marker_found, rest = response.rpartition(marker)
+    if not marker_found:
         raise RowProblem("marker_missing", f"“{column}” has no {marker} in it.", column)
     answer = (rest.strip().splitlines() or [""])[0].strip()
     if _THOUSANDS.fullmatch(answer):
@@ -73,7 +73,7 @@ def gsm8k(response: str, column: str, marker: str) -> Extracted:
 
 
 def think(response: str, column: str, marker: str) -> Extracted:
-    """<think>…</think><answer>…</answer>: the last answer; without that tag, all that follows the thought."""
+    """<think>…</think><answer>…</answer>: the last answer; without that tag, the text after the reasoning."""
     before, closed, after = response.rpartition("</think>")
     opened, _, inside = response.rpartition("<answer>")
     answer, ended, _ = inside.partition("</answer>")
@@ -100,7 +100,7 @@ TRANSFORMS: Mapping[str, Transform] = {
     ),
     WITH_TESTS: Transform(
         "Instruction and response with tests",
-        "The same, and each row has tests that a completion's code can be run against.",
+        "The response as a whole is the answer, and each row has tests for a completion's code.",
         whole,
         {"prompt": "instruction", "answer": "response", "test_cases": "test_cases"},
         ("answer", "test_cases"),
@@ -114,7 +114,7 @@ TRANSFORMS: Mapping[str, Transform] = {
     ),
     THINK: Transform(
         "Reasoning in think tags",
-        "Of <think>…</think><answer>…</answer> the answer is what the answer tag holds; the thought is kept.",
+        "The answer is the text in <answer>…</answer>; the reasoning in <think>…</think> is kept.",
         think,
         {"prompt": "prompt", "answer": "response"},
         ("answer",),
@@ -130,8 +130,8 @@ TRANSFORMS: Mapping[str, Transform] = {
     ),
     CUSTOM: Transform(
         "Custom Python",
-        "A function gets each row and returns its prompt, answer and tests, in a dict with these names; more names "
-        "become metadata. It runs in the sandbox only.",
+        "A function gets each row and returns its prompt, answer and tests in a dict with these names; other names "
+        "become metadata. It runs only in the sandbox.",
         whole,
         {
             "prompt": "prompt",

@@ -1,11 +1,11 @@
-"""Values that JSON allows but training can't use, checked in rows of any file format."""
+"""Checks rows for values that JSON allows but training can't use."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
-from controlplane.catalogue.datasets.reader.problems import Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem
 
 DEEPEST = 64
 LARGEST_INT = 2**63
@@ -27,13 +27,13 @@ def problem(row: dict[str, Any], *, sound_values: bool = False) -> tuple[str, st
             if "\0" in value:
                 return "nul", f"“{visible(name)}” contains the NUL character.", visible(name)
         elif value is not None and value is not True and value is not False:
-            issue = of_value(value)
+            issue = value_problem(value)
             if issue:
                 return issue[0], issue[1].format(name=f"“{visible(name)}”"), visible(name)
     return None
 
 
-def of_value(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
+def value_problem(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
     """(kind, message with {name}) for an invalid number, list or object, or None."""
     if levels == 0:
         return "nesting", f"{{name}} is nested deeper than {DEEPEST} levels."
@@ -45,19 +45,19 @@ def of_value(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
         return ("nul", "A text in {name} contains the NUL character.") if "\0" in value else None
     if isinstance(value, dict):
         for key, inner in value.items():
-            issue = of_value(key) or of_value(inner, levels - 1)
+            issue = value_problem(key) or value_problem(inner, levels - 1)
             if issue:
                 return issue
     elif isinstance(value, list):
         for inner in value:
-            if issue := of_value(inner, levels - 1):
+            if issue := value_problem(inner, levels - 1):
                 return issue
     return None
 
 
-def problems(row: dict[str, Any], line: int, excerpt: str, byte: int = -1) -> list[Problem]:
+def problems(row: dict[str, Any], line: int, excerpt: str, byte: int = -1) -> list[DataProblem]:
     issue = problem(row)
     if issue is None:
         return []
     kind, message, field = issue
-    return [Problem(line, kind, message, excerpt, byte=byte, field=field)]
+    return [DataProblem(line, kind, message, excerpt, byte=byte, field=field)]

@@ -1,4 +1,4 @@
-"""Detection of a file's format from its content, since names and declared types can be wrong."""
+"""Detects a file's format from its content, since names and declared types can be wrong."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 @dataclass(frozen=True)
 class FileFormat:
-    """`kind`: one of the above. `note`: a sentence for the page, or nothing."""
+    """A format. `kind`: one of NAMES. `note`: a sentence for the page, or ""."""
 
     kind: str
     gzip: bool = False
@@ -65,7 +65,7 @@ class FileFormat:
 
 
 def detect(path: Path) -> FileFormat:
-    """Raises FileProblem for any other format."""
+    """Detect the format. Raises FileProblem for any other."""
     with path.open("rb") as file:
         head = file.read(HEAD)
     gzip = head.startswith(b"\x1f\x8b")
@@ -79,16 +79,16 @@ def detect(path: Path) -> FileFormat:
         raise FileProblem("empty_file", "The file has only blank lines." if lines else "The file is empty.")
     if head.startswith(b"PAR1"):
         return FileFormat(PARQUET, gzip)
-    _refuse_what_is_no_text(head)
+    _refuse_binary(head)
     bom = head.startswith(BOM)
     text = head.removeprefix(BOM)
     whole = len(head) < HEAD
     kind, delimiter = _detected(text.lstrip(), whole=whole)
-    note = "The file begins with a byte order mark, which was passed over." if bom else ""
+    note = "The file begins with a byte order mark, which was ignored." if bom else ""
     return FileFormat(kind, gzip, delimiter, bom, note)
 
 
-def _refuse_what_is_no_text(head: bytes) -> None:
+def _refuse_binary(head: bytes) -> None:
     for magic, what in _MAGIC:
         if head.startswith(magic):
             raise _another(what)
@@ -101,7 +101,7 @@ def _refuse_what_is_no_text(head: bytes) -> None:
         raise FileProblem(
             "other_format",
             "This is a Python pickle. Pickles are programs: they are never opened here.",
-            "Load it where you trust it, and write its rows as JSON Lines or Parquet.",
+            "Load it in an environment where you trust it, and write its rows as JSON Lines or Parquet.",
         )
     start = head[:400]
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start.count(b"\0") > len(start) // 4:
@@ -115,7 +115,7 @@ def _another(what: str) -> FileProblem:
 
 
 def _detected(text: bytes, *, whole: bool) -> tuple[str, str]:
-    """(kind, delimiter) of text without a byte order mark and white space before it."""
+    """(kind, delimiter) of text without a byte order mark and leading white space."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not whole and len(lines) > 1:
         lines.pop()
@@ -145,7 +145,7 @@ def _detected(text: bytes, *, whole: bool) -> tuple[str, str]:
 
 
 def _delimiter(lines: list[bytes]) -> str:
-    """The most frequent delimiter in the first line, read as a header; empty: none."""
+    """The most frequent delimiter in the first line, read as a header; "" if none."""
     header = lines[0].decode("utf-8", "replace")
     best, most = "", 1
     for delimiter in _DELIMITERS:

@@ -1,4 +1,4 @@
-"""JSON Lines: blocks of whole lines, the row of each, and the problem of lines without one.
+"""Reads JSON Lines: blocks of whole lines, the row of each line, and the problems of the others.
 
 Nothing here trusts the file: line lengths and nesting are limited, and every excerpt is cut and cleaned.
 """
@@ -15,7 +15,7 @@ import msgspec
 from controlplane.catalogue.datasets.reader.excerpts import excerpt
 from controlplane.catalogue.datasets.reader.parsing import contents
 from controlplane.catalogue.datasets.reader.parsing.formats import BOM
-from controlplane.catalogue.datasets.reader.problems import Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem
 
 BLOCK = 2**18
 LONGEST_LINE = 8 * 2**20
@@ -74,12 +74,12 @@ def _skip_line(file: BinaryIO) -> int:
     return skipped
 
 
-def too_long(line: int, block: Block) -> Problem:
-    message = f"The line is {block.size:,} bytes long; the longest that is read has {LONGEST_LINE:,}."
-    return Problem(line, "line_too_long", message, excerpt(block.lines[0][:1000]), byte=block.offset)
+def too_long(line: int, block: Block) -> DataProblem:
+    message = f"The line is {block.size:,} bytes long; the limit is {LONGEST_LINE:,}."
+    return DataProblem(line, "line_too_long", message, excerpt(block.lines[0][:1000]), byte=block.offset)
 
 
-def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, list[Problem]]:
+def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, list[DataProblem]]:
     """The row of one JSON value, and its problems. `offset`: its position in the file."""
     try:
         value = _decode(raw)
@@ -88,25 +88,25 @@ def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, l
     if not isinstance(value, dict):
         json_type = _TYPES.get(type(value), "a number")
         message = f"The row is {json_type}; each row has to be an object, {{…}}."
-        return None, [Problem(line, "not_an_object", message, excerpt(raw), byte=offset)]
+        return None, [DataProblem(line, "not_an_object", message, excerpt(raw), byte=offset)]
     wrong = contents.problem(value, sound_values=_has_sound_values(raw))
     if wrong is None:
         return value, []
     kind, message, field = wrong
     at = max(raw.find(b"\\u0000"), 0) if kind == "nul" else 0
     column = at + 1 if at else 0
-    return None, [Problem(line, kind, message, excerpt(raw, at), column=column, byte=offset + at, field=field)]
+    return None, [DataProblem(line, kind, message, excerpt(raw, at), column=column, byte=offset + at, field=field)]
 
 
 def _has_sound_values(raw: bytes) -> bool:
-    """True where the text alone rules out a NUL, a large integer and deep nesting; most rows are such."""
+    """True if the text alone rules out NULs, large integers and deep nesting, as in most rows."""
     return not _UNSOUND.search(raw) and raw.count(b"{") + raw.count(b"[") <= contents.DEEPEST
 
 
-def _diagnosed(raw: bytes, line: int, offset: int, error: Exception) -> Problem:
-    def at(place: int, kind: str, message: str) -> Problem:
+def _diagnosed(raw: bytes, line: int, offset: int, error: Exception) -> DataProblem:
+    def at(place: int, kind: str, message: str) -> DataProblem:
         column = len(raw[:place].decode("utf-8", "replace")) + 1
-        return Problem(line, kind, message, excerpt(raw, place), column=column, byte=offset + place)
+        return DataProblem(line, kind, message, excerpt(raw, place), column=column, byte=offset + place)
 
     try:
         raw.decode()
@@ -124,9 +124,9 @@ def _diagnosed(raw: bytes, line: int, offset: int, error: Exception) -> Problem:
     return _malformed(raw, int(position[1]) if position else len(raw), str(error), at, offset)
 
 
-def _malformed(raw: bytes, place: int, error: str, at: Any, offset: int) -> Problem:
+def _malformed(raw: bytes, place: int, error: str, at: Any, offset: int) -> DataProblem:
     rest = raw[place:].lstrip(b"-")
-    problem: Problem
+    problem: DataProblem
     if rest.startswith(b"\x00"):
         problem = at(place, "nul", f"There is a NUL byte at byte {offset + place:,} of the file.")
     elif rest.startswith((b"NaN", b"Infinity", b"nan", b"inf")) or raw[max(0, place - 1) :].startswith(
@@ -137,7 +137,7 @@ def _malformed(raw: bytes, place: int, error: str, at: Any, offset: int) -> Prob
         problem = at(len(raw), "cut_off", "The row ends before its JSON is closed.")
     elif "trailing" in error:
         problem = at(
-            place, "malformed_json", f"Something follows the object at byte {offset + place:,}. One object a line."
+            place, "malformed_json", f"Text follows the object at byte {offset + place:,}. Write one object per line."
         )
     else:
         quotes = raw.lstrip()[1:2] == b"'" or rest[:1] == b"'"

@@ -1,4 +1,4 @@
-"""A JSON list of rows, split into elements without loading the whole list.
+"""Splits a JSON list of rows into elements without loading the whole list.
 
 Elements are delimited by brackets alone, skipping strings; each is then read like a line of JSON Lines. Where brackets
 don't match, parsing resumes after the next `}, {`.
@@ -18,7 +18,7 @@ from controlplane.catalogue.datasets.reader.problems import FileProblem
 BLOCK = 2**18
 LONGEST = LONGEST_LINE
 LOOK_AHEAD_ONCE_BROKEN = 2**16
-"""How far to search for an element's end after many had none: each search has a cost."""
+"""Bytes to search for an element's end after many had none."""
 BROKEN_OFTEN = 50
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -34,8 +34,7 @@ class _Mismatch(Exception):
 
 @dataclass(slots=True)
 class Element:
-    """`raw`: an element's bytes, at `offset` of the file. `whole`: its brackets match; otherwise `why` is a
-    sentence."""
+    """An element's bytes `raw` at `offset` of the file. `why`: a sentence if its brackets don't match."""
 
     raw: bytes
     offset: int
@@ -43,7 +42,7 @@ class Element:
 
 
 def elements(file: BinaryIO) -> Iterator[Element]:
-    """Raises FileProblem if anything but white space follows the list."""
+    """The elements of the list. Raises FileProblem if the file doesn't begin with one."""
     yield from _Splitter(file).elements()
 
 
@@ -57,27 +56,27 @@ class _Splitter:
         self._broken = 0
 
     def elements(self) -> Iterator[Element]:
-        self._more(BLOCK)
+        self._read_more(BLOCK)
         start = self._buffer.find(b"[", 0, 4096)
         if self._buffer[:start].removeprefix(BOM).strip():
             raise FileProblem("other_format", "The file doesn't begin with a list.")
         self._at = start + 1
         while True:
-            self._pass_over_space()
+            self._skip_space()
             if self._at >= len(self._buffer):
-                yield Element(b"", self._place, "The file ends before the list is closed with “]”.")
+                yield Element(b"", self._file_offset, "The file ends before the list is closed with “]”.")
                 return
             if self._buffer[self._at] == 0x5D:
                 self._at += 1
-                yield from self._after_the_list()
+                yield from self._trailing_text()
                 return
             yield self._element()
 
     @property
-    def _place(self) -> int:
+    def _file_offset(self) -> int:
         return self._offset + self._at
 
-    def _more(self, size: int) -> bool:
+    def _read_more(self, size: int) -> bool:
         """Read more; consumed bytes leave the buffer. False at the end of the file."""
         if self._ended:
             return False
@@ -90,15 +89,15 @@ class _Splitter:
         self._at = 0
         return True
 
-    def _pass_over_space(self) -> None:
+    def _skip_space(self) -> None:
         while True:
             space = _SPACE.match(self._buffer, self._at)
             self._at = space.end() if space else self._at
-            if self._at < len(self._buffer) or not self._more(BLOCK):
+            if self._at < len(self._buffer) or not self._read_more(BLOCK):
                 return
 
     def _element(self) -> Element:
-        start, place = self._at, self._place
+        start, place = self._at, self._file_offset
         longest = LOOK_AHEAD_ONCE_BROKEN if self._broken > BROKEN_OFTEN else LONGEST
         while True:
             try:
@@ -110,14 +109,14 @@ class _Splitter:
                 self._at = end
                 return Element(raw, place)
             waiting = len(self._buffer) - self._at
-            if waiting > longest or not self._more(max(BLOCK, waiting)):
+            if waiting > longest or not self._read_more(max(BLOCK, waiting)):
                 break
             start = self._at
         self._broken += 1
-        return self._resumed(start, place)
+        return self._skip_broken(start, place)
 
     def _end(self) -> int | None:
-        """The end of the current element in the buffer; None: further on, if at all."""
+        """The end of the current element in the buffer; None if it isn't there."""
         if self._buffer[self._at] not in b"[{":
             scalar = _SCALAR.match(self._buffer, self._at)
             end = scalar.end() if scalar else self._at + 1
@@ -136,8 +135,8 @@ class _Splitter:
                     return token.end()
         return None
 
-    def _resumed(self, start: int, place: int) -> Element:
-        """The element has no end: it is abandoned up to the apparent start of the next row, or the rest is skipped."""
+    def _skip_broken(self, start: int, place: int) -> Element:
+        """Give up an element without an end, and resume at the apparent start of the next row, if any."""
         too_long = len(self._buffer) - start > LONGEST
         reason = (
             f"The row is longer than {LONGEST:,} bytes, or its brackets don't close."
@@ -149,7 +148,7 @@ class _Splitter:
             head = self._buffer[start : start + 1000]
             # The last bytes may be the first half of a match.
             self._at = max(start, len(self._buffer) - 64)
-            if not self._more(BLOCK * 4):
+            if not self._read_more(BLOCK * 4):
                 self._at = len(self._buffer)
                 return Element(head, place, reason)
             start = 0
@@ -161,12 +160,12 @@ class _Splitter:
         self._at = next_row.end()
         return Element(raw[:1000] if len(raw) > LONGEST else raw, place, reason)
 
-    def _after_the_list(self) -> Iterator[Element]:
+    def _trailing_text(self) -> Iterator[Element]:
         while True:
             rest = self._buffer[self._at :].strip()
             if rest:
-                yield Element(rest[:1000], self._place, "Something follows the “]” that closes the list.")
+                yield Element(rest[:1000], self._file_offset, "Text follows the “]” that closes the list.")
                 return
             self._at = len(self._buffer)
-            if not self._more(BLOCK):
+            if not self._read_more(BLOCK):
                 return

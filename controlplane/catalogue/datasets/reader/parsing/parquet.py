@@ -1,6 +1,6 @@
-"""Parquet: what its footer promises is checked before any of it is believed, columns by their types, rows in batches.
+"""Reads Parquet: validates the footer first, then the columns by their types, then rows in batches.
 
-pyarrow is imported here, inside functions: a check of JSON Lines never loads it.
+pyarrow is imported inside functions, so that a check of JSON Lines never loads it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from controlplane.catalogue.datasets.reader.excerpts import visible
 from controlplane.catalogue.datasets.reader.limits import MOST_ROWS
 from controlplane.catalogue.datasets.reader.parsing.unpacking import opened
-from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 
 LONGEST_FOOTER = 16 * 2**20
 MOST_COLUMNS = 200
@@ -26,7 +26,7 @@ DEEPEST = 8
 BATCH_ROWS = 500
 SPARSE_FROM = 1_000_000
 ROWS_PER_BYTE = 2
-"""From SPARSE_FROM rows on: a tiny file of equal rows would keep the server busy for an hour."""
+"""Limit from SPARSE_FROM rows on: a tiny file of equal rows would occupy the server for an hour."""
 LARGEST_UNPACKED = 4 * 2**30
 _ARROW_SCHEMA = re.compile(rb"\x18([\x80-\xff]{0,4}[\x00-\x7f])")
 """The bytes between that key and its value: a binary field in Thrift's compact protocol, and its length."""
@@ -35,15 +35,15 @@ PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 
 @dataclass
 class RowBatch:
-    """A batch: the number of its first row, the rows, and for those that can't be read (None) the problem by place."""
+    """A batch: the number of its first row, the rows (None if unreadable), and the problems by index."""
 
     first: int
     rows: list[dict[str, Any] | None]
-    problems: dict[int, Problem] = field(default_factory=dict)
+    problems: dict[int, DataProblem] = field(default_factory=dict)
 
 
 class Parquet:
-    """`columns`: those that are read; `passed_over`: those that are not, each with a sentence that says why."""
+    """A Parquet file. `columns`: the readable ones; `skipped`: the others, each with the reason as a sentence."""
 
     def __init__(self, path: Path, *, gzip: bool = False) -> None:
         self._file = _unpacked(path) if gzip else path.open("rb")
@@ -76,7 +76,7 @@ class Parquet:
             _check_metadata(metadata, footer)
             schema = self._parquet.schema_arrow
         except failures as error:
-            raise FileProblem("broken_parquet", f"The file's footer can't be read: {_said(error)}") from error
+            raise FileProblem("broken_parquet", f"The file's footer can't be read: {_message(error)}") from error
         self._failures = failures
         self._metadata = metadata
         if len(schema.names) > MOST_COLUMNS or metadata.num_columns > MOST_LEAVES:
@@ -87,13 +87,11 @@ class Parquet:
             raise FileProblem("refused_parquet", "Two columns have the same name.", "Rename one of them.")
         refusals = {column.name: _refusal(column.type) for column in schema}
         self.columns = [name for name, why in refusals.items() if not why]
-        self.passed_over = {
-            visible(name): f"The column “{visible(name)}” is passed over: {why}."
-            for name, why in refusals.items()
-            if why
+        self.skipped = {
+            visible(name): f"The column “{visible(name)}” is skipped: {why}." for name, why in refusals.items() if why
         }
         if not self.columns:
-            reasons = " ".join(self.passed_over.values())
+            reasons = " ".join(self.skipped.values())
             raise FileProblem("refused_parquet", f"None of the file's columns can be read. {reasons}"[:2000])
 
     @property
@@ -102,7 +100,7 @@ class Parquet:
         return int(self._metadata.num_rows)
 
     def batches(self) -> Iterator[RowBatch]:
-        """Every row group; one that is damaged is one problem at its first row, and the next ones are read."""
+        """The batches of all row groups. A damaged group is one problem at its first row."""
         first = 0
         for group in range(self._metadata.num_row_groups):
             promised = int(self._metadata.row_group(group).num_rows)
@@ -128,8 +126,8 @@ class Parquet:
                 "Reading the file's row groups takes more memory than is allowed.",
                 "Write the file with smaller row groups (row_group_size=10000).",
             ) from error
-        message = f"Rows {at + 1:,} to {end:,} can't be read: {_said(error)}"
-        return RowBatch(at, [None], {0: Problem(at + 1, "damaged_rows", message)})
+        message = f"Rows {at + 1:,} to {end:,} can't be read: {_message(error)}"
+        return RowBatch(at, [None], {0: DataProblem(at + 1, "damaged_rows", message)})
 
 
 def check_footer(file: BinaryIO) -> int:
@@ -152,7 +150,7 @@ def check_footer(file: BinaryIO) -> int:
 
 
 def _refuse_types_with_code(footer: bytes) -> None:
-    """Extension types, detected in the bytes of the footer: opening the file would make Arrow create them."""
+    """Refuse extension types, detected in the footer's bytes: opening the file would make Arrow instantiate them."""
     schemas = b""
     for key in re.finditer(rb"ARROW:schema", footer):
         value = _ARROW_SCHEMA.match(footer, key.end())
@@ -211,7 +209,7 @@ def _unpacked_start(value: bytes) -> bytes:
 
 
 def _refusal(kind: Any, level: int = 0) -> str:
-    """Why values of an Arrow type can't be read; empty: they can."""
+    """The reason why values of an Arrow type can't be read, or ""."""
     from pyarrow import types
 
     if level > DEEPEST:
@@ -254,7 +252,7 @@ def _rows(batch: Any, first: int) -> RowBatch:
         except UnicodeDecodeError as error:
             found.rows.append(None)
             message = f"A text of this row is not UTF-8: byte 0x{error.object[error.start]:02x}."
-            found.problems[place] = Problem(first + place + 1, "invalid_utf8", message)
+            found.problems[place] = DataProblem(first + place + 1, "invalid_utf8", message)
     return found
 
 
@@ -272,7 +270,7 @@ def _plain(value: Any) -> Any:
 
 
 def _unpacked(path: Path) -> BinaryIO:
-    """Parquet is read from its end: a compressed one is unpacked into a file without a name."""
+    """Unpack a compressed file into an unnamed one, since Parquet is read from its end."""
     file = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115 -- the caller closes it
     size = 0
     try:
@@ -288,5 +286,5 @@ def _unpacked(path: Path) -> BinaryIO:
     return file
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return visible(str(error).splitlines()[0] if str(error) else type(error).__name__)[:300]

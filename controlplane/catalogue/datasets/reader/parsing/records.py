@@ -1,4 +1,4 @@
-"""The rows of a file of any kind, one after the other, each with its number, its line and what keeps it from use."""
+"""Reads the rows of a file of any format, each with its number, its line and its problems."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from controlplane.catalogue.datasets.reader.parsing import contents, formats, js
 from controlplane.catalogue.datasets.reader.parsing.formats import FileFormat
 from controlplane.catalogue.datasets.reader.parsing.parquet import Parquet, RowBatch
 from controlplane.catalogue.datasets.reader.parsing.tables import Cells, DelimitedTable
-from controlplane.catalogue.datasets.reader.parsing.unpacking import opened, taken
-from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem
+from controlplane.catalogue.datasets.reader.parsing.unpacking import bytes_read, opened
+from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
+from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 
 BATCH_BYTES = 2**18
 """Size of a batch of rows of a list or a table."""
@@ -23,32 +24,28 @@ BATCH_BYTES = 2**18
 
 @dataclass(slots=True)
 class Record:
-    """`number`: of the row in the file, from 0, bad rows counted, blank lines not. `line`: as in Problem. `row`: None
-    when it can't be read; `problems` say why. `raw`: its bytes, of JSON files. `byte`: where it begins in the
+    """A row of the file. `number`: from 0, including bad rows, without blank lines. `line`: as in DataProblem. `row`:
+    None if it can't be read; `problems` say why. `raw`: its bytes in JSON files. `byte`: its offset in the
     (uncompressed) file, -1: unknown."""
 
     number: int
     line: int
     row: dict[str, Any] | None
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[DataProblem] = field(default_factory=list)
     raw: bytes | None = None
     byte: int = -1
 
 
 @dataclass(slots=True)
 class RecordBatch:
-    """Rows that follow on each other, made when they are asked for. `at`: bytes of the file on disk read by then."""
+    """Successive rows, parsed lazily. `at`: bytes of the file on disk read so far."""
 
     at: int
     records: Callable[[], Iterable[Record]]
 
 
-NotePosition = Callable[[int], None]
-"""Called now and then with the number of bytes read so far of the file on disk."""
-
-
-Remark = Callable[[Problem], None]
-"""Called with a problem of the file's columns, which belongs to no single row."""
+Remark = Callable[[DataProblem], None]
+"""Called with a problem of a column, which belongs to no single row."""
 
 
 Rewrite = Callable[[Iterable[Record]], Iterable[Record]]
@@ -57,21 +54,22 @@ Rewrite = Callable[[Iterable[Record]], Iterable[Record]]
 
 @dataclass(frozen=True)
 class RowSource:
-    """A file, and what its rows go through before anybody sees them."""
+    """A file, and an optional rewriting of its rows."""
 
     path: Path
     format: FileFormat
     rewrite: Rewrite | None = None
 
-    def read(self, note_position: NotePosition | None = None, remark: Remark | None = None) -> Iterator[Record]:
-        """Every row. Raises FileProblem when the file as a whole turns out to be broken."""
+    def read(self, progress: ProgressFile | None = None, remark: Remark | None = None) -> Iterator[Record]:
+        """Every row. Raises FileProblem if the file as a whole turns out to be broken."""
         for batch in self.batches(remark):
-            if note_position:
-                note_position(batch.at)
-            yield from batch.records()
+            for record in batch.records():
+                if progress is not None:
+                    progress.at(batch.at, record.number + 1)
+                yield record
 
     def batches(self, remark: Remark | None = None) -> Iterator[RecordBatch]:
-        """The same rows, some at a time; the same batches each time, whoever reads them."""
+        """The rows in batches, which are the same at every reading."""
         for batch in _batches(self.path, self.format, remark):
             yield RecordBatch(batch.at, partial(_rewritten, self.rewrite, batch)) if self.rewrite else batch
 
@@ -86,28 +84,28 @@ def _batches(
     remark: Remark | None = None,
 ) -> Iterator[RecordBatch]:
     if format.kind == formats.PARQUET:
-        yield from _of_parquet(path, format, remark or (lambda problem: None))
+        yield from _parquet_batches(path, format, remark or (lambda problem: None))
         return
     with opened(path, gzip=format.gzip) as file:
         if format.kind == formats.JSONL:
-            yield from _of_lines(file)
+            yield from _line_batches(file)
         elif format.kind == formats.JSON:
-            yield from _together(file, _of_list(file))
+            yield from _grouped(file, _list_rows(file))
         else:
-            yield from _together(file, _of_table(file, format))
+            yield from _grouped(file, _table_rows(file, format))
 
 
-def _of_lines(file: BinaryIO) -> Iterator[RecordBatch]:
+def _line_batches(file: BinaryIO) -> Iterator[RecordBatch]:
     number = line = 0
     for block in jsonlines.blocks(file):
-        yield RecordBatch(taken(file), partial(_of_block, block, number, line))
+        yield RecordBatch(bytes_read(file), partial(_block_records, block, number, line))
         line += len(block.lines)
         number += len(block.lines)
         if not block.too_long:
             number -= block.lines.count(b"") + sum(map(bytes.isspace, block.lines))
 
 
-def _of_block(block: jsonlines.Block, number: int, line: int) -> Iterator[Record]:
+def _block_records(block: jsonlines.Block, number: int, line: int) -> Iterator[Record]:
     if block.too_long:
         yield Record(number, line + 1, None, [jsonlines.too_long(line + 1, block)])
         return
@@ -122,11 +120,11 @@ def _of_block(block: jsonlines.Block, number: int, line: int) -> Iterator[Record
 
 
 Sized = tuple[int, Callable[[], Record]]
-"""About how many bytes a row has; and the row."""
+"""(approximate size of a row in bytes, function that parses it)"""
 
 
-def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
-    """The rows before an error come before it."""
+def _grouped(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
+    """Batches of the rows; those before an error are yielded before it is raised."""
     pending: list[Callable[[], Record]] = []
     size, problem = 0, None
     try:
@@ -134,48 +132,50 @@ def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
             pending.append(row)
             size += length + 1
             if size >= BATCH_BYTES:
-                yield RecordBatch(taken(file), partial(_each, pending))
+                yield RecordBatch(bytes_read(file), partial(_parse_all, pending))
                 pending, size = [], 0
     except FileProblem as error:
         problem = error
     if pending:
-        yield RecordBatch(taken(file), partial(_each, pending))
+        yield RecordBatch(bytes_read(file), partial(_parse_all, pending))
     if problem:
         raise problem
 
 
-def _each(rows: list[Callable[[], Record]]) -> Iterator[Record]:
+def _parse_all(rows: list[Callable[[], Record]]) -> Iterator[Record]:
     for row in rows:
         yield row()
 
 
-def _of_list(file: BinaryIO) -> Iterator[Sized]:
+def _list_rows(file: BinaryIO) -> Iterator[Sized]:
     for number, element in enumerate(jsonlist.elements(file)):
-        yield len(element.raw), partial(_of_element, number, element)
+        yield len(element.raw), partial(_element_record, number, element)
 
 
-def _of_element(number: int, element: jsonlist.Element) -> Record:
+def _element_record(number: int, element: jsonlist.Element) -> Record:
     line = number + 1
     if element.why:
         kind = "line_too_long" if "longer than" in element.why else "malformed_json"
         kind = "cut_off" if not element.raw else kind
         text = excerpt(element.raw)
-        return Record(number, line, None, [Problem(line, kind, element.why, text, byte=element.offset)], element.raw)
+        return Record(
+            number, line, None, [DataProblem(line, kind, element.why, text, byte=element.offset)], element.raw
+        )
     if len(element.raw) > jsonlist.LONGEST:
-        message = f"The row is {len(element.raw):,} bytes long; the longest that is read has {jsonlist.LONGEST:,}."
-        problem = Problem(line, "line_too_long", message, excerpt(element.raw[:1000]), byte=element.offset)
+        message = f"The row is {len(element.raw):,} bytes long; the limit is {jsonlist.LONGEST:,}."
+        problem = DataProblem(line, "line_too_long", message, excerpt(element.raw[:1000]), byte=element.offset)
         return Record(number, line, None, [problem])
     row, problems = jsonlines.row_of(element.raw, line, element.offset)
     return Record(number, line, row, problems, element.raw, element.offset)
 
 
-def _of_table(file: BinaryIO, format: FileFormat) -> Iterator[Sized]:  # noqa: A002 -- what it is
+def _table_rows(file: BinaryIO, format: FileFormat) -> Iterator[Sized]:  # noqa: A002 -- what it is
     table = DelimitedTable(file, format.delimiter)
     for number, cells in enumerate(table):
-        yield sum(map(len, cells.cells or ())), partial(_of_cells, number, cells, table.columns)
+        yield sum(map(len, cells.cells or ())), partial(_cells_record, number, cells, table.columns)
 
 
-def _of_cells(number: int, cells: Cells, columns: list[str]) -> Record:
+def _cells_record(number: int, cells: Cells, columns: list[str]) -> Record:
     if cells.cells is None:
         return Record(number, cells.line, None, [cells.problem] if cells.problem else [])
     row = dict(zip(columns, cells.cells, strict=True))
@@ -183,20 +183,20 @@ def _of_cells(number: int, cells: Cells, columns: list[str]) -> Record:
     return Record(number, cells.line, None if problems else row, problems)
 
 
-def _of_parquet(
+def _parquet_batches(
     path: Path,
     format: FileFormat,  # noqa: A002 -- what it is
     remark: Remark,
 ) -> Iterator[RecordBatch]:
     with closing(Parquet(path, gzip=format.gzip)) as parquet:
         size, rows = path.stat().st_size, max(1, parquet.row_count)
-        for name, why in parquet.passed_over.items():
-            remark(Problem(0, "passed_over_column", why, field=name))
+        for name, why in parquet.skipped.items():
+            remark(DataProblem(0, "passed_over_column", why, field=name))
         for batch in parquet.batches():
-            yield RecordBatch(min(size, size * batch.first // rows), partial(_of_row_batch, batch))
+            yield RecordBatch(min(size, size * batch.first // rows), partial(_batch_records, batch))
 
 
-def _of_row_batch(batch: RowBatch) -> Iterator[Record]:
+def _batch_records(batch: RowBatch) -> Iterator[Record]:
     for place, row in enumerate(batch.rows):
         number = batch.first + place
         if row is None:

@@ -1,4 +1,4 @@
-"""Keys that occur twice in one JSON object: readers keep one of the two, so the text itself is searched."""
+"""Finds keys that occur twice in one JSON object: parsers keep only one of them, so the text is searched."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _MOST = 20
-"""Names that are reported for one row."""
+"""Maximum names to report per row."""
 
 
 def may_have_any(raw: bytes, row: Mapping[str, Any]) -> bool:
-    """False where there can be none: the text has as many quotes as the row that was read of it needs.
+    """False if no key can be repeated: the text has as many quotes as the parsed row needs.
 
-    A key that was lost to another one leaves its quotes over.
+    A key that was dropped as a duplicate would leave its quotes over.
     """
     quotes = raw.count(b'"')
     escaped = raw.count(b'\\"')
     if escaped:
-        if b'\\\\"' in raw:  # a backslash at a text's end: this count can't tell it from an escaped quote
+        if b'\\\\"' in raw:  # a backslash at a text's end, which looks like an escaped quote here
             return True
         quotes -= escaped
     return quotes != _quotes(row)
 
 
-def found(raw: bytes) -> Iterator[tuple[str, int]]:
+def repeated(raw: bytes) -> Iterator[tuple[str, int]]:
     """(name, column of its second place in the line or 0) of keys that an object of this text has twice."""
     names: dict[str, None] = {}
 
@@ -47,7 +47,7 @@ def found(raw: bytes) -> Iterator[tuple[str, int]]:
 
 
 def _quotes(value: Any) -> int:
-    """Quotes around the keys and texts of what was read."""
+    """Number of quotes around keys and texts in a value."""
     kind = type(value)
     if kind is dict:
         return 2 * len(value) + sum([2 if type(inner) is str else _quotes(inner) for inner in value.values()])

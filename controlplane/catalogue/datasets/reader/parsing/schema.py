@@ -1,4 +1,4 @@
-"""Which columns a file has and of which types; which are usual in it, so that a row of another schema stands out."""
+"""The columns and types of a file, and which are usual, to detect rows of another schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_COLUMNS = 200
 ODD = 0.01
 """Share of the sampled rows that may lack a column that every row should have."""
 ENOUGH = 10
-"""Rows needed to tell usual from odd ones."""
+"""Rows needed to distinguish usual from odd ones."""
 TEXT, NUMBER, TRUTH, LIST, OBJECT, NULL = "text", "number", "true or false", "list", "object", "null"
 _TYPES: dict[type, str] = {
     str: TEXT,
@@ -42,11 +42,10 @@ class Schema:
         odd = max(2, int(ODD * self.rows)) if self.rows >= ENOUGH else 0
         self.usual = {name for name, kinds in counts.items() if kinds.total() >= self.rows - odd}
         self.main = {name: _main(kinds) for name, kinds in counts.items() if kinds.total() > odd // 2}
-        """The type that most values of a column have; null: no row has a value in it. Not of columns that hardly any
-        row has."""
+        """Column -> type of most of its values (null if there are none), without columns that hardly any row has."""
 
     def oddity(self, row: Mapping[str, Any]) -> tuple[str, str]:
-        """(sentence, field) on how a row differs from the usual; empty ones for a row that doesn't."""
+        """(sentence, field) on how a row differs from the usual; empty for usual rows."""
         for name, value in row.items():
             main = self.main.get(name)
             if main is None:

@@ -1,4 +1,4 @@
-"""CSV and TSV: the records of a table, each with the line it begins in; a broken one costs no other."""
+"""Reads CSV and TSV: the records of a table with their first lines; a broken record affects no other."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import BinaryIO
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
 from controlplane.catalogue.datasets.reader.parsing.formats import BOM
-from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem
+from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 
 LONGEST_LINE = 2**21
 LONGEST_FIELD = 2**20
 MOST_COLUMNS = 200
 MOST_REREAD = 2**28
-"""Bytes that are read again because a quote swallowed them; a file with more of it is not worth the time."""
+"""Limit of the bytes that are read again because an unclosed quote swallowed them."""
 EXCERPT = 160
 
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
@@ -29,20 +29,20 @@ class TableLine:
     offset: int
     text: str
     cut: bool = False
-    """It is longer than LONGEST_LINE; the rest was passed over."""
+    """The line is longer than LONGEST_LINE; the rest was skipped."""
 
 
 @dataclass(slots=True)
 class Cells:
-    """One record: its cells, or the problem that it has none."""
+    """One record: its cells, or the reason why it has none."""
 
     line: int
     cells: list[str] | None
-    problem: Problem | None = None
+    problem: DataProblem | None = None
 
 
 class DelimitedTable:
-    """`columns`: from the first record."""
+    """A table with the `columns` of its first record."""
 
     def __init__(self, file: BinaryIO, delimiter: str) -> None:
         csv.field_size_limit(LONGEST_FIELD)
@@ -72,7 +72,7 @@ class DelimitedTable:
         """The next record that isn't empty; None at the end."""
         while True:
             taken: list[TableLine] = []
-            reader = csv.reader(self._taking(taken), delimiter=self._delimiter, strict=True)
+            reader = csv.reader(self._recording(taken), delimiter=self._delimiter, strict=True)
             try:
                 cells = next(reader, None)
             except csv.Error as error:
@@ -83,7 +83,7 @@ class DelimitedTable:
                 continue
             return self._checked(taken, cells)
 
-    def _taking(self, taken: list[TableLine]) -> Iterator[str]:
+    def _recording(self, taken: list[TableLine]) -> Iterator[str]:
         for line in self._lines:
             taken.append(line)
             yield line.text
@@ -93,20 +93,20 @@ class DelimitedTable:
         if any(line.cut for line in taken):
             return self._broken(taken, "")
         if self.columns and len(cells) != len(self.columns):
-            self._give_back(taken)
+            self._read_again(taken)
             message = f"The row has {_fields(len(cells))}; the table has {_fields(len(self.columns))}."
             return self._bad(first, "field_count", message)
         for line in taken:
-            if found := _NOT_UTF8.search(line.text):
-                before = line.text[: found.start()].encode("utf-8", "surrogateescape")
+            if match := _NOT_UTF8.search(line.text):
+                before = line.text[: match.start()].encode("utf-8", "surrogateescape")
                 byte = line.offset + len(before)
-                message = f"Byte 0x{ord(found[0]) - 0xDC00:02x} at byte {byte:,} is not UTF-8."
-                return self._bad(first, "invalid_utf8", message, byte=byte, column=found.start() + 1)
+                message = f"Byte 0x{ord(match[0]) - 0xDC00:02x} at byte {byte:,} is not UTF-8."
+                return self._bad(first, "invalid_utf8", message, byte=byte, column=match.start() + 1)
         return Cells(first.number, cells)
 
     def _broken(self, taken: list[TableLine], error: str) -> Cells:
         first = taken[0]
-        self._give_back(taken)
+        self._read_again(taken)
         if first.cut:
             return self._bad(first, "line_too_long", f"The line is longer than {LONGEST_LINE:,} bytes.")
         if "unexpected end" in error or ("field limit" in error and len(taken) > 1):
@@ -115,33 +115,33 @@ class DelimitedTable:
         if "field limit" in error:
             return self._bad(first, "field_too_long", f"A field is longer than {LONGEST_FIELD:,} characters.")
         if "expected after" in error:
-            found = re.search(r'"(?![\s"' + re.escape(self._delimiter) + "])", first.text[1:])
-            message = "Something follows a field's closing quote; a quote inside a field is doubled."
-            return self._bad(first, "unclosed_quote", message, column=found.start() + 2 if found else 0)
-        return self._bad(first, "unclosed_quote", f"The row can't be taken apart: {error}.")
+            match = re.search(r'"(?![\s"' + re.escape(self._delimiter) + "])", first.text[1:])
+            message = "Text follows a field's closing quote; double the quotes inside fields."
+            return self._bad(first, "unclosed_quote", message, column=match.start() + 2 if match else 0)
+        return self._bad(first, "unclosed_quote", f"The row can't be split into fields: {error}.")
 
-    def _give_back(self, taken: list[TableLine]) -> None:
-        """The lines that a quote drew into the first one's record are rows of their own."""
+    def _read_again(self, taken: list[TableLine]) -> None:
+        """Read lines again that an unclosed quote joined to the first one."""
         if len(taken) > 1:
             self._reread += sum(len(line.text) for line in taken)
             if self._reread > MOST_REREAD:
                 raise FileProblem(
                     "limits",
-                    f"From line {taken[0].number:,} on quotes don't match, over and over.",
-                    "Write the file with a CSV library, which doubles the quotes inside of fields.",
+                    f"Quotes don't match in many lines from {taken[0].number:,} on.",
+                    "Write the file with a CSV library, which doubles quotes inside fields.",
                 )
-            self._lines.give_back(taken[1:])
+            self._lines.read_again(taken[1:])
 
     def _bad(self, line: TableLine, kind: str, message: str, *, column: int = 0, byte: int = -1) -> Cells:
         start = max(0, column - EXCERPT // 2)
         text = visible(line.text[start : start + EXCERPT].rstrip("\r\n"))
         excerpt = ("…" if start else "") + text + ("…" if len(line.text) > start + EXCERPT else "")
         offset = line.offset if byte < 0 else byte
-        return Cells(line.number, None, Problem(line.number, kind, message, excerpt, column=column, byte=offset))
+        return Cells(line.number, None, DataProblem(line.number, kind, message, excerpt, column=column, byte=offset))
 
 
 class _TableLines:
-    """The physical lines. Invalid UTF-8 bytes become lone surrogates, and nothing else does."""
+    """The physical lines. Only invalid UTF-8 bytes become lone surrogates."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -170,12 +170,12 @@ class _TableLines:
         line.text = raw.decode("utf-8", "surrogateescape")
         return line
 
-    def give_back(self, lines: list[TableLine]) -> None:
+    def read_again(self, lines: list[TableLine]) -> None:
         self._back.extendleft(reversed(lines))
 
 
 def _names(cells: list[str]) -> list[str]:
-    """Names that are all there and all different."""
+    """Complete the names and make them unique."""
     names: list[str] = []
     for place, cell in enumerate(cells, 1):
         name = visible(cell.strip()) or f"column_{place}"

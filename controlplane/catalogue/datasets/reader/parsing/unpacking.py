@@ -1,4 +1,4 @@
-"""A gzip file unpacked as it is read, with limits, so that a small file can't expand without end."""
+"""Unpacks a gzip file while reading, with limits, so that a small file can't expand without end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GZIP = 16 + zlib.MAX_WBITS
 
 
 class Unpacked(io.RawIOBase):
-    """The content of a gzip file. Reading raises FileProblem where it is broken, cut off, or too much."""
+    """The content of a gzip file. Reading raises FileProblem if it is damaged, cut off or too large."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
@@ -36,7 +36,7 @@ class Unpacked(io.RawIOBase):
         super().close()
 
     @property
-    def taken(self) -> int:
+    def bytes_read(self) -> int:
         """Compressed bytes read so far."""
         return self._taken
 
@@ -47,22 +47,22 @@ class Unpacked(io.RawIOBase):
                 self._packed = self._file.read(PIECE) or b""
                 self._taken += len(self._packed)
                 if not self._packed:
-                    return self._ended()
-            if not self._in_member and not self._begins():
+                    return self._check_end()
+            if not self._in_member and not self._start_member():
                 return 0
             piece = self._unpack(room)
             if piece:
                 into[: len(piece)] = piece
                 return len(piece)
 
-    def _begins(self) -> bool:
+    def _start_member(self) -> bool:
         """True if another member follows; zeros may pad the end."""
         if self._given or self._taken > len(self._packed):
             self._packed = self._packed.lstrip(b"\0")
             if not self._packed:
                 self._packed = self._file.read(PIECE) or b""
                 self._taken += len(self._packed)
-                return bool(self._packed) and self._begins()
+                return bool(self._packed) and self._start_member()
         self._member = zlib.decompressobj(GZIP)
         self._in_member = True
         return True
@@ -84,16 +84,14 @@ class Unpacked(io.RawIOBase):
         if self._given > RATIO_FROM and self._given > HIGHEST_RATIO * self._taken:
             raise FileProblem(
                 "too_large",
-                f"The file unpacks to more than {HIGHEST_RATIO} times its size: files made to fill disks do that.",
-                "Upload it uncompressed if its rows really are that much alike.",
+                f"The file unpacks to more than {HIGHEST_RATIO} times its size: files made to fill disks do this.",
+                "Upload it uncompressed if its rows really are that similar.",
             )
         return piece
 
-    def _ended(self) -> int:
+    def _check_end(self) -> int:
         if self._in_member or (not self._given and not self._taken):
-            raise FileProblem(
-                "broken_gzip", f"The gzip data ends after {self._given:,} unpacked bytes, before its end."
-            )
+            raise FileProblem("broken_gzip", f"The gzip data is cut off after {self._given:,} unpacked bytes.")
         return 0
 
 
@@ -104,7 +102,7 @@ def opened(path: Path, *, gzip: bool) -> BinaryIO:
     return io.BufferedReader(Unpacked(path), PIECE)
 
 
-def taken(file: BinaryIO) -> int:
+def bytes_read(file: BinaryIO) -> int:
     """Bytes of the file on disk that were read, for measuring progress."""
     raw = getattr(file, "raw", None)
-    return raw.taken if isinstance(raw, Unpacked) else file.tell()
+    return raw.bytes_read if isinstance(raw, Unpacked) else file.tell()

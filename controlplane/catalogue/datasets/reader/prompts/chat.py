@@ -1,8 +1,8 @@
-"""A prompt as the model gets it: messages through the tokenizer's chat template, and how many tokens that is.
+"""Renders prompts with the tokenizer's chat template, and counts their tokens.
 
-The template comes with a model and is as hostile as an upload: it runs in jinja2's immutable sandbox with limits of
-its own (time, length, sizes of numbers), in a child with limits of memory. What it may use is what transformers offers
-to chat templates, so the text is the one that the trainer makes.
+A template comes with a model and may be as hostile as an upload: it runs in jinja2's immutable sandbox with limits of
+time, length and number sizes, in a child with a memory limit. It gets the same functions as in transformers, so the
+text equals the trainer's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", 
 BATCH_CHARACTERS = 2**20
 """Total length of the texts in one batch."""
 AROUND = 8
-"""Tokens that a tokenizer may put around a text."""
+"""Maximum tokens that a tokenizer adds around a text."""
 LONGEST_WORD = 40
 REMEMBERED_WORDS = 100_000
 THREADS = 4
@@ -31,10 +31,10 @@ THREADS = 4
 
 
 class ChatRenderer:
-    """`folder`: of a datasets.Tokenizer, with those of the four files that the model has. None: no tokenizer is known,
-    so messages are shown one below the other and not counted.
+    """Renders prompts and counts tokens. `folder`: the folder of a datasets.Tokenizer; None: no tokenizer is known, so
+    messages are listed one below the other and not counted.
 
-    Raises TemplateProblem where the folder's files can't be read.
+    Raises TemplateProblem if the folder's files can't be read.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -52,21 +52,26 @@ class ChatRenderer:
         if (folder / TOKENIZER).is_file():
             self._tokenizer = _tokenizer(folder / TOKENIZER, self._special.values())
 
-    @property
-    def counts_tokens(self) -> bool:
-        """False without a tokenizer.json: sentencepiece's own files are not read."""
-        return self._tokenizer is not None
+    @classmethod
+    def that_counts(cls, folder: Path | None) -> ChatRenderer:
+        """A renderer that can count tokens. Raises TemplateProblem if the folder's files don't allow that."""
+        if folder is None:
+            raise TemplateProblem("The tokenizer to count with is no longer available.")
+        renderer = cls(folder)
+        if renderer._tokenizer is None:
+            raise TemplateProblem("The chosen model has no tokenizer.json (sentencepiece's own files are not read).")
+        return renderer
 
     def text(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> str:
-        """The exact text that the model is asked to go on with. Not `chat`: the messages' contents, as a base model
-        gets them. Raises TemplateProblem."""
+        """The exact text that the model continues. Without `chat`: the messages' contents, for a base model. Raises
+        TemplateProblem."""
         [text] = self._texts([messages], chat=chat)
         if isinstance(text, TemplateProblem):
             raise text
         return text
 
     def render(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> tuple[str, int | None]:
-        """The text and its tokens. Raises TemplateProblem."""
+        """The text and its number of tokens. Raises TemplateProblem."""
         text = self.text(messages, chat=chat)
         counted = self.counts([text], special=not chat)
         return text, counted[0] if counted else None
@@ -74,11 +79,11 @@ class ChatRenderer:
     def prompt_counts(
         self, prompts: Sequence[Sequence[Mapping[str, str]]], *, chat: bool = True, over: int = 0
     ) -> list[int | None]:
-        """Tokens of many prompts at once; None of one that the template refuses, and of all without a tokenizer.
+        """Token counts of many prompts; None if the template refuses one, or without a tokenizer.
 
-        `over`: None also of one that surely has no more tokens than that, which saves most of the time.
+        `over`: None also for prompts that surely have no more tokens than this, which saves most of the time.
         """
-        if not self.counts_tokens:
+        if self._tokenizer is None:
             return [None] * len(prompts)
         texts = {place: text for place, text in enumerate(self._texts(prompts, chat=chat)) if isinstance(text, str)}
         if over:
@@ -100,8 +105,8 @@ class ChatRenderer:
     def _not_surely_within(self, limit: int, texts: Mapping[int, str]) -> dict[int, str]:
         """Texts that may exceed the limit, by their characters and then by the sum of their words' tokens.
 
-        Tokenizers cut a text at spaces first, so its words apart never have fewer tokens than the whole. Words are
-        counted once, and only where the characters of those that are not known yet leave it open.
+        Tokenizers split a text at spaces first, so its separate words never have fewer tokens than the whole. Each word
+        is counted once, and only if the characters of unknown words don't decide.
         """
         split = {place: text.split(" ") for place, text in texts.items() if _longest(text) + AROUND > limit}
         split = {place: words for place, words in split.items() if self._bound(words) > limit}
@@ -118,35 +123,35 @@ class ChatRenderer:
         return sum(map(self._word_tokens.__getitem__, words)) + _longest(words[0]) + AROUND
 
     def count(self, text: str) -> int | None:
-        """Tokens of a text as it stands, without special ones around it; None without a tokenizer."""
+        """Tokens of a text without special tokens around it; None without a tokenizer."""
         counted = self.counts([text])
         return counted[0] if counted else None
 
     def counts(self, texts: Sequence[str], *, special: bool = False) -> list[int] | None:
-        """Count many texts at once, several times faster. `special`: with those that the tokenizer puts around plain
-        text; text from a chat template has them already."""
+        """Token counts of many texts, several times faster than one by one. `special`: include the tokens that the
+        tokenizer puts around plain text; text from a chat template has them already."""
         if self._tokenizer is None:
             return None
-        found: list[int] = []
+        counts: list[int] = []
         for batch in _batches(texts):
             try:
                 encoded = self._tokenizer.encode_batch_fast(batch, add_special_tokens=special)
             except (TypeError, UnicodeEncodeError):  # unpaired surrogates, which Rust doesn't accept as text
                 whole = [text.encode("utf-8", "replace").decode() for text in batch]
                 encoded = self._tokenizer.encode_batch_fast(whole, add_special_tokens=special)
-            found.extend(map(len, encoded))
-        return found
+            counts.extend(map(len, encoded))
+        return counts
 
 
 class _WordTokens(dict[str, int]):
-    """Word -> its tokens after a space; for an unknown word, more than it can have."""
+    """Word -> its tokens after a space; for unknown words an upper bound."""
 
     def __missing__(self, word: str) -> int:
         return _longest(word)
 
 
 def _longest(word: str) -> int:
-    """Tokens of a word by its characters, one of which may be several bytes, and more when normalised."""
+    """An upper bound of a word's tokens by its characters; normalisation may expand non-ASCII ones."""
     return len(word) + 1 if word.isascii() else sys.maxsize
 
 
@@ -164,7 +169,7 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def template_of(folder: Path, config: Mapping[str, Any]) -> str:
-    """The chat template, where transformers looks for it; "" without one."""
+    """The chat template from where transformers looks for it; "" without one."""
     try:
         return (folder / TEMPLATE).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -172,14 +177,14 @@ def template_of(folder: Path, config: Mapping[str, Any]) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise TemplateProblem(f"{TEMPLATE} can't be read: {error}.") from None
     if isinstance(templates, list):  # several by name, as older configurations have them
-        templates = {one.get("name"): one.get("template") for one in templates if isinstance(one, dict)}
+        templates = {entry.get("name"): entry.get("template") for entry in templates if isinstance(entry, dict)}
     if isinstance(templates, dict):
         templates = templates.get("default")
     return templates if isinstance(templates, str) else ""
 
 
 def _tokenizer(path: Path, special: Any) -> Any:
-    # Read when its threads start; the more there are, the more memory they map.
+    # Read when its threads start, each of which maps memory.
     os.environ.setdefault("RAYON_NUM_THREADS", str(min(THREADS, os.cpu_count() or 1)))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     from tokenizers import Tokenizer
@@ -199,14 +204,14 @@ def _tokenizer(path: Path, special: Any) -> Any:
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """An object; {} without the file."""
+    """The object in a JSON file; {} without the file."""
     try:
-        found = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
         raise TemplateProblem(f"{path.name} can't be read: {visible(str(error))[:200]}.") from None
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def special_of(config: Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A chat template in jinja2's immutable sandbox, as transformers sets it up, and with limits."""
+"""Runs a chat template in jinja2's immutable sandbox, set up as in transformers, with limits."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LONGEST_TEMPLATE = 2**20
 LONGEST_TEXT = 2**24
 """Characters that a template may write."""
 SECONDS = 5.0
-"""Processor time for one prompt."""
+"""CPU time for one prompt."""
 LARGEST = 2**22
-"""Items or characters of what a template multiplies."""
+"""Maximum items or characters of a product in a template."""
 DIGITS = 2**14
-"""Bits of a number that a template calculates."""
+"""Maximum bits of a number that a template calculates."""
 _OF_EVERY_DICT = frozenset(dir(dict))
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})")
 
@@ -38,7 +38,7 @@ class TemplateProblem(Exception):
 
 
 class Template:
-    """Raises TemplateProblem for a text that isn't a template."""
+    """A chat template. Raises TemplateProblem for a text that isn't one."""
 
     def __init__(self, source: str, special: Mapping[str, str]) -> None:
         if len(source) > LONGEST_TEMPLATE:
@@ -58,14 +58,14 @@ class Template:
                 signal.setitimer(signal.ITIMER_PROF, SECONDS, SECONDS)
                 try:
                     texts.append(self._text(messages))
-                except (Exception, _TooLong) as error:  # whatever Python can raise: it is the template's code that ran
+                except (Exception, _TooLong) as error:  # the template's code can raise anything
                     texts.append(_in_words(error, "can't be used with these messages"))
         return texts
 
     def conversation(
         self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Any] | None = None, go_on: bool = True
     ) -> str | TemplateProblem:
-        """One conversation with the tools that the model may call; `go_on`: up to the start of its next message."""
+        """Render one conversation with the model's tools; `go_on`: up to the start of its next message."""
         with _limited():
             try:
                 return self._text(messages, tools, go_on=go_on)
@@ -93,7 +93,7 @@ class Template:
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Numbers and repetitions are looked at before they are made: neither can be interrupted."""
+    """Checks products and repetitions before they are computed, since neither can be interrupted."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
@@ -107,12 +107,12 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if type(obj) is dict and attribute in obj and attribute not in _OF_EVERY_DICT:
-            return obj[attribute]  # where the sandbox would end up, after an AttributeError
+            return obj[attribute]  # shortcut for the sandbox's result after an AttributeError
         return super().getattr(obj, attribute)
 
 
 class _Generation(jinja2.ext.Extension):
-    """{% generation %} … {% endgeneration %} marks what an assistant wrote; the text is the same without the marks."""
+    """Ignores {% generation %} … {% endgeneration %}, which marks an assistant's text."""
 
     tags = {"generation"}
 
@@ -165,7 +165,7 @@ def _strftime_now(format: str) -> str:  # noqa: A002 -- as transformers names it
 
 
 class _TooLong(BaseException):
-    """No Exception: nothing between a template and its caller catches it."""
+    """The time limit. A BaseException, so that nothing between a template and its caller catches it."""
 
 
 @contextmanager
@@ -173,7 +173,7 @@ def _limited() -> Iterator[None]:
     """Raises _TooLong after SECONDS, unless the timer is set again by then."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        # What a finalizer raises is swallowed: the timer's next turn ends the template then.
+        # Exceptions in finalizers are swallowed: the timer's next signal ends the template.
         if frame is None or frame.f_globals.get("__name__") != "weakref":
             raise _TooLong
 
@@ -187,26 +187,26 @@ def _limited() -> Iterator[None]:
 
 
 def _in_words(error: BaseException, what: str) -> TemplateProblem:
-    """`what` the template can't be or do."""
+    """The error in words. `what`: the step that failed, such as “can't be read”."""
     match error:
         case TemplateProblem():
             return error
         case _TooLong():
             why = f"takes longer than {SECONDS:g} seconds."
         case _TemplateRefusal():
-            why = f"refuses these messages: {_said(error)}"
+            why = f"refuses these messages: {_message(error)}"
         case TemplateSyntaxError():
-            why = f"{what}: {_said(error)} (its line {error.lineno})"
+            why = f"{what}: {_message(error)} (its line {error.lineno})"
         case SecurityError():
-            why = f"does what is not allowed: {_said(error)}"
+            why = f"does something forbidden: {_message(error)}"
         case MemoryError():
             why = "takes more memory than is allowed."
         case RecursionError():
             why = "is nested too deeply."
         case _:
-            why = f"{what}: {type(error).__name__}, {_said(error)}"
+            why = f"{what}: {type(error).__name__}, {_message(error)}"
     return TemplateProblem(f"The chat template {why}")
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return visible(str(error))[:300].rstrip(".") + "."

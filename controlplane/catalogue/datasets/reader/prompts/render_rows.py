@@ -1,6 +1,6 @@
-"""The verb `render`: what a mapping makes of some rows, down to the exact text that a model is given.
+"""The verb `render`: maps some rows and renders them to the exact text for the model.
 
-A page asks for it at each keystroke, so pyarrow and tokenizers are loaded only where a row needs them.
+A page requests it at each keystroke, so pyarrow and tokenizers are loaded only if a row needs them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from controlplane.catalogue.datasets.reader.prompts.chat_templates import Templa
 
 ROWS = 8
 LOOKED_AT = 1_000
-"""Records in which so many readable rows are looked for."""
+"""Maximum records to search for readable rows."""
 LONGEST = 20_000
-"""Characters of a text that are shown."""
+"""Characters shown of a text."""
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,8 +32,8 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     "backend": as in check_file}
     -> {"rows": [[{"messages", "text", "tokens", "answer", "test_cases", "metadata", "problem"}]], "problem": str}.
 
-    Each row of the file is a list of the rows that it becomes, two where turns are split. "problem" of all: why the
-    tokenizer can't be used; rows are then shown without it. Of a row: why it can't be made.
+    Each row of the file is a list of the rows that it becomes: two if turns are split. The outer "problem" says why the
+    tokenizer can't be used (rows are then shown without it), the inner one why a row can't be mapped.
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
     tokenizer = arguments.get("tokenizer")
@@ -45,7 +45,7 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         problem = str(error)
     rows = arguments.get("rows")
     try:
-        with row_function.of(mapping, arguments.get("backend")) as rewrite:
+        with row_function.opened(mapping, arguments.get("backend")) as rewrite:
             taken: Sequence[Any] = list(_first(folder, rewrite)) if rows is None else rows[:ROWS]
     except FileProblem as error:
         return {"rows": [], "problem": error.message}
@@ -53,15 +53,15 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first(folder: Path, rewrite: Rewrite | None) -> Iterator[dict[str, Any] | str]:
-    """The first rows that can be read; where a function of the mapping fails or leaves one out, why."""
+    """The first readable rows; the reason instead of a row if the mapping's function failed or left it out."""
     source = folder / files.SOURCE
-    found = 0
+    count = 0
     for record in RowSource(source, formats.detect(source), rewrite).read():
-        why = next((each.message for each in record.problems if each.kind in row_function.KINDS), "")
+        why = next((problem.message for problem in record.problems if problem.kind in row_function.KINDS), "")
         if record.row is not None or why:
             yield record.row or why
-            found += 1
-        if found == ROWS or record.number >= LOOKED_AT:
+            count += 1
+        if count == ROWS or record.number >= LOOKED_AT:
             return
 
 
@@ -70,7 +70,7 @@ def _rendered(row: Any, number: int, mapping: ColumnMapping, renderer: ChatRende
         if isinstance(row, str):
             raise RowProblem("transform", row)
         if not isinstance(row, dict):
-            raise RowProblem("not_an_object", "This is not a row: a row has named fields.")
+            raise RowProblem("not_an_object", "This is not a row with named fields.")
         rows = canonical_rows(row, mapping, number)
     except RowProblem as error:
         nothing: dict[str, Any] = {"prompt": [], "answer": None, "test_cases": [], "metadata": {}}

@@ -12,7 +12,7 @@ from controlplane.catalogue.datasets.reader.prompts.chat_templates import Templa
 from workers.contract.stack.tool_templates import MARKS
 
 NAME, ARGUMENT, VALUE, RESULT = "tool_name_a8f3", "tool_arg_key_b9d4", "tool_arg_val_d6e7", "tool_content_c4f9"
-"""Texts that occur nowhere else: where one is missing, the template has dropped that part."""
+"""Unique texts: if one is missing, the template has dropped that part."""
 PROMPT = {"role": "user", "content": "hi"}
 TOOL = {
     "type": "function",
@@ -25,9 +25,9 @@ TOOL = {
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`folder`: of a datasets.Tokenizer -> {"sha256": of the template's text or "", "lacks": what it doesn't show,
-    "keeps_prefix": whether a result leaves the text before it alone, "parses": whether the tokenizer says itself how
-    calls are read, "in_tags": calls are JSON in <tool_call>, "marks": of MARKS those it has, "problem": str}."""
+    """`folder` of a datasets.Tokenizer -> {"sha256": of the template's text or "", "lacks": the missing parts,
+    "keeps_prefix": whether a result leaves the text before it unchanged, "parses": whether the tokenizer defines how
+    to parse calls, "in_tags": whether calls are JSON in <tool_call>, "marks": those of MARKS in it, "problem": str}."""
     answer: dict[str, Any] = {
         "sha256": "", "lacks": [], "keeps_prefix": False, "parses": False, "in_tags": False, "marks": [], "problem": ""
     }  # fmt: skip
@@ -45,14 +45,14 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(template: Template) -> dict[str, Any]:
-    with_call, problem = _called(template, {ARGUMENT: VALUE})
+    with_call, problem = _rendered(template, {ARGUMENT: VALUE})
     if problem:  # some templates take the arguments as text only
-        with_call, problem = _called(template, f'{{"{ARGUMENT}": "{VALUE}"}}')
+        with_call, problem = _rendered(template, f'{{"{ARGUMENT}": "{VALUE}"}}')
     if problem:
         return {"lacks": ["calls", "results"], "problem": problem}
-    before, after, told = with_call
+    before, after, with_tool = with_call
     parts = {
-        "tools": NAME in told,
+        "tools": NAME in with_tool,
         "calls": all(text in before for text in (NAME, ARGUMENT, VALUE)),
         "results": RESULT in after,
     }
@@ -64,8 +64,8 @@ def _shown(template: Template) -> dict[str, Any]:
     }
 
 
-def _called(template: Template, arguments: Any) -> tuple[tuple[str, str, str], str]:
-    """The texts up to a call, up to its result, and of a prompt with a tool; or why one of them failed."""
+def _rendered(template: Template, arguments: Any) -> tuple[tuple[str, str, str], str]:
+    """The texts up to a call, up to its result, and of a prompt with a tool; or the reason why one failed."""
     call = {
         "role": "assistant",
         "content": "",
@@ -74,8 +74,8 @@ def _called(template: Template, arguments: Any) -> tuple[tuple[str, str, str], s
     result = {"role": "tool", "name": NAME, "content": RESULT}
     before = template.conversation([PROMPT, call], go_on=False)
     after = template.conversation([PROMPT, call, result])
-    told = template.conversation([PROMPT], tools=[TOOL])
-    for text in (before, after, told):
+    with_tool = template.conversation([PROMPT], tools=[TOOL])
+    for text in (before, after, with_tool):
         if isinstance(text, TemplateProblem):
             return ("", "", ""), str(text)
-    return (str(before), str(after), str(told)), ""
+    return (str(before), str(after), str(with_tool)), ""

@@ -1,4 +1,4 @@
-"""The canonical rows: one Parquet file per version, byte-identical for identical rows, identified by its sha256."""
+"""Writes and reads canonical rows: one Parquet file per version, byte-identical for identical rows."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def chat_of(schema: pa.Schema) -> bool:
 
 
 class HashedFile:
-    """A file that Parquet writes sequentially, and its hash."""
+    """A file that is written sequentially, with its hash."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""A random choice of rows by hash: the same on every machine, and a smaller choice is part of a larger one."""
+"""Draws random rows by hash: the same on every machine; a smaller choice is a subset of a larger one."""
 
 from __future__ import annotations
 

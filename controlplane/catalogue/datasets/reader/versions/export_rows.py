@@ -1,4 +1,4 @@
-"""Export of a ready version: all rows or filtered ones, as JSON Lines or Parquet."""
+"""The verb `export`: writes all or filtered rows of a ready version as JSON Lines or Parquet."""
 
 from __future__ import annotations
 

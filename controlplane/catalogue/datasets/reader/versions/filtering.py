@@ -25,14 +25,14 @@ class FilterError(ValueError):
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Empty or None conditions don't apply; all others must hold."""
+    """Conditions that rows must meet; empty or None ones don't apply."""
 
     text: str = ""
-    """In a message of the prompt, in the answer, a test or the metadata; case-insensitive."""
+    """Text to find in the prompt, the answer, a test or the metadata; case-insensitive."""
     difficulty: tuple[str, ...] = ()
-    """One of these."""
+    """Difficulties, one of which must match."""
     tags: tuple[str, ...] = ()
-    """At least one of these."""
+    """Tags, one of which must match."""
     min_prompt_chars: int | None = None
     max_prompt_chars: int | None = None
     """Characters of the prompt without the system prompt, bounds included."""
@@ -41,13 +41,13 @@ class RowFilter:
     part: str = ""
     """train or validation"""
     row_ids: tuple[int, ...] | None = None
-    """Exactly these; () means none."""
+    """Ids of the rows to select; () selects none."""
     left_out: tuple[int, ...] = ()
-    """All but these."""
+    """Ids of rows to leave out."""
     first: int | None = None
-    """The first so many of the rows that pass the other conditions. Only when deriving a version."""
+    """The first N rows that pass the other conditions. Only when deriving a version."""
     random: int | None = None
-    """So many of them at random. Only when deriving a version."""
+    """N random rows of those. Only when deriving a version."""
     seed: int = SEED
     """Seed of the random choice."""
 
@@ -119,9 +119,9 @@ def matching(batch: pa.RecordBatch, row_filter: RowFilter) -> list[int]:
     import pyarrow.compute as pc
 
     if row_filter.max_prompt_tokens is not None:
-        raise FilterError("Rows are chosen by their tokens only where a version is made of them.")
+        raise FilterError("Filtering by tokens is only possible when deriving a version.")
     if row_filter.first is not None or row_filter.random is not None:
-        raise FilterError("You can take the first rows, or random ones, only where a version is made of them.")
+        raise FilterError("Limiting the number of rows is only possible when deriving a version.")
     mask = np.ones(batch.num_rows, dtype=bool)
     if row_filter.part:
         mask &= _bools(pc.equal(batch.column("split"), row_filter.part))

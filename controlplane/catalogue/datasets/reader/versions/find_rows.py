@@ -1,6 +1,6 @@
-"""Rows of a ready version: filtered ones page by page, or single ones in full.
+"""The verb `look`: reads rows of a ready version, filtered page by page, or single rows in full.
 
-Pages of all rows don't need this: see `shown`.
+Unfiltered pages are read from `shown` instead.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ IN_FULL = 200_000
 
 def look(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """{"row_id": n, "filter"} -> {"row": the row in full, or None, "before" and "after": the ids of its neighbors among
-    the rows that pass the filter; None at either end, and both None where looking for them takes too long}.
+    the rows that pass the filter; None at either end, and both None if the search takes too long}.
     {"filter", "after": position, "limit"} -> {"rows": [short rows with their "position"], "next": where the next page
-    begins, or None at the end, "looked_at": rows that were gone through}.
+    begins, or None at the end, "looked_at": number of rows searched}.
     {"filter", "count": true} -> {"count": n}.
-    {"exact": row_ids, "bytes": most} -> {"rows": [rows without a letter changed], "chat": whether prompts are messages,
-    "left_out": how many there were no bytes for}.
+    {"exact": row_ids, "bytes": most} -> {"rows": [unmodified rows], "chat": whether prompts are messages,
+    "left_out": number of rows that exceeded the bytes}.
 
     Raises FilterError.
     """
@@ -43,7 +43,8 @@ def look(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if "row_id" in arguments:
         row_id = int(arguments["row_id"])
         before, after = _neighbors(rows, row_id, RowFilter.from_dict(arguments.get("filter") or {}))
-        return {"row": _one(rows, row_id), "before": before, "after": after}
+        row = next(_by_number(rows, (row_id,)), None)
+        return {"row": cut(row, IN_FULL), "before": before, "after": after}
     row_filter = RowFilter.from_dict(arguments.get("filter") or {})
     if arguments.get("count"):
         return {"count": sum(len(matching(batch, row_filter)) for _, batch in batches(rows))}
@@ -90,24 +91,17 @@ def _page(rows: pq.ParquetFile, row_filter: RowFilter, after: int, limit: int) -
     return {"rows": page_rows, "next": None, "looked_at": max(0, at - after)}
 
 
-def _one(rows: pq.ParquetFile, row_id: int) -> dict[str, Any] | None:
-    for row in _by_number(rows, (row_id,)):
-        shortened: dict[str, Any] = cut(row, IN_FULL)
-        return shortened
-    return None
-
-
 def _neighbors(rows: pq.ParquetFile, row_id: int, row_filter: RowFilter) -> tuple[int | None, int | None]:
     """The ids before and after this one; the file has them in ascending order."""
     before: int | None = None
     until = time.monotonic() + PATIENCE_S
     for batch in rows.iter_batches(batch_size=10_000, columns=None if row_filter else ["row_id"]):
         ids = batch.column("row_id").to_pylist()
-        for found in (ids[place] for place in matching(batch, row_filter)) if row_filter else ids:
-            if found > row_id:
-                return before, found
-            if found < row_id:
-                before = found
+        for other in (ids[place] for place in matching(batch, row_filter)) if row_filter else ids:
+            if other > row_id:
+                return before, other
+            if other < row_id:
+                before = other
         if time.monotonic() > until:
             return None, None
     return before, None

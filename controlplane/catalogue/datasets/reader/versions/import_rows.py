@@ -1,4 +1,4 @@
-"""The verb `import`: a source and a mapping become the rows of a version, or a list of what prevents it."""
+"""The verb `import`: maps a source to the rows of a version, or reports the problems that prevent it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.reader.excerpts import excerpt, visible
 from controlplane.catalogue.datasets.reader.parsing import formats
 from controlplane.catalogue.datasets.reader.parsing.records import Record, Rewrite, RowSource
-from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, FileProblem, Problem
+from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, DataProblem, FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
-from controlplane.catalogue.datasets.reader.versions.making import make
-from controlplane.catalogue.datasets.reader.versions.spill_by_split import Parting
+from controlplane.catalogue.datasets.reader.versions.spill_by_split import SplitSpill
 from controlplane.catalogue.datasets.reader.versions.splitting import Split
+from controlplane.catalogue.datasets.reader.versions.writing import write_version
 
 FROM_THE_CHECK = OF_THE_CODE | {"duplicate_keys"}
-"""Kinds of errors that an import doesn't detect itself."""
+"""Kinds of errors that only the check detects."""
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """{"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or None,
-    "drop_broken": bool, "backend": as in check_file} -> MAPPED, which is written as well.
+    "drop_broken": bool, "backend": as in check_file} -> MAPPED, which is also written.
 
-    The check has run with this mapping. Rows that it doesn't fit are dropped if it says so ("leave_out"), rows that no
-    mapping can use if `drop_broken`: two questions to people. ROWS and SHOWN are there afterwards if and only if it is
-    usable.
-    Raises ValueError for an invalid split.
+    The check has run with this mapping. Rows that don't fit it are dropped if it says so ("leave_out"), rows that no
+    mapping can use if `drop_broken`: people decide about both. ROWS and SHOWN exist afterwards only if the version is
+    usable. Raises ValueError for an invalid split.
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
     split = Split.from_dict(arguments.get("split"))
@@ -45,35 +44,32 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     source = folder / files.SOURCE
     progress = ProgressFile(folder, "importing", source.stat().st_size)
     with ExitStack() as stack:
-        parting = stack.enter_context(Parting(folder))
+        spill = stack.enter_context(SplitSpill(folder))
         collector = stack.enter_context(Collector(folder / files.MAPPED_PROBLEMS))
-        rewrite = stack.enter_context(row_function.of(mapping, arguments.get("backend")))
+        rewrite = stack.enter_context(row_function.opened(mapping, arguments.get("backend")))
         importing = stack.enter_context(closing(_Importing(folder, mapping, collector, rewrite)))
-        file_error = importing.read(parting, progress)
-        usable = bool(len(parting)) and not (file_error or collector.gave_up)
+        file_error = importing.read(spill, progress)
+        usable = bool(len(spill)) and not (file_error or collector.gave_up)
         usable = usable and (mapping.leave_out or not collector.unfit_rows)
         usable = usable and (mapping.leave_out or arguments.get("drop_broken", False) or not collector.broken_rows)
         mapped: dict[str, Any] = {"rows": 0, "validation_rows": 0, "sha256": "", "columns": [], "preview": []}
         mapped |= {"statistics": None, "hints": [], "dropped_duplicates": 0}
         if usable:
-            rows = _with_progress(parting.rows(split, drop_duplicates=mapping.drop_duplicates), len(parting), folder)
-            mapped |= make(
+            rows = _with_progress(spill.rows(split, drop_duplicates=mapping.drop_duplicates), len(spill), folder)
+            mapped |= write_version(
                 folder,
                 rows,
                 chat=mapping.chat,
                 tokenizer=Path(tokenizer) if tokenizer else None,
                 token_limit=arguments.get("token_limit"),
                 over_limit=importing.over_limit,
-                repeated=lambda: (0, 0) if mapping.drop_duplicates else (parting.repeated, parting.repeated_alike),
+                repeated=lambda: (0, 0) if mapping.drop_duplicates else (spill.repeated, spill.repeated_alike),
             )
-            mapped["dropped_duplicates"] = len(parting) - mapped["rows"]
-        elif not (file_error or len(parting)):
+            mapped["dropped_duplicates"] = len(spill) - mapped["rows"]
+        elif not (file_error or len(spill)):
             file_error = {"kind": "empty_file", "message": "No row fits this mapping.", "advice": ""}
         mapped |= {"usable": usable, "file_error": file_error, **collector.as_dict()}
-    draft = folder / f"{files.MAPPED}.part"
-    draft.write_bytes(msgspec.json.encode(mapped))
-    draft.replace(folder / files.MAPPED)
-    return mapped
+    return files.write_answer(folder, files.MAPPED, mapped)
 
 
 class _Importing:
@@ -87,20 +83,13 @@ class _Importing:
     def close(self) -> None:
         self._check_errors.close()
 
-    def read(self, parting: Parting, progress: ProgressFile) -> dict[str, str] | None:
-        """Read all rows of the source into `parting` and the problems of others into the collector. Return the problem
-        of the file as a whole, if any."""
+    def read(self, spill: SplitSpill, progress: ProgressFile) -> dict[str, str] | None:
+        """Read the usable rows of the source into `spill`, and the problems of others into the collector. Returns the
+        problem of the file as a whole, if any."""
         source = self._folder / files.SOURCE
-        at = 0
-
-        def note_position(position: int) -> None:
-            nonlocal at
-            at = position
-
         try:
-            for record in RowSource(source, formats.detect(source), self._rewrite).read(note_position):
-                self._take(record, parting)
-                progress.at(at, record.number + 1)
+            for record in RowSource(source, formats.detect(source), self._rewrite).read(progress):
+                self._take(record, spill)
                 if self._collector.gave_up:
                     return None
         except FileProblem as problem:
@@ -109,11 +98,11 @@ class _Importing:
 
     def over_limit(self, row: Mapping[str, Any], tokens: int) -> None:
         message = f"The prompt has {tokens:,} tokens, more than the limit."
-        self._collector.add(Problem(row["line"], "too_many_tokens", message, _text(row["prompt"][-1]["content"])))
+        self._collector.add(DataProblem(row["line"], "too_many_tokens", message, _text(row["prompt"][-1]["content"])))
 
-    def _take(self, record: Record, parting: Parting) -> None:
+    def _take(self, record: Record, spill: SplitSpill) -> None:
         wrong = [problem for problem in record.problems if KINDS[problem.kind].level == ERROR]
-        wrong += self._check_errors.of(record.line)
+        wrong += self._check_errors.errors(record.line)
         if record.row is None or wrong:
             for problem in wrong:
                 self._collector.add(problem)
@@ -123,23 +112,25 @@ class _Importing:
         except RowProblem as problem:
             message = visible(str(problem))
             excerpt_text = _excerpt(record, problem.field)
-            self._collector.add(Problem(record.line, problem.kind, message, excerpt_text, field=visible(problem.field)))
+            self._collector.add(
+                DataProblem(record.line, problem.kind, message, excerpt_text, field=visible(problem.field))
+            )
             return
         for place, mapped_row in enumerate(mapped_rows):
-            parting.add({**mapped_row, "line": record.line}, with_previous=place > 0)
+            spill.add({**mapped_row, "line": record.line}, with_previous=place > 0)
 
 
 class _CheckErrors:
-    """Errors that only the second pass of the check looks for. The file of all problems is in row order, so only one
-    line's are in memory."""
+    """Errors that only the check's second pass detects, from the file of all problems. It is in row order, so only one
+    line's errors are in memory."""
 
     def __init__(self, path: Path) -> None:
         self._problems = self._read(path)
         self._lines = groupby(self._problems, attrgetter("line"))
-        self._line, self._of_it = 0, list[Problem]()
+        self._line, self._of_it = 0, list[DataProblem]()
 
-    def of(self, line: int) -> list[Problem]:
-        """Called with ascending lines."""
+    def errors(self, line: int) -> list[DataProblem]:
+        """The errors of a line; call with ascending lines."""
         while self._line < line:
             group = next(self._lines, None)
             self._line, self._of_it = (group[0], list(group[1])) if group else (sys.maxsize, [])
@@ -148,17 +139,17 @@ class _CheckErrors:
     def close(self) -> None:
         self._problems.close()
 
-    def _read(self, path: Path) -> Generator[Problem, None, None]:
+    def _read(self, path: Path) -> Generator[DataProblem, None, None]:
         if not path.exists():
             return
-        decode = msgspec.json.Decoder(Problem).decode
+        decode = msgspec.json.Decoder(DataProblem).decode
         with path.open("rb") as lines:
             yield from (problem for problem in map(decode, lines) if problem.kind in FROM_THE_CHECK)
 
 
-def _with_progress(rows: Iterator[dict[str, Any]], of: int, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows, reporting the progress of writing them."""
-    progress = ProgressFile(folder, "writing", 0, of)
+def _with_progress(rows: Iterator[dict[str, Any]], total: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows; reports the progress of writing them."""
+    progress = ProgressFile(folder, "writing", 0, total)
     for number, row in enumerate(rows, 1):
         progress.at(0, number)
         yield row

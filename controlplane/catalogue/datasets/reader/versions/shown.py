@@ -1,6 +1,6 @@
-"""The canonical rows in short, a line each, and where each line begins: any page of millions of rows is one read.
+"""Writes shortened rows as lines with an index of their offsets, so that any page of millions of rows is one read.
 
-The child writes it beside the Parquet file; the web reads it, because nothing in it comes from the upload unshortened.
+The child writes them beside the Parquet file; the web reads them, since they contain only shortened texts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FLUSH = 4096
 
 
 class ShortRowWriter:
-    """Both files under other names until `close`; `discard` leaves nothing."""
+    """Writes both files under temporary names until `close`; `discard` leaves nothing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,7 +32,7 @@ class ShortRowWriter:
         self._encode = msgspec.json.Encoder().encode
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """A row as canonical.SCHEMA has it, its metadata as an object."""
+        """Add a row in canonical.SCHEMA, with its metadata as an object."""
         line = self._encode(short(row)) + b"\n"
         self._starts.append(self._at)
         self._at += self._lines.write(line)
@@ -56,7 +56,7 @@ class ShortRowWriter:
 
 
 def count(folder: Path) -> int:
-    """Rows that can be shown; 0 without the files."""
+    """Number of rows; 0 without the files."""
     try:
         return (folder / files.SHOWN_INDEX).stat().st_size // _NUMBER
     except FileNotFoundError:
@@ -64,9 +64,9 @@ def count(folder: Path) -> int:
 
 
 def page(folder: Path, start: int, limit: int) -> list[dict[str, Any]]:
-    """Up to `limit` rows from the position `start` on, counted from 0; past the end none.
+    """Up to `limit` rows from the position `start` on, counted from 0; none past the end.
 
-    Raises FileNotFoundError where the version has no rows.
+    Raises FileNotFoundError if the version has no rows.
     """
     with (folder / files.SHOWN_INDEX).open("rb") as index:
         index.seek(start * _NUMBER)

@@ -1,7 +1,7 @@
-"""Which rows are kept out of training: an exact share of the different prompts, of each difficulty alike.
+"""Draws the validation split: an exact share of the distinct prompts, stratified by difficulty.
 
-Deterministic: the same prompts in the same order with the same seed part in the same way. Where a prompt comes again
-it goes with its first row, so that none is in both parts.
+Deterministic: the same prompts in the same order with the same seed give the same split. A repeated prompt follows its
+first row, so none is in both splits.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Split:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | None) -> Split:
-        """Raises ValueError, in words."""
+        """Parse a split. Raises ValueError with a message for people."""
         share, seed = (data or {}).get("share", cls.share), (data or {}).get("seed", cls.seed)
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
-            raise ValueError("The validation share is a number from 0 to below 1.")
+            raise ValueError("The validation share is a number from 0 up to, but not including, 1.")
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ValueError("The seed is a whole number.")
         return cls(float(share), seed)
@@ -37,12 +37,12 @@ class Split:
 
 
 class Strata:
-    """Names each row's stratum, a bounded number of them."""
+    """Names the stratum of each row; their number is bounded."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
 
-    def of(self, metadata: Mapping[str, Any]) -> str:
+    def name(self, metadata: Mapping[str, Any]) -> str:
         """The row's difficulty; empty if it has none."""
         difficulty = metadata.get("difficulty")
         name = str(difficulty)[:200] if isinstance(difficulty, str | int | float) else ""
@@ -54,29 +54,28 @@ class Strata:
 
 
 class Drawing:
-    """Draws the parts of prompts that come one after the other. `counts`: stratum -> its different prompts, all that
-    will come."""
+    """Draws the splits of successive prompts. `counts`: stratum -> number of its distinct prompts."""
 
     def __init__(self, counts: Mapping[str, int], split: Split) -> None:
         self._left = Counter(counts)
-        self._wanted = Counter(quotas(counts, split))
-        self._draws = {name: random.Random(f"{split.seed}\0{name}") for name in counts}  # noqa: S311  a draw, no secret
+        self._needed = Counter(quotas(counts, split))
+        self._draws = {name: random.Random(f"{split.seed}\0{name}") for name in counts}  # noqa: S311  not a secret
 
     def is_validation(self, stratum: str) -> bool:
-        """For the next different prompt of a stratum. Each subset of the needed size is as likely as any other."""
-        left, needed = self._left[stratum], self._wanted[stratum]
+        """Draw for the next distinct prompt of a stratum. Each subset of the needed size is equally likely."""
+        left, needed = self._left[stratum], self._needed[stratum]
         if left <= 0:
             raise ValueError(f"More prompts than were counted in {stratum!r}.")
         self._left[stratum] -= 1
         taken = self._draws[stratum].random() * left < needed
-        self._wanted[stratum] -= taken
+        self._needed[stratum] -= taken
         return taken
 
 
 def quotas(counts: Mapping[str, int], split: Split) -> dict[str, int]:
-    """Validation rows per stratum: in total exactly the share of all rows, in each stratum its share to within one row.
+    """Validation prompts per stratum: in total exactly the share of all, in each stratum its share to within one.
 
-    With any share above 0, neither part is empty as long as there are two prompts.
+    For any share above 0 and at least two prompts, neither split is empty.
     """
     total = sum(counts.values())
     size = round(total * split.share)
@@ -84,7 +83,7 @@ def quotas(counts: Mapping[str, int], split: Split) -> dict[str, int]:
         size = min(max(size, 1), total - 1)
     exact = {name: count * size / total for name, count in counts.items()} if total else {}
     sizes = {name: int(share) for name, share in exact.items()}
-    # What rounding left goes to those that lost most by it; among equals the seed decides.
+    # The remainder goes to the strata that rounding cut most; the seed breaks ties.
     order = random.Random(split.seed)  # noqa: S311
     ties = {name: order.random() for name in sorted(exact)}
     for name in sorted(exact, key=lambda name: (sizes[name] - exact[name], ties[name]))[: size - sum(sizes.values())]:

@@ -1,4 +1,4 @@
-"""Statistics of canonical rows, collected in one pass with bounded memory."""
+"""Collects statistics of canonical rows in one pass with bounded memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from controlplane.catalogue.datasets.reader.excerpts import visible
 BINS = 24
 MOST_NAMES = 200
 """Different difficulties or tags that are counted by name."""
-NAMES_TOLD = 30
+NAMES_LISTED = 30
 FEW_WORDS = 3
-"""A prompt of fewer words asks for too little to be answered in one way."""
+"""Prompts with fewer words are counted as very short."""
 _CODE = re.compile(r"^\s*(?:def|class|import|from)\s+\w|```", re.MULTILINE)
 
 
@@ -70,7 +70,7 @@ class NameCounts:
             self._others += 1
 
     def as_dict(self) -> dict[str, Any]:
-        most_common = self._counts.most_common(NAMES_TOLD)
+        most_common = self._counts.most_common(NAMES_LISTED)
         return {
             "counts": [{"name": name, "count": count} for name, count in most_common],
             "others": self._others + self._counts.total() - sum(count for _, count in most_common),
@@ -90,7 +90,7 @@ class Statistics:
     def add(
         self, row: Mapping[str, Any], *, prompt_tokens: int | None = None, answer_tokens: int | None = None
     ) -> None:
-        """A row as canonical.SCHEMA has it, with its metadata as an object; tokens where a tokenizer counted them."""
+        """Add a row in canonical.SCHEMA, with its metadata as an object; tokens if a tokenizer counted them."""
         self.rows += 1
         prompt, answer = prompt_text(row["prompt"]), row.get("answer")
         self._lengths["prompt_chars"].add(len(prompt))
@@ -117,8 +117,8 @@ class Statistics:
                 self._tags.add(tag)
 
     def as_dict(self, *, repeated: int = 0, repeated_alike: int = 0) -> dict[str, Any]:
-        """`repeated`: rows whose prompt an earlier row has; `repeated_alike`: those that have its answer too."""
-        lengths = {name: found for name, one in self._lengths.items() if (found := one.as_dict())}
+        """The figures. `repeated`: rows that repeat an earlier prompt; `repeated_alike`: those with its answer, too."""
+        lengths = {name: figures for name, kept in self._lengths.items() if (figures := kept.as_dict())}
         return {
             "rows": self.rows,
             "lengths": lengths,

@@ -1,4 +1,4 @@
-"""The files of a ready version, made from its rows in one stream: ROWS, SHOWN, statistics and the first rows."""
+"""Writes the files of a ready version from a stream of its rows: ROWS, SHOWN, statistics and the first rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from workers.contract.run.dataset import VALIDATION
 
 PREVIEW_ROWS = 8
 MOST_COLUMNS = 200
-AT_ONCE = 256
+TOKEN_BATCH = 256
 """Rows whose tokens are counted together."""
 
 OverLimit = Callable[[Mapping[str, Any], int], None]
-"""Called with a row beyond the token limit, and its number of tokens."""
+"""Called with a row over the token limit and its number of tokens."""
 
 
-def make(
+def write_version(
     folder: Path,
     rows: Iterable[Mapping[str, Any]],
     *,
@@ -36,9 +36,9 @@ def make(
     over_limit: OverLimit | None = None,
     repeated: Callable[[], tuple[int, int]] = lambda: (0, 0),
 ) -> dict[str, Any]:
-    """Write a version's files and return MAPPED's part about them; nothing remains after an error.
+    """Write a version's files and return the part of MAPPED about them; nothing remains after an error.
 
-    `rows`: canonical ones with their "split"; further fields are for `over_limit`, which the token limit requires.
+    `rows`: canonical ones with their "split"; other fields are for `over_limit`, which the token limit requires.
     `repeated`: (rows with a repeated prompt, those with the same answer too), called after the last row.
     """
     figures, preview, columns = Statistics(), list[dict[str, Any]](), _Columns()
@@ -92,14 +92,13 @@ class _Columns:
 def _counted(
     rows: Iterable[Mapping[str, Any]], renderer: ChatRenderer | None, chat: bool
 ) -> Iterator[tuple[Mapping[str, Any], int | None, int | None]]:
-    """(row, tokens of its prompt, tokens of its answer); None without a tokenizer, or if the template refuses the
-    row."""
+    """(row, tokens of its prompt, tokens of its answer); None without a tokenizer, or if the template refuses it."""
     if renderer is None:
         for row in rows:
             yield row, None, None
         return
     coming = iter(rows)
-    while batch := list(islice(coming, AT_ONCE)):
+    while batch := list(islice(coming, TOKEN_BATCH)):
         answers = renderer.counts([row["answer"] or "" for row in batch]) or []
         for place, row in enumerate(batch):
             yield row, _prompt_tokens(renderer, row, chat), answers[place] if answers and row["answer"] else None
