@@ -142,7 +142,13 @@ def test_what_refers_to_it_is_said_first(model: tuple[Run, str]) -> None:
         attempt = an_attempt(RunStatus.RUNNING, run=other)
         move(attempt, RunStatus.SUCCEEDED, reason="completed", actor="test", facts={"receipt": FREE})
     shown = text(operator(), page)
-    for words in ("1 run started from it", "further", "1 evaluation of it", "1 job on it", "last checkpoint of its run"):
+    for words in (
+        "1 run started from it",
+        "further",
+        "1 evaluation of it",
+        "1 job on it",
+        "last checkpoint of its run",
+    ):
         assert words in shown
 
 
