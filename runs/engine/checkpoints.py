@@ -45,12 +45,12 @@ class Checkpoint:
 
     @property
     def stored(self) -> bool:
-        """Whether its copy in the store is complete, so that any host may use it."""
+        """True if its copy in the store is complete, so that any host may use it."""
         return self.storage is not None and self.storage.kind == STORED
 
     @property
     def in_store(self) -> bool:
-        """Whether the store may hold it, in part or whole."""
+        """True if the store may hold it, in part or whole."""
         return self.storage is not None and self.storage.kind != UNSTORED
 
     @property
@@ -64,12 +64,12 @@ class Checkpoint:
 
     @property
     def is_adapter(self) -> bool:
-        """Whether it holds a LoRA adapter; otherwise it holds all weights."""
+        """True if it holds a LoRA adapter; otherwise it holds all weights."""
         return self.run.kind != MERGE and bool(self.run.spec.get("lora"))
 
     @property
     def kind(self) -> str:
-        """What its files hold, for people."""
+        """Name the kind of its files for people."""
         return "Merged model" if self.run.kind == MERGE else "Adapter" if self.is_adapter else "All weights"
 
     @property
@@ -78,7 +78,7 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """For people: `sums · step 200`."""
+        """The name for people, such as `sums · step 200`."""
         if self.run.kind == MERGE and self.run.source is not None:
             return f"{self.run.source.name} · step {self.step} · merged"
         return f"{self.run.name} · step {self.step}"
@@ -100,7 +100,7 @@ class Checkpoint:
 
     @property
     def going(self) -> bool:
-        """Whether its deletion was requested and the host has not answered yet."""
+        """True if its deletion was requested and the host has not answered yet."""
         return self.deletion is not None and self.deletion.kind == DELETION_ASKED
 
     @property
@@ -162,7 +162,7 @@ def folder_in(path: str) -> str:
 
 
 def trains_on(run: Run, step: int) -> bool:
-    """Whether steps are left to train after this one."""
+    """True if steps are left to train after this one."""
     return run.max_steps is None or step < run.max_steps
 
 

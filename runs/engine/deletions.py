@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 MOST_NAMED = 5
 WHOLE = ""
-"""The path that stands for the whole folder of an attempt."""
+"""The path in events about the whole folder of an attempt."""
 ASK_AGAIN = timedelta(hours=1)
 
 
@@ -98,8 +98,8 @@ def clear_away(attempt: Attempt, now: datetime) -> None:
 
 
 def folder_waits(attempt: Attempt, now: datetime) -> str:
-    """What the deletion of an ended attempt's whole folder waits for. Empty if the folder is gone, never existed, or
-    stays on a host that is gone for good."""
+    """Describe what the deletion of an ended attempt's whole folder waits for. Empty if the folder is gone, never
+    existed, or stays on a host that is gone for good."""
     host, last = attempt.host, _deletion_events(attempt, WHOLE).last()
     if host is None or attempt.dispatched_at is None or is_lost(attempt) or (last and last.kind == DELETED):
         return ""
@@ -120,7 +120,7 @@ def needed_by(run: Run, *, jobs: Collection[str]) -> list[str]:
 
 
 def is_lost(attempt: Attempt) -> bool:
-    """Whether the attempt's host is gone for good: removed on the Hardware page, or revoked since the dispatch."""
+    """True if the attempt's host is gone for good: removed on the Hardware page, or revoked since the dispatch."""
     removed = attempt.host is not None and attempt.host.removed_at is not None
     return removed or Attempt.objects.filter(revoked_since_dispatch(), pk=attempt.pk).exists()
 
@@ -139,7 +139,7 @@ def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launche
 
 
 def is_asked(attempt: Attempt) -> bool:
-    """Whether the host has yet to answer a deletion request for one of the attempt's checkpoints."""
+    """True if the host has yet to answer a deletion request for one of the attempt's checkpoints."""
     return DELETION_ASKED in {event.data["path"]: event.kind for event in _deletion_events(attempt)}.values()
 
 

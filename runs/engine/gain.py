@@ -48,7 +48,7 @@ def gain(ends: Sequence[float]) -> float | None:
 
 
 def counts(ends: Sequence[float]) -> bool:
-    """Whether the gain is significant: beyond two standard errors of the difference of the two means, with unequal
+    """True if the gain is significant: beyond two standard errors of the difference of the two means, with unequal
     variances (Welch 1947). `ends`: Run.reward_ends."""
     if gain(ends) is None:
         return False

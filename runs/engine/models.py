@@ -1,4 +1,4 @@
-"""The rows of runs and attempts. No side effects: flows live in the modules named after them."""
+"""The database rows of runs and attempts, without side effects."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
 def new_run_id() -> str:
-    """A short random id for folders and URLs. Starts with a letter and avoids look-alikes (i, l, o, 0, 1)."""
+    """Make a short random id for folders and URLs. It starts with a letter and avoids look-alikes (i, l, o, 0, 1)."""
     return "r" + "".join(secrets.choice(_ALPHABET) for _ in range(9))
 
 
 class Run(Deletable):
-    """A run as people launch and view it. Status, reason, lease and receipt are those of its latest attempt."""
+    """A run, as people launch and view it. Its status, reason, lease and receipt are those of its latest attempt."""
 
     id = models.CharField(primary_key=True, max_length=16, default=new_run_id, editable=False)
     name = models.CharField(max_length=120)
@@ -53,9 +53,9 @@ class Run(Deletable):
     group = models.ForeignKey("RunGroup", null=True, on_delete=models.SET_NULL, related_name="runs")
     """The runs that were launched together with it."""
     trial = models.ForeignKey("ProfileTrial", null=True, on_delete=models.SET_NULL, related_name="runs")
-    """For runs of kind `trial`: the trial they belong to."""
+    """The trial of a run of kind `trial`."""
     source = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="jobs")
-    """For evaluations and jobs: the run whose model or checkpoint they use."""
+    """The run whose model or checkpoint an evaluation or job uses."""
     cloned_from = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="clones")
     """The run whose settings the form was filled with."""
     folded_seq = models.BigIntegerField(default=0)
@@ -70,7 +70,7 @@ class Run(Deletable):
     reward_ends = models.JSONField(default=list)
     """The reward in at most 40 points, the number of rewards behind them, and the first and the last ten rewards."""
     preset = models.ForeignKey("HealthPreset", null=True, on_delete=models.SET_NULL)
-    """The health bounds; None: those of the default preset."""
+    """The health preset; None: the default preset."""
     health = models.JSONField(default=dict)
     """The last assessment (see runs.insight.health.assess); written only by runs.insight.health. {}: none yet."""
 
@@ -93,11 +93,11 @@ class Run(Deletable):
 
     @property
     def trains(self) -> bool:
-        """Not a trial, a check, an evaluation or a job."""
+        """True for a training run: not a trial, a check, an evaluation or a job."""
         return self.kind == "train"
 
     def apart(self) -> Parts:
-        """The parts of its name if others of its group have a similar one, see runs.engine.names; otherwise none."""
+        """The parts of its name (see runs.engine.names) if other runs of its group have similar names; else none."""
         names = self.group.runs.values_list("name", flat=True) if self.group else ()
         return distinguish(names).get(self.name, [])
 
@@ -106,8 +106,8 @@ class Run(Deletable):
         return max(self.attempts.all(), key=lambda attempt: attempt.number)
 
     def ran_s(self, now: datetime | None = None) -> float | None:
-        """Seconds over all its attempts, see Attempt.ran_s. None: none of them counts."""
-        times = [each for attempt in self.attempts.all() if (each := attempt.ran_s(now)) is not None]
+        """Seconds over all its attempts, see Attempt.ran_s. None if no attempt has any."""
+        times = [seconds for attempt in self.attempts.all() if (seconds := attempt.ran_s(now)) is not None]
         return sum(times) if times else None
 
     def trainings(self) -> list[float]:
@@ -151,7 +151,7 @@ class RunGroup(models.Model):
 
     @property
     def tag(self) -> str:
-        """What the run list finds them by."""
+        """The tag by which the run list finds the group's runs."""
         return f"group {self.pk}"
 
 
@@ -172,7 +172,7 @@ class Attempt(models.Model):
     status = models.CharField(max_length=12, choices=[(s, s) for s in RunStatus], default=RunStatus.QUEUED)
     reason = models.CharField(max_length=24, blank=True, choices=[(r, r) for r in EndReason])
     detail = models.TextField(blank=True)
-    """Details in words, in addition to the reason's own sentence."""
+    """Further details, in addition to the reason's own sentence."""
     host = models.ForeignKey("hardware.Host", null=True, on_delete=models.PROTECT)
     placement = models.JSONField(null=True)
     first_seq = models.BigIntegerField(null=True)
@@ -184,7 +184,7 @@ class Attempt(models.Model):
     turn = models.FloatField(default=time.time)
     """Position among attempts of the same priority, as seconds since 1970 (see runs.engine.scheduling.queueing)."""
     waits_for = models.CharField(max_length=200, blank=True)
-    """In words; the next two fields name the run. runs.engine.sentences combines them."""
+    """Its wait, in words; the next two fields name the run that it waits for. runs.engine.sentences combines them."""
     waits_how = models.CharField(max_length=12, blank=True, choices=[(w, w) for w in Waits])
     waits_on = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
     phase = models.CharField(max_length=24, blank=True)
@@ -202,15 +202,15 @@ class Attempt(models.Model):
     """The supervisor's last contact, by the control plane's clock."""
     boot_id = models.CharField(max_length=64, blank=True)
     supervisor_pid = models.IntegerField(null=True)
-    """With boot_id: the supervisor that has claimed the attempt."""
+    """Identifies, with boot_id, the supervisor that claimed the attempt."""
     reap_sent_at = models.DateTimeField(null=True)
     stop_requested_at = models.DateTimeField(null=True)
     stop_mode = models.CharField(max_length=8, blank=True, choices=[(m, m) for m in StopMode])
     stop_requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")
     resumes_at = models.DateTimeField(null=True, db_index=True)
-    """When the tick resumes the run after this attempt's end; NULL: it doesn't (see scheduling.recovery)."""
+    """When the tick resumes the run after this attempt's end; NULL: no resume is planned (see scheduling.recovery)."""
     samples_ack = models.IntegerField(default=0)
-    """Lines of samples.jsonl stored."""
+    """Number of stored lines of samples.jsonl."""
 
     class Meta:
         ordering = ("run", "number")
@@ -230,18 +230,18 @@ class Attempt(models.Model):
     @property
     def gpus(self) -> tuple[int, ...]:
         """The GPUs of its placement: the trainer's, then vLLM's, without duplicates."""
-        placed: dict[str, list[int]] = self.placement or {}
-        return tuple(dict.fromkeys(gpu for of in ("gpus", "server_gpus") for gpu in placed.get(of) or ()))
+        placement: dict[str, list[int]] = self.placement or {}
+        return tuple(dict.fromkeys(gpu for key in ("gpus", "server_gpus") for gpu in placement.get(key) or ()))
 
     def ran_s(self, now: datetime | None = None) -> float | None:
-        """Seconds from the first step's preparation to its end, or to `now` while it has none. None: it never came that
-        far, or goes on. Never negative, as the clock may have been set back."""
+        """Seconds from the first step's preparation to its end, or to `now` if it has not ended. None if it never got
+        that far, or has not ended and `now` is None. Never negative, as the clock may have been set back."""
         until = self.ended_at or now
         return max(0.0, (until - self.started_at).total_seconds()) if self.started_at and until else None
 
 
 class RunDisk(models.Model):
-    """What a run's folder takes on a host, as the host measured it."""
+    """The size of a run's folder on a host, as the host measured it."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="disks")
     host = models.ForeignKey("hardware.Host", on_delete=models.CASCADE, related_name="disks")
@@ -257,7 +257,7 @@ class HealthPreset(models.Model):
 
     name = models.CharField(max_length=80, unique=True)
     slug = models.CharField(max_length=40, unique=True, null=True)  # noqa: DJ001
-    """Of a built-in preset; NULL for custom ones."""
+    """Identifies a built-in preset; NULL for custom ones."""
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     bounds = models.JSONField(default=dict)
     """Rule -> its bounds and whether it is on, where they differ from the rule's defaults."""

@@ -1,4 +1,4 @@
-"""Long names of runs beside each other, as those of a sweep: which parts tell one from the others."""
+"""Telling similar run names apart, such as those of a sweep: the parts in which each differs from the others."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, groupby, zip_longest
 
 ALIKE = 12
-"""Names that begin with as many equal characters, and have as many words, are of one kind."""
+"""Names are similar if they have this many first characters and the number of words in common."""
 MOST_OWN = 20
-"""Characters of a name that no cell cuts; what differs before them is cut like the rest."""
+"""Characters of a name's own parts that cells never cut; earlier own parts may be cut like the rest."""
 _WORDS = re.compile(r"(?<=[-_/,=\s])(?<!\de-)")
-"""Where words begin; 1e-06 is one."""
+"""Word boundaries; 1e-06 is one word."""
 
 Parts = list[tuple[str, str]]
-"""(what similar names have too, what only this one has), as often as they alternate in the name."""
+"""Alternating parts of a name: (shared with similar names, its own)."""
 
 
 def distinguish(names: Iterable[str]) -> dict[str, Parts]:
@@ -24,20 +24,20 @@ def distinguish(names: Iterable[str]) -> dict[str, Parts]:
     for name in names:
         words = [name[:ALIKE], *_WORDS.split(name[ALIKE:])]
         kinds[words[0], len(words)][name] = words
-    found: dict[str, Parts] = {}
+    parts: dict[str, Parts] = {}
     for kind in kinds.values():
         differs = [len(set(column)) > 1 for column in zip(*kind.values(), strict=True)]
-        found |= {name: _parts(words, differs) for name, words in kind.items() if any(differs)}
-    return found
+        parts |= {name: _parts(words, differs) for name, words in kind.items() if any(differs)}
+    return parts
 
 
 def own_words(parts: Parts) -> str:
-    """What only this name has, for a place that has no room for more."""
+    """A name's own parts, for a place with no room for more."""
     return " ".join(own.strip("-_/,= ") for _, own in parts if own)
 
 
 def _parts(words: Sequence[str], differs: Sequence[bool]) -> Parts:
-    """The first word never differs."""
+    """Split the words into shared and own parts. The first word never differs."""
     places = groupby(range(len(words)), key=lambda place: differs[place])
     texts = ["".join(words[place] for place in some) for _, some in places]
     pairs = list(zip_longest(texts[::2], texts[1::2], fillvalue=""))

@@ -23,7 +23,7 @@ from runs.engine.scheduling import queueing
 from runs.engine.states import ON_HOST, RunStatus
 
 STARTED_AT = timezone.now()
-"""When this process of the control plane began to listen: earlier silence doesn't count."""
+"""When this process started: silence before it doesn't count."""
 
 
 class Summary(TypedDict):
@@ -47,7 +47,7 @@ class Summary(TypedDict):
     reward: float | None
     gain: float | None
     gain_counts: bool
-    """It is more than chance. Of both, see runs.engine.gain."""
+    """True if the gain is significant; see runs.engine.gain."""
     waits_for: str
     place: str
     """Position in the queue: `2nd of 5`."""
@@ -84,12 +84,12 @@ def run_for(request: HttpRequest, run_id: str) -> Run:
     """The run with this id, or 404. Every signed-in user sees every run; roles are checked by the views' decorators."""
     run = runs_for(request).filter(pk__in=readable([run_id])).first()
     if run is None:
-        _say_if_deleted(run_id)
+        _raise_if_deleted(run_id)
         raise Http404(f"There is no run {run_id}.")
     return run
 
 
-def _say_if_deleted(run_id: str) -> None:
+def _raise_if_deleted(run_id: str) -> None:
     """Raises Deleted for a run that may be restored."""
     run = Run.every.filter(pk__in=readable([run_id])).select_related("deleted_by").first()
     if run and run.can_be_restored(timezone.now()):
@@ -100,7 +100,7 @@ def _say_if_deleted(run_id: str) -> None:
 
 def readable(ids: Iterable[str]) -> list[str]:
     """The ids that can name a row; PostgreSQL rejects the others."""
-    return [each for each in ids if "\0" not in each]
+    return [id_ for id_ in ids if "\0" not in id_]
 
 
 def runs_for(request: HttpRequest) -> QuerySet[Run]:
@@ -159,7 +159,7 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
         "eta_s": step_time * steps_left if live and step_time is not None and steps_left is not None else None,
         "reward": _number(run.last_metrics.get("reward")),
         "gain": gain(run.reward_ends),
-        "gain_counts": counts(run.reward_ends) and not any(found["rule"] == "reward_stuck" for found in findings),
+        "gain_counts": counts(run.reward_ends) and not any(finding["rule"] == "reward_stuck" for finding in findings),
         "waits_for": str(sentences.waiting(attempt) or "") if queued else "",
         "place": _place(attempt, places) if queued else "",
         "out_of_reach_since": _iso(out_of_reach_since(attempt, now or timezone.now())),
@@ -182,8 +182,7 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
 
 
 def _state(figures: Summary, *, values_of: str | None) -> str:
-    """The state that makes the run's page reload its parts when it changes. `values_of`: when health last had values to
-    show."""
+    """A text whose change makes the run's page reload its parts. `values_of`: when health last had values to show."""
     parts = [
         figures["status"],
         figures["attempt"],
@@ -290,7 +289,7 @@ def log_sizes(attempt: Attempt) -> dict[str, int]:
 
 
 def figures(newest: int = 500) -> dict[str, tuple[object, ...]]:
-    """The figures of the run list, for detecting changes; includes silence, which no one announces."""
+    """The figures of the run list, for detecting changes; including silence, which no hint announces."""
     last = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
     latest = {name: Subquery(last.values(name)[:1]) for name in ("status", "stop_mode", "last_seen_at")}
     runs = Run.objects.annotate(**latest).order_by("-created_at")

@@ -1,4 +1,4 @@
-"""The rows of what runs report: events, metrics, samples and logs."""
+"""The database rows of runs' reports: events, metrics, samples and logs."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class SampleStore(models.Model):
     one_in = models.IntegerField(default=1)
     """Before `whole_from`, one prompt in this many keeps its texts."""
     whole_from = models.IntegerField(default=0)
-    """From this step on, all texts are stored."""
+    """The step from which all texts are stored."""
     completions = models.BigIntegerField(default=0)
     """Completions of all stored groups, with or without texts."""
     groups_from = models.IntegerField(default=0)

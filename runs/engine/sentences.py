@@ -37,7 +37,7 @@ STATUSES: dict[str, str] = {
 WAITS: dict[str, tuple[str, str]] = {
     Waits.HELD: (", held by ", ""),
     Waits.QUARANTINED: (", in quarantine after ", ": it was not proved free"),
-    Waits.KEPT: (", kept for ", ", which is before it in the queue"),
+    Waits.KEPT: (", reserved for ", ", which is ahead of it in the queue"),
 }
 """How another run blocks -> the words before and after that run's name."""
 STOPS = {"save": "save and stop", "now": "stop now"}
@@ -51,12 +51,12 @@ ENDS_OF_JOBS: dict[str, str] = {
     EndReason.COMPLETED: TRAINED["done"],
     EndReason.TRAINER_EXITED: "The process ended before the job was done.",
 }
-"""Where a job's end is another than that of a training."""
+"""End reasons for which jobs have another sentence than training runs."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a queued attempt waits for: text with a run in the middle to link to."""
+    """The wait of a queued attempt: text with a run in the middle to link to."""
 
     before: str
     run_id: str = ""
@@ -64,7 +64,7 @@ class Waiting:
     owner: str = ""
     after: str = ""
     machine: str = ""
-    """What it may expect of the sources of machines, in sentences."""
+    """Its prospects of a machine, in sentences."""
 
     def __str__(self) -> str:
         text = f"{self.before}{self.name} ({self.owner}){self.after}" if self.run_id else self.before
@@ -77,13 +77,13 @@ def counted(number: int, word: str) -> str:
 
 
 def and_more(names: Sequence[str], total: int) -> str:
-    """`a, b and 3 more`: the first names of so many."""
+    """`a, b and 3 more`: the first names out of `total`."""
     return ", ".join(names) + (f" and {total - len(names)} more" if total > len(names) else "")
 
 
 def waiting(attempt: Attempt) -> Waiting | None:
-    """What a queued attempt waits for; None before the first scheduling pass. No query if `machine` came with it, and
-    `waits_on` with its owner."""
+    """Describe what a queued attempt waits for; None before the first scheduling pass. No query if `machine` and
+    `waits_on` with its owner are preloaded."""
     if not attempt.waits_for:
         return None
     expected = getattr(attempt, "machine", None)
@@ -131,7 +131,7 @@ def of_attempt(attempt: Attempt) -> str:
 
 
 def is_saving(attempt: Attempt) -> bool:
-    """Whether the trainer was asked to save and nothing has ended yet."""
+    """True if the trainer was asked to save and nothing has ended yet."""
     return attempt.phase == Phase.STOPPING and attempt.phase_detail == SAVING
 
 
@@ -163,7 +163,7 @@ def of_event(event: RunEvent) -> str:
     return say(event.data) if say else f"{event.kind.replace('_', ' ').capitalize()}."
 
 
-def _moved(data: dict[str, Any]) -> str:
+def _moved_in_queue(data: dict[str, Any]) -> str:
     text = f"Moved in the queue from place {data.get('from')} to place {data.get('to')}."
     return f"{text} {_priority(data)}" if data.get("was") != data.get("priority") else text
 
@@ -230,7 +230,7 @@ def _alert(data: dict[str, Any]) -> str:
 
 
 def _with_detail(text: str, detail: object) -> str:
-    """A name, such as torch.OutOfMemoryError, keeps its small letter."""
+    """Append the detail; a name, such as torch.OutOfMemoryError, keeps its lower-case letter."""
     words = str(detail or "")
     name = re.match(r"\w+[./]\w", words)
     return f"{text} {words if name else words[:1].upper() + words[1:]}" if words else text
@@ -242,12 +242,12 @@ def _shared(data: dict[str, Any]) -> str:
 
 
 def _checkpoint(data: dict[str, Any]) -> str:
-    """Or all of its attempt."""
+    """The checkpoint that an event is about, or the whole folder of its attempt."""
     return str(data.get("path")).rpartition("/")[2] or "the run's folder"
 
 
 def _role(data: dict[str, Any]) -> str:
-    """`vllm-2` is the second vLLM server."""
+    """The name of a process: `vllm-2` is the second vLLM server."""
     name, _, number = str(data.get("role")).partition("-")
     return f"{'vLLM' if name == 'vllm' else name} {number}".rstrip()
 
@@ -257,11 +257,11 @@ def _size(count: object) -> str:
 
 
 def _diagnosed(data: dict[str, Any]) -> str:
-    """The likeliest cause; one of a newer version's catalogue goes by its id."""
+    """The likeliest cause; one that only a newer version's catalogue knows is named by its id."""
     causes = data.get("diagnoses")
     first = causes[0] if isinstance(causes, list) and causes else None
     if not isinstance(first, dict):
-        return "The logs show no cause that is known."
+        return "The logs show no known cause."
     entry = catalogue.entries().get(str(first.get("id")))
     return f"Likely cause: {entry.title if entry else first.get('id')}."
 
@@ -279,7 +279,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "shared": _shared,
     "share_revoked": lambda data: "Revoked a link that shared the run.",
     "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",
-    "queue_moved": _moved,
+    "queue_moved": _moved_in_queue,
     "priority": _priority,
     "not_launched": lambda data: _with_detail("The host started no supervisor.", data.get("detail")),
     "reap_sent": lambda data: "The host was asked to check for a dead supervisor.",
@@ -299,7 +299,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
     "deletion_asked": lambda data: f"Asked the host to delete {_checkpoint(data)}.",
     "model_deleted": lambda data: (
-        f"{_checkpoint(data)} was deleted; what is still on {data['left_on']}, which is gone, stays there."
+        f"{_checkpoint(data)} was deleted; its files on {data['left_on']}, which is gone, stay there."
         if data.get("left_on")
         else f"The host deleted {_checkpoint(data)}."
     ),

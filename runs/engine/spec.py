@@ -1,4 +1,4 @@
-"""Freezing catalogue rows into a spec: edits of tomorrow can't change a run of yesterday."""
+"""Freezing catalogue rows into a run's spec, so that later edits don't change the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest(RunSettings):
-    """A run's settings, with the chosen catalogue rows. No spec can be made until all are chosen."""
+    """A run's settings with the chosen catalogue rows; a spec needs all of them."""
 
     name: str = ""
     model: ModelSpec | str = ""
@@ -36,10 +36,10 @@ class LaunchRequest(RunSettings):
     reward_version: RewardVersion | None = None
     profile: HardwareProfile | None = None
     vllm_share: float | None = None
-    """Of a GPU for the run's own vLLM; None: the profile's."""
+    """Share of a GPU's memory for the run's own vLLM; None: the profile's."""
     eval_rows: int = 0
     eval_reward_version: RewardVersion | None = None
-    """Another reward config for the evaluations of the held-out rows; without these it has no effect."""
+    """Another reward config for evaluations on the held-out rows; ignored without such rows."""
     priority: int = Priority.NORMAL
     kind: str = "train"
     trial: ProfileTrial | None = None
@@ -68,7 +68,7 @@ class LaunchRequest(RunSettings):
 
 
 def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
-    """The frozen spec. Raises ContractError, naming the field, for rows that don't make one."""
+    """Freeze a request into a spec. Raises ContractError, naming the field, for rows that don't make one."""
     dataset_version, reward_version, profile = request.chosen()
     rewards = rewards_of(reward_version, at="rewards")
     evaluates = request.eval_reward_version if request.eval_rows else None
@@ -103,13 +103,13 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
 
 
 def hardware_of(profile: HardwareProfile, vllm_share: float | None = None) -> HardwareSpec:
-    """A profile with the launch's own share for vLLM. Raises ContractError for one of an older contract."""
+    """A profile's hardware with the launch's own share for vLLM. Raises ContractError for an older contract's."""
     spec = from_dict(HardwareSpec, {**profile.spec, "profile": profile.name}, at="hardware")
     return spec.with_vllm_share(vllm_share)
 
 
 def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:
-    """With the corpora that its parts search, as they are now."""
+    """The episodes with the current versions of the corpora that they search."""
     if episodes is None:
         return None
     try:
@@ -119,7 +119,7 @@ def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:
 
 
 def rewards_of(version: RewardVersion, *, at: str = "rewards") -> tuple[RewardSpec, ...]:
-    """A config's components. Raises ContractError, naming the place below `at`."""
+    """A config's components. Raises ContractError, naming the component as `at`[i]."""
     return tuple(from_dict(RewardSpec, part, at=f"{at}[{i}]") for i, part in enumerate(version.components))
 
 
@@ -135,7 +135,7 @@ def spec_of(run: Run) -> RunSpec:
 
 
 def unreadable(run: Run) -> str:
-    """Why this version can't read the run's spec, or ""."""
+    """Explain why this version can't read the run's spec, or ""."""
     try:
         spec_of(run)
     except ContractError as error:
@@ -168,7 +168,7 @@ def _check(
         raise ContractError(f"data: {dataset_version} is not ready ({dataset_version.status})")
     if not 0 <= eval_rows <= dataset_version.validation_rows:
         rows = dataset_version.validation_rows
-        raise ContractError(f"data.eval_rows: {eval_rows} wanted, and {dataset_version} has {rows} validation rows")
+        raise ContractError(f"data.eval_rows: {eval_rows} requested, but {dataset_version} has {rows} validation rows")
     if not rewards:
         raise ContractError("rewards: a run needs at least one")
     names = [reward.name for reward in rewards]
@@ -176,6 +176,6 @@ def _check(
         raise ContractError("rewards: two components have the same name, and TRL would merge them silently")
     if both := sorted(set(names) & {reward.name for reward in eval_rewards}):
         raise ContractError(
-            f"eval_rewards: {', '.join(both)} is a component of the rewards that are trained on too, and the metrics "
-            "of both would have one name"
+            f"eval_rewards: {', '.join(both)} is also a component of the training's rewards, so the metrics of both "
+            "would have the same name"
         )

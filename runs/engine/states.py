@@ -25,7 +25,7 @@ class Waits(StrEnum):
 
     HELD = "held"
     QUARANTINED = "quarantined"
-    """Not proved free after that run; released by an operator or a reboot of the host."""
+    """The resource is not proved free after that run; an operator or a reboot of the host releases it."""
     KEPT = "kept"
     """Free, and reserved for that run, which is ahead in the queue."""
 
@@ -64,7 +64,7 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.VLLM_EXITED: (S.FAILED, "The vLLM server exited while the run needed it."),
     R.VLLM_NOT_READY: (S.FAILED, "The vLLM server did not become ready in time."),
     R.VLLM_HUNG: (S.FAILED, "The vLLM server stopped responding to the run."),
-    R.HUNG: (S.FAILED, "No step ended any more: the run hung."),
+    R.HUNG: (S.FAILED, "The run hung: its steps no longer ended."),
     R.PORT_IN_USE: (S.FAILED, "The vLLM server's port was in use by another program."),
     R.GPUS_BUSY: (S.FAILED, "A leased GPU was in use by another program."),
     R.REWARD_FAILED: (S.FAILED, "A reward failed on more rows than the run allows."),

@@ -1,4 +1,4 @@
-"""What is kept of a run's steps beside their figures."""
+"""The stored timings of a run's steps."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ class StepSpans(models.Model):
     began = models.FloatField()
     """Unix seconds, by the host's clock."""
     seconds = models.FloatField()
-    """From its begin to the next step's."""
+    """Seconds from its beginning to the next step's."""
     spans = models.JSONField()
-    """As in workers.contract.reports.waterfall: [lane, phase, start, seconds] each."""
+    """A list of [lane, phase, start, seconds], as in workers.contract.reports.waterfall."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="spans_seq")]
 
 
 def row_of(attempt: Attempt, line: OutboxLine, void_after: int | None) -> list[tuple[Any, ...]]:
-    """COLUMNS of a line of EventKind.SPANS; none of a step that a later attempt makes again, or of another line."""
+    """The row (COLUMNS) of a line of EventKind.SPANS, in a list. Empty for other lines, and for a step that a later
+    attempt repeats."""
     if line.kind != EventKind.SPANS or line.step is None or (void_after is not None and line.step > void_after):
         return []
     began, seconds, spans = (line.data[name] for name in ("began", "seconds", "spans"))

@@ -36,7 +36,7 @@ def words(text: str) -> list[str]:
 
 
 def too_long(text: str) -> str:
-    """Names the tags that `words` leaves out; empty if there are none."""
+    """A sentence about the tags that `words` leaves out; empty if there are none."""
     long = [f"“{name[:LONGEST_TAG]}…”" for name in _names(text) if len(name) > LONGEST_TAG]
     return f"{', '.join(long)} not added: a tag has at most {LONGEST_TAG} characters." if long else ""
 
@@ -64,7 +64,7 @@ def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable
 
 
 def archive(run_ids: Iterable[str], user: User) -> TagResult:
-    """Archive runs, except active ones and those with a model that is served."""
+    """Archive runs, except active ones and those whose model is being served."""
 
     def change(run: Run, attempt: Attempt) -> dict[str, Any]:
         stays = run.archived_at or attempt.status in ACTIVE or serving(run)
@@ -74,7 +74,7 @@ def archive(run_ids: Iterable[str], user: User) -> TagResult:
 
 
 def serving(run: Run) -> bool:
-    """Whether one of its models is served."""
+    """True if one of its models is served."""
     return run.jobs.filter(kind=SERVE, attempts__status__in=ACTIVE).exists()
 
 

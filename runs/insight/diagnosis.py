@@ -1,4 +1,4 @@
-"""A failed attempt's diagnosis, as the run page shows it: what travelled, with the catalogue's words."""
+"""A failed attempt's diagnosis, as the run page shows it: the reported causes in the catalogue's words."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class ShownCause:
     lines: list[LogLine]
     facts: list[str]
     changes: int
-    """Fields of New run that the fix may change; 0: only a person can."""
+    """Number of New run's fields that the fix changes; 0: only a person can fix it."""
     of_reward: bool
-    """The fix is in the reward."""
+    """The fix is in a reward."""
 
 
 @dataclass(frozen=True)
 class DiagnosisReport:
     causes: list[ShownCause]
     first_errors: list[LogLine]
-    """First error of each process; shown if no cause is known."""
+    """The first error of each process, shown if no cause is known."""
 
 
 def of_attempt(attempt: Attempt) -> DiagnosisReport | None:
-    """None if none was made: the host is gone, or it was an older version's."""
+    """An attempt's diagnosis. None if there is none: the host is gone, or was of an older version."""
     event = _event(attempt)
     return report_of(event) if event is not None else None
 
@@ -46,7 +46,7 @@ def _event(attempt: Attempt) -> RunEvent | None:
 
 
 def report_of(event: RunEvent) -> DiagnosisReport:
-    """What travels is checked: another version may have written it."""
+    """The report of a diagnosis event, read defensively, since another version may have written it."""
     rows = (row for row in _list(event.data.get("diagnoses")) if isinstance(row, dict))
     return DiagnosisReport(
         [shown for row in rows if (shown := _shown(row))], list(_lines(event.data.get("first_errors")))
@@ -54,7 +54,7 @@ def report_of(event: RunEvent) -> DiagnosisReport:
 
 
 def values_of(attempt: Attempt, id_: str) -> tuple[CatalogueEntry, dict[str, str]] | None:
-    """A catalogue entry of the attempt's diagnosis with what its pattern has found; None if it isn't in it."""
+    """A catalogue entry with its pattern's values in the attempt's diagnosis; None if the diagnosis doesn't have it."""
     event = _event(attempt)
     rows = _list(event.data.get("diagnoses")) if event is not None else []
     row = next((row for row in rows if isinstance(row, dict) and row.get("id") == id_), None)
@@ -64,7 +64,7 @@ def values_of(attempt: Attempt, id_: str) -> tuple[CatalogueEntry, dict[str, str
 
 def _shown(row: Mapping[str, Any]) -> ShownCause | None:
     entry = entries().get(str(row.get("id")))
-    if entry is None:  # of a newer version's catalogue
+    if entry is None:  # from a newer version's catalogue
         return None
     values = _values(row)
     return ShownCause(

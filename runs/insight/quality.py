@@ -1,4 +1,4 @@
-"""How good a saved model is: the figures of its run up to its step, and the run's health."""
+"""The quality of a saved model: the figures of its run at its step, and the run's health."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FIGURES = {REWARD: "Reward", "eval_reward": "Validation reward", "kl": "KL"}
 @dataclass(frozen=True)
 class Quality:
     figures: list[tuple[str, float | None]]
-    """At its step, each with its label; the first is the reward if the run has one."""
+    """(label, figure at its step); the reward comes first if the run has one."""
     gain: float | None
-    """Of the reward, as in runs.engine.gain, over the steps up to its own."""
+    """The reward's gain up to its step, as in runs.engine.gain."""
     last: float | None
     """The run's newest reward."""
     best: float | None
@@ -34,24 +34,24 @@ class Quality:
 
 
 def best_metric(run: Run) -> str:
-    """The metric by which the run keeps its best checkpoint; "": none is kept."""
+    """The metric by which the run keeps its best checkpoint; empty: none is kept."""
     return str(run.spec.get("keep_best") or "")
 
 
 def labels_of(run: Run) -> dict[str, str]:
-    """Metric -> label, of the figures by which the run's checkpoints are told apart."""
+    """The metrics by which a run's checkpoints are compared -> their labels."""
     chosen = best_metric(run)
     labels = FIGURES | ({} if chosen in FIGURES or not chosen else {chosen: chosen})
     return {name: label for name, label in labels.items() if name in run.last_metrics}
 
 
 def figures_of(run: Run, saved: Sequence[Checkpoint]) -> list[dict[str, float | None]]:
-    """For each checkpoint metric -> figure; None for one that a later attempt has made void."""
+    """Metric -> figure for each checkpoint; None for a checkpoint that a later attempt has made void."""
     labels = labels_of(run) if saved else {}
     histories = series(run, list(labels), sys.maxsize)["series"] if labels else {}
     return [
-        {name: None if each.superseded else _figure_at(histories[name], name, each.step) for name in labels}
-        for each in saved
+        {name: None if point.superseded else _figure_at(histories[name], name, point.step) for name in labels}
+        for point in saved
     ]
 
 
@@ -78,5 +78,5 @@ def _figure_at(history: Series, name: str, step: int) -> float | None:
 
 
 def _until(history: Series, step: int) -> int:
-    """How many of its points are not after the step."""
+    """The number of points up to the step."""
     return bisect_right([at or 0 for at in history["step"]], step)

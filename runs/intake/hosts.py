@@ -1,5 +1,4 @@
-"""The API for hosts: their announcements, every 10 s, and the results of model inspections. Requires the host's
-token."""
+"""The API for hosts, with the host's token: announcements, every 10 s, leaving, and results of model inspections."""
 
 from __future__ import annotations
 
@@ -82,31 +81,31 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
         return error_json(400, "This doesn't describe a trainer.", where="trainer_schema", fix=fix)
     if announcements.is_another_machine(name, inventory, timezone.now()):
         credentials.note_copy(credential)
-        fix = "Each machine joins with a code of its own. After a restart this one is let in within a minute."
+        fix = "Join each machine with a separate code. After a restart, this machine is accepted within a minute."
         return error_json(
             409, f"Another machine announces itself as {name}, with the same token.", where="name", fix=fix
         )
     if problem := _noted(credential, document):
         announcements.refuse(name)
-        return error_json(426, problem, where="version", fix="Runs that are on the host go on.")
+        return error_json(426, problem, where="version", fix="Runs on the host continue.")
     host = announcements.accept(name, inventory, schema, timezone.now())
     if isinstance(sizes := document.get("run_sizes"), dict):
-        disk.measured(host, {run: size for run, said in sizes.items() if (size := whole(said)) is not None})
+        disk.measured(host, {run: size for run, value in sizes.items() if (size := whole(value)) is not None})
     watched = announcements.is_watched(host, timezone.now())
     return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
 
 
 @_document
 def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
-    """A host goes for good, if no run needs it: after the answer its token is worth nothing."""
+    """Let a host leave for good, unless a run needs it. Its token is then invalid."""
     name = document.get("name")
     if not isinstance(name, str) or not credentials.is_valid(name, bearer(request)):
         return _not_this_host(str(name)[:64], bearer(request))
     try:
         how = Leaving(str(document.get("how")))
     except ValueError:
-        fix = f"Say one of {', '.join(Leaving)}."
-        return error_json(400, "How the host leaves is not said.", where="how", fix=fix)
+        fix = f"Use one of {', '.join(Leaving)}."
+        return error_json(400, "This doesn't say how the host leaves.", where="how", fix=fix)
     if problem := leaving.leave(name, how):
         return error_json(409, problem, where="host", fix="Stay, and ask again later.")
     return JsonResponse({"ok": True})
@@ -115,10 +114,10 @@ def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
 def _noted(credential: HostCredential, document: Document) -> str:
     """Store the host's version and clock; return why it is not served, or ""."""
     version, clock = document.get("version"), document.get("time")
-    said = version if isinstance(version, str) else ""
+    version = version if isinstance(version, str) else ""
     skew = float(clock) - time.time() if isinstance(clock, int | float) and abs(clock) < 1e11 else None
-    problem = version_problem(said) if said else ""
-    credentials.note_use(credential, version=said, skew_s=skew, refusal=problem)
+    problem = version_problem(version) if version else ""
+    credentials.note_use(credential, version=version, skew_s=skew, refusal=problem)
     return problem
 
 
@@ -151,7 +150,7 @@ def inspection(request: HttpRequest, document: Document, inspection_id: int) -> 
         row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
         # A missing row and a wrong token get the same answer, so that ids can't be probed.
         if row is None or not credentials.is_valid(row.host.name, bearer(request)):
-            return error_json(403, "No such question to this host.", where="Authorization")
+            return error_json(403, "No such inspection for this host.", where="Authorization")
         if not isinstance(answer, dict):
             return error_json(400, "The answer is not an object.", where="answer", fix="Send one JSON object.")
         # The first answer stays: a repeated delivery changes nothing.
@@ -175,7 +174,7 @@ def tokenizer(request: HttpRequest, host: str, inspection_id: int) -> HttpRespon
         return _not_this_host(host, token)
     row = ModelInspection.objects.filter(pk=inspection_id, host__name=host).first()
     if row is None or not tokenizers.named_in(row):
-        return error_json(403, "No such question to this host, or its answer names no tokenizer.", where="inspection")
+        return error_json(403, "No such inspection for this host, or its answer has no tokenizer.", where="inspection")
     try:
         stored = tokenizers.store(row, request)
     except NoTokenizer as error:

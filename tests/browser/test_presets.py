@@ -101,7 +101,7 @@ def test_a_preset_is_copied_changed_and_a_run_that_goes_by_it_is_judged_anew(
     run = site.django(A_RUN)
     a_copy(site, page)
     page.get_by_label("Name").fill("Strict on KL")
-    page.get_by_label("Where the numbers come from").fill("A talk.")
+    page.get_by_label("Source of the numbers").fill("A talk.")
     bound(page, "kl", "warning").fill("0.2")
     bound(page, "kl", "bad").fill("0.24")
     page.get_by_role("button", name="Save preset").click()

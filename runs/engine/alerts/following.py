@@ -39,7 +39,7 @@ class Following:
     to: str
     """The masked address; empty: no mail."""
     problem: str
-    """Why the last mail was not sent."""
+    """The reason why the last mail was not sent."""
 
 
 def of(run: Run, user: User) -> Following:

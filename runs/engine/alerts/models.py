@@ -36,7 +36,7 @@ class AlertTarget(models.Model):
     wants: models.JSONField[list[str], list[str]] = models.JSONField(default=list)
     """Values of Wish."""
     private_too = models.BooleanField(default=False)
-    """Whether a webhook may be at a private address."""
+    """True if a webhook may be at a private address."""
     links_to = models.CharField(max_length=300)
     """This installation's base URL, for links in messages."""
     enabled = models.BooleanField(default=True)
@@ -85,7 +85,7 @@ class AlertDelivery(models.Model):
     claim = models.CharField(max_length=32, blank=True)
     """The worker's claim for the current try."""
     error = models.CharField(max_length=300, blank=True)
-    """Why the last try failed."""
+    """The reason why the last try failed."""
     created_at = models.DateTimeField(auto_now_add=True)
     sent_at = models.DateTimeField(null=True)
 

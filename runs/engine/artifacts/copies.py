@@ -72,7 +72,7 @@ def leftovers(run: Run) -> dict[tuple[str, str], StoredCopy]:
 
 
 def is_expected(attempt: Attempt) -> bool:
-    """Whether upkeep has asked the host to upload one of the attempt's checkpoints."""
+    """True if upkeep has asked the host to upload one of the attempt's checkpoints."""
     return StoredCopy.objects.filter(attempt=attempt, tries__gt=0, next_at__isnull=False).exists()
 
 

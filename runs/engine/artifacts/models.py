@@ -19,7 +19,7 @@ class StoredCopy(models.Model):
     tries = models.IntegerField(default=0)
     """Checks by upkeep so far."""
     problem = models.CharField(max_length=1000, blank=True)
-    """Why it is still in the store although it isn't wanted."""
+    """The reason why it is still in the store although it isn't wanted."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["attempt", "path"], name="stored_copy")]

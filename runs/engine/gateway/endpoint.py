@@ -73,9 +73,9 @@ class GatewayEndpoint:
     run: Run
     settings: GatewaySpec
     url: str
-    """"": it has no port yet, or the run has ended."""
+    """Empty until it has a port, and once the run has ended."""
     api: str
-    """Of Atropos."""
+    """The address of Atropos' API."""
     code: str
     live: bool
 
@@ -85,7 +85,7 @@ class GatewayEndpoint:
 
     @property
     def only_there(self) -> bool:
-        """Nothing but programs on its host reaches it."""
+        """True if only programs on its host can reach it."""
         return not self.settings.open_beyond_loopback
 
     @property
@@ -94,18 +94,18 @@ class GatewayEndpoint:
 
     @property
     def figures(self) -> list[Figure]:
-        """Those of now, and those of the last step; without what Atropos has none of."""
+        """The current figures, and those of the last step; Atropos has no sessions."""
         last, agents = self.run.last_metrics, not self.of_atropos
         waits = "Waiting for agents" if agents else "Waiting for groups"
-        found = [Figure("Sessions open", gateway.SESSIONS_OPEN, NOW)] if agents else []
-        found += [Figure(waits, gateway.WAITS, NOW, "seconds"), Figure("Requests", gateway.REQUESTS)]
-        found += [Figure("Sessions gone", gateway.GONE)] if agents else []
-        found += [Figure("Waited", gateway.WAITING, form="seconds")]
-        return [replace(figure, value=last.get(figure.metric)) for figure in found]
+        figures = [Figure("Sessions open", gateway.SESSIONS_OPEN, NOW)] if agents else []
+        figures += [Figure(waits, gateway.WAITS, NOW, "seconds"), Figure("Requests", gateway.REQUESTS)]
+        figures += [Figure("Sessions gone", gateway.GONE)] if agents else []
+        figures += [Figure("Waited", gateway.WAITING, form="seconds")]
+        return [replace(figure, value=last.get(figure.metric)) for figure in figures]
 
 
 def of(run: Run) -> GatewayEndpoint | None:
-    """None: the run has no gateway."""
+    """The endpoint of a run. None: the run has no gateway."""
     try:
         spec = spec_of(run)
     except ContractError:
@@ -127,7 +127,7 @@ def of(run: Run) -> GatewayEndpoint | None:
 
 
 def may_open(user: User, episodes: EpisodeSpec | None) -> bool:
-    """Whether the user may launch a run with these episodes."""
+    """True if the user may launch a run with these episodes."""
     opens = episodes is not None and episodes.gateway is not None and episodes.gateway.open_beyond_loopback
     return user.may_administer or not opens
 

@@ -49,13 +49,13 @@ class QueueLine:
 def verdict(hosts: Sequence[HostView], queued: int) -> HostVerdict:
     """Summarise the hosts' state, with the worst news last and in colour."""
     gpus = [gpu for host in hosts for gpu in host.gpus]
-    held = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
+    in_use = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
     now = [gpu for host in hosts if host.fresh for gpu in host.gpus]
     free = sum(host.free_gpus for host in hosts if host.fresh)
     slots = [slot for host in hosts for slot in host.slots]
     taken = sum(1 for slot in slots if slot.holder)
     parts = [
-        GradedWords(f"{held} of {counted(len(gpus), 'GPU')} held, {free} free")
+        GradedWords(f"{in_use} of {counted(len(gpus), 'GPU')} held, {free} free")
         if gpus
         else GradedWords(f"No GPU: runs train on the CPU, {taken} of {counted(len(slots), 'slot')} held"),
         GradedWords(f"{queued} queued", "muted"),

@@ -44,7 +44,7 @@ def was_copied(credential: HostCredential) -> bool:
 
 
 def out_of_service(credential: HostCredential | None) -> str:
-    """Why a host that may be running gets no launches, or ""."""
+    """Explain why a host that may be running gets no launches, or ""."""
     if credential is None:
         return ""
     if credential.revoked_at:

@@ -1,1 +1,1 @@
-"""Jobs on a run's model: starting them, and what they have found or made."""
+"""Jobs on a run's model: starting them, and their results."""

@@ -1,7 +1,8 @@
-"""Archives of models in the data folder: received part by part, offered for some hours, then removed.
+"""Downloads of models: the job that sends an archive, and the archives in the data folder, which are received in parts,
+offered for some hours, then removed.
 
-The files are the record: <job's run id>.tar, or .tar.part as long as it is incomplete. What is in them comes from the
-host; the job's result has its checksum.
+No table lists them: the files are <job's run id>.tar, or .tar.part while incomplete. The host writes their content; the
+job's result has the checksum.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from workers.contract.wire.documents import ContractError
 ENDING, PART_ENDING = ".tar", ".tar.part"
 KEPT_FOR = timedelta(hours=24)
 LEAST_FREE = 1 << 30
-"""Bytes that stay free on the data folder's disk, for everything else."""
+"""Bytes that must stay free on the data folder's disk."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NoRoom(Exception):
-    """The archive doesn't fit here; a sentence for people."""
+    """The archive doesn't fit here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,13 @@ def name_of(checkpoint: Checkpoint) -> str:
 
 
 def find(job: Run) -> Archive | None:
-    """None: it isn't complete, or was removed."""
+    """A job's archive. None: it is incomplete or was removed."""
     path = path_of(job)
     try:
-        found = path.stat()
+        stat = path.stat()
     except FileNotFoundError:
         return None
-    return Archive(path, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC) + KEPT_FOR)
+    return Archive(path, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC) + KEPT_FOR)
 
 
 def path_of(job: Run, ending: str = ENDING) -> Path:
@@ -78,7 +79,7 @@ def path_of(job: Run, ending: str = ENDING) -> Path:
 
 
 def check_room(size: int) -> None:
-    """Raises NoRoom if an archive of this size doesn't fit, by the disk or by the limit for all archives."""
+    """Raise NoRoom if an archive of `size` bytes exceeds the free disk space or the limit for all archives."""
     stored = sum(path.stat().st_size for path in _files())
     if stored + size > settings.ARCHIVES_MAX_BYTES:
         limit = settings.ARCHIVES_MAX_BYTES
@@ -92,7 +93,7 @@ def check_room(size: int) -> None:
 
 
 def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
-    """Store the bytes at `offset` of an archive of `of` bytes; return how many there are. Raises NoRoom."""
+    """Store bytes at `offset` of an archive of `of` bytes. Return how many bytes are stored. Raises NoRoom."""
     whole, part = path_of(job), path_of(job, PART_ENDING)
     if whole.exists():
         return of
@@ -108,7 +109,7 @@ def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
         if error.errno not in FULL:
             raise
         part.unlink(missing_ok=True)
-        raise NoRoom("The disk of the control plane is full; nothing of the archive was kept.") from error
+        raise NoRoom("The control plane's disk is full, so the archive was discarded.") from error
     stored = max(stored, offset + len(data))
     if stored == of:
         part.replace(whole)
@@ -116,19 +117,19 @@ def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
 
 
 def tidy(now: datetime) -> None:
-    """Remove what is offered no longer, and parts whose job has ended."""
+    """Remove expired archives, and parts whose job has ended."""
     for path in _files():
         if path.name.endswith(ENDING):
-            gone = datetime.fromtimestamp(path.stat().st_mtime, UTC) + KEPT_FOR <= now
+            expired = datetime.fromtimestamp(path.stat().st_mtime, UTC) + KEPT_FOR <= now
         else:
             job = path.name.removesuffix(PART_ENDING)
-            gone = not Attempt.objects.filter(run_id=job, status__in=ACTIVE).exists()
-        if gone:
+            expired = not Attempt.objects.filter(run_id=job, status__in=ACTIVE).exists()
+        if expired:
             path.unlink(missing_ok=True)
 
 
 def _write(part: Path, offset: int, data: bytes) -> None:
-    """The same bytes may come twice, also at once."""
+    """Write at an offset, since two requests may send the same bytes at the same time."""
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while data:

@@ -1,4 +1,4 @@
-"""Standard benchmarks of a model: what is asked for, and what the jobs have found."""
+"""Standard benchmarks of a model: starting the job, and its results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BenchmarkResult:
 
 
 def start(checkpoint: Checkpoint, user: User, *, tasks: list[str], limit: int) -> Run:
-    """The benchmark of this model that is under way already, or a new one: on a GPU if the run had one.
+    """Start a benchmark of a model, or return the one that is under way; on a GPU if the run had one.
 
     Raises ContractError with words for people, and QueueFull.
     """
@@ -55,16 +55,16 @@ def start(checkpoint: Checkpoint, user: User, *, tasks: list[str], limit: int) -
 
 
 def results(jobs: Iterable[JobView]) -> list[BenchmarkResult]:
-    """Of each task and metric the newest; `jobs`: the newest first."""
-    found: dict[tuple[str, str], BenchmarkResult] = {}
+    """The newest result of each task and metric. `jobs`: newest first."""
+    newest: dict[tuple[str, str], BenchmarkResult] = {}
     for job in jobs:
         if job.run.kind != BENCHMARK:
             continue
-        for one in job.facts.get("results") or ():
-            task, metric, value = str(one.get("task")), str(one.get("metric")), number(one.get("value"))
+        for row in job.facts.get("results") or ():
+            task, metric, value = str(row.get("task")), str(row.get("metric")), number(row.get("value"))
             if value is None:
                 continue
             title = TASKS[task].title if task in TASKS else task
-            result = BenchmarkResult(title, metric, value, number(one.get("stderr")), one.get("n"), job.run)
-            found.setdefault((task, metric), result)
-    return list(found.values())
+            result = BenchmarkResult(title, metric, value, number(row.get("stderr")), row.get("n"), job.run)
+            newest.setdefault((task, metric), result)
+    return list(newest.values())

@@ -1,4 +1,4 @@
-"""Converting a model to GGUF by llama.cpp's own script: whether its host can, and the job."""
+"""Converting a model to GGUF by llama.cpp's own script: the hosts that can, and the job."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MERGE_FIRST = (
 
 
 def is_offered(checkpoint: Checkpoint) -> bool:
-    """Whether a host that can have the model has announced that it converts models."""
+    """True if a host that can use the model has announced that it converts models."""
     return bool(checkpoint_hosts.hosts_for(checkpoint, _converts))
 
 
 def start(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
-    """The conversion of this model to this type that is under way already, or a new one.
+    """Start the conversion of a model to a type of GGUF file, or return the one that is under way.
 
     Raises ContractError with words for people, and QueueFull.
     """
     if kind not in TYPES:
         raise ContractError(f"{kind!r} is not among the types of a GGUF file")
     if not is_offered(checkpoint):
-        raise ContractError(f"its host names no folder of llama.cpp with {SCRIPT} (GRPO_LLAMA_CPP_DIR)")
+        raise ContractError(f"its host has no llama.cpp folder with {SCRIPT} (set GRPO_LLAMA_CPP_DIR there)")
     if checkpoint.is_adapter:
         raise ContractError(MERGE_FIRST)
     settings = GgufSettings(f"{archives.name_of(checkpoint)}-{kind}", kind)

@@ -1,4 +1,4 @@
-"""Merging an adapter into its base: whether that makes sense, and the job."""
+"""Merging an adapter into its base model: the obstacles, and the job."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import EventKind
 
 CHOICES = (("", "As the base model"), (FLOAT32, "float32: nothing is rounded"))
-"""What the merged weights can be saved in."""
+"""Data types of the merged weights, with their labels."""
 
 
 def refusal(checkpoint: Checkpoint) -> str:
-    """Why it can't be merged, with what to do instead; "" if it can."""
+    """Explain why a checkpoint can't be merged, with an alternative; empty if it can."""
     if not checkpoint.is_adapter:
-        return "This model holds all weights already: there is nothing to merge. Download it, or train on from it."
+        return "This model already holds all weights, so there is nothing to merge. Download it, or train from it."
     bits = (checkpoint.run.spec.get("hardware") or {}).get("quantization") or Quantization.NONE
     if bits != Quantization.NONE:
         return (
-            f"This adapter was trained on a base quantized to {bits}, and corrects that rounded base: merged into the "
-            "full weights it would be another model. Serve it as an adapter, or train without quantization."
+            f"This adapter was trained on a base model quantized to {bits}, so merging it into the full weights would "
+            "give a different model. Serve it as an adapter, or train without quantization."
         )
     return ""
 
 
 def start(checkpoint: Checkpoint, user: User, *, dtype: str) -> Run:
-    """The merge of this adapter that is under way already, or a new one.
+    """Start the merge of an adapter, or return the one that is under way.
 
     Raises ContractError with words for people, and QueueFull.
     """
@@ -42,5 +42,5 @@ def start(checkpoint: Checkpoint, user: User, *, dtype: str) -> Run:
 
 
 def merged_by(job: Run) -> RunEvent | None:
-    """The model that a merge has saved."""
+    """The checkpoint event of the model that a merge saved."""
     return job.events.filter(kind=EventKind.CHECKPOINT).order_by("-id").first()

@@ -1,4 +1,4 @@
-"""Pushing a model to the hub: names of repositories, and the job."""
+"""Pushing a model to the hub: valid repository names, and the job."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _PART = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 
 
 def repository_problem(name: str) -> str:
-    """Why the hub would not take a repository of this name, or ""."""
+    """Explain why the hub would reject a repository name, or ""."""
     owner, slash, own = name.partition("/")
     if not slash or "/" in own:
-        return "A repository's name has two parts: owner/name. The owner is the token's account or an organization."
+        return "A repository name has two parts: owner/name. The owner is the token's account or an organization."
     if not (_PART.fullmatch(owner) and _PART.fullmatch(own)):
         return (
-            "Each part has up to 96 letters, digits, dots, dashes and underscores, and neither begins nor ends with a "
+            "Each part has up to 96 letters, digits, dots, dashes and underscores, and must not begin or end with a "
             "dot or a dash."
         )
     if "--" in name or ".." in name:
-        return "The hub takes no name with two dashes or two dots in a row."
-    return "The hub takes no name that ends with .git." if own.endswith(".git") else ""
+        return "The hub allows no name with two dashes or two dots in a row."
+    return "The hub allows no name that ends with .git." if own.endswith(".git") else ""
 
 
 def start(checkpoint: Checkpoint, user: User, settings: PushSettings) -> Run:
-    """The push of this model to this repository that is under way already, or a new one.
+    """Start the push of a model to a repository, or return the one that is under way.
 
     Raises ContractError with words for people, and QueueFull.
     """

@@ -1,4 +1,4 @@
-"""The jobs on a checkpoint, with how far each has come and what it has found or made."""
+"""The jobs on a checkpoint, with their progress and their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workers.contract.wire.names import EventKind
 
 @dataclass(frozen=True)
 class MadeFile:
-    """On the host."""
+    """A file that a job made on its host."""
 
     path: str
     size: int
@@ -31,9 +31,9 @@ class JobView:
     run: Run
     status: str
     text: str
-    """What it has found or made, or else why it waits or ended."""
+    """Its result, or else why it waits or ended."""
     facts: dict[str, Any]
-    """Of its last result."""
+    """The data of its last result."""
 
     @property
     def label(self) -> str:
@@ -49,13 +49,13 @@ class JobView:
 
     @property
     def made(self) -> int | None:
-        """The model that a merge has made."""
+        """The event id of the model that a merge made."""
         saved = merging.merged_by(self.run) if self.run.kind == MERGE and self.done else None
         return saved.pk if saved else None
 
     @property
     def archive(self) -> Archive | None:
-        """What a download has brought, as long as it is offered."""
+        """The archive of a download, while it is offered."""
         return archives.find(self.run) if self.run.kind == ARCHIVE and self.done else None
 
     @property
@@ -64,33 +64,33 @@ class JobView:
 
     @property
     def pushed_to(self) -> str:
-        """The address on the hub of what a push has brought there."""
+        """The hub address that a finished push reports."""
         return str(self.facts.get("url", "")) if self.run.kind == PUSH and self.done else ""
 
     @property
     def file(self) -> MadeFile | None:
-        """What a conversion has made."""
-        told = self.facts if self.run.kind == GGUF and self.done else {}
-        folder, name, size, checksum = (told.get(key) for key in ("folder", "name", "size", "sha256"))
+        """The file of a finished conversion."""
+        facts = self.facts if self.run.kind == GGUF and self.done else {}
+        folder, name, size, checksum = (facts.get(key) for key in ("folder", "name", "size", "sha256"))
         if not (isinstance(folder, str) and isinstance(name, str) and isinstance(size, int)):
             return None
         return MadeFile(f"{folder}/{name}", size, str(checksum))
 
     @property
     def megabytes(self) -> str:
-        """How far an upload is; "" for other jobs."""
-        told = self.live and self.run.kind == PUSH and self.run.max_steps
-        return f"{self.run.step:,} of {self.run.max_steps:,} MB" if told else ""
+        """The progress of an upload; empty for other jobs."""
+        uploads = self.live and self.run.kind == PUSH and self.run.max_steps
+        return f"{self.run.step:,} of {self.run.max_steps:,} MB" if uploads else ""
 
     @property
     def percent(self) -> int | None:
-        """None: it counts nothing."""
+        """The progress in percent. None: the job doesn't report any."""
         counts = self.live and (self.run.max_steps or 0) > 1
         return round(100 * self.run.step / self.run.max_steps) if counts and self.run.max_steps else None
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> list[JobView]:
-    """The newest first."""
+    """The jobs on a checkpoint, newest first."""
     jobs = checkpoint.run.jobs.filter(kind__in=KINDS, spec__start_from=checkpoint.folder)
     return [view(run) for run in with_attempts(jobs.select_related("owner").order_by("-created_at"))]
 

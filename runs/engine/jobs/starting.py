@@ -34,7 +34,7 @@ def start(
     host: Host | None = None,
 ) -> Run:
     """Queue a job on `host`, or else where the checkpoint can be used. `settings`: the kind's dataclass in
-    workers.contract.run.jobs. `model`: another folder than the run's model, for a server that loads one alone.
+    workers.contract.run.jobs. `model`: a folder to load instead of the run's model.
 
     Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
     """
@@ -67,7 +67,8 @@ def start_once(
     hardware: HardwareSpec = ON_THE_CPU,
     host: Host | None = None,
 ) -> Run:
-    """The job of this kind that is under way on the checkpoint, or a new one: a second click starts nothing."""
+    """Start a job on a checkpoint, or return the one of this kind that is under way, so that a second click starts
+    nothing."""
     with transaction.atomic():
         Attempt.objects.select_for_update().get(pk=checkpoint.event.attempt_id)  # two clicks, one after the other
         under_way = checkpoint.run.jobs.filter(

@@ -1,6 +1,6 @@
 """GPU instance types of AWS: what each has, and AWS's on-demand list price for Linux in us-east-1.
 
-Spot prices move by the hour and aren't listed. P5e is missing: AWS sells it in blocks of reserved time alone.
+Spot prices change hourly and aren't listed. P5e is missing, because AWS sells it only in blocks of reserved time.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class Instance:
     gpus: int
     gpu_kind: str
     gpu_memory_gib: int
-    """Of one GPU, as AWS gives it."""
+    """Memory of one GPU, as AWS states it."""
     cpus: int
     """vCPUs."""
     memory_gib: int
     usd_per_hour: Decimal
     spot: bool
-    """Whether AWS offers it as a spot instance."""
+    """True if AWS offers it as a spot instance."""
     as_of: str
-    """When the price was in AWS's list: a date, or a year."""
+    """The date, or only the year, of the price list."""
 
     @property
     def sentence(self) -> str:
@@ -37,12 +37,7 @@ class Instance:
 
     @property
     def dated(self) -> str:
-        return f"listed on {self.as_of}" if "-" in self.as_of else f"listed in {self.as_of}, day not known"
-
-
-def _read() -> dict[str, Instance]:
-    with Path(__file__).with_name("aws_instances.csv").open(newline="") as file:
-        return {row["type"]: _instance(row) for row in csv.DictReader(file)}
+        return f"listed on {self.as_of}" if "-" in self.as_of else f"listed in {self.as_of}, day unknown"
 
 
 def _instance(row: dict[str, str]) -> Instance:
@@ -59,4 +54,5 @@ def _instance(row: dict[str, str]) -> Instance:
     )
 
 
-INSTANCES = _read()
+with Path(__file__).with_name("aws_instances.csv").open(newline="") as _file:
+    INSTANCES = {row["type"]: _instance(row) for row in csv.DictReader(_file)}

@@ -1,4 +1,4 @@
-"""The form of a source of machines: what all kinds have, and the options of its kind."""
+"""The form of a machine source: the fields of every kind, and the options of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from django import forms
 
 from controlplane.platform.accounts.models import User
-from runs.engine.machines.models import KINDS, MachineSource
+from runs.engine.machines.models import MachineSource
 from runs.engine.machines.provider import EngineKind, Option
 
 OPTION = "option_"
@@ -22,7 +22,7 @@ BOUNDS = {
     "memory_gib": (0, 20_000),
     "minutes": (5, 60 * 24 * 60),
 }
-"""The lowest and the highest that is accepted."""
+"""The lowest and the highest value of each field."""
 
 
 class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
@@ -49,29 +49,29 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             "most": "Machines at most",
             "idle_minutes": "Idle limit, minutes",
             "patience_minutes": "Wait for a busy host, minutes",
-            "enabled": "Ask it for machines",
+            "enabled": "Request machines from it",
         }
         error_messages = {"name": {"required": "Enter a name."}}
         help_texts = {
             "name": "Its hosts’ names begin with it.",
-            "gpus": "Of each machine. 0: runs train on the CPU.",
-            "gpu_kind": "As the engine calls it, such as h100. Empty: any.",
-            "gpu_memory_gib": "For people who read it here. 0: not said.",
-            "cpus": "Of each machine.",
-            "memory_gib": "0: as the engine gives it.",
-            "minutes": "Runs save before the time is up, and go on on the next machine.",
+            "gpus": "GPUs of each machine. 0: runs train on the CPU.",
+            "gpu_kind": "The engine’s name for it, such as h100. Empty: any.",
+            "gpu_memory_gib": "Shown to people only. 0: not stated.",
+            "cpus": "Cores of each machine.",
+            "memory_gib": "0: the engine’s default.",
+            "minutes": "Runs save before the time is up and continue on the next machine.",
             "most": "At the same time.",
-            "idle_minutes": "A machine without a run for this long is given back.",
-            "patience_minutes": "Before a machine is asked for, if a host only has to become free.",
-            "enabled": "Switched off, it is asked for none. Its machines stay until they are idle.",
+            "idle_minutes": "A machine without a run for this long is released.",
+            "patience_minutes": "How long a run waits for a busy host before it requests a machine.",
+            "enabled": "If turned off, no machines are requested. Existing ones stay until they are idle.",
         }
 
     def __init__(self, kind: EngineKind, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.kind = kind
         if kind.names_gpus:
-            needed = "Needed for GPUs that no instance type names."
-            self.fields["gpu_kind"].help_text = f"As {kind.label} calls it, such as H100. {needed}"
+            needed = "Required for GPUs unless an instance type is given."
+            self.fields["gpu_kind"].help_text = f"{kind.label}’s name for it, such as H100. {needed}"
         for name, (lowest, highest) in BOUNDS.items():
             old = self.fields[name]
             self.fields[name] = forms.IntegerField(
@@ -102,7 +102,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
     @property
     def shows_rare(self) -> bool:
-        """Whether one of them is set, or wrong."""
+        """True if a rare option is set or has an error."""
         return any(field.value() or field.errors for field in self.rare_of_kind)
 
     def clean_control_url(self) -> str:
@@ -124,8 +124,8 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
-        given = {option.name: cleaned.get(OPTION + option.name, "") for option in self.kind.options}
-        options = {name: text for name, text in given.items() if text}
+        entered = {option.name: cleaned.get(OPTION + option.name, "") for option in self.kind.options}
+        options = {name: text for name, text in entered.items() if text}
         for name, problem in self.kind.problems(options).items():
             if OPTION + name not in self.errors:
                 self.add_error(OPTION + name, problem)
@@ -134,7 +134,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         for name in settled.keys() & self.errors.keys():
             del self.errors[name]
         if self.kind.names_gpus and cleaned.get("gpus") and not cleaned.get("gpu_kind"):
-            self.add_error("gpu_kind", f"{self.kind.label} can't be asked for GPUs without their kind, such as H100.")
+            self.add_error("gpu_kind", f"{self.kind.label} needs the kind of GPU, such as H100.")
         cleaned["options"] = options
         return cleaned
 
@@ -146,13 +146,8 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         return source
 
 
-def kind_of(source: MachineSource) -> EngineKind | None:
-    """None: of a version that has others."""
-    return KINDS.get(source.kind)
-
-
 def _field(option: Option, initial: str) -> forms.Field:
-    told: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "label": option.label,
         "help_text": option.help,
         "required": option.required,
@@ -160,8 +155,8 @@ def _field(option: Option, initial: str) -> forms.Field:
         "error_messages": {"required": f"{option.label} is needed."},
     }
     if option.choices:
-        return forms.ChoiceField(choices=list(option.choices.items()), **told)
-    field = forms.CharField(max_length=option.max_length, strip=True, **told)
+        return forms.ChoiceField(choices=list(option.choices.items()), **arguments)
+    field = forms.CharField(max_length=option.max_length, strip=True, **arguments)
     field.widget.attrs |= {"autocomplete": "off", "spellcheck": "false"}
     if option.suggestions:
         field.widget.attrs["list"] = f"suggested-{option.name}"

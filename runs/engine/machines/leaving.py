@@ -1,4 +1,4 @@
-"""How a host leaves for good: it says so itself, once no run is on it, and its credentials end with that."""
+"""Hosts that leave for good: a host reports it once no run is on it, and its credentials end."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ log = logging.getLogger(__name__)
 
 ACTOR = "host"
 WORDS = {
-    Leaving.IDLE: "It left: no run had been on it for {minutes} min.",
-    Leaving.STOPPED: "It left: its program was told to end, and its runs have ended.",
+    Leaving.IDLE: "It left because it had no run for {minutes} min.",
+    Leaving.STOPPED: "It left because its program was stopped; its runs have ended.",
 }
 
 
 def leave(name: str, how: Leaving) -> str:
-    """Take a host's word that it goes. Return why it has to stay, or "".
+    """Let a host leave. Return why it has to stay, or "".
 
-    The host's row is locked, and a dispatcher checks it after it has taken its leases: so no run is sent to a host that
-    has left.
+    The host's row is locked, and a dispatcher checks it after taking its leases, so no run is sent to a host that has
+    left.
     """
     with transaction.atomic():
         host = Host.every.select_for_update().filter(name=name).first()
@@ -45,7 +45,7 @@ def leave(name: str, how: Leaving) -> str:
         if how == Leaving.STOPPED:
             _end_unclaimed(host)
         if (run := _bound(host)) is not None:
-            return f"{run} is to run on {name}, or runs there."
+            return f"{run} is on {name} or waits for it."
         if how == Leaving.IDLE and (run := _awaits(host)) is not None:
             return f"{run} is about to start on {name}."
         now = timezone.now()
@@ -63,22 +63,22 @@ def leave(name: str, how: Leaving) -> str:
 
 
 def _end_unclaimed(host: Host) -> None:
-    """End what was sent to a host whose program no longer takes it: nothing was started."""
+    """End the unclaimed attempts of a stopped host: nothing was started."""
     for attempt in Attempt.objects.filter(host=host, status__in=ON_HOST, claimed_at=None).select_related("run", "host"):
-        detail = f"{host.name} was told to end before it had the run."
+        detail = f"{host.name} was stopped before it received the run."
         unclaimed = Q(claimed_at=None)
         ending.end(attempt, EndReason.HOST_PREEMPTED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True)
 
 
 def _bound(host: Host) -> str | None:
-    """A run that is on the host, or waits for it and no other."""
+    """The name of a run that is on the host, or can only run there."""
     waits = Q(host=host) | Q(host=None, run__host=host)
     attempt = Attempt.objects.filter(waits, status__in=ACTIVE).select_related("run").first()
     return attempt.run.name if attempt is not None else None
 
 
 def _awaits(host: Host) -> str | None:
-    """The run that the machine was asked for, if it is about to start there."""
+    """The name of the run that the machine was requested for, if it is about to start there."""
     joined = MachineRequest.objects.filter(host_name=host.name, attempt__status=RunStatus.QUEUED)
     request = joined.select_related("attempt__run__owner").first()
     if request is None or request.attempt is None or host.draining:

@@ -1,4 +1,4 @@
-"""Sources of machines, and the machines asked of them."""
+"""Sources of machines, and the requests for machines."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ KINDS: dict[str, EngineKind] = {kind.name: kind for kind in (slurm.KIND, skypilo
 
 
 class MachineSource(models.Model):
-    """An engine with its settings, and the one shape of machine that is asked of it."""
+    """An engine with its settings, and the one shape of machine that is requested from it."""
 
     name = models.CharField(max_length=40, unique=True)
-    """Also how the names of its hosts begin."""
+    """Also the beginning of its hosts' names."""
     kind = models.CharField(max_length=16)
     """A key of KINDS; another version may know others."""
     options: models.JSONField[dict[str, str], dict[str, str]] = models.JSONField(default=dict)
@@ -30,22 +30,22 @@ class MachineSource(models.Model):
     most = models.IntegerField(default=1)
     """Machines at the same time."""
     idle_minutes = models.IntegerField(default=10)
-    """A machine without a run leaves after so long."""
+    """A machine without a run leaves after this time."""
     patience_minutes = models.IntegerField(default=5)
-    """How long a run waits for a host that only has to become free, before it asks for a machine."""
+    """How long a run waits for a busy host before it requests a machine."""
     gpus = models.IntegerField(default=1)
     gpu_kind = models.CharField(max_length=40, blank=True)
     gpu_memory_gib = models.IntegerField(default=0)
-    """Of each GPU, for people; 0: not said."""
+    """Memory of each GPU, for people; 0: not stated."""
     cpus = models.IntegerField(default=8)
     memory_gib = models.IntegerField(default=0)
     minutes = models.IntegerField(default=24 * 60)
     """The longest life of a machine."""
     enabled = models.BooleanField(default=True)
-    """Machines are asked for; those that are there are looked after in any case."""
+    """Machines are requested; existing ones are managed in any case."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     changed_at = models.DateTimeField(auto_now=True)
-    """Saving it forgives earlier failures."""
+    """Failures before this time don't count."""
 
     class Meta:
         ordering = ("name",)
@@ -67,12 +67,12 @@ class MachineSource(models.Model):
 
     @property
     def gpu_hour(self) -> Money | None:
-        """The price of a GPU-hour of its machines; None: it is not known."""
+        """The price of a GPU-hour of its machines; None if unknown."""
         usd = KINDS[self.kind].gpu_hour_usd(self.options) if self.kind in KINDS else None
         return None if usd is None else Money(float(usd), "$")
 
     def inventory(self) -> dict[str, Any]:
-        """What a machine of it will announce, as far as it decides whether a run fits."""
+        """The announcement of one of its machines, as far as scheduling needs it."""
         memory = self.gpu_memory_gib * 1024
         return {
             "gpus": [{"index": i, "memory_mib": memory, "used_mib": 0} for i in range(self.gpus)],
@@ -82,18 +82,18 @@ class MachineSource(models.Model):
 
 
 class MachineRequest(models.Model):
-    """One machine, from the wish to its end."""
+    """One machine, from the request to its end."""
 
     class State(models.TextChoices):
         ASKING = "asking", "asking"
         """The engine has not answered."""
         WAITING = "waiting", "waiting"
-        """The engine has it: see `phase`."""
+        """The engine has accepted the request; `phase` says how far it is."""
         JOINED = "joined", "joined"
         LEFT = "left", "left"
-        """It joined, and left by itself."""
+        """It joined, and its host left."""
         RELEASED = "released", "released"
-        """Taken back before it joined."""
+        """Withdrawn before it joined."""
         FAILED = "failed", "failed"
         """It ended without having joined."""
         LOST = "lost", "lost"
@@ -101,25 +101,25 @@ class MachineRequest(models.Model):
 
     source = models.ForeignKey(MachineSource, on_delete=models.PROTECT, related_name="requests")
     attempt = models.ForeignKey("runs.Attempt", null=True, on_delete=models.SET_NULL, related_name="+")
-    """The one that it is asked for; others may use it."""
+    """The attempt that it was requested for; others may use it."""
     offers: models.JSONField[dict[str, Any], dict[str, Any]] = models.JSONField(default=dict)
-    """The source's inventory when it was asked: the source may be changed meanwhile."""
+    """The source's inventory at the time of the request; the source may have changed since."""
     host_name = models.CharField(max_length=64, unique=True)
     code = models.ForeignKey("joining.JoinCode", null=True, on_delete=models.SET_NULL, related_name="+")
     handle = models.CharField(max_length=200, blank=True)
-    """The engine's name for it; "": the engine has not answered."""
+    """The engine's name for it; empty until the engine answers."""
     state = models.CharField(max_length=10, choices=State.choices, default=State.ASKING)
     phase = models.CharField(max_length=10, blank=True)
-    """As the engine said last."""
+    """The MachinePhase that the engine reported last."""
     sentence = models.TextField(blank=True)
-    """What the engine said last, or why it ended."""
+    """The engine's last report for people, or why the machine ended."""
     created_at = models.DateTimeField(auto_now_add=True)
     looked_at = models.DateTimeField(null=True)
     joined_at = models.DateTimeField(null=True)
     released_at = models.DateTimeField(null=True)
-    """When it was asked to end."""
+    """When its release was requested."""
     released_by = models.CharField(max_length=150, blank=True)
-    """A user's name; "": nobody needed it any more."""
+    """A user's name; empty: released because no run needed it."""
     ended_at = models.DateTimeField(null=True)
 
     PENDING = (State.ASKING, State.WAITING)
@@ -139,7 +139,7 @@ class MachineRequest(models.Model):
 
 
 class Expectation(models.Model):
-    """What a queued attempt may expect of the sources, in words; written by the tick alone."""
+    """A queued attempt's prospects of a machine, in sentences; written only by the tick."""
 
     attempt = models.OneToOneField("runs.Attempt", on_delete=models.CASCADE, primary_key=True, related_name="machine")
     text = models.TextField()

@@ -30,9 +30,9 @@ CHIPS = {
 class SourceLine:
     row: MachineSource
     label: str
-    """Of the kind of engine."""
+    """The kind of engine."""
     machine: str
-    """What each machine has, in words."""
+    """The resources of each machine, in words."""
     there: int
 
 

@@ -1,7 +1,7 @@
-"""From a wish to a host and its end: ask an engine, look how it is, let go of what nobody needs.
+"""Requests for machines, from the demand to the machine's end: request one, poll its state, release it when unneeded.
 
-Every step is a guarded UPDATE, so that two workers at once do nothing twice. The engine is spoken to outside
-transactions: it may take half a minute.
+Every step is a guarded UPDATE, so that two concurrent workers do nothing twice. Engines are called outside
+transactions, since a call may take half a minute.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ log = logging.getLogger(__name__)
 
 ACTOR = "machines"
 BUDGET_S = 60.0
-"""Of one round: an engine that hangs must not keep it for longer."""
+"""Seconds of one round, so that an engine that hangs doesn't block it for longer."""
 UNANSWERED = timedelta(minutes=2)
-"""After so long without an answer of the engine, the process that asked has died."""
-LOOK_EVERY = {MachineRequest.State.WAITING: timedelta(seconds=8), MachineRequest.State.JOINED: timedelta(minutes=1)}
+"""A request without the engine's answer for this long is sent again: the process that sent it has died."""
+POLL_EVERY = {MachineRequest.State.WAITING: timedelta(seconds=8), MachineRequest.State.JOINED: timedelta(minutes=1)}
 HISTORY = timedelta(days=30)
 State = MachineRequest.State
 
 
 def reconcile(now: datetime) -> None:
-    """One round."""
+    """Poll the machines that are due, release those that no run needs, and request new ones."""
     if not MachineSource.objects.exists():
         return
     begun = time.monotonic()
@@ -52,102 +52,96 @@ def reconcile(now: datetime) -> None:
     for request in _due(now):
         if time.monotonic() - begun > BUDGET_S:
             return
-        look(request, now)
-    wanted = demand.read(now)
+        poll(request, now)
+    demands = demand.read(now)
     for request in MachineRequest.objects.filter(state__in=MachineRequest.PENDING).select_related("attempt"):
         queued = request.attempt is not None and request.attempt.status == RunStatus.QUEUED
-        if not queued and request.pk not in wanted.used:
+        if not queued and request.pk not in demands.used:
             release(request, by="")
-    for wish in wanted.wishes:
+    for unmet in demands.unmet:
         if time.monotonic() - begun > BUDGET_S:
             return
-        if problem := ask(wish):
-            wanted.says[wish.attempt.pk] = problem
-    _tell(wanted.says)
+        if problem := request_machine(unmet):
+            demands.expectations[unmet.attempt.pk] = problem
+    _store_expectations(demands.expectations)
     MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(ended_at__lt=now - HISTORY).delete()
 
 
-def ask(wish: MachineDemand) -> str:
-    """Ask for a machine. Return why there is none, or ""."""
-    request = _insert(wish)
-    if request is None:
-        return ""
-    return _send(request)
+def request_machine(unmet: MachineDemand) -> str:
+    """Request a machine. Return why there is none, or ""."""
+    request = _insert(unmet)
+    return _send(request) if request is not None else ""
 
 
-def _insert(wish: MachineDemand) -> MachineRequest | None:
-    """None: another worker was first, or the source has given all its machines."""
-    name = f"{_slug(wish.source.name)}-{secrets.token_hex(3)}"
+def _insert(unmet: MachineDemand) -> MachineRequest | None:
+    """Create the request's row. None: another worker was first, or the source has reached its number of machines."""
+    slug = re.sub(r"[^a-z0-9]+", "-", unmet.source.name.lower()).strip("-")[:40] or "machine"
+    name = f"{slug}-{secrets.token_hex(3)}"
     try:
         with transaction.atomic():
-            source = MachineSource.objects.select_for_update().get(pk=wish.source.pk)
+            source = MachineSource.objects.select_for_update().get(pk=unmet.source.pk)
             if not source.enabled or source.requests.filter(state__in=MachineRequest.LIVE).count() >= source.most:
                 return None
             row, _ = codes.create(name, by=source.created_by, code=machine_code(name))
             return MachineRequest.objects.create(
-                source=source, attempt=wish.attempt, host_name=name, code=row, offers=source.inventory()
+                source=source, attempt=unmet.attempt, host_name=name, code=row, offers=source.inventory()
             )
     except (IntegrityError, MachineSource.DoesNotExist):
         return None
 
 
 def _send(request: MachineRequest) -> str:
-    asking = MachineRequest.objects.filter(pk=request.pk, state=State.ASKING)
-    asking.update(looked_at=timezone.now())
+    unanswered = MachineRequest.objects.filter(pk=request.pk, state=State.ASKING)
+    unanswered.update(looked_at=timezone.now())
     source = request.source
     try:
         engine = provider_of(source)
         handle = engine.request(source.shape, name=request.host_name, join=machine_code(request.host_name))
     except EngineError as error:
         _fail(request, str(error))
-        return f"{source.name} gives no machine: {error}"
-    sentence = "The engine has it."
-    if not asking.update(handle=handle, state=State.WAITING, phase=MachinePhase.QUEUED, sentence=sentence):
-        # It was let go of meanwhile.
+        return f"{source.name} provides no machine: {error}"
+    sentence = "The engine has accepted the request."
+    if not unanswered.update(handle=handle, state=State.WAITING, phase=MachinePhase.QUEUED, sentence=sentence):
+        # It was released meanwhile.
         _release_there(request, handle)
     return ""
 
 
 def provider_of(source: MachineSource) -> MachineProvider:
-    """Raises EngineError."""
+    """Connect to a source's engine. Raises EngineError for an unknown kind."""
     kind = KINDS.get(source.kind)
     if kind is None:
-        raise EngineError(f"This version knows no engine {source.kind!r}.")
+        raise EngineError(f"This version doesn't know the engine {source.kind!r}.")
     return kind.make(source.control_url, source.options)
 
 
 def adopt_joined(now: datetime) -> None:
-    """Note whose code has been used: its host is there."""
+    """Mark the machines whose join code has been used as joined, and give their hosts a known price."""
     used = MachineRequest.objects.filter(state__in=MachineRequest.PENDING, code__used_at__isnull=False)
     for request in used.select_related("source"):
-        _note_price(request)
+        if (price := request.source.gpu_hour) is not None:
+            unpriced = Host.every.filter(name=request.host_name, gpu_hour_price=None)
+            unpriced.update(gpu_hour_price=price.amount, currency=price.currency)
     used.update(state=State.JOINED, joined_at=now, sentence="")
 
 
-def _note_price(request: MachineRequest) -> None:
-    """Where it is known, as if an admin had entered it."""
-    if (price := request.source.gpu_hour) is not None:
-        unpriced = Host.every.filter(name=request.host_name, gpu_hour_price=None)
-        unpriced.update(gpu_hour_price=price.amount, currency=price.currency)
-
-
-def look(request: MachineRequest, now: datetime) -> None:
-    """Ask the engine how a machine is, and draw the consequences."""
+def poll(request: MachineRequest, now: datetime) -> None:
+    """Read a machine's state from its engine and act on it."""
     if request.state == State.ASKING:
-        _send(request)  # under the same name, with the same code: there is never a second machine
+        _send(request)  # with the same name and code, so that there is never a second machine
         return
     MachineRequest.objects.filter(pk=request.pk).update(looked_at=now)
     try:
         state = provider_of(request.source).state(request.handle)
     except EngineError as error:
-        sentence = f"It is not known how it is: {error}"
+        sentence = f"Its state is unknown: {error}"
         MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.LIVE).update(sentence=sentence)
         if request.state == State.WAITING and request.code_id is not None:
-            codes.extend(request.code_id)  # the job may begin all the same
+            codes.extend(request.code_id)  # the machine may start nevertheless
         return
     if state.phase not in (MachinePhase.ENDED, MachinePhase.LOST):
-        told = {"phase": state.phase, "sentence": state.sentence}
-        MachineRequest.objects.filter(pk=request.pk, state=request.state).update(**told)
+        unchanged = MachineRequest.objects.filter(pk=request.pk, state=request.state)
+        unchanged.update(phase=state.phase, sentence=state.sentence)
         if request.state == State.WAITING and request.code_id is not None:
             codes.extend(request.code_id)
     elif request.state == State.WAITING and (request.code_id is None or codes.revoke(request.code_id)):
@@ -157,12 +151,12 @@ def look(request: MachineRequest, now: datetime) -> None:
 
 
 def release(request: MachineRequest, *, by: str) -> str:
-    """Let go of a machine: take back the request, or have the host save its runs and leave. Return what is wrong, or
-    "". `by`: a user's name."""
+    """Release a machine: withdraw the request, or have the host save its runs and leave. Return a problem, or "".
+    `by`: a user's name."""
     now = timezone.now()
     rows = MachineRequest.objects.filter(pk=request.pk)
     if request.code_id is None or codes.revoke(request.code_id):
-        why = f"Released by {by}." if by else "Nobody needed it any more."
+        why = f"Released by {by}." if by else "Released because no run needed it."
         ended = {"state": State.RELEASED, "ended_at": now, "released_at": now, "released_by": by, "sentence": why}
         if not rows.filter(state__in=MachineRequest.PENDING).update(**ended):
             return f"{request.host_name} is {rows.get().get_state_display()}."
@@ -170,7 +164,6 @@ def release(request: MachineRequest, *, by: str) -> str:
         adopt_joined(now)
         if not rows.filter(state=State.JOINED).update(released_at=now, released_by=by):
             return f"{request.host_name} is {rows.get().get_state_display()}."
-        # No more runs go there.
         Host.every.filter(name=request.host_name).update(draining=True)
     record(request.source, f"Released the machine {request.host_name}")
     return _release_there(request, request.handle) if request.handle else ""
@@ -181,7 +174,7 @@ def _release_there(request: MachineRequest, handle: str) -> str:
         provider_of(request.source).release(handle)
     except EngineError as error:
         log.warning("%s was not released: %s", request.host_name, error)
-        sentence = f"It was to be released, but {error}"
+        sentence = f"It could not be released: {error}"
         MachineRequest.objects.filter(pk=request.pk).update(sentence=sentence)
         return str(error)
     return ""
@@ -195,10 +188,10 @@ def _fail(request: MachineRequest, sentence: str) -> None:
 
 
 def _machine_ended(request: MachineRequest, state: MachineState, now: datetime) -> None:
-    """It had joined, and the engine says that it is no more.
+    """Handle the end of a joined machine, as its engine reports it.
 
-    That is proof as a reboot is: nothing that ran there runs on. An engine that has lost a machine proves nothing, and
-    says nothing of a host that still announces itself.
+    Like a reboot, that proves that no process is left there. An engine that has lost track of a machine proves nothing,
+    and is ignored while the host still announces itself.
     """
     host = Host.every.filter(name=request.host_name).first()
     proved = state.phase == MachinePhase.ENDED
@@ -236,31 +229,27 @@ def _end_user(name: str) -> None:
 
 
 def _due(now: datetime) -> list[MachineRequest]:
-    """Those to look at, the longest unseen first."""
-    due = Q(state=State.ASKING, created_at__lt=now - UNANSWERED) & _before("looked_at", now - UNANSWERED)
-    for state, every in LOOK_EVERY.items():
-        due |= Q(state=state) & _before("looked_at", now - every)
+    """The requests to poll, the longest unpolled first."""
+    due = Q(state=State.ASKING, created_at__lt=now - UNANSWERED) & _unpolled_since(now - UNANSWERED)
+    for state, every in POLL_EVERY.items():
+        due |= Q(state=state) & _unpolled_since(now - every)
     rows = MachineRequest.objects.filter(due).select_related("source", "attempt")
     return sorted(rows, key=lambda row: row.looked_at or row.created_at)
 
 
-def _before(name: str, moment: datetime) -> Q:
-    return Q(**{name: None}) | Q(**{f"{name}__lte": moment})
+def _unpolled_since(moment: datetime) -> Q:
+    return Q(looked_at=None) | Q(looked_at__lte=moment)
 
 
-def _tell(says: dict[str, str]) -> None:
-    """Store what queued attempts may expect, and tell open pages what has changed."""
+def _store_expectations(texts: dict[str, str]) -> None:
+    """Store what each queued attempt may expect of the sources, and notify the open pages of changes."""
     before = {row.pk: (row.text, row.attempt.run_id) for row in Expectation.objects.select_related("attempt")}
-    gone = before.keys() - says.keys()
+    gone = before.keys() - texts.keys()
     Expectation.objects.filter(pk__in=gone).delete()
     changed = {before[attempt_id][1] for attempt_id in gone}
-    for attempt_id, text in says.items():
+    for attempt_id, text in texts.items():
         if attempt_id not in before or before[attempt_id][0] != text:
             row, _ = Expectation.objects.update_or_create(attempt_id=attempt_id, defaults={"text": text})
             changed.add(row.attempt.run_id)
     for run_id in changed:
         hints.changed(run_id)
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "machine"

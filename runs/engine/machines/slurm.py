@@ -1,7 +1,7 @@
-"""Machines as jobs of Slurm: sbatch, squeue, sacct and scancel, run where the control worker runs.
+"""Machines as Slurm jobs: sbatch, squeue, sacct and scancel, run beside the control worker.
 
-A job's host keeps its data in FOLDER/<name>, and all hosts of a source their runs in FOLDER/runs, on a file system that
-the nodes and the control worker share. The join code is in a file there, mode 0600.
+A job's host keeps its data in FOLDER/<name>, and all hosts of a source keep their runs in FOLDER/runs, on a file system
+that the nodes and the control worker share. The join code is in a file there, with mode 0600.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from runs.engine.machines.provider import (
 )
 
 TIMEOUT_S = 15
-"""Of one command. A controller that is busy answers late, and the next look asks again."""
+"""Time limit of one command. If a busy controller exceeds it, the next poll tries again."""
 PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "KRB5CCNAME", "SLURM_CONF")
-"""All that Slurm's commands, and so the job, see of the control worker's environment, which has secrets."""
+"""The only variables of the control worker's environment, which has secrets, that Slurm's commands and jobs see."""
 EXTRAS = (
     "comment", "cpus-per-gpu", "deadline", "exclude", "exclusive", "licenses", "mem-per-cpu", "mem-per-gpu", "nice",
     "nodelist", "prefer", "switches", "tmp", "use-min-nodes", "wckey",
@@ -42,14 +42,14 @@ _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.,@:+-]*"
 PENDING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 BEGINNING = {"CONFIGURING", "POWER_UP_NODE"}
 ENDED = {
-    "BOOT_FAIL": "its node could not start",
+    "BOOT_FAIL": "its node could not boot",
     "CANCELLED": "it was cancelled",
     "COMPLETED": "the host's program ended",
     "DEADLINE": "its deadline passed",
     "FAILED": "the host's program failed",
     "LAUNCH_FAILED": "Slurm could not start it",
     "NODE_FAIL": "its node failed",
-    "OUT_OF_MEMORY": "it used more memory than it had asked for",
+    "OUT_OF_MEMORY": "it used more memory than it had requested",
     "PREEMPTED": "another job took its place",
     "RECONFIG_FAIL": "its node could not be set up",
     "REVOKED": "another cluster took it",
@@ -64,8 +64,8 @@ WAITS = {
 LAST_WORDS = 300
 NOTICE = "GRPO_STOP_NOTICE_S"
 NOTICE_SPARE_S = 10
-"""Between the host's program and Slurm's kill; as in grpo-host.sbatch, whose --signal stands unless the source has a
-notice of its own."""
+"""Seconds by which the host's program ends before Slurm kills it, as in grpo-host.sbatch, whose --signal applies unless
+the source sets NOTICE."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Slurm:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             code_file = folder / "code"
-            # Before the job can start; and again, if the first answer was lost.
+            # Before the job can start, and again if the first answer was lost.
             with open(os.open(code_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.write(join)
         except OSError as error:
@@ -90,10 +90,10 @@ class Slurm:
             return known[0]
         script = settings.BASE_DIR / "docker" / "slurm" / "grpo-host.sbatch"
         argv = ["sbatch", "--parsable", *self._options(shape, name), str(script), self.control_url, str(code_file)]
-        said = self._run(*argv, variables=self._variables(shape, folder))
-        job = said.strip().partition(";")[0]
+        output = self._run(*argv, variables=self._variables(shape, folder)).strip()
+        job = output.partition(";")[0]
         if not job.isdigit():
-            raise EngineError(f"sbatch gave no job's number, but: {said.strip()[:LAST_WORDS]!r}")
+            raise EngineError(f"sbatch printed no job number, but {output[:LAST_WORDS]!r}")
         return job
 
     def state(self, handle: str) -> MachineState:
@@ -119,7 +119,7 @@ class Slurm:
         if row[0] in PENDING:
             self._run("scancel", handle)
         else:
-            # The script alone: supervisors must hear from the host's program why they end.
+            # Only the batch script: supervisors must learn from the host's program why they end.
             self._run("scancel", "--batch", "--signal=TERM", handle)
 
     @property
@@ -141,7 +141,7 @@ class Slurm:
             "signal": f"B:TERM@{int(notice) + NOTICE_SPARE_S}" if notice else "",
             **{option: get(option, "") for option in ("partition", "account", "qos", "reservation", "constraint")},
         }
-        # A machine that is taken back is asked for anew, under another name.
+        # A machine that is taken back is requested again under another name.
         return [
             *(f"--{option}={text}" for option, text in chosen.items() if text),
             "--no-requeue",
@@ -165,33 +165,32 @@ class Slurm:
         return self.options.get("source") or str(settings.BASE_DIR)
 
     def _row(self, handle: str) -> tuple[str, str, str, str] | None:
-        """State, reason, node and name of a job; None: the controller has forgotten it."""
+        """The state, reason, node and name of a job; None: the controller has forgotten it."""
         columns = "--format=%T|%r|%N|%j"
         try:
-            said = self._run("squeue", f"--jobs={handle}", "--states=all", "--noheader", columns).strip()
+            output = self._run("squeue", f"--jobs={handle}", "--states=all", "--noheader", columns).strip()
         except EngineError as error:
             if "Invalid job id" in str(error):
                 return None
             raise
-        if not said:
+        if not output:
             return None
-        state, reason, node, name = [*said.splitlines()[0].split("|"), "", "", ""][:4]
+        state, reason, node, name = [*output.splitlines()[0].split("|"), "", "", ""][:4]
         return state, reason, node, name
 
     def _recorded(self, handle: str) -> MachineState:
-        """What the accounting knows, where there is one. The controller forgets a job minutes after its end, never
-        before."""
+        """The end of a forgotten job, with its state if there is accounting. The controller forgets a job only minutes
+        after its end."""
         columns = "--format=State,JobName%64"
         try:
-            said = self._run("sacct", f"--jobs={handle}", "--allocations", "--noheader", "--parsable2", columns).split(
-                "|"
-            )
+            output = self._run("sacct", f"--jobs={handle}", "--allocations", "--noheader", "--parsable2", columns)
         except EngineError:
-            said = [""]
-        state = said[0].split(" ")[0].strip()  # CANCELLED by 1000
+            output = ""
+        state, _, name = output.partition("|")
+        state = state.split(" ")[0].strip()  # CANCELLED by 1000
         if state not in ENDED:
             return MachineState(MachinePhase.ENDED, f"Slurm no longer knows job {handle}, so it has ended.")
-        return self._ended(handle, state, said[1].strip() if len(said) > 1 else "")
+        return self._ended(handle, state, name.partition("|")[0].strip())
 
     def _ended(self, handle: str, state: str, name: str) -> MachineState:
         sentence = f"Job {handle} ended: {ENDED[state]}."
@@ -208,10 +207,10 @@ class Slurm:
         except OSError:
             return ""
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f" Its last words: {last[:LAST_WORDS]}" if last else ""
+        return f" Last line of its log: {last[:LAST_WORDS]}" if last else ""
 
     def _run(self, *argv: str, variables: Mapping[str, str] | None = None) -> str:
-        """Raises EngineError with what the command said."""
+        """Run a command and return its output. Raises EngineError with the command's message."""
         passed = {name: os.environ[name] for name in PASSED if name in os.environ}
         try:
             done = subprocess.run(
@@ -227,12 +226,12 @@ class Slurm:
         except FileNotFoundError:
             raise EngineError(f"{argv[0]} is not installed where the control worker runs.") from None
         except subprocess.TimeoutExpired:
-            raise EngineError(f"{argv[0]} gave no answer in {TIMEOUT_S} s.") from None
+            raise EngineError(f"{argv[0]} didn't answer within {TIMEOUT_S} s.") from None
         except OSError as error:
             raise EngineError(f"{argv[0]} could not be run: {error.strerror}.") from None
         if done.returncode:
             words = " ".join((done.stderr or done.stdout).split())[:LAST_WORDS]
-            raise EngineError(f"{argv[0]} says: {words or f'exit code {done.returncode}'}")
+            raise EngineError(f"{argv[0]} failed: {words or f'exit code {done.returncode}'}")
         return done.stdout
 
 
@@ -256,7 +255,7 @@ KIND = EngineKind(
         Option(
             "folder",
             "Shared folder",
-            "Where the hosts keep their data and runs, by its path on the nodes and here.",
+            "Where the hosts keep their data and runs; the same path on the nodes and here.",
             _PATH,
             "an absolute path without spaces",
             required=True,
@@ -264,13 +263,13 @@ KIND = EngineKind(
         Option(
             "source",
             "Copy of the source",
-            "On the nodes. Empty: where the control plane has its own.",
+            "Its path on the nodes. Empty: the same as the control plane's.",
             _PATH,
             "an absolute path without spaces",
             rare=True,
         ),
         Option("partition", "Partition", "Empty: the cluster's default.", _NAME, "the name of a partition"),
-        Option("account", "Account", "Who is charged.", _NAME, "the name of an account"),
+        Option("account", "Account", "The account to charge.", _NAME, "the name of an account"),
         Option("qos", "QOS", "The quality of service.", _NAME, "the name of a QOS"),
         Option("reservation", "Reservation", "", _NAME, "the name of a reservation", rare=True),
         Option(
@@ -284,7 +283,7 @@ KIND = EngineKind(
         Option(
             "gres",
             "Generic resources",
-            "In place of gpu:KIND:COUNT, where the cluster names them otherwise.",
+            "Instead of gpu:KIND:COUNT, if the cluster names them differently.",
             r"[A-Za-z0-9_][A-Za-z0-9_.:,-]*",
             "names and counts such as gpu:h100:4",
             rare=True,
@@ -292,16 +291,16 @@ KIND = EngineKind(
         Option(
             "extra",
             "More options of sbatch",
-            f"With a space between them. Allowed: {', '.join(EXTRAS)}.",
+            f"Separated by spaces. Allowed: {', '.join(EXTRAS)}.",
             rf"{_EXTRA}(?: {_EXTRA})*",
-            "options such as --exclude=gpu07 --nice=100, of those that are allowed",
+            "allowed options, such as --exclude=gpu07 --nice=100",
             max_length=500,
             rare=True,
         ),
         Option(
             "environment",
             "Environment of the host",
-            "With a space between them: GRPO_MODEL_ROOTS=/shared/models HF_HOME=/shared/hf.",
+            "Separated by spaces: GRPO_MODEL_ROOTS=/shared/models HF_HOME=/shared/hf.",
             rf"{_VARIABLE}(?: {_VARIABLE})*",
             "NAME=value, where names begin with GRPO_, HF_, CUDA_, NCCL_, VLLM_, TORCH_, UV_, PIP_ or OMP_, or "
             "are PATH, TMPDIR or CONTROLPLANE_BOOTSTRAP",
@@ -312,7 +311,7 @@ KIND = EngineKind(
         Option(
             "ca_file",
             "Certificates",
-            "A file (PEM) on the nodes, if no public authority vouches for the control plane.",
+            "A PEM file on the nodes, if the control plane's certificate is not from a public authority.",
             _PATH,
             "an absolute path without spaces",
             rare=True,

@@ -1,4 +1,4 @@
-"""Celery's side of machines: beat looks after them, apart from the tick, since engines answer slowly."""
+"""The Celery task of machines; apart from the tick, since engines answer slowly."""
 
 from __future__ import annotations
 

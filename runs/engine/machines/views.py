@@ -1,4 +1,4 @@
-"""Sources of machines and the machines asked of them: a part of the Hardware page, and pages for admins."""
+"""Machine sources and their machines: a part of the Hardware page, and pages for admins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controlplane.platform.accounts.roles import admin_required, operator_requir
 from controlplane.platform.http.form_pages import form_page
 from runs.engine.hosts import actions
 from runs.engine.machines import overview, requests
-from runs.engine.machines.forms import SourceForm, kind_of
+from runs.engine.machines.forms import SourceForm
 from runs.engine.machines.models import KINDS, MachineRequest, MachineSource
 
 
@@ -31,9 +31,9 @@ def source_new(request: HttpRequest, engine: str) -> HttpResponseBase:
 @admin_required
 def source(request: HttpRequest, source_id: int) -> HttpResponseBase:
     row = get_object_or_404(MachineSource, pk=source_id)
-    kind = kind_of(row)
+    kind = KINDS.get(row.kind)
     if kind is None:
-        raise Http404(f"This version knows no engine {row.kind}.")
+        raise Http404(f"This version doesn't know the engine {row.kind}.")
     form = SourceForm(kind, request.POST if request.method == "POST" else None, instance=row)
     return _form(request, form)
 
@@ -52,7 +52,7 @@ def _form(request: HttpRequest, form: SourceForm) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
 def source_delete(request: HttpRequest, source_id: int) -> HttpResponseBase:
-    """Delete a source and what was asked of it, after a page that explains the consequences."""
+    """Delete a source and its requests, after a page that explains the consequences."""
     row = get_object_or_404(MachineSource, pk=source_id)
     if request.method == "POST":
         with transaction.atomic():
@@ -62,7 +62,7 @@ def source_delete(request: HttpRequest, source_id: int) -> HttpResponseBase:
                 row.requests.all().delete()
                 row.delete()
         if live:
-            messages.error(request, f"{row.name} still has machines. Switch it off, and delete it once they have left.")
+            messages.error(request, f"{row.name} still has machines. Turn it off, and delete it once they have left.")
         else:
             messages.success(request, f"{row.name} is deleted.")
         return redirect("hardware")
@@ -73,7 +73,7 @@ def source_delete(request: HttpRequest, source_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def release(request: HttpRequest, machine_id: int) -> HttpResponseBase:
-    """Let go of a machine, after a page that explains the consequences."""
+    """Release a machine, after a page that explains the consequences."""
     row = get_object_or_404(MachineRequest.objects.select_related("source", "attempt__run"), pk=machine_id)
     if request.method == "POST":
         if problem := requests.release(row, by=person(request).get_username()):

@@ -1,5 +1,5 @@
-"""Durations that the control plane's processes measure, as histograms summed in Redis: whichever web process is asked
-for metrics answers for all. A process that is killed takes at most FLUSH_S of them with it."""
+"""Durations measured by the control plane's processes, as histograms summed in Redis, so that any web process can serve
+the metrics of all. A killed process loses at most FLUSH_S of its measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 KEY = "measured"
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FLUSH_S = 5.0
-"""Between two writes, so that what is measured pays for none; and between two tries while Redis is away."""
+"""Seconds between two writes, so that measuring stays cheap, and between two tries while Redis is away."""
 _BEYOND, _SUM = "+Inf", "sum"
 
 
@@ -95,26 +95,26 @@ def measuring(name: MeasuredDuration) -> Iterator[None]:
 
 
 def flush() -> None:
-    """Store what waits: for a process that may measure nothing more for a while."""
+    """Store pending measurements, for a process that may measure nothing more for a while."""
     _sums.flush()
 
 
 def histograms() -> dict[MeasuredDuration, tuple[list[tuple[str, float]], float]]:
-    """Of each duration, the cumulative buckets as Prometheus takes them, and the sum. Empty while Redis is away: a
-    counter that falls to a part of itself would look like a restart."""
+    """Prometheus's cumulative buckets and the sum of each duration. Empty while Redis is away, as a counter that drops
+    to a part of its value would look like a restart."""
     sums = _sums.read()
-    found = {}
+    result = {}
     for name in MeasuredDuration if sums else ():
         total, buckets = 0.0, []
         for bound in (*map(str, BOUNDS), _BEYOND):
             total += sums.get(f"{name}:{bound}", 0.0)
             buckets.append((bound, total))
-        found[name] = (buckets, sums.get(f"{name}:{_SUM}", 0.0))
-    return found
+        result[name] = (buckets, sums.get(f"{name}:{_SUM}", 0.0))
+    return result
 
 
 def client() -> redis.Redis:
-    """A short-lived client that gives up soon."""
+    """A short-lived Redis client with short time-outs."""
     return redis.Redis.from_url(
         settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
     )

@@ -1,5 +1,5 @@
-"""True if the control plane can do its work: database, migrations, Redis, and beat with its worker. What is missing is
-said in sentences of our own, because everybody may read them: no address, no driver's text."""
+"""Readiness of the control plane: database, migrations, Redis, and beat with its worker. Problems are described without
+addresses and drivers' messages, because anybody may read them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TICKED = "ticked"
 TICK_FRESH_S = 60.0
 
 _migrated_to: list[str] = []
-"""The database whose migrations were found applied, once: nothing takes them back under a running process."""
+"""Databases whose migrations are known to be applied; they stay so while a process runs."""
 
 
 def problems() -> list[str]:
-    """List the problems; empty if ready."""
+    """The problems, as sentences; empty if ready."""
     return [problem for check in (_database, _redis, _tick) if (problem := check())]
 
 
@@ -65,7 +65,7 @@ def _missing_migrations() -> int:
 
 def _redis() -> str:
     if not settings.REDIS_URL:
-        return "No Redis is set. Set REDIS_URL, or start with `manage.py up`, which brings one."
+        return "No Redis is configured. Set REDIS_URL, or start with `manage.py up`, which includes one."
     try:
         with client() as connected:
             connected.ping()

@@ -1,5 +1,5 @@
-"""Where a checkpoint's files can be used: on the host that saved it, on one that shares its folder, or, from the
-artifact store, on any."""
+"""The hosts on which a checkpoint can be used: the one that saved it, one that shares its folder, or any, if a copy is
+in the artifact store."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from workers.contract.wire.documents import ContractError
 
 
 def resume_point(run: Run) -> Checkpoint | None:
-    """The last checkpoint; if launches can't go to its host, the last that is in the store, where there is one."""
+    """The checkpoint to resume from: the last one, or, if launches can't go to its host, the last stored one."""
     last, now = checkpoints.last(run), timezone.now()
     home = last.event.attempt.host if last else None
     if last is None or last.stored or run.host_id is not None or home is None or not leasing.host_problem(home, now):
         return last
-    elsewhere = (each for each in checkpoints.of_run(run) if each.usable and each.stored)
-    return next(elsewhere, last) if host_with(last, run) == home else last
+    stored = (checkpoint for checkpoint in checkpoints.of_run(run) if checkpoint.usable and checkpoint.stored)
+    return next(stored, last) if host_with(last, run) == home else last
 
 
 def host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
-    """For a resume: the host that saved it, or, if launches can't go there, one with the same RUNS_DIR that could ever
-    hold the run. With a copy in the store: any host, if its own can't start the run now. A run that is to be on a
-    certain host stays there."""
+    """The host for a resume: the one that saved the checkpoint, or, if launches can't go there, one with the same
+    RUNS_DIR that could ever hold the run. None, for a stored checkpoint whose host can't start the run now: any host. A
+    run that was launched for a certain host stays there."""
     home, now = checkpoint.event.attempt.host, timezone.now()
     if home is None or run.host_id is not None:
         return home if run.host_id is None or not checkpoint.stored else run.host
@@ -52,15 +52,15 @@ def host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
 
 
 def host_for(checkpoint: Checkpoint) -> Host | None:
-    """For a job, an evaluation or a new run: the host that saved it. None: any, since launches can't go there and the
-    store has a copy."""
+    """The host for a job, an evaluation or a new run: the one that saved the checkpoint. None: any host, since launches
+    can't go there and the store has a copy."""
     home = checkpoint.event.attempt.host
     return home if home is None or home in hosts_for(checkpoint) else None
 
 
 def host_of_start(run: Run) -> Host | None:
-    """For an evaluation of what the run began with: where it trained, or any host if launches can't go there, unless it
-    was launched for a certain one."""
+    """The host for an evaluation of a run's starting model: the one that trained the run. None: any host, since
+    launches can't go there and the run was not launched for a certain one."""
     if begun := checkpoints.by_folder(run.spec.get("start_from") or ""):
         return host_for(begun)
     home = run.latest().host
@@ -69,8 +69,8 @@ def host_of_start(run: Run) -> Host | None:
 
 
 def hosts_for(checkpoint: Checkpoint, able: Callable[[Host], bool] = lambda host: True) -> list[Host]:
-    """Those that such a thing may go to and that are able to do it: the host that saved it, even while it is out of
-    reach, unless the store has a copy; then all others that launches can go to."""
+    """The `able` hosts for a job: the one that saved the checkpoint, even while it is out of reach; if it is and the
+    store has a copy, all others that launches can go to."""
     home, now = checkpoint.event.attempt.host, timezone.now()
     if home is not None and not (checkpoint.stored and leasing.host_problem(home, now)):
         return [home] if able(home) else []
@@ -83,4 +83,4 @@ def _has_room(host: Host, run: Run) -> bool:
     try:
         return not isinstance(Capacity.read().find(queueing.need_of(run), host.pk), Shortage)
     except ContractError:
-        return True  # the dispatcher says what is wrong
+        return True  # the dispatcher reports the problem

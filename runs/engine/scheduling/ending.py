@@ -28,7 +28,7 @@ def end(
     only_if: Q | None = None,
     proved_free: bool = False,
 ) -> bool:
-    """End an attempt once. False: it had already ended, or `only_if` did not hold."""
+    """End an attempt. False: it had already ended, or `only_if` did not hold."""
     to = final_status(reason)
     facts: dict[str, Any] = {"receipt": to_dict(receipt) if receipt else None, "exit_codes": exit_codes or {}}
     with transaction.atomic():
@@ -59,8 +59,8 @@ def give_up(attempt: Attempt, by: str, *, detail: str = "") -> bool:
 
 
 def late_receipt(attempt: Attempt, receipt: Receipt, *, actor: str) -> None:
-    """Accept the receipt of an attempt that was ended without one (`host_lost`, by an operator); it may free the
-    leases."""
+    """Accept the receipt of an attempt that had ended without one (`host_lost`, by an operator), and free its leases
+    if the receipt proves that they are free."""
     Attempt.objects.filter(pk=attempt.pk, receipt__isnull=True).update(receipt=to_dict(receipt))
     if receipt.free:
         with transaction.atomic():

@@ -1,6 +1,7 @@
-"""GPU memory that attached vLLM servers keep: some of every run that sent them weights by NCCL, until they restart.
+"""GPU memory kept by attached vLLM servers: a part from every run that sent them weights by NCCL, until they restart.
 
-One run's part is within a receipt's margin, and idle memory for the next run. Only the receipts together show it.
+One run's part is within a receipt's margin, and counts as idle memory for the next run. Only a series of receipts shows
+it.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from runs.engine.models import Attempt
 from workers.contract.run.hardware import WeightSync
 
 LEAST_MIB = 64
-"""Less is noise."""
+"""Differences below this are noise."""
 LATEST = 100
-"""Receipts of a host that are read, newest first."""
+"""Newest receipts of a host that are read."""
 
 
 @dataclass(frozen=True)
 class KeptMemory:
-    """`mib`: of the newest run; `total_mib`: of the runs before it too, back to the servers' restart."""
-
     gpu: int
     mib: int
+    """Kept from the newest run."""
     total_mib: int
+    """Kept from all runs since the servers' restart."""
     servers: tuple[str, ...]
 
 
 @dataclass
 class _Chain:
-    """The receipts of one GPU, newest first, as long as nothing was released between them."""
+    """The receipts of one GPU, newest first, back to the last release of memory between two of them."""
 
     parts: list[int] = field(default_factory=list)
     servers: dict[str, None] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class _Chain:
 
 
 def of_attempt(attempt: Attempt) -> list[KeptMemory]:
-    """What is kept of an ended attempt, for its receipt."""
+    """The memory kept from an ended attempt, for its receipt."""
     if attempt.receipt is None or attempt.host_id is None or not sends_weights(attempt.run.spec):
         return []
     chains = _chains(attempt.host_id, upto=attempt)
@@ -57,11 +58,9 @@ def of_attempt(attempt: Attempt) -> list[KeptMemory]:
 
 
 def on_host(host_id: int, used_mib: Mapping[int, int]) -> dict[int, KeptMemory]:
-    """What is kept on each GPU. `used_mib`: in use there now; a server that has restarted since keeps nothing."""
-    kept = {index: _kept(index, chain) for index, chain in _chains(host_id).items()}
-    return {
-        index: each for index, each in kept.items() if each and used_mib.get(index, 0) + LEAST_MIB >= each.total_mib
-    }
+    """The memory kept on each GPU. `used_mib`: MiB in use there now; a server that has restarted keeps nothing."""
+    on_gpus = (_kept(index, chain) for index, chain in _chains(host_id).items())
+    return {kept.gpu: kept for kept in on_gpus if kept and used_mib.get(kept.gpu, 0) + LEAST_MIB >= kept.total_mib}
 
 
 def sends_weights(spec: Mapping[str, Any]) -> bool:
@@ -86,7 +85,7 @@ def _kept(index: int, chain: _Chain) -> KeptMemory | None:
 
 
 def _servers(server: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The attached ones that take weights by NCCL."""
+    """The attached servers, if they receive weights by NCCL."""
     if not server or server.get("weight_sync") != WeightSync.NCCL:
         return ()
     return tuple(server.get("attached") or ())

@@ -1,4 +1,4 @@
-"""From a frozen spec to a claimed attempt: submit or resume, lease everything at once, send the launch."""
+"""Launching, from a frozen spec to a claimed attempt: submit or resume, lease all resources, send the launch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 TRIES = 5
 """Tries per attempt and pass through the queue, each after another dispatcher took a resource first."""
 TRAINING_KINDS = frozenset({"train", "trial"})
-"""The other kinds wait until no training does, unless a person raises their priority in the queue."""
+"""Runs of other kinds wait until no training does, unless a person raises their priority in the queue."""
 UNDONE = ("status", "host", "placement", "first_seq", "last_seq", "dispatched_at", "waits_for", "waits_how", "waits_on")
 """Fields that a failed start may have written on the attempt in memory."""
 LATE_ROOM = 1_000_000
@@ -82,7 +82,7 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
 
 
 def submit_job(source: Run, spec: RunSpec, *, host: Host | None, user: User) -> Run:
-    """Queue a job on `source`'s model, below every training; `spec` is complete but for its run id.
+    """Queue a job on `source`'s model, below every training; `spec` is complete except for its run id.
 
     Raises QueueFull if the owner may not queue more runs.
     """
@@ -122,8 +122,8 @@ def _check_kept(run: Run) -> None:
 
 
 def resume(run: Run, user: User, checkpoint: Checkpoint | None = None) -> Attempt:
-    """Queue a new attempt of an ended run: from this checkpoint or its last one, on the host that has it; without any,
-    from the start.
+    """Queue a new attempt of an ended run, from this checkpoint or its last one, on a host that has it; without a
+    checkpoint from the start.
 
     Raises QueueFull if the run's owner may not queue more runs.
     """
@@ -131,14 +131,14 @@ def resume(run: Run, user: User, checkpoint: Checkpoint | None = None) -> Attemp
 
 
 def resume_planned(attempt: Attempt, *, actor: str, number: int, of: int) -> Attempt:
-    """The same by the control plane itself, as planned at the end of `attempt`, which must still be the run's last.
-    `number` 0: it isn't counted."""
+    """Queue the resume that was planned at the end of `attempt`, which must still be the run's last. `number`: which
+    automatic resume of `of` it is; 0: it isn't counted."""
     data = {"automatic": number, "of": of} if number else {}
     return _resume(attempt.run, actor, data, planned_on=attempt)
 
 
 def move_resumes() -> None:
-    """Queued resumes whose host can't take them are given to one that has joined since and sees the checkpoint."""
+    """Move queued resumes whose host takes no launches to a host that has joined since and has the checkpoint."""
     now = timezone.now()
     resumes = Attempt.objects.filter(status=RunStatus.QUEUED, run__host=None, host__isnull=False, number__gt=1)
     for attempt in resumes.exclude(resume_from="").select_related("run", "host"):
@@ -163,7 +163,7 @@ def _resume(
     try:
         with transaction.atomic():
             limits.claim_room(run.owner_id)
-            # Locked, as writers of events lock the run's latest attempt.
+            # Writers of events lock the run's latest attempt, too.
             last = run.attempts.select_for_update(of=("self", "run")).select_related("run").order_by("-number")[0]
             if last.status not in FINAL:
                 raise NotResumable(f"{run.name} is still {last.status}.")
@@ -208,7 +208,7 @@ def dispatch_ready() -> int:
             continue
         if isinstance(result, Shortage):
             assignment.give_way(result.gives_way)
-            _tell(attempt, result)
+            _store_shortage(attempt, result)
         else:
             started += result
     return started
@@ -280,8 +280,8 @@ def _queue(
 
 
 def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
-    """What the attempt waits for, or whether this call started it (another dispatcher or a cancellation may be
-    first)."""
+    """Start an attempt where its resources are free. Return what it waits for, or whether this call started it, as
+    another dispatcher or a cancellation may be first."""
     over = capacity.over_limit(attempt.run)
     if over is not None:
         return over
@@ -307,8 +307,8 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
 
 
 def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
-    """Write the leases, STARTING and the seq range in one transaction; send the message on commit. False: it no longer
-    waits."""
+    """Write the leases, STARTING and the seq range in one transaction, and send the launch on commit. False: the
+    attempt no longer waits."""
     spec, servers = spec_of(attempt.run), None
     if warm.wanted(spec) and placement.warm is None:
         placement, servers = warm.split(placement, spec, f"{new_run_id()}-1")
@@ -326,7 +326,7 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
         elif placement.warm:
             assignment.attach(attempt, placement.warm.attempt_id)
         if not Host.objects.filter(pk=host.pk).exists():
-            # It has just left; a host that leaves locks its row, which leases refer to.
+            # The host has just left: leaving locks its row, to which leases refer.
             raise IntegrityError(f"{host.name} has left.")
         transaction.on_commit(lambda: send_launch(attempt), robust=True)
     return True
@@ -344,16 +344,16 @@ def _give_up(attempt: Attempt, error: ContractError) -> None:
             assignment.let_go(attempt, proved=True)
 
 
-def _tell(attempt: Attempt, shortage: Shortage) -> None:
-    """Store on the attempt what it waits for, if that has changed."""
+def _store_shortage(attempt: Attempt, shortage: Shortage) -> None:
+    """Store what the attempt waits for, if that has changed."""
     hold = shortage.hold
-    says = {
+    columns = {
         "waits_for": shortage.text[:200],
         "waits_how": hold.how if hold else "",
         "waits_on_id": hold.run_id if hold else None,
     }
-    if any(getattr(attempt, name) != value for name, value in says.items()):
-        Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED).update(**says)
+    if any(getattr(attempt, name) != value for name, value in columns.items()):
+        Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED).update(**columns)
 
 
 def _first_seq(attempt: Attempt) -> int:

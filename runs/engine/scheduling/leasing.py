@@ -53,7 +53,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Hold:
-    """Why a resource is not available: the run that has it, and how."""
+    """A run's claim on a resource that makes it unavailable for others."""
 
     how: Waits
     run_id: str
@@ -80,13 +80,13 @@ class Shortage:
     """Attempts of idle warm servers whose end is enough."""
 
 
-def need_of(hardware: HardwareSpec, using: Iterable[RewardSpec | PartSpec] = ()) -> Need:
-    """`using`: the run's rewards and the parts of its environment."""
-    return replace(_need_of(hardware), sandbox=any(runs_code(one) for one in using))
+def need_of(hardware: HardwareSpec, entries: Iterable[RewardSpec | PartSpec] = ()) -> Need:
+    """The resources that a run needs. `entries`: its rewards and the parts of its environment."""
+    return replace(_need_of(hardware), sandbox=any(map(runs_code, entries)))
 
 
-def runs_code(one: RewardSpec | PartSpec) -> bool:
-    entry: Reward | Entry | None = (LIBRARY if isinstance(one, RewardSpec) else ENTRIES).get(one.function)
+def runs_code(spec: RewardSpec | PartSpec) -> bool:
+    entry: Reward | Entry | None = (LIBRARY if isinstance(spec, RewardSpec) else ENTRIES).get(spec.function)
     return entry is not None and entry.cost == Cost.SANDBOX
 
 
@@ -109,13 +109,13 @@ def _need_of(hardware: HardwareSpec) -> Need:
 
 
 def beside_a_server(need: Need, hardware: HardwareSpec) -> Need:
-    """What is left of a need whose servers are there already."""
+    """The remaining need of a run whose servers already run."""
     count = hardware.vllm_server.count if hardware.vllm_server else 0
     return replace(need, server_gpus=0, ports=need.ports - count, pinned_server=(), first_port=None)
 
 
 def host_problem(host: Host, now: datetime) -> str:
-    """Why launches can't go to a host, or ""."""
+    """Explain why launches can't go to a host, or ""."""
     if host.draining:
         return f"host {host.name} is draining"
     if not host.is_fresh(now):
@@ -133,7 +133,7 @@ def held() -> defaultdict[int, dict[str, Hold]]:
 
 
 def place(need: Need, host: Host, unavailable: Taken) -> Placement | Shortage:
-    """Choose resources of a host for an attempt, or return what it lacks. `taken`: the host's unavailable resources."""
+    """Choose resources of a host for an attempt, or return what the host lacks."""
     return _place(need, host, unavailable, leased=unavailable)
 
 
@@ -176,11 +176,11 @@ def _place(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> Plac
 
 
 def _lora_kernels(host: Host, gpus: tuple[int, ...]) -> str:
-    """The version of vLLM there, if its LoRA kernels were tuned for each of these cards."""
+    """The host's vLLM version, if its LoRA kernels were tuned for all of these GPUs; otherwise ""."""
     names = {gpu["index"]: str(gpu.get("name") or "") for gpu in host.inventory.get("gpus") or []}
     folders = {adapters.kernels(names.get(index, ""), host.vllm) for index in gpus}
-    found = folders.pop() if len(folders) == 1 else None
-    return found.name if found else ""
+    folder = folders.pop() if len(folders) == 1 else None
+    return folder.name if folder else ""
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def resources(placement: Placement) -> list[str]:
 
 
 def settle(attempt: Attempt, receipt: Receipt | None, *, by: str, proved: bool = False) -> None:
-    """At an attempt's end, release what is proved free and quarantine the rest until an operator releases it.
+    """Release an ended attempt's resources that are proved free, and quarantine the rest until an operator releases it.
 
     `proved`: the end needs no receipt, because nothing was started or the host has rebooted.
     """
@@ -287,12 +287,12 @@ def _gpus_of(host: Host) -> list[int]:
     return [int(gpu["index"]) for gpu in sorted(gpus, key=lambda g: ((g.get("used_mib") or 0) > BUSY_MIB, g["index"]))]
 
 
-_TELLING = (Waits.KEPT, Waits.HELD, Waits.QUARANTINED)
-"""The order of precedence in messages: reservations and leases end by themselves, a quarantine doesn't."""
+_PRECEDENCE = (Waits.KEPT, Waits.HELD, Waits.QUARANTINED)
+"""The order in which messages name a holder: a quarantine, unlike the others, needs an operator to end it."""
 
 
 def _ports_of(host: Host, leased: Taken) -> list[int]:
-    """The host's ports except those in use without a lease, with which the run would fail at its start."""
+    """The host's ports, except those that other programs use."""
     first, last = host.inventory.get("port_range") or DEFAULT_PORTS
     foreign = {port for port in host.inventory.get("listening") or () if f"port:{port}" not in leased}
     return [port for port in range(int(first), int(last) + 1) if port not in foreign]
@@ -300,7 +300,7 @@ def _ports_of(host: Host, leased: Taken) -> list[int]:
 
 def _waits(word: str, kind: str, pool: Sequence[int], unavailable: Taken, missing: int) -> Shortage:
     names = [f"{kind}:{index}" for index in sorted(pool) if f"{kind}:{index}" in unavailable]
-    name = min(names, key=lambda name: _TELLING.index(unavailable[name].how))
+    name = min(names, key=lambda name: _PRECEDENCE.index(unavailable[name].how))
     more = f" and {missing - 1} more" if missing > 1 else ""
     return Shortage(f"waits for {word} {name.partition(':')[2]}{more}", unavailable[name])
 

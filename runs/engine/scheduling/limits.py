@@ -1,7 +1,7 @@
 """Limits on a user's active and queued runs.
 
 Both are checked with the user's row locked, so that two launches or two dispatchers can't both take the last place. A
-run counts for its owner, whoever resumed it; trials count like any run.
+run counts for its owner, even if another user resumed it; trials count like any run.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Allowance:
 
     @property
     def room(self) -> int | None:
-        """How many more runs may be queued; None: any number."""
+        """The number of runs that may still be queued; None: any number."""
         return max(0, self.max_queued - self.queued) if self.max_queued else None
 
     def no_room(self, adding: int = 1) -> str:
-        """Why the user may not queue so many more runs, or ""."""
+        """Explain why the user may not queue `adding` more runs, or ""."""
         if self.room is None or adding <= self.room:
             return ""
         runs = "1 run" if self.queued == 1 else f"{self.queued} runs"
@@ -55,7 +55,7 @@ class Allowance:
 
     @property
     def wait(self) -> str:
-        """What a run waits for while its owner is at the limit."""
+        """Describe what a run waits for while its owner is at the limit."""
         ends = self.running - self.max_running + 1
         if self.running == 1:
             condition = f"{self.person}'s running run ends"
@@ -74,7 +74,7 @@ def max_queued(user: User) -> int:
 
 
 def allowance(user: User) -> Allowance:
-    # A warm server gives way to whoever needs its GPUs: it counts for nobody.
+    # A warm server gives way to any run that needs its GPUs, so it doesn't count.
     runs = Attempt.objects.filter(run__owner=user).exclude(run__kind=WARM)
     return Allowance(
         person=user.get_username(),
@@ -105,12 +105,12 @@ def claim_room(user_id: int, adding: int = 1) -> None:
 
 
 def on_hosts(group: RunGroup) -> int:
-    """How many of its runs are on hosts now."""
+    """The number of the group's runs that are on hosts now."""
     return Attempt.objects.filter(run__group=group, status__in=ON_HOST).count()
 
 
 def group_wait(group: RunGroup, running: int) -> str:
-    """What a run waits for while its group is at the bound."""
+    """Describe what a run waits for while its group is at its limit."""
     which = "the running run" if running == 1 else f"one of the {running} running runs"
     return f"waits until {which} of its group ends (at most {group.at_once} at once)"
 

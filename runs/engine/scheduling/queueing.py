@@ -1,4 +1,4 @@
-"""The queue: its order, defined in one place, and the capacity left as one goes through it.
+"""The queue: its order, and the remaining capacity of the hosts during a pass through it.
 
 A later run may overtake a waiting one only if that can't delay it. So free resources that a waiting run needs are
 reserved for it, on each host where it could start once other runs have ended; runs behind it get the rest.
@@ -47,7 +47,7 @@ def place_of(attempt: Attempt) -> tuple[int, int]:
 
 
 def ordinal(place: int) -> str:
-    """1st, 2nd, 3rd, 11th"""
+    """A position as `1st`, `2nd`, `3rd` or `11th`."""
     tens, ones = divmod(place % 100, 10)
     return f"{place}{'th' if tens == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(ones, 'th')}"
 
@@ -68,7 +68,7 @@ def _before(line: QuerySet[Attempt], attempt: Attempt) -> QuerySet[Attempt]:
     return line.filter(before)
 
 
-def asked_host(attempt: Attempt) -> int | None:
+def required_host(attempt: Attempt) -> int | None:
     """The id of the host that the attempt must run on; None: any."""
     return attempt.host_id or attempt.run.host_id
 
@@ -110,14 +110,14 @@ class Capacity:
         self.idle = IdleServers.read()
 
     def find_for(self, attempt: Attempt) -> tuple[Host, Placement] | Shortage:
-        """Where an attempt can start now, or what it waits for; then what is free of its needs is reserved. Raises
+        """Where an attempt can start now, or what it waits for, while the free part of its needs is reserved. Raises
         ContractError for a spec that can't be read."""
-        spec, need, host_id = spec_of(attempt.run), need_of(attempt.run), asked_host(attempt)
+        spec, need, host_id = spec_of(attempt.run), need_of(attempt.run), required_host(attempt)
         hosts = [host for host in self.hosts if host_id in (None, host.pk)]
-        found = self.place(need, spec.hardware, host_id, self.idle.for_run(attempt.run.owner_id, spec, hosts))
-        if isinstance(found, Shortage):
+        result = self.place(need, spec.hardware, host_id, self.idle.for_run(attempt.run.owner_id, spec, hosts))
+        if isinstance(result, Shortage):
             self.reserve(need, host_id, attempt.run)
-        return found
+        return result
 
     def place(
         self, need: Need, hardware: HardwareSpec, host_id: int | None, servers: Iterable[IdleServer] = ()
@@ -126,11 +126,11 @@ class Capacity:
         own."""
         for server in servers:
             if server in self.idle:
-                found = self.find(leasing.beside_a_server(need, hardware), server.host_id, keep=server)
-                if not isinstance(found, Shortage):
-                    return found[0], replace(found[1], warm=server.place)
-                if found.gives_way:
-                    return found
+                result = self.find(leasing.beside_a_server(need, hardware), server.host_id, keep=server)
+                if not isinstance(result, Shortage):
+                    return result[0], replace(result[1], warm=server.place)
+                if result.gives_way:
+                    return result
         return self.find(need, host_id)
 
     def find(
@@ -152,7 +152,7 @@ class Capacity:
         return min(shorts, key=_soonest, default=Shortage("no host is known yet"))
 
     def _giving_way(self, need: Need, host: Host, keep: IdleServer | None) -> tuple[str, ...]:
-        """The idle warm servers on a host that have to end for this: as few as are enough, the longest idle first."""
+        """The fewest idle warm servers on a host that have to end to make room, the longest idle first."""
         taken, ends = dict(self.taken[host.pk]), []
         for server in [server for server in self.idle.on(host) if server != keep]:
             taken = {name: hold for name, hold in taken.items() if hold.run_id != server.run_id}
@@ -185,8 +185,8 @@ class Capacity:
             self._owners[run.owner_id] = replace(allowed, running=allowed.running + 1, queued=allowed.queued - 1)
 
     def over_limit(self, run: Run) -> Shortage | None:
-        """What a run waits for if its owner or its group is at the limit. It reserves nothing: the runs behind it don't
-        depend on those."""
+        """Describe what a run waits for if its owner or its group is at a limit. Nothing is reserved for it, as runs
+        behind it may have other owners and groups."""
         if run.group is not None and run.group.at_once:
             if run.group.pk not in self._groups:
                 self._groups[run.group.pk] = limits.on_hosts(run.group)

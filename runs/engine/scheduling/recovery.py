@@ -1,10 +1,10 @@
 """Automatic resumes: after an end that the run itself did not cause, the tick queues the next attempt.
 
-A resume is planned only once everything of the ended attempt is proved gone and its resources are free; never while one
-is in quarantine. Whoever resumes or archives the run meanwhile, or calls the resume off, wins.
+A resume is planned only once every process of the ended attempt is proved gone and its resources are free, never while
+one is in quarantine. A user who meanwhile resumes or archives the run, or cancels the resume, has precedence.
 
-A cluster that takes its machine back is no failure of the run: such a resume is planned whether or not the run was
-launched with automatic ones, and isn't counted, as long as each attempt gets further.
+If a cluster takes its machine back, that is no failure of the run: a resume is planned even for runs without automatic
+resumes, and isn't counted as long as each attempt gets further.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from runs.engine import checkpoints, hints
+from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Attempt, Lease, Run
 from runs.engine.records import RunEvent
@@ -25,6 +25,7 @@ from runs.engine.scheduling import launching
 from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import spec_of
 from runs.engine.states import FINAL
+from runs.engine.timeline import add_event
 from workers.contract.run.spec import RecoverySpec
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import EndReason
@@ -41,7 +42,7 @@ LONGEST_PAUSE = timedelta(days=1)
 
 
 def plan(attempt: Attempt, now: datetime | None = None) -> bool:
-    """Plan the resume of an ended attempt, inside the transaction that settled its leases; at most once an attempt."""
+    """Plan the resume of an ended attempt, at most once, inside the transaction that settled its leases."""
     if attempt.reason not in REASONS or attempt.stop_mode:
         return False
     if attempt.leases.filter(state__in=(Lease.HELD, Lease.QUARANTINED)).exists():
@@ -74,7 +75,7 @@ def plan_all(attempt_ids: Iterable[str]) -> None:
 
 
 def resume_due(now: datetime) -> None:
-    """Queue the attempts whose time has come. Two ticks at once queue one."""
+    """Queue the planned resumes that are due. Two concurrent ticks queue only one attempt."""
     for attempt in Attempt.objects.filter(resumes_at__lte=now).select_related("run__owner"):
         run = attempt.run
         if run.archived_at or run.deleted_at:
@@ -95,10 +96,7 @@ def call_off(run: Run, by: str) -> bool:
     with transaction.atomic():
         if not _forget(attempt):
             return False
-        RunEvent.objects.create(
-            run=run, attempt=attempt, at=timezone.now(), kind="resume_called_off", actor=by, data={}
-        )
-        transaction.on_commit(lambda: hints.changed(run.pk))
+        add_event(attempt, "resume_called_off", by)
     return True
 
 
@@ -109,7 +107,7 @@ class PlannedResume:
     """0: it isn't counted."""
     of: int
     step: int | None
-    """Of the checkpoint; None: it starts again."""
+    """The checkpoint's step; None: the run starts again."""
 
 
 def planned(run: Run, attempt: Attempt) -> PlannedResume | None:
@@ -137,13 +135,13 @@ def resumes_used(run: Run) -> int:
 
 
 def _number(run: Run, attempt: Attempt, saved: Checkpoint | None) -> int:
-    """Of the automatic resume after this attempt; 0: it isn't counted."""
+    """The number of the automatic resume after this attempt; 0: it isn't counted."""
     return 0 if _got_further(attempt, saved) else resumes_used(run) + 1
 
 
 def _got_further(attempt: Attempt, saved: Checkpoint | None) -> bool:
-    """Whether an attempt whose machine a cluster took back brought the run further, or had no chance to begin. Only
-    the first in a row has that excuse."""
+    """True if an attempt whose machine a cluster took back saved a later step, or was never claimed. Of several
+    unclaimed attempts in a row only the first counts as such."""
     if attempt.reason != R.HOST_PREEMPTED:
         return False
     if attempt.claimed_at is None:

@@ -1,7 +1,7 @@
 """Queue changes by operators: moving a run before or after another one, and setting a priority.
 
-A move names a neighbour, not a position, so a repeated request does it once. A run that has started meanwhile is left
-alone, and the user gets a message. Only the moved run's row changes: it takes the priority of its new place.
+A move names a neighbour, not a position, so a repeated request changes nothing more. A run that has started meanwhile
+is not moved, and the user gets a message. Only the moved run's row changes: it takes the priority of its new place.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from controlplane.platform.accounts.models import User
-from runs.engine import hints
 from runs.engine.models import Attempt, Priority, Run
-from runs.engine.records import RunEvent
 from runs.engine.scheduling import launching, queueing
+from runs.engine.timeline import add_event
 
 APART_S = 1.0
 """The distance between two turns when no number is left between them."""
@@ -64,9 +62,9 @@ def set_priority(run: Run, priority: Priority, user: User) -> bool:
 
 
 def _locked() -> list[Attempt]:
-    """The whole queue, locked until the end of the transaction; in a fixed order, so that concurrent moves can't
+    """The whole queue, locked until the end of the transaction, in a fixed order, so that concurrent moves can't
     deadlock."""
-    # Without the run's row, which a writer of its figures may hold.
+    # The runs' rows stay unlocked: writers of figures may hold them.
     rows = queueing.waiting().select_related("run").select_for_update(of=("self",)).order_by("pk")
     return sorted(rows, key=queueing.key)
 
@@ -118,8 +116,5 @@ def _space(others: Sequence[Attempt], priority: int) -> None:
 
 
 def _note(attempt: Attempt, user: User, kind: str, data: dict[str, Any]) -> None:
-    RunEvent.objects.create(
-        run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind=kind, actor=user.get_username(), data=data
-    )
-    transaction.on_commit(lambda: hints.changed(attempt.run_id), robust=True)
+    add_event(attempt, kind, user.get_username(), **data)
     transaction.on_commit(launching.dispatch_ready, robust=True)

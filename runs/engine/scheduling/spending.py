@@ -1,4 +1,4 @@
-"""What a run has used of its limits of time and money, over its attempts."""
+"""The time and money that a run has used over its attempts, for its limits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from workers.contract.wire.documents import ContractError, from_dict
 
 
 def placed(attempt: Attempt, host: Host, placement: Placement) -> Placement:
-    """With the host's price, which holds for the attempt whatever it becomes, and what earlier attempts have used."""
+    """Add the host's current price, which applies to the whole attempt, and the use of earlier attempts."""
     spent = spent_before(attempt.run, attempt.number)
     return replace(placement, gpu_hour_price=host.gpu_hour_price, currency=host.currency, spent=spent)
 
 
 def spent_before(run: Run, number: int) -> Spent:
-    """Of the attempts before this one."""
+    """The hours and the money of the attempts before `number`."""
     hours = money = 0.0
     for attempt in run.attempts.filter(number__lt=number).exclude(claimed_at=None).exclude(ended_at=None):
         if attempt.claimed_at is None or attempt.ended_at is None:
@@ -32,13 +32,13 @@ def spent_before(run: Run, number: int) -> Spent:
 
 
 def used_up(run: Run, number: int) -> str:
-    """Why attempt `number` could not begin: the limit that earlier ones have used up; "" if none is."""
+    """Explain why attempt `number` can't start: the limit that earlier attempts have used up; "" if none is."""
     limits, spent = _limits(run), spent_before(run, number)
     advice = "Clone it with a higher limit."
     if limits.hours is not None and spent.hours >= limits.hours:
         return f"{run.name} has used {spent.hours:.3g} of {limits.hours:g} hours. {advice}"
     if limits.money is not None and spent.money >= limits.money > 0:
-        return f"{run.name} has used {spent.money:.2f} of {limits.money:.2f} in money. {advice}"
+        return f"{run.name} has spent {spent.money:.2f} of {limits.money:.2f}. {advice}"
     tokens = run.last_metrics.get("num_tokens")
     if limits.tokens is not None and isinstance(tokens, int | float) and tokens >= limits.tokens:
         return f"{run.name} has used {tokens:,.0f} of {limits.tokens:,} tokens. {advice}"

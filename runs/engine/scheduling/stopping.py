@@ -14,12 +14,11 @@ from django.utils import timezone
 
 from controlplane.catalogue.hardware import host_commands
 from controlplane.platform.accounts.models import User
-from runs.engine import hints
 from runs.engine.models import Attempt
-from runs.engine.records import RunEvent
 from runs.engine.scheduling import launching
 from runs.engine.sentences import STOPS, counted
 from runs.engine.states import ACTIVE, FINAL, RunStatus
+from runs.engine.timeline import add_event
 from runs.engine.transitions import move
 from workers.contract.run import jobs
 from workers.contract.wire.names import EndReason, StopMode, Task
@@ -28,8 +27,8 @@ log = logging.getLogger(__name__)
 
 
 def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
-    """Request a stop. `save` may be escalated to `now`, never back. A run that trains nothing has nothing to save;
-    a push to the hub takes back what it has begun instead. False: nothing to change.
+    """Request a stop. `save` may be escalated to `now`, never back. Runs that don't train are stopped at once, except
+    pushes to the hub, which undo their upload. False: nothing to change.
 
     `dispatch=False`: the caller dispatches afterwards.
     """
@@ -43,19 +42,11 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool
         )
         if not updated:
             return False
-        RunEvent.objects.create(
-            run_id=attempt.run_id,
-            attempt=attempt,
-            at=now,
-            kind="requested",
-            actor=user.get_username(),
-            data={"mode": mode.value},
-        )
+        add_event(attempt, "requested", user.get_username(), mode=mode.value)
         waiting = Q(status=RunStatus.QUEUED)
         cancelled = move(
             attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=user.get_username(), only_if=waiting
         )
-        transaction.on_commit(lambda: hints.changed(attempt.run_id))
         if cancelled and dispatch:
             # Its reserved resources are available to others now.
             transaction.on_commit(launching.dispatch_ready, robust=True)
@@ -86,7 +77,7 @@ class StopCounts:
 
 
 def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> StopCounts:
-    """Request stops of several runs, each by itself, so that one that has ended doesn't affect the others.
+    """Request stops of several runs independently, so that one that has ended doesn't affect the others.
 
     Freed resources are dispatched only at the end, so that no run starts just before it is stopped.
     """

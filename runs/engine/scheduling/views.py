@@ -20,7 +20,7 @@ PUTS = {"before": reordering.put_before, "after": reordering.put_after}
 @require_POST
 @operator_required
 def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """`put`: `first`, or `before` or `after` the run named by `other`."""
+    """Move a run in the queue. `put`: `first`, or `before` or `after` the run named by `other`."""
     run, user, put = queries.run_for(request, run_id), person(request), request.POST.get("put", "")
     if put != "first" and put not in PUTS:
         return _unclear("Use put=first, put=before or put=after.")
@@ -53,7 +53,7 @@ def queue_priority(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def queue_remove(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Remove a run from the queue, after a confirmation page; a run that has started meanwhile goes on."""
+    """Remove a run from the queue, after a confirmation page. A run that has started meanwhile continues."""
     run = queries.run_for(request, run_id)
     attempt = run.latest()
     if request.method == "POST":

@@ -1,4 +1,4 @@
-"""Pieces of answers from a supervisor into the rows of a chat; part of ingest's transaction, so each comes once."""
+"""Storing the pieces of chat answers that a supervisor sends, in ingest's transaction, so each is stored once."""
 
 from __future__ import annotations
 
@@ -14,29 +14,22 @@ _FINISHES = frozenset(Finish)
 
 
 def take(run_id: str, data: dict[str, Any]) -> None:
-    """One line of EventKind.ANSWER."""
+    """Store one line of EventKind.ANSWER."""
     answer = Answer.objects.filter(turn__run=run_id, turn__number=data["turn"], model=data["model"], finish="")
-    end = data["end"]
     if text := _storable(data["text"]):
         answer.update(text=Concat("text", Value(text)))
-    if end:
-        why = end.get("why")
+    if end := data["end"]:
+        why, tokens, seconds = (end.get(name) for name in ("why", "tokens", "seconds"))
+        counted = isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens < 2**31
+        timed = isinstance(seconds, int | float) and 0 <= seconds < 1e9
         answer.update(
             finish=why if why in _FINISHES else Finish.ERROR,
             error=_storable(str(end.get("error") or ""))[:1000],
-            tokens=_whole(end.get("tokens")),
-            seconds=_number(end.get("seconds")),
+            tokens=tokens if counted else None,
+            seconds=float(seconds) if timed else None,
         )
 
 
 def _storable(text: str) -> str:
-    """PostgreSQL holds no NUL."""
+    """Replace NULs, which PostgreSQL can't store."""
     return text.replace("\0", "\ufffd")
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else None

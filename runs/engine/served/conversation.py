@@ -1,4 +1,4 @@
-"""The chat: asking, stopping, who has it open, and what its supervisor is told."""
+"""The chat with a served model: sending, stopping, presence of viewers, and the turns sent to its supervisor."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from workers.contract.reports.chat import LONGEST_CHAT, Ask, ChatNews, ChatTurn,
 from workers.contract.run.jobs import SERVE
 
 PRESENT_S = 90.0
-"""A page asks every second, and one in the background once a minute at worst."""
+"""Presence lasts this long: an open page polls every second, one in the background at least once a minute."""
 LEAVING_S = 1.5
-"""After a page was closed: another one that is open says so within this time."""
+"""Presence after a page was closed; another open page polls within this time."""
 REFRESH_S = 5.0
 MOST_SHOWN = 100
 """Turns on a page: the newest ones."""
@@ -51,12 +51,12 @@ def turns_of(checkpoint: Checkpoint) -> QuerySet[Turn]:
 
 
 def ask(run: Run, user: User, question: Question) -> Turn:
-    """Store a turn of a live served model, from where its supervisor gets it. Raises NotAsked."""
+    """Store a turn for a live served model, whose supervisor fetches it. Raises NotAsked."""
     with transaction.atomic():
         served = Served.objects.select_for_update().get(run=run)
         attempt = run.latest()
         if attempt.status not in ACTIVE:
-            raise NotAsked("The model has just ended. Send it again to start it.")
+            raise NotAsked("The model has just stopped. Send the message again to start it.")
         if is_answering(attempt):
             raise NotAsked("The last message is still being answered. Wait, or stop that answer.")
         for model in starting.models_of(run):
@@ -79,62 +79,65 @@ def ask(run: Run, user: User, question: Question) -> Turn:
 
 
 def is_answering(attempt: Attempt) -> bool:
-    """Whether answers of this attempt are waited for or come in."""
+    """True if this attempt has unfinished answers."""
     unfinished = Answer.objects.filter(turn__run=attempt.run_id, turn__at__gte=attempt.created_at, finish="")
     return attempt.status in ACTIVE and unfinished.exists()
 
 
 def stop(run: Run) -> None:
-    """End the answers under way at once."""
+    """Stop all unfinished answers."""
     last = run.turns.aggregate(last=Max("number"))["last"] or 0
     Served.objects.filter(run=run, stopped__lt=last).update(stopped=last)
 
 
 def see(run: Run) -> None:
-    """Somebody has the chat open."""
+    """Record that somebody has the chat open."""
     until = timezone.now() + timedelta(seconds=PRESENT_S)
     stale = until - timedelta(seconds=REFRESH_S)
     Served.objects.filter(run=run).exclude(present_until__gt=stale).update(present_until=until)
 
 
 def leave(run: Run) -> None:
-    """A page was closed. Another one that is open comes before the time is over."""
+    """Record that a page was closed. If another one is open, it renews the presence in time."""
     until = timezone.now() + timedelta(seconds=LEAVING_S)
     Served.objects.filter(run=run, present_until__gt=until).update(present_until=until)
 
 
 def news(attempt: Attempt, after: int) -> ChatNews | None:
-    """For the attempt's supervisor, which has the turns up to `after`. None: the run serves no model."""
+    """News for the attempt's supervisor, which has the turns up to `after`. None: the run serves no model."""
     served = Served.objects.filter(run=attempt.run_id).first()
     if served is None:
         return None
     turns = Turn.objects.filter(run=attempt.run_id, number__gt=after, at__gte=attempt.created_at)
     open_turns = turns.filter(answers__finish="").distinct().order_by("number").prefetch_related("answers")
     present = served.present_until is not None and served.present_until > timezone.now()
-    # What is served with a key is not for this page alone.
-    wanted = not served.key_sha256 and Attempt.objects.filter(status=RunStatus.QUEUED, waits_on=attempt.run_id).exists()
-    return ChatNews(tuple(_told(turn) for turn in open_turns), served.stopped, present, wanted)
+    # A model that is served with a key has other users than this page.
+    queued = Attempt.objects.filter(status=RunStatus.QUEUED, waits_on=attempt.run_id)
+    is_needed = not served.key_sha256 and queued.exists()
+    return ChatNews(tuple(map(_chat_turn, open_turns)), served.stopped, present, is_needed)
 
 
-def _told(turn: Turn) -> ChatTurn:
-    asks = tuple(_ask(turn, answer.model) for answer in turn.answers.all() if not answer.finish)
-    return ChatTurn(turn.number, asks, Sampling(**turn.sampling))
-
-
-def _ask(turn: Turn, model: str) -> Ask:
-    messages = _messages(turn.system, turn.prompt, turn.parent, model)
-    return Ask(model, plain=messages) if isinstance(messages, str) else Ask(model, messages=tuple(messages))
+def _chat_turn(turn: Turn) -> ChatTurn:
+    asks = []
+    for answer in turn.answers.all():
+        if not answer.finish:
+            messages = _messages(turn.system, turn.prompt, turn.parent, answer.model)
+            if isinstance(messages, str):
+                asks.append(Ask(answer.model, plain=messages))
+            else:
+                asks.append(Ask(answer.model, messages=tuple(messages)))
+    return ChatTurn(turn.number, tuple(asks), Sampling(**turn.sampling))
 
 
 def _messages(system: str, prompt: list[Message] | str, parent: Turn | None, model: str) -> list[Message] | str:
-    """All that one model is asked: each model goes on from its own answers."""
+    """The messages for one model, whose history has its own answers only."""
     if isinstance(prompt, str):
         return prompt
     earlier: list[Message] = []
     while parent is not None and not parent.plain:
         answer = parent.answers.filter(model=model).first()
-        said = [{"role": "assistant", "content": answer.text}] if answer and answer.text else []
-        earlier = [*parent.prompt, *said, *earlier]
+        reply = [{"role": "assistant", "content": answer.text}] if answer and answer.text else []
+        earlier = [*parent.prompt, *reply, *earlier]
         parent = parent.parent
     return [*([{"role": "system", "content": system}] if system else []), *earlier, *prompt]
 
@@ -144,6 +147,6 @@ def _check_length(messages: Sequence[Message] | str) -> None:
     length = sum(map(len, texts))
     if length > LONGEST_CHAT:
         raise NotAsked(
-            f"The chat has {length:,} characters with this message, and at most {LONGEST_CHAT:,} are sent to a model. "
-            "Shorten it, or begin a new chat."
+            f"With this message the chat has {length:,} characters; a model accepts at most {LONGEST_CHAT:,}. Shorten "
+            "it, or start a new chat."
         )

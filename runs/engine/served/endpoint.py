@@ -32,11 +32,11 @@ print(answer.choices[0].message.content)
 class ServedEndpoint:
     run: Run
     url: str
-    """"": it has no port yet."""
+    """Empty until it has a port."""
     models: list[str]
     requests: int
     only_there: bool
-    """Nothing but programs on its host reaches it."""
+    """Only programs on its host can reach it."""
 
     @property
     def curl(self) -> str:
@@ -56,8 +56,8 @@ def of(run: Run) -> ServedEndpoint:
 
 
 def _named(address: str, host: str) -> str:
-    """As a client writes it: one that means every address of the host is no address to connect to."""
-    found = ip_address(address)
-    if found.is_unspecified:
+    """The address in a client's URL: the host's name if the server listens on all addresses."""
+    ip = ip_address(address)
+    if ip.is_unspecified:
         return host
-    return f"[{found}]" if found.version == 6 else str(found)
+    return f"[{ip}]" if ip.version == 6 else str(ip)

@@ -1,4 +1,4 @@
-"""The rows of served models: who has the chat open, its turns, and the answers."""
+"""The database rows of served models: presence of viewers, chat turns and answers."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from workers.contract.reports.chat import Finish
 
 
 class Served(models.Model):
-    """What a run of kind `serve` has beyond a run."""
+    """Further columns of a run of kind `serve`."""
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="served")
     present_until = models.DateTimeField(null=True)
-    """Somebody has the chat open, as far as is known."""
+    """The time until which a viewer counts as having the chat open."""
     stopped = models.IntegerField(default=0)
-    """Answers to turns up to this number are to end."""
+    """Answers to turns up to this number must end."""
     key_sha256 = models.CharField(max_length=64, blank=True)
-    """Of the key for requests, in hex; "": it answers none."""
+    """SHA-256 of the key for requests, in hex; empty: it accepts no requests."""
 
     def __str__(self) -> str:
         return self.run_id
 
 
 class Turn(models.Model):
-    """What a person has asked both models."""
+    """A person's message to the served models."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="turns")
     number = models.IntegerField()
-    """Within its run, from 1."""
+    """The number within its run, from 1."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     at = models.DateTimeField(auto_now_add=True)
     parent = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
-    """The turn that it goes on from; None: a new chat."""
+    """The turn that it continues; None: a new chat."""
     system = models.TextField(blank=True)
-    """The system prompt; "": none."""
+    """The system prompt; may be empty."""
     prompt: models.JSONField[Any, Any] = models.JSONField()
-    """Messages without the system prompt, the last one the user's; a text, if the dataset's prompts are plain text."""
+    """Messages without the system prompt, the last one the user's; a string if the dataset has plain-text prompts."""
     row = models.IntegerField(null=True)
     """The row of the run's dataset version whose prompt this is."""
     sampling = models.JSONField()
@@ -58,7 +58,7 @@ class Turn(models.Model):
 
     @property
     def text(self) -> str:
-        """What the person has written."""
+        """The person's own text."""
         return str(self.prompt if self.plain else self.prompt[-1]["content"])
 
 
@@ -70,7 +70,7 @@ class Answer(models.Model):
     """workers.contract.reports.chat.TRAINED or BASE"""
     text = models.TextField(blank=True)
     finish = models.CharField(max_length=8, blank=True, choices=[(f.value, f.value) for f in Finish])
-    """Why it ended; "": it hasn't."""
+    """A Finish; empty until it ends."""
     error = models.TextField(blank=True)
     tokens = models.IntegerField(null=True)
     seconds = models.FloatField(null=True)

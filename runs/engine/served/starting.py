@@ -31,19 +31,19 @@ _HARDWARE = {
 
 
 def host_for(checkpoint: Checkpoint) -> Host | None:
-    """The host that serves it: of those that can have its files, one with the most places."""
+    """The host to serve a checkpoint on: of those that can use its files, one with the most places."""
     return max(checkpoint_hosts.hosts_for(checkpoint), key=lambda host: len(places_on(host)), default=None)
 
 
 def places_on(host: Host | None) -> list[str]:
-    """Where a model can be served on this host, the CPU first: only a person gives a GPU to a job."""
+    """The places on a host where a model can be served, the CPU first, as only a person may give a GPU to a job."""
     if host is None or not host.inventory.get("gpus"):
         return [CPU]
     return [CPU, GPU, VLLM] if host.vllm else [CPU, GPU]
 
 
 def usual_place(host: Host | None) -> str:
-    """What the chat proposes: a GPU of the host if one is free, and else the CPU."""
+    """The place that the chat proposes: a GPU of the host if one is free, otherwise the CPU."""
     if host is None or GPU not in places_on(host):
         return CPU
     free = leasing.place(leasing.need_of(_HARDWARE[GPU]), host, leasing.held()[host.pk])
@@ -51,7 +51,7 @@ def usual_place(host: Host | None) -> str:
 
 
 def place_again(checkpoint: Checkpoint, host: Host | None) -> str:
-    """Where the last served model of the checkpoint ran; "": a person has to choose first."""
+    """The place where the checkpoint was last served; empty: a person has to choose first."""
     places, last = places_on(host), of_checkpoint(checkpoint).first()
     if last is None:
         return places[0] if len(places) == 1 else ""
@@ -61,30 +61,30 @@ def place_again(checkpoint: Checkpoint, host: Host | None) -> str:
 
 
 def addresses_on(host: Host | None) -> list[str]:
-    """Where a served model may listen: on loopback, or where an admin lets it."""
+    """The addresses on which a served model may listen: loopback, and one that an admin may have allowed."""
     return [LOOPBACK, *([host.serve_address] if host and host.serve_address else [])]
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> QuerySet[Run]:
-    """All served models of a checkpoint, live or not, the newest first."""
+    """All served models of a checkpoint, live or not, newest first."""
     served = checkpoint.run.jobs.filter(kind=SERVE, spec__start_from=checkpoint.folder)
     return served.select_related("served", "owner").order_by("-created_at")
 
 
 def live(checkpoint: Checkpoint) -> Run | None:
-    """The newest served model that runs; while none does, the newest that waits, starts or stops."""
+    """The newest running served model, or else the newest that waits, starts or stops."""
     served = of_checkpoint(checkpoint)
     running = served.filter(attempts__status=RunStatus.RUNNING).first()
     return running or served.filter(attempts__status__in=ACTIVE).first()
 
 
 def live_with_key(checkpoint: Checkpoint) -> Run | None:
-    """The one that answers requests."""
+    """The live served model that accepts requests with a key."""
     return of_checkpoint(checkpoint).filter(attempts__status__in=ACTIVE).exclude(served__key_sha256="").first()
 
 
 def live_or_start(checkpoint: Checkpoint, user: User, *, place: str = CPU) -> Run:
-    """For the chat: a second click finds what the first has started.
+    """The live served model for the chat, or a new one, so that a second click finds the first one's.
 
     Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
     """
@@ -96,7 +96,7 @@ def live_or_start(checkpoint: Checkpoint, user: User, *, place: str = CPU) -> Ru
 def start_with_key(
     checkpoint: Checkpoint, user: User, *, place: str, address: str, idle_minutes: float
 ) -> tuple[Run, str]:
-    """For requests: a new served model, and its key, which is stored nowhere.
+    """Start a served model for requests. Return it with its key, which is stored nowhere.
 
     Raises ContractError if the checkpoint is served with a key already or can't be used, QueueFull as above.
     """
@@ -104,13 +104,13 @@ def start_with_key(
     with transaction.atomic():
         Run.every.select_for_update().get(pk=checkpoint.run.pk)
         if live_with_key(checkpoint):
-            raise ContractError("this model is served with a key already")
+            raise ContractError("this model is already served with a key")
         job = ServeSettings(idle_minutes=idle_minutes, address=address)
         return _start(checkpoint, user, place, job, key=key), key
 
 
 def models_of(run: Run) -> list[str]:
-    """The models that answer: vLLM has no base beside all weights."""
+    """The models that answer; vLLM can't serve the base model beside a model with all weights."""
     alone = run.spec["hardware"]["rollout"] == Rollout.SERVER and not run.spec.get("lora")
     return ["trained"] if alone else ["trained", "base"]
 
@@ -120,7 +120,7 @@ def _start(checkpoint: Checkpoint, user: User, place: str, job: ServeSettings, *
     if hardware.vllm_server and not checkpoint.is_adapter:
         model = checkpoint.path_on(host)  # vLLM loads one folder, and no base beside it
         if not model:
-            raise ContractError("its host hasn't said where its runs are")
+            raise ContractError("its host hasn't announced its folder of runs")
     run = starting.start(checkpoint, SERVE, user, settings=job, hardware=hardware, model=model, host=host)
     Served.objects.create(run=run, key_sha256=hashlib.sha256(key.encode()).hexdigest() if key else "")
     return run

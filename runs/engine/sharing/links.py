@@ -1,5 +1,5 @@
-"""Making, finding and ending links to a run. A link ends when it expires, is revoked, when its run is archived or
-deleted, and when the account of whoever made it is disabled."""
+"""Links that share a run: creating, finding and revoking them. A link ends when it expires or is revoked, when its run
+is archived or deleted, and when its creator's account is disabled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runs.engine.timeline import add_event
 MOST_OF_A_RUN = 20
 """Links of one run that are open at the same time."""
 FORGOTTEN_AFTER = timedelta(days=90)
-"""Until then, whoever opens a link that has ended is told so."""
+"""An ended link is kept this long, to explain to its visitors why it ended."""
 OPENED_EVERY = timedelta(minutes=1)
 """`opened_at` is written at most this often: reading is no reason to write."""
 ENDS = ("archived", "deleted")
@@ -29,34 +29,34 @@ ENDS = ("archived", "deleted")
 
 
 class NotShared(Exception):
-    """No link was made; a sentence for people."""
+    """No link was made; the message says why."""
 
 
 def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tuple[SharedLink, str]:
-    """A new link and its token, which is only in the return value. Raises NotShared."""
+    """Make a link. Return it with its token, which isn't stored. Raises NotShared."""
     now = timezone.now()
     if not settings.SHARE_MAX_DAYS:
         raise NotShared("Sharing is turned off in this installation (CONTROLPLANE_SHARE_MAX_DAYS=0).")
     if until <= now or until > now + timedelta(days=settings.SHARE_MAX_DAYS):
-        raise NotShared(f"A link lasts {settings.SHARE_MAX_DAYS} days at most, and ends in the future.")
+        raise NotShared(f"A link must end in the future, within {settings.SHARE_MAX_DAYS} days.")
     token = secrets.token_urlsafe(32)
     with transaction.atomic():
         # Writers of events lock the attempt's row; that also keeps two people from taking the last place.
         attempt = Attempt.objects.select_for_update().filter(run=run).latest("number")
         if Run.objects.values_list("archived_at", flat=True).get(pk=run.pk) is not None:
-            raise NotShared(f"{run.name} is archived, and links to archived runs have ended. Unarchive it first.")
+            raise NotShared(f"{run.name} is archived, and archived runs can't be shared. Unarchive it first.")
         if open_links(run).count() >= MOST_OF_A_RUN:
-            raise NotShared(f"{run.name} has {MOST_OF_A_RUN} open links, which is the most. Revoke one first.")
+            raise NotShared(f"{run.name} already has {MOST_OF_A_RUN} open links, the maximum. Revoke one first.")
         link = SharedLink.objects.create(
             run=run, token_hash=hashed(token), made_by=user, expires_at=until, with_completions=with_completions
         )
-        told = {"until": until.isoformat(), "completions": with_completions, "link": link.pk}
-        add_event(attempt, "shared", user.get_username(), **told)
+        data = {"until": until.isoformat(), "completions": with_completions, "link": link.pk}
+        add_event(attempt, "shared", user.get_username(), **data)
     return link, token
 
 
 def open_links(run: Run) -> QuerySet[SharedLink]:
-    """Those that can be opened now, the newest first."""
+    """The run's links that can be opened now, newest first."""
     return _open(SharedLink.objects.filter(run=run)).select_related("made_by")
 
 
@@ -66,7 +66,7 @@ def find(token: str) -> SharedLink | None:
 
 
 def ended(link: SharedLink) -> str:
-    """Why it can't be opened any more, as a sentence; "": it can."""
+    """A sentence on why the link has ended; empty if it is open."""
     if _open(SharedLink.objects.filter(pk=link.pk)).exists():
         return ""
     if link.revoked_at is None and link.expires_at <= timezone.now():
@@ -81,7 +81,7 @@ def opened(link: SharedLink) -> None:
 
 
 def revoke(link: SharedLink, user: User) -> bool:
-    """False: it had been revoked before."""
+    """Revoke a link. False: it was already revoked."""
     with transaction.atomic():
         attempt = Attempt.objects.select_for_update().filter(run=link.run_id).latest("number")
         now = timezone.now()

@@ -1,4 +1,4 @@
-"""Links with which people without an account look at one run."""
+"""Links that show one run to people without an account."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SharedLink(models.Model):
     run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="shared_links")
     token_hash = models.CharField(max_length=64, unique=True)
     with_completions = models.BooleanField(default=False)
-    """Whether prompts and completions are shown."""
+    """True if prompts and completions are shown."""
     made_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(db_index=True)

@@ -1,7 +1,6 @@
-"""Deleting, restoring, and deleting for good before the time is over.
+"""Deleting and restoring rows, and deleting them for good before their time to restore is over.
 
-Deleting marks a row: every list and form is without it from then on, its name is free, and nothing of it is lost until
-`purge_at`.
+Deleting only marks a row: lists and forms leave it out, its name is free, and its data stays until `purge_at`.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ MARKS = ["deleted_at", "deleted_by", "purge_at"]
 
 
 class NotDeletable(Exception):
-    """It stays; sentences for people."""
+    """The row can't be deleted; the message says why."""
 
 
 class NotRestorable(Exception):
-    """It is gone; a sentence for people."""
+    """The row can't be restored; the message says why."""
 
 
 def delete(kind: DeletableKind, pk: str, user: User) -> Any | None:
-    """Mark it and what goes with it. The row, also if it was deleted before, so that a second click does no harm; None:
-    there is none. Raises NotDeletable."""
+    """Mark a row and its jobs as deleted. Return the row, even if it was already deleted, so that a second click does
+    no harm; None if it doesn't exist. Raises NotDeletable."""
     with transaction.atomic():
         row = _locked(kind, pk)
         if row is None or row.deleted_at is not None:
@@ -42,9 +41,9 @@ def delete(kind: DeletableKind, pk: str, user: User) -> Any | None:
             raise NotDeletable(" ".join(why))
         now = timezone.now()
         until = now + timedelta(days=settings.DELETED_KEPT_DAYS)
-        for each in (row, *(jobs_of(row) if isinstance(row, Run) else ())):
-            each.deleted_at, each.deleted_by, each.purge_at = now, user, until
-            each.save(update_fields=MARKS)
+        for marked in (row, *(jobs_of(row) if isinstance(row, Run) else ())):
+            marked.deleted_at, marked.deleted_by, marked.purge_at = now, user, until
+            marked.save(update_fields=MARKS)
         if isinstance(row, Run):
             Attempt.objects.filter(run=row).exclude(resumes_at=None).update(resumes_at=None)
             add_event(row.latest(), "deleted", user.get_username(), until=until.isoformat())
@@ -52,63 +51,63 @@ def delete(kind: DeletableKind, pk: str, user: User) -> Any | None:
 
 
 def restore(kind: DeletableKind, pk: str, user: User) -> tuple[Any, str]:
-    """The row, as it was before, and what had to change in words, or "". Raises NotRestorable."""
+    """Restore a row. Return it, and a sentence on changes, such as a new name, or "". Raises NotRestorable."""
     with transaction.atomic():
         row = _locked(kind, pk)
         if row is None or (row.deleted_at is not None and not row.can_be_restored(timezone.now())):
-            raise NotRestorable(f"This {kind.one} is gone: the time to restore it is over.")
+            raise NotRestorable(f"This {kind.one} is gone: it can no longer be restored.")
         if row.deleted_at is None:
             return row, ""
         if not isinstance(row, Run):
             return row, _bring_back(kind, row)
         words = ""
         if row.source is not None and row.source.deleted_at is not None:
-            raise NotRestorable(f"It worked on a model of {row.source.name}: restore that run, and it is back, too.")
+            raise NotRestorable(f"It used a model of {row.source.name}: restore that run, which restores this one.")
         dataset = row.dataset_version.dataset
         if dataset.deleted_at is not None:
-            words = f"Its dataset is back, too. {_bring_back(KINDS['dataset'], dataset)}".strip()
-        for each in (*_jobs_deleted_with(row), row):
-            _unmark(each)
+            words = f"Its dataset is restored, too. {_bring_back(KINDS['dataset'], dataset)}".strip()
+        for marked in (*_jobs_deleted_with(row), row):
+            _unmark(marked)
         add_event(row.latest(), "restored", user.get_username())
     return row, words
 
 
 def for_good(kind: DeletableKind, pk: str) -> bool:
-    """End the time in which it can be restored: what it holds is deleted within two minutes, if its hosts are in reach.
-    False: there is nothing to end."""
+    """End a row's time to restore: its data is deleted within two minutes, if its hosts are in reach. False: the row
+    isn't deleted."""
     now = timezone.now()
     with transaction.atomic():
         row = _locked(kind, pk)
         if row is None or row.deleted_at is None:
             return False
-        for each in (row, *(_jobs_deleted_with(row) if isinstance(row, Run) else ())):
-            if each.can_be_restored(now):
-                each.purge_at = now
-                each.save(update_fields=["purge_at"])
+        for marked in (row, *(_jobs_deleted_with(row) if isinstance(row, Run) else ())):
+            if marked.can_be_restored(now):
+                marked.purge_at = now
+                marked.save(update_fields=["purge_at"])
     return True
 
 
 def deleted(most: int | None = None) -> list[tuple[DeletableKind, Any]]:
-    """What was deleted and is still there, of all kinds, the newest first."""
-    found = [(kind, row) for kind in KINDS.values() for row in _deleted(kind).order_by("-deleted_at")[:most]]
-    return sorted(found, key=lambda one: one[1].deleted_at, reverse=True)[:most]
+    """Deleted rows of all kinds that still exist, the last deleted first."""
+    rows = [(kind, row) for kind in KINDS.values() for row in _deleted(kind).order_by("-deleted_at")[:most]]
+    return sorted(rows, key=lambda pair: pair[1].deleted_at, reverse=True)[:most]
 
 
 def _deleted(kind: DeletableKind) -> QuerySet[Any]:
-    """Without jobs that were deleted with their run."""
+    """Deleted rows of a kind, without jobs that were deleted with their run."""
     rows: QuerySet[Any] = kind.model.every.exclude(deleted_at=None).select_related("deleted_by")
     return rows.exclude(source__deleted_at=F("deleted_at")) if kind.model is Run else rows
 
 
 def _locked(kind: DeletableKind, pk: str) -> Any | None:
-    """The row, deleted or not. Of a run the latest attempt, too, as whoever resumes it or writes an event does."""
+    """Lock a row, deleted or not; and a run's latest attempt, like resumes and writers of events."""
     if kind.model is Run:
         Attempt.objects.select_for_update().filter(run=pk).order_by("-number").first()
     return kind.model.every.select_for_update().filter(pk=pk).first()
 
 
 def _bring_back(kind: DeletableKind, row: Any) -> str:
-    """Under the next free name, if somebody has taken its own meanwhile; then say so."""
+    """Restore a row, under the next free name if its own was taken meanwhile. Return a sentence about that, or ""."""
     before = row.name
     if kind.names_are_unique:
         row.name = free_name(kind.model, before)

@@ -1,7 +1,7 @@
-"""What can be deleted and restored: for each kind what it is called, what forbids deleting it, and what that means.
+"""The kinds of rows that can be deleted and restored: their names, the obstacles to deleting them, the consequences.
 
-A run's spec is frozen with rewards, environment and profile in it, so these may go while runs with them stay. A
-dataset's rows are not in the spec: hosts fetch them again at a resume, so a dataset with runs stays.
+A run's frozen spec includes its rewards, environment and profile, so these can be deleted while runs use them. It
+doesn't include a dataset's rows, which hosts fetch again at a resume, so a dataset with runs can't be deleted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from workers.contract.run.learnability import CHECK
 
 MOST_NAMED = 5
 _OTHERS = {EVALUATION: "evaluation", CHECK: "learnability check", "trial": "trial"}
-"""Kinds of runs that are neither training runs nor jobs -> their word."""
+"""Kinds of runs that are neither training runs nor jobs -> their names."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class DeletableKind:
     model: type[Any]
     """A controlplane.platform.deletable.Deletable with a name."""
     page: str
-    """The route of one."""
+    """The route of a row's page."""
     listed: str
-    """The route of all."""
+    """The route of the list."""
     obstacles: Callable[[Any], Iterator[str]]
-    """Why it can't be deleted now, in sentences."""
+    """Sentences on why a row can't be deleted now."""
     consequences: Callable[[Any], Iterator[str]]
-    """What refers to it and what goes with it, in sentences."""
+    """Sentences on what refers to a row and what is deleted with it."""
 
     @property
     def section(self) -> str:
-        """What the page of all is called, as in the rail."""
+        """The title of the list in the navigation."""
         return {"reward": "Rewards", "profile": "Hardware"}.get(self.slug, self.many)
 
     @property
@@ -65,7 +65,7 @@ class DeletableKind:
         return int(self.model._meta.get_field("name").max_length)
 
     def key(self, text: str) -> Any:
-        """A primary key as its model has it. Raises Http404 for what can name no row."""
+        """Parse a primary key. Raises Http404 for a text that can't be one."""
         try:
             key = self.model._meta.pk.to_python(text)
         except ValidationError:
@@ -79,14 +79,14 @@ class DeletableKind:
 
 
 def jobs_of(run: Run, among: QuerySet[Run] | Manager[Run] = Run.objects) -> list[Run]:
-    """The jobs and evaluations on its models, and those on the models that jobs have made."""
-    found: list[Run] = []
+    """The jobs and evaluations on a run's models, and those on the models that its jobs made."""
+    jobs: list[Run] = []
     sources = [run.pk]
     while sources:
         rows = list(among.filter(source__in=sources).prefetch_related("attempts"))
-        found += rows
+        jobs += rows
         sources = [row.pk for row in rows]
-    return found
+    return jobs
 
 
 def _run_stays(run: Run) -> Iterator[str]:
@@ -96,49 +96,50 @@ def _run_stays(run: Run) -> Iterator[str]:
     elif latest.status in ACTIVE:
         yield f"{run.name} is {latest.status}: stop it first."
     yield from deletions.needed_by(run, jobs={job.pk for job in jobs_of(run)})
-    held = Lease.objects.filter(attempt__run=run).exclude(state=Lease.RELEASED).select_related("host")
-    if (leases := list(held)) and latest.status not in ACTIVE:
+    leases = list(Lease.objects.filter(attempt__run=run).exclude(state=Lease.RELEASED).select_related("host"))
+    if leases and latest.status not in ACTIVE:
         words = f"{resource_words(lease.resource for lease in leases)} of {leases[0].host.name}"
         yield f"{words} is not proved free after it: release it on the Hardware page first."
 
 
-def _of_run(run: Run) -> Iterator[str]:
+def _run_consequences(run: Run) -> Iterator[str]:
     if jobs := jobs_of(run):
         made = counted(sum(job.kind in JOBS for job in jobs), "job")
         others = counted(sum(job.kind not in JOBS for job in jobs), "evaluation")
-        yield f"With it go {made} and {others} on its models, and the merged models that they made."
+        yield f"Also deleted: {made} and {others} on its models, and the merged models that they made."
     begun = Run.objects.filter(spec__start_from__startswith=f"{run.pk}/").exclude(source=run)
     if names := _names(begun):
-        yield f"Runs that began with one of its checkpoints stay, and can't be repeated from it: {names}."
+        yield f"Runs that started from one of its checkpoints stay, and can't be repeated from it: {names}."
     if run.latest().resumes_at:
-        yield "Its automatic resume is called off."
+        yield "Its automatic resume is canceled."
     sizes = disk.of_run(run).words
     yield (
-        f"It takes {', '.join(sizes)}: free once it is deleted for good."
+        f"It takes {', '.join(sizes)}, which is freed once it is deleted for good."
         if sizes
-        else "It takes no space that is known."
+        else "It takes no known disk space."
     )
     for attempt in run.attempts.select_related("host"):
         if attempt.host and attempt.dispatched_at and deletions.is_lost(attempt):
-            yield f"{attempt.host} is gone: what is on its disk stays there."
+            yield f"{attempt.host} is gone: its files there stay."
 
 
 def _dataset_stays(dataset: Dataset) -> Iterator[str]:
     if names := _names(Run.objects.filter(dataset_version__dataset=dataset)):
         yield (
-            f"Runs were trained on {dataset.name}, and a resume fetches its rows again: {names}. Archive its versions "
+            f"These runs were trained on {dataset.name}, and a resume needs its rows: {names}. Archive its versions "
             "instead, or delete these runs first."
         )
 
 
-def _of_dataset(dataset: Dataset) -> Iterator[str]:
+def _dataset_consequences(dataset: Dataset) -> Iterator[str]:
     versions = list(dataset.versions.defer("report"))
-    size = sum(path.stat().st_size for each in versions for path in each.folder.rglob("*") if path.is_file())
-    yield f"{counted(len(versions), 'version')} with {size_in_words(size)} here, and copies in the artifact store."
+    size = sum(path.stat().st_size for version in versions for path in version.folder.rglob("*") if path.is_file())
+    number = counted(len(versions), "version")
+    yield f"Deletes {number} with {size_in_words(size)} here, and copies in the artifact store."
     if names := _names(Run.every.filter(dataset_version__dataset=dataset).exclude(deleted_at=None)):
-        yield f"Recently deleted runs used it, and bring it back if they are restored: {names}."
+        yield f"Recently deleted runs used it; restoring one of them restores it, too: {names}."
     if count := ReferenceCheck.objects.filter(dataset_version__dataset=dataset).count():
-        yield f"{counted(count, 'check')} of its answers."
+        yield f"Deletes {counted(count, 'check')} of its answers."
     yield "Datasets and corpora that were made from it stay."
 
 
@@ -147,7 +148,7 @@ def _none(row: Model) -> Iterator[str]:
 
 
 def _frozen_in(runs: str) -> Callable[[Any], Iterator[str]]:
-    """`runs`: the lookup from runs to the item."""
+    """Consequences for a kind that runs keep a frozen copy of. `runs`: the lookup from a run to the row."""
 
     def consequences(row: Any) -> Iterator[str]:
         if names := _names(Run.objects.filter(**{runs: row})):
@@ -158,14 +159,14 @@ def _frozen_in(runs: str) -> Callable[[Any], Iterator[str]]:
     return consequences
 
 
-def _of_rewards(config: RewardConfig) -> Iterator[str]:
+def _reward_consequences(config: RewardConfig) -> Iterator[str]:
     yield from _frozen_in("reward_version__config")(config)
     if count := ReferenceCheck.objects.filter(reward_version__config=config).count():
-        yield f"{counted(count, 'check')} of datasets' answers with it are deleted for good with it."
+        yield f"Deleting it for good also deletes {counted(count, 'check')} of datasets' answers with it."
 
 
 def _names(runs: QuerySet[Run]) -> str:
-    """The first training runs by name, those of other kinds in numbers; "" if there are none."""
+    """The names of the first training runs, and the numbers of runs of other kinds; "" if there are none."""
     numbers = Counter(runs.order_by().values_list("kind", flat=True))
     names = list(runs.filter(kind="train").values_list("name", flat=True)[:MOST_NAMED])
     trained = numbers.pop("train", 0)
@@ -179,11 +180,14 @@ def _names(runs: QuerySet[Run]) -> str:
 KINDS: dict[str, DeletableKind] = {
     kind.slug: kind
     for kind in (
-        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_stays, _of_run),
-        DeletableKind("dataset", "dataset", "Datasets", Dataset, "dataset", "datasets", _dataset_stays, _of_dataset),
+        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_stays, _run_consequences),
+        DeletableKind(
+            *("dataset", "dataset", "Datasets", Dataset, "dataset", "datasets"),
+            *(_dataset_stays, _dataset_consequences),
+        ),
         DeletableKind(
             *("reward", "reward config", "Reward configs", RewardConfig, "reward_config", "reward_configs"),
-            *(_none, _of_rewards),
+            *(_none, _reward_consequences),
         ),
         DeletableKind(
             *("environment", "environment", "Environments", Environment, "environment", "environments"),
@@ -195,4 +199,4 @@ KINDS: dict[str, DeletableKind] = {
         ),
     )
 }
-"""Runs first: what they refer to is deleted for good after them."""
+"""Runs come first, since the rows that they refer to are deleted for good after them."""

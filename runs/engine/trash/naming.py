@@ -1,4 +1,4 @@
-"""Renaming. Links go by ids and stay; a run's frozen spec keeps the name of its launch."""
+"""Renaming rows. Links use ids and stay valid; a run's frozen spec keeps the name of its launch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from runs.engine.trash.kinds import DeletableKind
 
 
 class NameRefused(Exception):
-    """The name stays; a sentence for the field."""
+    """The name can't be used; the message is for the form's field."""
 
 
 def rename(kind: DeletableKind, row: Any, name: str, user: User) -> bool:
-    """False: that is its name already. Raises NameRefused."""
+    """Rename a row. False: it already has that name. Raises NameRefused."""
     name = name.strip()
     if problem := _problem(kind, row, name):
         raise NameRefused(problem)

@@ -1,7 +1,6 @@
-"""Deleting for good: first what lies elsewhere, on hosts and in the artifact store, then the rows.
+"""Deleting for good: first the files on hosts and in the artifact store, then the rows.
 
-Each round goes on where the last one ended, so a host that is away holds up its own runs only, and a crash loses
-nothing.
+Each round continues where the last one ended, so an absent host delays only its own runs, and a crash loses nothing.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from runs.engine.trash.kinds import KINDS
 log = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 500
-"""Of a table in one transaction: writers of lines wait for it."""
+"""Rows of a table deleted in one transaction, for which writers of lines wait."""
 
 
 def purge(now: datetime) -> int:
-    """One round over what is due. Return how many are gone."""
+    """Delete the rows that are due for good, in one round. Return how many are gone."""
     gone = 0
     for kind in KINDS.values():
         for row in kind.model.every.filter(purge_at__lte=now).order_by("purge_at", "pk"):
@@ -45,10 +44,10 @@ def purge(now: datetime) -> int:
 
 
 def waits_for(row: Any, now: datetime) -> str:
-    """What a deletion for good waits for, in sentences; "": nothing."""
+    """Describe what a deletion for good waits for, in sentences; empty: nothing."""
     if isinstance(row, Dataset):
         used = Run.every.filter(dataset_version__dataset=row).exists()
-        return "Runs used it: it goes with the last of them." if used else ""
+        return "Runs used it: it is deleted with the last of them." if used else ""
     if not isinstance(row, Run):
         return ""
     if Run.every.filter(source=row).exists():
@@ -62,12 +61,12 @@ def waits_for(row: Any, now: datetime) -> str:
 
 
 def _purge(row: Any, now: datetime) -> bool:
-    """False: something else is to go first."""
+    """Delete a row for good. False: something else must be deleted first."""
     if isinstance(row, Run):
         for attempt in row.attempts.select_related("host"):
             deletions.clear_away(attempt, now)
         kept = StoredCopy.objects.filter(attempt__run=row, wanted=True)
-        kept.update(wanted=False, next_at=now, tries=0)  # what upkeep works from
+        kept.update(wanted=False, next_at=now, tries=0)  # upkeep removes them
     if waits_for(row, now):
         return False
     if isinstance(row, Dataset):
@@ -83,7 +82,7 @@ def _purge(row: Any, now: datetime) -> bool:
 
 
 def _many(run: Run) -> Iterator[QuerySet[Any]]:
-    """The rows of which a run may have very many."""
+    """The tables of which a run may have very many rows."""
     of_run: tuple[type[Model], ...] = (SampleRow, MetricRow, MetricChunk, PromptProgress, StepSpans)
     yield from (model._default_manager.filter(run=run) for model in of_run)
     yield LogChunk.objects.filter(attempt__run=run)

@@ -1,1 +1,1 @@
-"""Warm servers: vLLM that stays for the next run of the same person, model and server settings."""
+"""Warm servers: vLLM servers kept for the next run with the same owner, model and server settings."""

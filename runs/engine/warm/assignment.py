@@ -1,4 +1,4 @@
-"""Giving a warm server to an attempt, as it starts; taking it back at its end; and ending servers that nobody uses."""
+"""Assignment of warm servers: to an attempt at its start, back at its end; and the end of servers that no run uses."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
-from runs.engine import hints
 from runs.engine.models import Attempt, Priority, Run
 from runs.engine.records import RunEvent
 from runs.engine.scheduling import leasing, spending
 from runs.engine.states import ACTIVE, RunStatus
+from runs.engine.timeline import add_event
 from runs.engine.transitions import move
 from runs.engine.warm.models import WarmServer
 from workers.contract.run.jobs import WARM, WarmNews
@@ -29,8 +29,8 @@ WANTED = "Ended because a queued run needs its GPUs."
 
 
 def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> Attempt:
-    """Start the server that this attempt uses, whose id is in its placement, inside the transaction that starts the
-    attempt. The caller sends its launch."""
+    """Create the warm server that an attempt uses, with the id in its placement, inside the transaction that starts the
+    attempt. The caller sends the server's launch."""
     server_id, key = attempt.placement["warm"]["attempt_id"], warm.key(spec)  # type: ignore[index]  # just written
     run_id = server_id.rpartition("-")[0]
     of_server = warm.spec_of(spec, run_id)
@@ -65,7 +65,8 @@ def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> 
 
 
 def attach(attempt: Attempt, server_id: str) -> None:
-    """Give an idle server to the attempt, in the transaction that starts it. IntegrityError: it was taken, or ends."""
+    """Assign an idle server to an attempt, in the transaction that starts it. Raises IntegrityError if the server was
+    taken or is ending."""
     idle = WarmServer.objects.filter(pk=server_id, used_by=None, leaving="")
     alive = idle.filter(attempt__status__in=(RunStatus.STARTING, RunStatus.RUNNING), attempt__stop_mode="")
     if not alive.update(used_by=attempt, idle_since=None):
@@ -73,14 +74,14 @@ def attach(attempt: Attempt, server_id: str) -> None:
 
 
 def let_go(attempt: Attempt, *, proved: bool) -> None:
-    """At an attempt's end its server is idle. `proved`: nothing of the attempt is left; otherwise it may still send
-    adapters, and the server ends."""
+    """Make the server of an ended attempt idle. `proved`: no process of the attempt is left; otherwise one might still
+    send adapters, so the server ends."""
     ending = {} if proved else {"leaving": UNPROVED}
     WarmServer.objects.filter(used_by=attempt).update(used_by=None, idle_since=timezone.now(), **ending)
 
 
 def end_idle(now: datetime) -> None:
-    """End servers whose time without a run is over."""
+    """End servers that have been idle for their time."""
     for server in WarmServer.objects.filter(_alive(), used_by=None, leaving="", idle_since__isnull=False):
         if server.idle_since is not None and server.idle_since + timedelta(minutes=server.minutes) <= now:
             minutes = "1 minute" if server.minutes == 1 else f"{server.minutes} minutes"
@@ -95,26 +96,18 @@ def give_way(attempt_ids: Collection[str]) -> None:
 
 
 def end(server: WarmServer, user: User) -> bool:
-    """End it at a person's request, after the run that uses it. False: it already ends."""
+    """End a server at a person's request, after the run that uses it. False: it is already ending."""
     with transaction.atomic():
         text = f"Ended by {user.get_username()}."
         if not WarmServer.objects.filter(_alive(), pk=server.pk, leaving="").update(leaving=text):
             return False
-        run_id = server.attempt.run_id
-        RunEvent.objects.create(
-            run_id=run_id,
-            attempt_id=server.pk,
-            at=timezone.now(),
-            kind=EventKind.NOTE,
-            actor=user.get_username(),
-            data={"text": "The server is to end as soon as no run uses it.", "level": "info"},
-        )
-        transaction.on_commit(lambda: hints.changed(run_id))
+        data = {"text": "The server will end as soon as no run uses it.", "level": "info"}
+        add_event(server.attempt, EventKind.NOTE, user.get_username(), **data)
     return True
 
 
 def news(attempt_id: str) -> WarmNews | None:
-    """For the supervisor of a warm server. None: the attempt is none."""
+    """News for the supervisor of a warm server. None: the attempt is not a warm server."""
     server = WarmServer.objects.filter(pk=attempt_id).first()
     if server is None:
         return None

@@ -1,4 +1,4 @@
-"""The idle warm servers during one pass through the queue: which of them fits a run, and which would make room."""
+"""The idle warm servers during one pass through the queue: those that fit a run, and those that could make room."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class IdleServer:
     vllm: str
 
     def fits(self, spec: RunSpec, owner_id: int, host: Host) -> bool:
-        """Whether a run of this person may use it: only its owner's may."""
+        """True if a run of this person may use the server: it must be the owner's, and alike."""
         alike = self.key == warm.key(spec) and warm.fits(self.graphs, spec)
         return alike and self.owner_id == owner_id and self.vllm == host.vllm
 
 
 class IdleServers:
-    """The servers nobody uses, the longest idle first."""
+    """The servers that no run uses, the longest idle first."""
 
     def __init__(self, servers: Iterable[IdleServer] = ()) -> None:
         self._servers = list(servers)
@@ -47,7 +47,7 @@ class IdleServers:
         return cls(map(_idle, rows.select_related("attempt__run").order_by("idle_since")))
 
     def for_run(self, owner_id: int, spec: RunSpec, hosts: Iterable[Host]) -> list[IdleServer]:
-        """Those that a run of this person may use on these hosts, the last used first."""
+        """The servers that a run of this person may use on these hosts, the last used first."""
         if not (self._servers and warm.wanted(spec)):
             return []
         by_id = {host.pk: host for host in hosts}
@@ -65,7 +65,7 @@ class IdleServers:
 
 
 def with_own_servers(placement: Placement) -> Placement:
-    """As if the run had started the warm servers that it uses: for who repeats it elsewhere."""
+    """The placement as if the run had started its warm servers itself, for repeating the run elsewhere."""
     if placement.warm is None:
         return placement
     server = WarmServer.objects.filter(pk=placement.warm.attempt_id).select_related("attempt").first()

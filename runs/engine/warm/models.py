@@ -1,4 +1,4 @@
-"""The rows of warm servers: what a run must have in common with one, who uses it, and whether it is to end."""
+"""The database rows of warm servers: the settings that a run must share, the current user, and a requested end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runs.engine.models import Attempt
 
 
 class WarmServer(models.Model):
-    """What an attempt of kind `warm` has beyond an attempt."""
+    """Further columns of an attempt of kind `warm`."""
 
     attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, primary_key=True, related_name="warm_server")
     key = models.CharField(max_length=64)
@@ -18,15 +18,15 @@ class WarmServer(models.Model):
     graphs = models.IntegerField()
     """The largest batch with a CUDA graph; 0: all sizes."""
     vllm = models.CharField(max_length=40, blank=True)
-    """The version that its host announced when it was started."""
+    """The vLLM version that its host announced at the start."""
     minutes = models.IntegerField()
     """How long it stays without a run."""
     used_by = models.OneToOneField(Attempt, null=True, on_delete=models.SET_NULL, related_name="uses_warm")
-    """One attempt at a time; None: it is idle."""
+    """The attempt that uses it; None: it is idle."""
     idle_since = models.DateTimeField(null=True)
     leaving = models.CharField(max_length=200, blank=True)
-    """Why it is to end as soon as it is idle, in words; "": it stays. Once set it is never taken back, so that no run
-    is given a server that ends."""
+    """The reason why it ends as soon as it is idle, in words; empty: it stays. It is never cleared, so that no run gets
+    a server that is ending."""
 
     def __str__(self) -> str:
         return self.attempt_id

@@ -1,4 +1,4 @@
-"""Warm servers for people: who holds what, who uses it, since when it is idle, and when it ends."""
+"""Warm servers as people see them: their resources, users, idle times and ends; and the button that ends one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runs.engine.warm.models import WarmServer
 
 @dataclass(frozen=True)
 class WarmLine:
-    """A warm server that is there, or on its way in or out."""
+    """A warm server that starts, runs or ends."""
 
     row: WarmServer
 
@@ -63,7 +63,7 @@ class WarmLine:
 
     @property
     def stops_at(self) -> datetime | None:
-        """Unless a run uses it before."""
+        """When it ends unless a run uses it before."""
         return self.row.stops_at if self.can_end and not self.user else None
 
     @property
@@ -91,7 +91,7 @@ def lines() -> list[WarmLine]:
 
 
 def line_of(run: Run) -> WarmLine | None:
-    """Of a run that is a warm server; None if it is none or has ended."""
+    """The warm server that a run is; None if it is none or has ended."""
     row = _rows().filter(attempt__run=run).first()
     return WarmLine(row) if row else None
 
@@ -114,9 +114,9 @@ def end(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
     line = line_of(run)
     if line is None:
-        messages.info(request, f"{run.name} is no warm server, or has ended.")
+        messages.info(request, f"{run.name} isn't a warm server, or has ended.")
     elif not assignment.end(line.row, person(request)):
-        messages.info(request, f"{run.name} already ends.")
+        messages.info(request, f"{run.name} is already ending.")
     elif line.user:
         messages.success(request, f"{run.name} ends when {line.user.name} has ended.")
     else:

@@ -14,7 +14,7 @@ from runs.insight.completions.reading import valid
 
 CLASSES = {"never": "Never solved", "sometimes": "Sometimes solved", "always": "Always solved"}
 PERIODS = {"": f"Last {RECENT} visits", "run": "Whole run"}
-"""The visits that count."""
+"""Periods whose visits are counted."""
 ORDERS = {
     "": (("row",), "Row"),
     "share": (("share", "row"), "Least solved first"),
@@ -26,7 +26,7 @@ ORDERS = {
 A_PAGE = 50
 EXCERPT = 200
 MOST_CELLS = 100_000
-"""The most cells that the map shows; more could not be pointed at."""
+"""The maximum number of cells in the map; more would be too small to point at."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ CONDITIONS = {
 
 
 def prompts(run: Run, period: str = "run") -> QuerySet[PromptProgress]:
-    """The prompts with completions in the period: how many, and how many of them are solved (`passed`)."""
+    """The prompts with completions in the period, annotated with the number of completions (`scored`) and of solved
+    ones (`passed`)."""
     prefix = "" if period else "recent_"
     counted = PromptProgress.objects.filter(run=run, **{f"{prefix}completions__gt": 0})
     figures = counted.annotate(scored=F(f"{prefix}completions"), passed=F(f"{prefix}solved"))
@@ -73,7 +74,7 @@ def cells(run: Run, period: str) -> dict[str, list[int]]:
     prompt_rows = list(prompts(run, period).order_by("row").values_list(*columns)[:MOST_CELLS])
     return {
         "rows": [row for row, *_ in prompt_rows],
-        "solved": [_percent(solved, count) for _, solved, count, _ in prompt_rows],
+        "solved": [_solved_percent(solved, count) for _, solved, count, _ in prompt_rows],
         "visits": [visits if period else min(visits, RECENT) for *_, visits in prompt_rows],
     }
 
@@ -101,7 +102,7 @@ def exported(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
 # --- one prompt ------------------------------------------------------------------------------------------------
 
 MOST_VISITS = 400
-"""The most visits in the picture; longer histories are sampled."""
+"""The maximum number of visits in the picture; longer histories are sampled."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def dots(run: Run, row: int) -> list[Dot]:
     ]  # fmt: skip
 
 
-def _percent(solved: int, count: int) -> int:
+def _solved_percent(solved: int, count: int) -> int:
     if solved in (0, count):
         return 100 * solved // count
     return min(99, max(1, round(100 * solved / count)))

@@ -1,4 +1,4 @@
-"""How the episodes to one prompt changed over its visits: figures of each visit, and two episodes turn by turn."""
+"""Changes of one prompt's episodes over its visits: the figures of each visit, and two episodes turn by turn."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EpisodeVisit:
     tools: str
     """The tools called, the most frequent first, with the number of calls."""
     turn_rewards: list[float | None]
-    """Of MOST_TURNS turns; None: nothing scored the turn, or no episode has it."""
+    """The mean reward of each of MOST_TURNS turns; None: the turn was not scored, or no episode has it."""
     best: StoredCompletion
 
     @property
@@ -45,14 +45,14 @@ class EpisodeVisit:
 class EpisodeChange:
     visits: list[EpisodeVisit]
     turns: list[int]
-    """Numbers of the turns up to the last that has a reward."""
+    """Numbers of the turns up to the last one with a reward."""
     before: EpisodeVisit
     after: EpisodeVisit
     pairs: list[TurnPair]
 
     @property
     def slice(self) -> str:
-        """Of a visit's turn rewards, those that are shown."""
+        """The slice of a visit's turn rewards that the page shows."""
         return f":{len(self.turns)}"
 
     @property
@@ -62,10 +62,10 @@ class EpisodeChange:
 
 
 def change(rows: QuerySet[SampleRow], before: str = "", after: str = "") -> EpisodeChange | None:
-    """Of the prompt's visits, oldest first. None: fewer than two have episodes with their messages.
+    """Compare a prompt's visits, given oldest first. None if fewer than two have episodes with their messages.
 
-    `before`, `after`: the keys of the visits to compare; by default the first and the last. The best episode stands for
-    its visit.
+    `before`, `after`: the keys of the visits to compare; by default the first and the last. A visit is represented by
+    its best episode.
     """
     pks = list(rows.filter(size__gt=0).values_list("pk", flat=True))
     if len(pks) > MOST_VISITS:
@@ -75,14 +75,16 @@ def change(rows: QuerySet[SampleRow], before: str = "", after: str = "") -> Epis
     if len(visits) < 2:
         return None
     by_key = {visit.key: visit for visit in visits}
-    one, other = by_key.get(before, visits[0]), by_key.get(after, visits[-1])
+    earlier, later = by_key.get(before, visits[0]), by_key.get(after, visits[-1])
     scored = [number for number in range(MOST_TURNS) if any(v.turn_rewards[number] is not None for v in visits)]
     turns = list(range(1, max(scored, default=-1) + 2))
-    return EpisodeChange(visits, turns, one, other, episodes.paired(_episode(one.best), _episode(other.best)))
+    pairs = episodes.paired(_episode(earlier.best), _episode(later.best))
+    return EpisodeChange(visits, turns, earlier, later, pairs)
 
 
 def _visit(row: SampleRow) -> EpisodeVisit | None:
-    of_visit = [(one, episode) for one in completions(row.data) if (episode := episodes.read(one.turns))]
+    stored = completions(row.data)
+    of_visit = [(completion, episode) for completion in stored if (episode := episodes.read(completion.turns))]
     if not of_visit:
         return None
     count = len(of_visit)
@@ -96,8 +98,12 @@ def _visit(row: SampleRow) -> EpisodeVisit | None:
         failures=sum(episode.failures for _, episode in of_visit) / count,
         tools=", ".join(f"{name} {calls}" for name, calls in tools.most_common(6)),
         turn_rewards=[_mean_reward((episode for _, episode in of_visit), n) for n in range(1, MOST_TURNS + 1)],
-        best=max((one for one, _ in of_visit), key=lambda one: (one.reward is not None, one.reward or 0.0)),
+        best=max((completion for completion, _ in of_visit), key=_by_reward),
     )
+
+
+def _by_reward(completion: StoredCompletion) -> tuple[bool, float]:
+    return completion.reward is not None, completion.reward or 0.0
 
 
 def _mean_reward(of_visit: Iterable[StoredEpisode], number: int) -> float | None:
@@ -110,5 +116,5 @@ def _mean_reward(of_visit: Iterable[StoredEpisode], number: int) -> float | None
     return mean(rewards) if rewards else None
 
 
-def _episode(one: StoredCompletion) -> StoredEpisode:
-    return episodes.read(one.turns) or StoredEpisode(())
+def _episode(completion: StoredCompletion) -> StoredEpisode:
+    return episodes.read(completion.turns) or StoredEpisode(())

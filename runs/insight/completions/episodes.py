@@ -1,7 +1,7 @@
-"""An episode by turn, as pages show it: what the model wrote, its calls with their results, credit, and totals.
+"""An episode by turn, as pages show it: the model's text, its calls with their results, rewards, and totals.
 
-Messages may be odd or old (contract.run.episodes describes today's): what can't be read as part of a turn is shown
-all the same, and a figure that a message lacks is left out.
+Messages may be odd or old (contract.run.episodes describes the current ones): a message that fits into no turn is shown
+nevertheless, and missing figures are left out.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ ERRORS: dict[str, str] = {
 SAME, NONE = "same calls", "no calls"
 LONG_CHARS = 900
 LONG_LINES = 14
-"""What answers the model folds beyond these."""
+"""Pages fold results that are longer than LONG_CHARS or LONG_LINES."""
 _WHITE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
 class EpisodePart:
-    """A piece of a turn: words of the model, a call, or what answers one."""
+    """A piece of a turn: text of the model, a call, or a result."""
 
     said: TranscriptTurn
     arguments: tuple[tuple[str, str], ...] = ()
-    """Of a call, where they are a mapping; otherwise they are the text."""
+    """A call's arguments, if they are a mapping; otherwise they are its text."""
     tokens: int | None = None
     seconds: float | None = None
     error: str = ""
-    """In words."""
+    """A failed call's error, in words."""
     reward: float | None = None
-    """What the environment gave for it."""
+    """The environment's reward for it."""
     unanswered: bool = False
-    """A call that nothing answered."""
+    """A call without a result."""
 
     @property
     def answers(self) -> bool:
-        """It is read by the model, not written by it, so it carries no loss."""
+        """True if the model read it instead of writing it, so that it carries no loss."""
         return self.said.role not in ("assistant", "thinking", "call")
 
     @property
@@ -68,10 +68,10 @@ class EpisodePart:
 @dataclass(frozen=True)
 class EpisodeTurn:
     number: int
-    """From 1; 0: what stands before the first message of the model."""
+    """The turn's number, from 1; 0: the messages before the model's first one."""
     parts: tuple[EpisodePart, ...]
     tokens: int | None = None
-    """What the model wrote: these carry the loss."""
+    """Tokens that the model wrote, which carry the loss."""
     reward: float | None = None
     advantage: float | None = None
 
@@ -102,13 +102,13 @@ class StoredEpisode:
 
     @property
     def seconds(self) -> float | None:
-        """Of its calls and observations."""
+        """Seconds of its calls and observations."""
         known = [part.seconds for turn in self.turns for part in turn.parts if part.seconds is not None]
         return sum(known) if known else None
 
     @property
     def read_share(self) -> float | None:
-        """Of its tokens, those that the model didn't write. None: unknown."""
+        """The share of its tokens that the model didn't write. None: unknown."""
         read = [part.tokens for turn in self.turns for part in turn.parts if part.answers]
         written = [turn.tokens for turn in self.turns if turn.number]
         total = sum(filter(None, (*read, *written)))
@@ -116,29 +116,29 @@ class StoredEpisode:
 
     @property
     def widest(self) -> float:
-        """The largest advantage of a turn; of an episode without any, 1."""
+        """The largest absolute advantage of a turn; 1 without advantages."""
         return max((abs(turn.advantage) for turn in self.turns if turn.advantage is not None), default=0.0) or 1.0
 
 
 @dataclass(frozen=True)
 class EpisodeFacts:
-    """What filters ask of an episode."""
+    """The facts about an episode that filters need."""
 
     turns: int
     calls: int = 0
     tools: frozenset[str] = frozenset()
     errors: frozenset[str] = frozenset()
-    """Values of ToolError, or what another version wrote."""
+    """Values of ToolError, or those of another version."""
     failures: int = 0
 
 
 def read(messages: Sequence[Any] | None) -> StoredEpisode | None:
-    """The episode, or None: the messages are not of several turns, and have neither calls nor figures of a turn."""
+    """The episode of a completion's messages. None if they have only one turn, without calls and figures."""
     return by_turn(messages) if messages and _is_episode(messages) else None
 
 
 def by_turn(messages: Sequence[Any]) -> StoredEpisode:
-    """The same of any messages."""
+    """Split any messages into turns."""
     turns: list[EpisodeTurn] = []
     for message in messages:
         if isinstance(message, Mapping) and message.get("role") == "assistant":
@@ -151,7 +151,7 @@ def by_turn(messages: Sequence[Any]) -> StoredEpisode:
 
 
 def facts(messages: Sequence[Any]) -> EpisodeFacts:
-    """Cheaper than `read`, as a filter reads whole runs."""
+    """Collect the facts for filters, more cheaply than `read`, since a filter reads whole runs."""
     turns, called, errors = 0, [], []
     for message in messages:
         if not isinstance(message, Mapping):
@@ -164,12 +164,12 @@ def facts(messages: Sequence[Any]) -> EpisodeFacts:
 
 
 def words(messages: Sequence[Any], *, written: bool = False) -> str:
-    """All words of an episode, with its calls. `written`: only the model's own."""
+    """All text of an episode, with its calls. `written`: only the model's own."""
     parts = []
     for message in messages:
         if not written or (isinstance(message, Mapping) and message.get("role") == "assistant"):
-            for said in chat_turns(None, [message], "assistant"):
-                parts.append(f"{said.name} {said.text}" if said.role == "call" else said.text)
+            for turn in chat_turns(None, [message], "assistant"):
+                parts.append(f"{turn.name} {turn.text}" if turn.role == "call" else turn.text)
     return "\n".join(filter(None, parts))
 
 
@@ -181,7 +181,7 @@ class TurnPair:
     before: EpisodeTurn | None
     after: EpisodeTurn | None
     change: str
-    """Of the calls, in words."""
+    """The change of the calls, in words."""
 
     @property
     def same(self) -> bool:
@@ -190,7 +190,7 @@ class TurnPair:
 
 def paired(before: StoredEpisode, after: StoredEpisode) -> list[TurnPair]:
     """Two episodes turn by turn."""
-    olds, news = ({turn.number: turn for turn in each.turns} for each in (before, after))
+    olds, news = ({turn.number: turn for turn in episode.turns} for episode in (before, after))
     return [
         TurnPair(n, olds.get(n), news.get(n), _change(olds.get(n), news.get(n))) for n in sorted({*olds, *news} - {0})
     ]
@@ -213,25 +213,25 @@ def _change(old: EpisodeTurn | None, new: EpisodeTurn | None) -> str:
 
 
 def _is_episode(messages: Sequence[Any]) -> bool:
-    told = [message for message in messages if isinstance(message, Mapping)]
-    of_model = [message for message in told if message.get("role") == "assistant"]
+    readable = [message for message in messages if isinstance(message, Mapping)]
+    of_model = [message for message in readable if message.get("role") == "assistant"]
     if not of_model:
         return False
-    answered = len(of_model) > 1 or any(message.get("role") == "tool" for message in told)
+    answered = len(of_model) > 1 or any(message.get("role") == "tool" for message in readable)
     return answered or any(_calls(m) or m.get("reward") is not None or m.get("advantage") is not None for m in of_model)
 
 
 def _turn(index: int, message: Mapping[str, Any]) -> EpisodeTurn:
     return EpisodeTurn(
         index,
-        tuple(_said(turn) for turn in chat_turns(None, [message], "assistant")),
+        tuple(_written_part(turn) for turn in chat_turns(None, [message], "assistant")),
         tokens=_whole(message.get("tokens")),
         reward=number(message.get("reward")),
         advantage=number(message.get("advantage")),
     )
 
 
-def _said(turn: TranscriptTurn) -> EpisodePart:
+def _written_part(turn: TranscriptTurn) -> EpisodePart:
     if turn.role != "call":
         return EpisodePart(turn)
     try:
@@ -239,15 +239,19 @@ def _said(turn: TranscriptTurn) -> EpisodePart:
     except (msgspec.DecodeError, RecursionError):
         arguments = None
     known = arguments if isinstance(arguments, dict) else {}
-    return EpisodePart(turn, tuple((str(name), _text(value)) for name, value in known.items()), unanswered=True)
+    texts = tuple(
+        (str(name), value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        for name, value in known.items()
+    )
+    return EpisodePart(turn, texts, unanswered=True)
 
 
 def _answer(message: object) -> EpisodePart:
-    """A result, an observation, or anything else that isn't the model's."""
-    said = chat_turns(None, [message], "tool")
+    """A result, an observation, or any other message that isn't the model's."""
+    turns = chat_turns(None, [message], "tool")
     role = str(message.get("role") or "") if isinstance(message, Mapping) else ""
     name = str(message.get("name") or "") if isinstance(message, Mapping) else ""
-    text = "\n\n".join(turn.text for turn in said)
+    text = "\n\n".join(turn.text for turn in turns)
     turn = TranscriptTurn("observation" if role == "user" else role or "tool", text, name)
     if not isinstance(message, Mapping):
         return EpisodePart(turn)
@@ -262,7 +266,7 @@ def _answer(message: object) -> EpisodePart:
 
 
 def _answered(parts: tuple[EpisodePart, ...], answer: EpisodePart) -> tuple[EpisodePart, ...]:
-    """A result stands below its call: the first without one that has its name."""
+    """Insert a result below its call: the first unanswered one with its name. Other parts are appended."""
     if answer.said.role == "tool":
         for at, part in enumerate(parts):
             if part.unanswered and answer.said.name in ("", part.said.name):
@@ -283,7 +287,3 @@ def _name(call: object) -> str:
 def _whole(value: object) -> int | None:
     figure = number(value)
     return int(figure) if figure is not None and 0 <= figure < 2**31 else None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

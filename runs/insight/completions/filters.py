@@ -53,7 +53,7 @@ MOST_TEXT = 200
 
 @dataclass(frozen=True)
 class CompletionFilter:
-    """Invalid values are ignored. `filtered`: whether any condition limits the completions."""
+    """The parsed filter; invalid values are ignored."""
 
     step: int | None = None
     every: bool = False
@@ -73,7 +73,7 @@ class CompletionFilter:
     sort: str = ""
     page: int = 1
     before: str = ""
-    """With `every`: the group (step.id) before which the search continues."""
+    """The group (step.id) before which a search of all steps continues."""
 
     @property
     def ranged(self) -> bool:
@@ -81,24 +81,26 @@ class CompletionFilter:
 
     @property
     def filtered(self) -> bool:
+        """True if any condition limits the completions."""
         return bool(self.q or self.end) or self.ranged or self.of_episodes
 
     @property
     def of_episodes(self) -> bool:
         return bool(self.tool or self.error) or self.turns_from is not None or self.turns_to is not None
 
-    def chooses(self, one: StoredCompletion) -> bool:
-        """Whether a completion's end and episode match. Tools and errors are not known of one without its text."""
-        if self.end and one.end != self.end:
+    def chooses(self, completion: StoredCompletion) -> bool:
+        """True if a completion's end and episode match. Tools and errors are unknown if its text is deleted."""
+        if self.end and completion.end != self.end:
             return False
         if not self.of_episodes:
             return True
-        tools, errors = (one.facts.tools, one.facts.errors) if one.facts else ((), ())
+        facts = completion.facts
+        tools, errors = (facts.tools, facts.errors) if facts else ((), ())
         if (self.tool and self.tool not in tools) or (self.error and not errors):
             return False
         if self.error not in ("", ANY_ERROR) and self.error not in errors:
             return False
-        count, low, high = one.turn_count, self.turns_from, self.turns_to
+        count, low, high = completion.turn_count, self.turns_from, self.turns_to
         if low is None and high is None:
             return True
         return count is not None and (low is None or count >= low) and (high is None or count <= high)

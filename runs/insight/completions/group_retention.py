@@ -21,9 +21,9 @@ from runs.insight.completions.progress import Visit
 log = logging.getLogger(__name__)
 
 LIMIT = 1_000_000
-"""Completions of a run whose groups are kept: about 100 MB of figures."""
+"""The maximum number of a run's completions whose groups are kept: about 100 MB of figures."""
 ROOM = 0.95
-"""The share of the limit to go down to, so that the next rounds have nothing to do."""
+"""The share of the limit to reduce to, so that the next rounds have nothing to do."""
 BATCH = 200
 """Groups per transaction: meanwhile SQLite lets no one else write."""
 PAUSE_S = 0.01
@@ -72,7 +72,8 @@ def _forget_some(run_id: str, most: int) -> bool:
             beyond -= row.completions
         if not expired:
             return False
-        progress.forget(run_id, [visit for row in expired if (visit := _visit(row))])
+        counted = (row for row in expired if row.row is not None and not row.superseded)
+        progress.forget(run_id, map(Visit.of, counted))
         stored.filter(pk__in=[row.pk for row in expired]).delete()
         SampleStore.objects.filter(pk=run_id).update(
             completions=F("completions") - sum(row.completions for row in expired),
@@ -80,9 +81,3 @@ def _forget_some(run_id: str, most: int) -> bool:
             groups_from=stored.aggregate(step=Min("step"))["step"],
         )
         return True
-
-
-def _visit(row: SampleRow) -> Visit | None:
-    if row.row is None or row.superseded:
-        return None
-    return Visit(row.row, row.step, row.completions, row.solved, row.reward_mean, row.reward_high)

@@ -1,4 +1,4 @@
-"""A prompt group as the trainer wrote it: its figures, its form without texts, and reading either."""
+"""Stored prompt groups: their figures, their form without texts, and reading both forms."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from runs.insight.completions.solving import Solving
 _BIG = 2**31
 FIGURES = "figures"
 POLICY = "policy"
-"""Where a group without texts keeps its figures: [reward, advantage, tokens, end, [reward of each name]], and
-of an episode its turns."""
+"""The key under which a group without texts keeps [reward, advantage, tokens, end, [reward of each name]] for each
+completion, and for an episode also its number of turns."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class StoredCompletion:
     text: str | None
     """None: deleted."""
     turns: list[Any] | None
-    """The messages of a chat or of tool use, if there was more than a text."""
+    """The messages of a chat or of tool use; None for a plain text."""
     tokens: int | None
     end: str
     """A key of runs.insight.completions.filters.ENDS; empty: unknown."""
@@ -49,26 +49,26 @@ class StoredCompletion:
     reward: float | None
     advantage: float | None
     kept_turns: int | None = None
-    """Of an episode whose messages are deleted."""
+    """The number of turns of an episode whose messages are deleted."""
 
     @cached_property
     def facts(self) -> EpisodeFacts | None:
-        """None: it is one text, or its messages are deleted."""
+        """The facts of an episode. None for a plain text, or if the messages are deleted."""
         return episodes.facts(self.turns) if self.turns else None
 
     @property
     def turn_count(self) -> int | None:
-        """None: unknown, as its text is deleted and it wasn't known for an episode."""
+        """The number of turns. None: unknown, because the text was deleted by an earlier version."""
         return self.facts.turns if self.facts else self.kept_turns if self.text is None else 1
 
     @property
     def words(self) -> str:
-        """All that can be searched: the text alone is an episode's last message."""
+        """The text to search: all messages of an episode, whose `text` is only the last one."""
         return episodes.words(self.turns) if self.turns else self.text or ""
 
     @property
     def written(self) -> str | None:
-        """What the model wrote, with its calls. None: deleted."""
+        """The model's own text with its calls. None: deleted."""
         return episodes.words(self.turns, written=True) if self.turns else self.text
 
 
@@ -93,18 +93,20 @@ def thinned(data: Mapping[str, Any]) -> dict[str, Any]:
     if FIGURES in data:
         return dict(data)
     stored = completions(data)
-    names = list(dict.fromkeys(name for one in stored for name in one.rewards))
-    return {
-        **({POLICY: data[POLICY]} if POLICY in data else {}),
-        "names": names,
-        FIGURES: [
-            [
-                *(_short(o.reward), _short(o.advantage), o.tokens, o.end, [_short(o.rewards.get(n)) for n in names]),
-                *((o.facts.turns,) if o.facts else ()),
-            ]
-            for o in stored
-        ],
-    }
+    names = list(dict.fromkeys(name for completion in stored for name in completion.rewards))
+    policy = {POLICY: data[POLICY]} if POLICY in data else {}
+    return {**policy, "names": names, FIGURES: [_figures(completion, names) for completion in stored]}
+
+
+def _figures(completion: StoredCompletion, names: list[str]) -> list[Any]:
+    return [
+        _short(completion.reward),
+        _short(completion.advantage),
+        completion.tokens,
+        completion.end,
+        [_short(completion.rewards.get(name)) for name in names],
+        *((completion.facts.turns,) if completion.facts else ()),
+    ]
 
 
 def completions(data: Mapping[str, Any]) -> list[StoredCompletion]:
@@ -134,7 +136,7 @@ def _completion(index: int, entry: Mapping[str, Any]) -> StoredCompletion:
 
 
 def _end(entry: Mapping[str, Any]) -> str:
-    """How the completion ended. Trainers of earlier versions stored only whether the model ended it."""
+    """How a completion ended. Earlier trainers stored only whether the model ended it."""
     end = entry.get("end")
     if isinstance(end, str) and end:
         return end

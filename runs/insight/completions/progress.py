@@ -27,12 +27,12 @@ _FIELDS = (
     "recent_solved",
 )
 RECENT = 3
-"""Visits by which a prompt counts as never, sometimes or always solved now."""
+"""The newest visits that decide whether a prompt counts as never, sometimes or always solved."""
 
 
 @dataclass(frozen=True)
 class Visit:
-    """One group of a prompt, by its figures."""
+    """The figures of one group of a prompt."""
 
     row: int
     step: int
@@ -40,6 +40,12 @@ class Visit:
     solved: int
     mean: float | None
     best: float | None
+
+    @classmethod
+    def of(cls, group: SampleRow) -> Visit:
+        """The visit of a group that has a row of the dataset."""
+        row = group.row if group.row is not None else -1
+        return cls(row, group.step, group.completions, group.solved, group.reward_mean, group.reward_high)
 
 
 def locked_store(run_id: str) -> SampleStore:
@@ -50,9 +56,7 @@ def locked_store(run_id: str) -> SampleStore:
 
 def add(run_id: str, visits: Iterable[Visit]) -> None:
     """Count visits: two queries per batch of any size. The caller holds the store's lock."""
-    by_row: dict[int, list[Visit]] = {}
-    for visit in visits:
-        by_row.setdefault(visit.row, []).append(visit)
+    by_row = _by_row(visits)
     stored = {prompt.row: prompt for prompt in PromptProgress.objects.filter(run_id=run_id, row__in=by_row)}
     _save(run_id, stored, by_row)
 
@@ -94,10 +98,8 @@ def recount(run_id: str, rows: Sequence[int]) -> None:
 
 
 def forget(run_id: str, visits: Iterable[Visit]) -> None:
-    """Keep the sums of visits whose groups are deleted; recounts start from them. The caller holds the store's lock."""
-    by_row: dict[int, list[Visit]] = {}
-    for visit in visits:
-        by_row.setdefault(visit.row, []).append(visit)
+    """Keep the sums of visits whose groups are deleted, where recounts start. The caller holds the store's lock."""
+    by_row = _by_row(visits)
     stored = list(PromptProgress.objects.filter(run_id=run_id, row__in=by_row).only("pk", "row", "gone"))
     for prompt in stored:
         sum_ = PromptProgress(**prompt.gone)
@@ -105,6 +107,13 @@ def forget(run_id: str, visits: Iterable[Visit]) -> None:
             take(sum_, visit)
         prompt.gone = {name: getattr(sum_, name) for name in _FIELDS}
     PromptProgress.objects.bulk_update(stored, ["gone"], batch_size=100)
+
+
+def _by_row(visits: Iterable[Visit]) -> dict[int, list[Visit]]:
+    by_row: dict[int, list[Visit]] = {}
+    for visit in visits:
+        by_row.setdefault(visit.row, []).append(visit)
+    return by_row
 
 
 def _save(run_id: str, prompts: dict[int, PromptProgress], visits: dict[int, list[Visit]]) -> None:

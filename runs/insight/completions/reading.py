@@ -45,12 +45,12 @@ class CompletionRow:
 
     @property
     def blank(self) -> str:
-        """What the excerpt is replaced with where there are no words."""
+        """The text instead of an empty excerpt."""
         if self.one.text is None:
             return "not kept"
         if self.one.turns or self.one.text.strip():
             return ""
-        return "white space only" if self.one.text else "nothing"
+        return "white space only" if self.one.text else "empty"
 
     @property
     def end(self) -> str:
@@ -62,7 +62,7 @@ class CompletionRow:
 
     @property
     def end_level(self) -> str:
-        """The chip that the end is shown as; empty: none."""
+        """The class of the end's chip; empty: no chip."""
         return "warn" if self.one.end in CUT else "bad" if self.one.end in BROKEN else ""
 
     @property
@@ -81,11 +81,11 @@ class GroupView:
     count: int
     solved: int
     flat: bool
-    """A training group whose rewards are all equal, so nothing is learnt from it."""
+    """A training group whose rewards are all equal, so that nothing is learned from it."""
     kept: bool
     """The texts are stored."""
     policy: int | None = None
-    """The step whose weights wrote its completions, where they were generated one step ahead."""
+    """The step whose weights generated its completions, if they were generated one step ahead."""
     entries: list[CompletionRow] = field(default_factory=list)
 
 
@@ -148,14 +148,14 @@ def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
     rows = _candidates(valid(run).filter(step=step), query).order_by("attempt", "line")
     reader = CompletionReader(run)
     if not query.filtered and not query.sort:
-        return _page_of_groups(rows, reader, query)
+        return _page_of_groups(rows, reader, query.page)
     entries = [entry for row in rows.iterator(CHUNK) for entry in reader.entries(row, query)]
     if query.sort:
         entries = _sorted(entries, query.sort)
     start = (query.page - 1) * PAGE
     page = entries[start : start + PAGE]
     pages = max(1, -(-len(entries) // PAGE))
-    return CompletionTable(_together(page), shown=len(page), found=len(entries), pages=pages)
+    return CompletionTable(_grouped(page), shown=len(page), found=len(entries), pages=pages)
 
 
 def search(run: Run, query: CompletionFilter) -> CompletionTable:
@@ -166,12 +166,12 @@ def search(run: Run, query: CompletionFilter) -> CompletionTable:
     for row in _newest_first(_candidates(valid(run), query), cursor):
         if last is not None and (len(entries) >= PAGE or time.monotonic() > until):
             return CompletionTable(
-                _together(entries), shown=len(entries), next_before=f"{last.step}.{last.pk}", back_to=last.step
+                _grouped(entries), shown=len(entries), next_before=f"{last.step}.{last.pk}", back_to=last.step
             )
         entries += reader.entries(row, query)
         last = row
     total = None if cursor else len(entries)
-    return CompletionTable(_together(entries), shown=len(entries), found=total, back_to=last.step if last else None)
+    return CompletionTable(_grouped(entries), shown=len(entries), found=total, back_to=last.step if last else None)
 
 
 class CompletionReader:
@@ -244,13 +244,13 @@ def _candidates(rows: QuerySet[SampleRow], query: CompletionFilter) -> QuerySet[
     return rows
 
 
-def _page_of_groups(rows: QuerySet[SampleRow], reader: CompletionReader, query: CompletionFilter) -> CompletionTable:
+def _page_of_groups(rows: QuerySet[SampleRow], reader: CompletionReader, page: int) -> CompletionTable:
     counts = list(rows.values_list("completions", flat=True))
-    a_page = max(1, PAGE // max(1, *counts, 1))
-    start = (query.page - 1) * a_page
-    entries = [entry for row in rows[start : start + a_page] for entry in reader.entries(row, query)]
+    per_page = max(1, PAGE // max(1, *counts, 1))
+    start = (page - 1) * per_page
+    entries = [entry for row in rows[start : start + per_page] for entry in reader.entries(row, CompletionFilter())]
     return CompletionTable(
-        _together(entries), shown=len(entries), found=sum(counts), pages=max(1, -(-len(counts) // a_page))
+        _grouped(entries), shown=len(entries), found=sum(counts), pages=max(1, -(-len(counts) // per_page))
     )
 
 
@@ -269,7 +269,7 @@ def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> 
         before = batch[-1].step, batch[-1].pk
 
 
-def _together(entries: Iterable[CompletionRow]) -> list[GroupView]:
+def _grouped(entries: Iterable[CompletionRow]) -> list[GroupView]:
     """Group neighbouring entries of the same prompt group."""
     groups: list[GroupView] = []
     for entry in entries:
@@ -280,7 +280,7 @@ def _together(entries: Iterable[CompletionRow]) -> list[GroupView]:
 
 
 def _sorted(entries: list[CompletionRow], sort: str) -> list[CompletionRow]:
-    """Sort the entries; those without the figure come last in either direction."""
+    """Sort the entries; those without the figure come last in both directions."""
     name, sign = sort.lstrip("-"), -1 if sort.startswith("-") else 1
 
     def key(entry: CompletionRow) -> tuple[bool, float]:

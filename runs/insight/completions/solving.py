@@ -30,7 +30,7 @@ class Solving:
     """The bounds belong to rewards that check the dataset's answer or run its tests."""
 
     def solved(self, rewards: object) -> bool:
-        """Whether a completion's rewards reach the bounds; rewards that don't apply to the row (None) are ignored."""
+        """True if a completion's rewards reach the bounds; rewards that don't apply to the row (None) are ignored."""
         if not isinstance(rewards, Mapping):
             return False
         scores = [(number(rewards.get(bound.reward)), bound.at_least) for bound in self.bounds]
@@ -41,10 +41,11 @@ class Solving:
         if not self.bounds:
             return "None of this run's rewards has a highest value, so no completion counts as solved."
         words = [f"{b.reward} is at least {b.at_least:g} (of {b.low:g} to {b.high:g})" for b in self.bounds]
+        listed = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
         why = (
             "" if self.checks else " No reward compares with the dataset's answer, so all rewards with a maximum count."
         )
-        return f"A completion counts as solved when {_listed(words)}.{why}"
+        return f"A completion counts as solved when {listed}.{why}"
 
 
 def of(spec: Mapping[str, Any]) -> Solving:
@@ -70,7 +71,3 @@ def names(spec: Mapping[str, Any]) -> list[str]:
 def _parts(spec: Mapping[str, Any], key: str = "rewards") -> Iterable[Mapping[str, Any]]:
     rewards = spec.get(key)
     return [part for part in rewards if isinstance(part, Mapping)] if isinstance(rewards, list | tuple) else []
-
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -36,7 +36,7 @@ AT_ONCE = 1000
 BUDGET_S = 1.0
 """Seconds per round of the tick for all runs beyond the limit; the furthest beyond it comes first."""
 FEWEST = 2**20
-"""One prompt in this many: none of any real dataset."""
+"""The lowest share, one prompt in this many, which keeps practically none."""
 
 
 def thin_all(seconds: float = BUDGET_S) -> None:
@@ -83,11 +83,11 @@ def _edge(with_texts: QuerySet[SampleRow], room: int) -> int:
     """The oldest step that keeps all texts; the newest step always does."""
     edge = 0
     steps = with_texts.filter(superseded=False).values("step").annotate(bytes=Sum("size")).order_by("-step")
-    for index, each in enumerate(steps):
-        room -= each["bytes"]
+    for index, step in enumerate(steps):
+        room -= step["bytes"]
         if room < 0 and index:
             break
-        edge = each["step"]
+        edge = step["step"]
     return edge
 
 

@@ -41,7 +41,7 @@ class TranscriptTurn:
 
 
 def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[TranscriptTurn]:
-    """Turns of a text or of messages. `role`: the speaker of a plain text. Nothing is left out, however odd."""
+    """Split a text or messages into turns, leaving nothing out. `role`: the speaker of a plain text."""
     if messages:
         return [turn for message in messages for turn in _of_message(message)]
     if not text:
@@ -87,7 +87,8 @@ def _of_chatml(text: str, role: str) -> Iterator[TranscriptTurn]:
 
 
 def _of_text(text: str, role: str, name: str = "") -> Iterator[TranscriptTurn]:
-    """A text's turns; a model's thinking and tool calls, as common templates mark them, become turns of their own."""
+    """Split a text into turns: a model's thinking and tool calls, as common templates mark them, become separate
+    turns."""
     if role != "assistant":
         if text.strip():
             yield TranscriptTurn(role, text, name)

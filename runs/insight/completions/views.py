@@ -22,14 +22,7 @@ from runs.engine import queries
 from runs.engine.models import Run
 from runs.engine.records import SampleRow, SampleStore
 from runs.engine.states import ACTIVE
-from runs.insight.completions import (
-    difficulty,
-    episode_changes,
-    episodes,
-    filters,
-    group_retention,
-    text_retention,
-)
+from runs.insight.completions import difficulty, episode_changes, episodes, filters, group_retention, text_retention
 from runs.insight.completions.difficulty import CLASSES, ORDERS, PERIODS, PromptChoice
 from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.filters import ENDS, EPISODE_SORTS, PREFIX, SORTS, CompletionFilter
@@ -69,7 +62,7 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
         "table": result,
         "ends": ENDS,
         "errors": episodes.ERRORS,
-        "tools": _tools(run, query),
+        "tools": sorted({*tool_names(run.last_metrics), query.tool} - {""}),
         "store": SampleStore.objects.filter(pk=run.pk).first(),
         "limit": text_retention.LIMIT,
         "most": group_retention.LIMIT,
@@ -96,7 +89,7 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
         "prompt": turns(view.prompt, row.data.get("turns"), "user"),
         "entries": read,
         "ends_of": _best_and_worst(entries),
-        "widest": _widest_of(entries, [episode for *_, episode in read if episode]),
+        "widest": _widest(entries, [episode for *_, episode in read if episode]),
         "earlier": of_step.filter(pk__lt=row.pk).values_list("pk", flat=True).last(),
         "later": of_step.filter(pk__gt=row.pk).values_list("pk", flat=True).first(),
         "rewards_page": "" if row.superseded else _rewards_page(run, row),
@@ -187,19 +180,19 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
     pages = max(1, -(-stored // VISITS_A_PAGE))
     number = whole(request, "page", 1, 1, pages)
     page_visits = (visits if oldest else visits.reverse())[(number - 1) * VISITS_A_PAGE : number * VISITS_A_PAGE]
-    reader, whole_one = CompletionReader(run), difficulty.whole_prompt(run, row)
+    reader, with_texts = CompletionReader(run), difficulty.whole_prompt(run, row)
     groups = []
     for visit in page_visits:
         view = reader.group(visit)
         view.entries.extend(reader.entries(visit, CompletionFilter()))
         groups.append(view)
-    text, answer = whole_one.get("prompt"), whole_one.get("answer")
+    text, answer = with_texts.get("prompt"), with_texts.get("answer")
     dots = difficulty.dots(run, row)
     context = {
         **_shared(run, groups),
         "progress": progress,
         "gone": progress.visits - stored,
-        "prompt": turns(text if isinstance(text, str) else "", whole_one.get("turns"), "user"),
+        "prompt": turns(text if isinstance(text, str) else "", with_texts.get("turns"), "user"),
         "answer": "" if answer is None else str(answer),
         "change": episode_changes.change(visits, request.GET.get("before", ""), request.GET.get("after", "")),
         "dots": dots,
@@ -215,7 +208,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
 
 
 def _shared(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
-    entries, rewards = [entry for each in groups for entry in each.entries], names(run.spec)
+    entries, rewards = [entry for view in groups for entry in view.entries], names(run.spec)
     in_turns = bool(run.spec.get("episodes")) or any((entry.one.turn_count or 0) > 1 for entry in entries)
     return {
         "run": run,
@@ -226,11 +219,6 @@ def _shared(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
         "solving": solving_of(run.spec),
         "widest": _widest(entries),
     }
-
-
-def _tools(run: Run, query: CompletionFilter) -> list[str]:
-    """The run's tools by name, as far as it has called them, and the one that is asked for."""
-    return sorted({*tool_names(run.last_metrics), query.tool} - {""})
 
 
 def _rewards_page(run: Run, row: SampleRow) -> str:
@@ -244,14 +232,10 @@ def _rewards_page(run: Run, row: SampleRow) -> str:
     return f"{page}?{urlencode({'from': 'run', 'run': run.pk, 'group': row.pk, 'replay': run.pk})}"
 
 
-def _widest_of(entries: list[CompletionRow], in_turns: list[StoredEpisode]) -> float:
-    of_turns = [turn.advantage for episode in in_turns for turn in episode.turns if turn.advantage is not None]
-    own = [entry.one.advantage for entry in entries if entry.one.advantage is not None]
-    return max(map(abs, (*of_turns, *own)), default=0.0) or 1.0
-
-
-def _widest(entries: Iterable[Any]) -> float:
-    return max((abs(entry.one.advantage or 0) for entry in entries), default=0) or 1
+def _widest(entries: Iterable[CompletionRow], in_turns: Iterable[StoredEpisode] = ()) -> float:
+    """The largest absolute advantage of the completions and turns, or 1."""
+    of_turns = [turn.advantage or 0.0 for episode in in_turns for turn in episode.turns]
+    return max(map(abs, (*of_turns, *(entry.one.advantage or 0.0 for entry in entries))), default=0.0) or 1.0
 
 
 def _best_and_worst(entries: list[Any]) -> tuple[int, int]:

@@ -1,10 +1,11 @@
-"""What evaluations have found, and a checkpoint's difference from the model that the run started with."""
+"""Results of evaluations, and a checkpoint's difference from the model that the run started with."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from statistics import fmean
 
 from runs.engine.models import Run
@@ -14,7 +15,7 @@ from runs.insight.completions.reading import valid
 from runs.insight.evaluations.starting import SetupKey, checkpoint_of, evaluations_of, setup_of
 
 RESAMPLES = 2000
-"""Of the bootstrap."""
+"""Resamples of the bootstrap."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,14 @@ class Interval:
 
     @property
     def verdict(self) -> str:
-        """better | worse | unclear: the interval holds 0."""
+        """better, worse, or unclear if the interval contains 0."""
         return "better" if self.low > 0 else "worse" if self.high < 0 else "unclear"
 
 
 @dataclass(frozen=True)
 class PromptResult:
     reward: float | None
-    """The mean over its completions."""
+    """Mean over its completions."""
     solved: int
     completions: int
 
@@ -43,11 +44,11 @@ class PromptResult:
 class EvaluationResult:
     run: Run
     folder: str
-    """Of the checkpoint, relative to RUNS_DIR; "": the model that the evaluated run started with."""
+    """The checkpoint's folder, relative to RUNS_DIR; empty: the model that the evaluated run started with."""
     prompts: dict[int, PromptResult]
-    """By row of the dataset."""
+    """Dataset row -> result."""
     pass_1: float | None
-    """Share of completions that are solved; None if the rewards don't tell."""
+    """Share of completions that are solved; None if the rewards define no solved completions."""
     pass_k: float | None
     """Share of prompts with at least one solved completion: the unbiased estimate of pass@k (Chen et al. 2021,
     arXiv 2107.03374, equation 1) for as many samples as completions."""
@@ -57,18 +58,18 @@ class EvaluationResult:
     live: bool
     ended_well: bool
     gain: Interval | None = None
-    """Of the mean reward over the base's, paired by prompt."""
+    """The difference of the mean reward from the base model's, paired by prompt."""
     base: str = ""
-    """The id of the base's evaluation."""
+    """The id of the base model's evaluation."""
 
     @property
     def step(self) -> int | None:
-        """None: the model that the evaluated run started with."""
+        """The checkpoint's step. None: the model that the evaluated run started with."""
         return int(self.folder.rpartition("-")[2]) if self.folder else None
 
     @property
     def merged(self) -> bool:
-        """Whether its weights are those of a merge of the checkpoint."""
+        """True if the checkpoint is a merged model."""
         return bool(self.folder) and not self.folder.startswith(f"{self.run.source_id}/")
 
     @property
@@ -77,14 +78,16 @@ class EvaluationResult:
 
 
 def of_run(run: Run) -> list[EvaluationResult]:
-    """All evaluations of a run: those of one setup side by side, the base first, then by step."""
+    """All evaluations of a run, grouped by setup: the base model first, then checkpoints by step."""
     evaluations = evaluations_of(run).select_related("reward_version__config", "dataset_version__dataset")
-    found = [_read(each) for each in evaluations.order_by("created_at")]
-    bases = {each.setup: each for each in found if each.step is None and each.prompts and each.ended_well}
-    compared = [_against(each, bases.get(each.setup)) for each in found]
-    # As text: a setup whose rewards were deleted has no number to compare.
-    steps = {each.run.pk: -1 if each.step is None else each.step for each in compared}
-    return sorted(compared, key=lambda each: (str(each.setup), steps[each.run.pk], each.run.created_at))
+    results = [_read(evaluation) for evaluation in evaluations.order_by("created_at")]
+    bases = {result.setup: result for result in results if result.step is None and result.prompts and result.ended_well}
+    return sorted((_against(result, bases.get(result.setup)) for result in results), key=_order)
+
+
+def _order(result: EvaluationResult) -> tuple[str, int, datetime]:
+    # The setup as text, since one whose rewards were deleted has no number to compare.
+    return str(result.setup), -1 if result.step is None else result.step, result.run.created_at
 
 
 def bootstrap(differences: Sequence[float]) -> Interval | None:
@@ -102,36 +105,39 @@ def _read(evaluation: Run) -> EvaluationResult:
     rows = valid(evaluation).exclude(row=None)
     attempt = evaluation.latest()
     live = attempt.status in ACTIVE
-    # The page is asked for every two seconds meanwhile: what each completion says is read once, at the end.
-    every = [] if live else [one for data in rows.values_list("data", flat=True) for one in groups.completions(data)]
+    # A live evaluation's page polls every two seconds, so the completions are only read once it has ended.
+    stored = () if live else rows.values_list("data", flat=True)
+    every = [completion for data in stored for completion in groups.completions(data)]
     columns = rows.values_list("row", "solved", "completions", "reward_mean")
     prompts = {row: PromptResult(mean, n, count) for row, n, count, mean in columns if row is not None}
-    sampled = sum(each.completions for each in prompts.values())
-    told = bool(solved.bounds) and sampled > 0
+    sampled = sum(prompt.completions for prompt in prompts.values())
+    known = bool(solved.bounds) and sampled > 0
     return EvaluationResult(
         run=evaluation,
         folder=checkpoint_of(evaluation),
         prompts=prompts,
-        pass_1=sum(each.solved for each in prompts.values()) / sampled if told else None,
-        pass_k=fmean(each.solved > 0 for each in prompts.values()) if told else None,
-        reward=_mean([one.reward for one in every]),
+        pass_1=sum(prompt.solved for prompt in prompts.values()) / sampled if known else None,
+        pass_k=fmean(prompt.solved > 0 for prompt in prompts.values()) if known else None,
+        reward=_mean([completion.reward for completion in every]),
         components=tuple(
-            (name, _mean([one.rewards.get(name) for one in every])) for name in solving.names(evaluation.spec)
+            (name, _mean([completion.rewards.get(name) for completion in every]))
+            for name in solving.names(evaluation.spec)
         ),
-        tokens=_mean([one.tokens for one in every]),
+        tokens=_mean([completion.tokens for completion in every]),
         live=live,
         ended_well=attempt.status == RunStatus.SUCCEEDED,
     )
 
 
-def _against(one: EvaluationResult, base: EvaluationResult | None) -> EvaluationResult:
-    if base is None or one.step is None or not one.ended_well:
-        return one
-    pairs = [(base.prompts[row], mine) for row, mine in one.prompts.items() if row in base.prompts]
-    rewards = [
-        mine.reward - other.reward for other, mine in pairs if mine.reward is not None and other.reward is not None
+def _against(result: EvaluationResult, base: EvaluationResult | None) -> EvaluationResult:
+    """The result of a checkpoint with its difference from the base model's."""
+    if base is None or result.step is None or not result.ended_well:
+        return result
+    pairs = [(base.prompts[row], own) for row, own in result.prompts.items() if row in base.prompts]
+    differences = [
+        own.reward - other.reward for other, own in pairs if own.reward is not None and other.reward is not None
     ]
-    return replace(one, base=base.run.pk, gain=bootstrap(rewards))
+    return replace(result, base=base.run.pk, gain=bootstrap(differences))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -26,11 +26,11 @@ MOST_GENERATIONS = 256
 
 @dataclass(frozen=True)
 class EvaluationSetup:
-    """What two evaluations must share to be compared."""
+    """The settings that two evaluations must share to be comparable."""
 
     dataset: DatasetVersion
     prompts: int
-    """Of the dataset's validation rows."""
+    """Number of the dataset's validation rows."""
     generations: int
     """Completions of each prompt."""
     rewards: RewardVersion
@@ -53,15 +53,15 @@ class SetupKey(NamedTuple):
 
 
 def start(run: Run, checkpoints: list[Checkpoint], setup: EvaluationSetup, user: User) -> list[Run]:
-    """Evaluate these checkpoints and the starting model, except those that have been evaluated so already or soon will
-    be: the same seed gives the same numbers.
+    """Evaluate checkpoints and the starting model, except those with a finished or pending evaluation of this setup,
+    since the same seed gives the same numbers.
 
     Raises ContractError for a run that can't be evaluated, QueueFull if this user may not queue that many runs.
     """
     evaluated = _evaluated_with(run, setup)
-    wanted = [each for each in (None, *checkpoints) if (each.folder if each else "") not in evaluated]
+    missing = [point for point in (None, *checkpoints) if (point.folder if point else "") not in evaluated]
     with transaction.atomic():
-        started = [launching.submit(_request(run, each, setup), user=user, dispatch=False) for each in wanted]
+        started = [launching.submit(_request(run, point, setup), user=user, dispatch=False) for point in missing]
         transaction.on_commit(launching.dispatch_ready, robust=True)
     return started
 
@@ -87,28 +87,24 @@ def words_of(checkpoint: Checkpoint) -> str:
 
 
 def temperature_of(run: Run) -> float:
-    """Of its completions; TRL's default where the run hasn't set it."""
+    """The temperature of a run's completions; TRL's default if the run sets none."""
     return float(run.spec["grpo"].get("temperature", 1.0))
 
 
 def checkpoint_of(evaluation: Run) -> str:
-    """The folder of its checkpoint, relative to RUNS_DIR; "": the model that the run started with."""
-    folder, start = str(evaluation.spec["start_from"]), str(_evaluated(evaluation).spec.get("start_from") or "")
+    """The folder of the evaluated checkpoint, relative to RUNS_DIR; empty: the model that the run started with."""
+    if evaluation.source is None:
+        raise ValueError(f"{evaluation.pk} isn't an evaluation")
+    folder, start = str(evaluation.spec["start_from"]), str(evaluation.source.spec.get("start_from") or "")
     return "" if folder == start else folder
 
 
-def _evaluated(evaluation: Run) -> Run:
-    if evaluation.source is None:
-        raise ValueError(f"{evaluation.pk} is no evaluation")
-    return evaluation.source
-
-
 def _evaluated_with(run: Run, setup: EvaluationSetup) -> set[str]:
-    """The folders of checkpoints whose evaluation with this setup waits, runs or has ended well; "": the model's."""
+    """The folders of checkpoints with a pending or finished evaluation of this setup; empty for the starting model."""
     return {
-        checkpoint_of(each)
-        for each in evaluations_of(run)
-        if setup_of(each) == setup.key and each.latest().reason in ("", EndReason.COMPLETED)
+        checkpoint_of(evaluation)
+        for evaluation in evaluations_of(run)
+        if setup_of(evaluation) == setup.key and evaluation.latest().reason in ("", EndReason.COMPLETED)
     }
 
 

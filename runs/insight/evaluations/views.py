@@ -38,8 +38,8 @@ class EvaluationForm(forms.Form):
         own = offered.filter(pk=run.dataset_version_id).first() or offered.first()
         self.held_out = own.validation_rows if own else 0
         self.fields["checkpoints"] = forms.MultipleChoiceField(
-            choices=[(str(each.event.pk), starting.words_of(each)) for each in self.usable],
-            initial=[str(each.event.pk) for each in self.usable[:1]],
+            choices=[(str(checkpoint.event.pk), starting.words_of(checkpoint)) for checkpoint in self.usable],
+            initial=[str(checkpoint.event.pk) for checkpoint in self.usable[:1]],
             widget=forms.CheckboxSelectMultiple,
         )
         self.fields["dataset"] = EvaluationDatasetChoice(
@@ -62,13 +62,13 @@ class EvaluationForm(forms.Form):
             initial=run.reward_version_id,
             label="Reward config",
             empty_label=None,
-            help_text="A config other than the run's can show what that one missed.",
+            help_text="Another config than the run's can show what the run's rewards miss.",
         )
         self.fields["temperature"] = forms.FloatField(
             min_value=0.01,
             max_value=2.0,
             initial=starting.temperature_of(run),
-            help_text="The run's own, unless you change it. Near 0 the likeliest tokens are chosen.",
+            help_text="By default the run's own. Near 0 the likeliest tokens are chosen.",
         )
 
     def clean(self) -> dict[str, Any]:
@@ -85,12 +85,13 @@ class EvaluationForm(forms.Form):
         )
 
     def chosen(self) -> list[Checkpoint]:
-        return [each for each in self.usable if str(each.event.pk) in self.cleaned_data["checkpoints"]]
+        selected = self.cleaned_data["checkpoints"]
+        return [checkpoint for checkpoint in self.usable if str(checkpoint.event.pk) in selected]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def evaluations(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """An htmx request gets only the table, until all evaluations have ended."""
+    """The evaluations page. An htmx request gets only the table, until all evaluations have ended."""
     run = queries.run_for(request, run_id)
     if request.method == "POST":
         return _start(request, run)
@@ -104,20 +105,20 @@ def _start(request: HttpRequest, run: Run) -> HttpResponseBase:
         return _page(request, run, form, status=422)
     try:
         if not starting.start(run, form.chosen(), form.setup(), person(request)):
-            messages.info(request, "These were evaluated so already: the same seed gives the same numbers.")
+            messages.info(request, "These were already evaluated: the same seed gives the same numbers.")
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be evaluated: {error}")
     return redirect("evaluations", run.pk)
 
 
 def _page(request: HttpRequest, run: Run, form: EvaluationForm, status: int = 200) -> HttpResponse:
-    found = results.of_run(run)
-    live = any(each.live for each in found)
+    evaluated = results.of_run(run)
+    live = any(result.live for result in evaluated)
     context = {
         "run": run,
         "form": form,
-        "results": found,
-        "names": list(dict.fromkeys(name for each in found for name, _ in each.components)),
+        "results": evaluated,
+        "names": list(dict.fromkeys(name for result in evaluated for name, _ in result.components)),
         "live": live,
         "may_operate": person(request).may_operate,
     }

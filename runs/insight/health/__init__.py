@@ -1,1 +1,1 @@
-"""Rules that assess a run's health from its spec and its numbers."""
+"""Health of runs: rules that assess a run from its spec and its metrics."""

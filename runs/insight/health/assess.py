@@ -1,7 +1,7 @@
-"""The one interpreter of the rules: a history and a preset's bounds give a verdict, findings, and every figure.
+"""The interpreter of the rules: from a history and a preset's bounds to a verdict, findings and figures.
 
-A finding opens when its condition has lasted for the rule's hold, or at once where the signal is sure, and closes when
-the figure has been back within the bound, by a tenth of it, for the rule's calm. So a single step beyond a bound opens
+A finding opens when its condition has lasted for the rule's hold, or at once if the signal is sure, and closes when the
+figure has been back within the bound, by a tenth of it, for the rule's calm. So a single step beyond a bound opens
 nothing, and a figure that oscillates around a bound opens one finding, not twenty.
 """
 
@@ -45,7 +45,9 @@ RANK = {"bad": 0, "warning": 1, "note": 2}
 Finding = dict[str, Any]
 
 
-class _Stand(NamedTuple):
+class _Breach(NamedTuple):
+    """A bound that a figure has crossed."""
+
     level: Level
     bound: float
     since: float
@@ -79,14 +81,14 @@ def assess(history: History, preset: Preset, before: Mapping[str, Any], now: dat
 
 
 def alerts(health: Mapping[str, Any]) -> dict[str, Finding]:
-    """The open findings that raise alerts, by rule: without consequences of others."""
+    """The open findings that raise alerts, by rule, without those that follow from others."""
     findings = health.get("findings") or ()
     return {f["rule"]: f for f in findings if f["level"] in ("warning", "bad") and not f.get("cause")}
 
 
 def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[Finding, bool]]:
-    """Alerts that are new or worse, and whether people should get a message: one sickness is one message, so not of the
-    cause of what they know."""
+    """Alerts that are new or worse, and whether to send a message: none for the cause of findings that people already
+    know, so that one problem gives one message."""
     earlier = {f["rule"]: f for f in before.get("findings") or () if f["level"] != "note"}
     for rule, finding in alerts(after).items():
         known = earlier.get(rule)
@@ -97,8 +99,8 @@ def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _grouped(findings: list[Finding]) -> list[Finding]:
-    """The worst first, and below each what probably follows from it, with `cause` naming that one's rule. A cause is
-    kept when it is over: what followed from it is no news."""
+    """The findings, worst first, each followed by its probable consequences, whose `cause` names its rule. A `cause` is
+    kept when it is over, so that its consequences don't count as new."""
     alarming = {finding["rule"] for finding in findings if finding["level"] != "note"}
     for finding in findings:
         cause = "" if finding["level"] == "note" else _root(finding["rule"], alarming)
@@ -114,7 +116,7 @@ def _grouped(findings: list[Finding]) -> list[Finding]:
 def _root(rule: str, alarming: set[str]) -> str:
     """The first cause of a finding among the open ones; empty: itself."""
     root = rule
-    while cause := next((each for each in BY_ID[root].follows if each in alarming), ""):
+    while cause := next((rule_id for rule_id in BY_ID[root].follows if rule_id in alarming), ""):
         root = cause
     return "" if root == rule else root
 
@@ -125,13 +127,9 @@ def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
         return "bad"
     if "warning" in levels:
         return "warning"
-    # Nobody knows whether a run learns until something judges its reward.
+    # Whether a run learns is unknown until a rule has judged its reward.
     judged = [check for check in checks if check["value"] is not None and check["rule"] in REWARD]
     return "well" if judged else "unknown"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _judge(
@@ -150,29 +148,30 @@ def _judge(
     if signal is None or not len(signal.value) or not np.isfinite(signal.value[-1]):
         if not history.has_stopped(rule.metric):
             return check, None
-        return {**check, "state": "gone"}, was  # what nobody measures any more is neither better nor worse
+        return {**check, "state": "gone"}, was  # a metric that is no longer logged is neither better nor worse
     value = float(signal.value[-1])
     check |= {"value": value, "state": "well"}
-    stand = _stand(rule, bounds, signal, was)
-    if stand is None:
+    breach = _breach(rule, bounds, signal, was)
+    if breach is None:
         return check, None
-    finding = _finding(rule, bounds, history, signal, stand, was)
+    finding = _finding(rule, bounds, history, signal, breach, was)
     return {**check, "value": finding["value"], "state": finding["level"]}, finding
 
 
-def _stand(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Stand | None:
-    """The level at which the rule stands now, checking the worse one first."""
+def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Breach | None:
+    """The worst bound that the figure has crossed."""
+    sure = signal.sure is not None and bool(signal.sure[-1])
     levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.warning))
     for level, bound in levels:
         if bound is None:
             continue
-        since = _opening(_beyond(rule, signal, bound), signal, rule.hold)
+        since = _lasting(_beyond(rule, signal, bound), signal, 0 if sure else rule.hold)
         if since is not None:
-            return _Stand(level, bound, since)
+            return _Breach(level, bound, since)
         open_at = was is not None and RANK[was["stood"]] <= RANK[level]
         eased = bound - EASED * abs(bound) if rule.above else bound + EASED * abs(bound)
         if open_at and _lasting(~_beyond(rule, signal, eased), signal, max(rule.hold, rule.calm)) is None:
-            return _Stand(level, bound, float(signal.at[-1]))
+            return _Breach(level, bound, float(signal.at[-1]))
     return None
 
 
@@ -180,13 +179,8 @@ def _beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]
     return signal.value > bound if rule.above else signal.value < bound
 
 
-def _opening(beyond: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
-    sure = signal.sure is not None and bool(signal.sure[-1])
-    return _lasting(beyond, signal, 0 if sure else hold)
-
-
 def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
-    """The start of the stretch that has lasted until now, if it is as long as `hold`."""
+    """The start of the current stretch of true values, if it has lasted for `hold` steps."""
     if not holds[-1]:
         return None
     breaks = np.flatnonzero(~holds)
@@ -195,40 +189,41 @@ def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | Non
 
 
 def _finding(
-    rule: HealthRule, bounds: RuleBounds, history: History, signal: Signal, stand: _Stand, was: Finding | None
+    rule: HealthRule, bounds: RuleBounds, history: History, signal: Signal, breach: _Breach, was: Finding | None
 ) -> Finding:
     value = float(signal.value[-1])
-    learnt = bool(rule.solved) and history.solved
+    solved = bool(rule.solved) and history.solved
     words = {
         "value": value_text(value, rule.format),
-        "bound": value_text(stand.bound, rule.format),
+        "bound": value_text(breach.bound, rule.format),
         "step": f"{history.step:,}",
         **history.config.advice,
         **signal.words,
     }
+    advice = rule.try_.format(**words)
     finding: Finding = {
         "rule": rule.id,
         "title": rule.title,
-        "level": "note" if learnt else stand.level,
-        "stood": stand.level,
+        "level": "note" if solved else breach.level,
+        "stood": breach.level,
         "value": value,
         "value_text": words["value"],
         "format": rule.format,
-        "bound": stand.bound,
+        "bound": breach.bound,
         "bound_text": bound_text(rule, bounds),
         "source": bounds.source,
-        "sentence": (rule.solved if learnt else rule.means).format(**words),
-        "try": "" if learnt else _sentence(rule.try_.format(**words)),
+        "sentence": (rule.solved if solved else rule.means).format(**words),
+        "try": "" if solved else advice[:1].upper() + advice[1:],
         "metric": rule.metric.format(**words) if rule.metric else "",
         "find": rule.find.format(**words),
         "cause": was.get("cause", "") if was else "",
-        "since_step": was["since_step"] if was else int(stand.since),
+        "since_step": was["since_step"] if was else int(breach.since),
     }
     if (
         was
         and rule.format == "steps"
         and was["level"] == finding["level"]
-        and not _beyond(rule, signal, stand.bound)[-1]
+        and not _beyond(rule, signal, breach.bound)[-1]
     ):
         # A step count that starts again at 0 doesn't say why the finding is still open.
         finding |= {name: was[name] for name in ("value", "value_text", "sentence")}

@@ -29,7 +29,7 @@ class Component:
     high: float | None
     """The maximum; None: unknown or unbounded."""
     checks: bool = False
-    """It compares with the dataset's answer or runs its tests, so it can't be gamed by form."""
+    """It compares with the dataset's answer or runs its tests, so a completion's form can't game it."""
 
     @property
     def metric(self) -> str:
@@ -56,7 +56,7 @@ class Config:
     components: tuple[Component, ...] = ()
     gpus: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
-    """Of the GPUs those that train together."""
+    """The GPUs of the trainer's ranks."""
     max_steps: int = 0
     """0: unknown, the run is planned in epochs."""
     completions: int = 0
@@ -69,13 +69,13 @@ class Config:
     call_limit: int = 0
     """Calls of tools in one turn."""
     driven_by: str = ""
-    """Whose programs drive the episodes, a gateway's kind; "": the run does."""
+    """The kind of gateway whose programs drive the episodes; empty: the run drives them."""
     tools: bool = False
-    """The model is given tools, which it is to call."""
+    """The model has tools to call."""
 
     @property
     def patience(self) -> float:
-        """Factor of what counts as long: a shorter run has to show progress earlier."""
+        """Factor for bounds in steps: a shorter run has to show progress earlier."""
         return min(1.0, max(1 / 3, self.max_steps / LONG_RUN)) if self.max_steps else 1.0
 
     @property
@@ -86,13 +86,13 @@ class Config:
             "lower_rate": f"lower the learning rate (from {rate:g} to about {rate / 3:.1g})",
             "higher_beta": f"raise β (from {self.beta:g} to about {max(2 * self.beta, 0.02):g})",
             "longer": f"raise max_completion_length (from {self.cap:,} to about {2 * self.cap:,})",
-            "updates": f"{self.updates} now",
+            "updates": f"currently {self.updates}",
             "slowed_by": self._slowed_by,
         }
 
     @property
     def _slowed_by(self) -> str:
-        """What can slow the run's hardware, besides others on the host: a run may have no GPU and no vLLM."""
+        """Further causes of a slow step that the run's hardware can have."""
         hot = "whether a GPU is hot or throttled" if self.gpus else ""
         waiting = "vLLM’s waiting requests" if self.from_vllm else ""
         if hot and waiting:
@@ -148,18 +148,18 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
         turn_limit=spec.episodes.limits.turns if spec.episodes else 0,
         call_limit=spec.episodes.limits.calls if spec.episodes else 0,
         driven_by=spec.episodes.gateway.kind if spec.episodes and spec.episodes.gateway else "",
-        tools=spec.episodes is not None and any(map(_is_tool, spec.episodes.parts)),
+        tools=spec.episodes is not None and EntryKind.TOOL in map(_kind, spec.episodes.parts),
     )
 
 
-def _is_tool(part: PartSpec) -> bool:
+def _kind(part: PartSpec) -> EntryKind | None:
     entry = ENVIRONMENTS.get(part.function)
-    return entry is not None and entry.kind is EntryKind.TOOL
+    return entry.kind if entry else None
 
 
 def _every(spec: RunSpec, what: str) -> int:
-    """Steps between evaluations or saves; 0: none, or by epochs. TRL's default is 500, and below 1 a share of the
-    run."""
+    """Steps between evaluations or saves; 0: none, or by epochs. TRL's default is 500; a value below 1 is a share of
+    the run."""
     if str(spec.grpo.get(f"{what}_strategy") or ("no" if what == "eval" else "steps")) != "steps":
         return 0
     every = float(spec.grpo.get(f"{what}_steps") or 500)

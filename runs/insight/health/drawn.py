@@ -46,11 +46,8 @@ def _bounded(chart: Chart, rules: Sequence[tuple[HealthRule, RuleBounds]], confi
 def _lines(rule: HealthRule, bounds: RuleBounds, of: str) -> Iterator[ChartBound]:
     for level, bound in ((rule.mild, bounds.warning), ("bad", bounds.bad)):
         if bound is not None:
-            for place, side in _places(rule, bound):
+            places = [(bound, "above" if rule.above else "below")]
+            if rule.around is not None:
+                places = [(rule.around - bound, "below"), (rule.around + bound, "above")]
+            for place, side in places:
                 yield ChartBound(place, f"{of}{level} {side} {value_text(place, rule.format)}", level)
-
-
-def _places(rule: HealthRule, bound: float) -> tuple[tuple[float, str], ...]:
-    if rule.around is None:
-        return ((bound, "above" if rule.above else "below"),)
-    return ((rule.around - bound, "below"), (rule.around + bound, "above"))

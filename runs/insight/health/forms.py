@@ -51,7 +51,7 @@ class PresetForm(forms.Form):
         required=False,
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 2}),
-        label="Where the numbers come from",
+        label="Source of the numbers",
     )
 
     def __init__(self, data: Mapping[str, Any] | None, *, preset: HealthPreset) -> None:

@@ -1,4 +1,4 @@
-"""The part of a run's numbers that the rules read: the newest steps, and a memory of the earlier ones."""
+"""A run's metrics as the rules read them: the newest steps, and a memory of the earlier ones."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from runs.insight.health.config import Config
 RECENT = 240
 """Values of each metric read again at each assessment."""
 SETTLED = 60
-"""Of those, the oldest enter the memory: an assessment may come late by so many values."""
+"""The oldest of those enter the memory, so an assessment may be late by this many values."""
 FAR = 20
-"""A metric that is this many steps and three of its own intervals behind the run is no longer logged."""
+"""A metric counts as no longer logged once it is this many steps plus three of its own intervals behind the run."""
 START = 20
 """The number of values that describe a run's start."""
 ROLL = 20
 STRETCHES = 60
-"""Points by which the memory describes something over the whole run."""
+"""Points of the memory's series over the whole run."""
 SHORTEST_S = 30.0
-"""Between points of a trail."""
+"""Minimum time between points of a trail."""
 TEXTS = 40
 """Steps whose completions are remembered as counts."""
 FIRST_TEXTS = 100
-"""About how many of the first completions show what is usual."""
+"""About how many of the first completions define the usual text."""
 MARKED = ("reward", "entropy", "completions/mean_length")
 """Metrics whose start and best are remembered, in addition to the reward components."""
 GENERATED = "reward"
-"""The metric that a line has if its step generated completions; the other lines update the policy on them again."""
+"""A metric of lines whose step generated completions; other lines are further updates on them."""
 
 Floats = NDArray[np.float64]
 Row = tuple[int | None, float, Mapping[str, float]]
@@ -41,7 +41,7 @@ Row = tuple[int | None, float, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class MetricHistory:
-    """One metric, oldest first."""
+    """The values of one metric, oldest first."""
 
     step: NDArray[np.int64]
     t: Floats
@@ -59,14 +59,14 @@ class Mark(NamedTuple):
     noise: float
     """Standard deviation between neighbouring steps, without the trend."""
     best: float
-    """Highest mean over ROLL values; of the first ones also over fewer, since a run may collapse at once."""
+    """Highest mean over ROLL values; at the start also over fewer, since a run may collapse early."""
     best_step: int
     low: float = inf
     """Lowest mean over ROLL values."""
 
 
 class Sums(NamedTuple):
-    """What a regression of a metric on the step needs of the values that are no longer read."""
+    """Sums for a regression of a metric on the step, over the values that are no longer read."""
 
     until: int = 0
     n: float = 0.0
@@ -88,14 +88,14 @@ class RunPace:
 
 
 class Text(NamedTuple):
-    """The completions of one step: how many were read, and how many of those have a sign."""
+    """The completions of one step: how many were read, and how many show a sign of decay."""
 
     step: int
     read: int
     repeated: int
     empty: int
     same: int = 0
-    """Long texts that another completion of the step has too."""
+    """Long texts that are identical to another completion's of the step."""
     odd: int = 0
     """Texts that look like gibberish."""
 
@@ -115,28 +115,27 @@ class History:
     evaluations: list[tuple[int, float]] = field(default_factory=list)
     """Step and validation reward."""
     solved_shares: list[tuple[int, int, int]] = field(default_factory=list)
-    """Step, completions and solved ones, of stretches of the run."""
+    """(step, completions, solved completions) of stretches of the run."""
     trails: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Memory in use since the attempt's training began: time and MiB, spread over the whole of it."""
+    """Memory in use as (time, MiB), spread over the attempt's whole training."""
     capacity: Mapping[str, float] = field(default_factory=dict)
-    """MiB that a metric of `trails` can reach."""
+    """The maximum in MiB of each metric of `trails`."""
     known: frozenset[str] = frozenset()
     """Every metric that the run has ever reported."""
     training_since: float = 0.0
-    """By the host's clock; before it, GPUs were idle because the model was loading."""
+    """When training began, by the host's clock; before, GPUs were idle because the model was loading."""
     hang: str = ""
-    """Who waits for whom, as the supervisor saw it; "" while steps come."""
+    """The supervisor's sentence on which process waits for which; empty while steps end."""
     quiet_s: float = 0.0
     """Seconds since the last step, by the control plane's clock; 0: unknown, or not training."""
 
     def get(self, metric: str, points: int = 1) -> MetricHistory | None:
-        """The metric's history. None if it has fewer than `points` values or is no longer logged: neither is a
-        finding."""
+        """The metric's history. None if it has fewer than `points` values or is no longer logged."""
         column = self.columns.get(metric)
         return column if column is not None and len(column) >= points and self._is_current(column) else None
 
     def updates(self, metric: str) -> MetricHistory | None:
-        """Without the first update of each batch, where ratios are 1 and nothing is clipped by construction."""
+        """The metric's history without the first update of each batch, whose ratio is always 1."""
         column, generated = self.get(metric), self.columns.get(GENERATED)
         if column is None or generated is None or self.config.updates <= 1:
             return column
@@ -144,7 +143,7 @@ class History:
         return MetricHistory(column.step[again], column.t[again], column.value[again])
 
     def has_stopped(self, metric: str) -> bool:
-        """Whether it was logged once and no longer is."""
+        """True if the metric was logged and no longer is."""
         column = self.columns.get(metric)
         return metric in self.known if column is None else not self._is_current(column)
 
@@ -154,7 +153,7 @@ class History:
 
     @property
     def solved(self) -> bool:
-        """Whether the reward is close to the maximum of its components."""
+        """True if the reward is close to the maximum of its components."""
         high, low, column = self.config.highest, self.config.lowest, self.get("reward", ROLL)
         if high is None or low is None or high <= low or column is None:
             return False
@@ -179,7 +178,7 @@ def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
 
 
 def with_generations(recent: Sequence[Row], earlier: Iterable[Row]) -> list[Row]:
-    """The newest lines, preceded by earlier generations: of those, the figures that the updates between don't have."""
+    """The newest lines, preceded by earlier generations with only those figures that updates don't have."""
     of_updates = {name for _, _, values in recent if GENERATED not in values for name in values}
     generated = [
         (step, t, {name: value for name, value in values.items() if name not in of_updates})
@@ -193,7 +192,8 @@ def generations(rows: Sequence[Row]) -> int:
 
 
 def noise(value: Floats) -> float:
-    """The noise of a series, from the median difference between neighbours; trends and drops hardly affect it."""
+    """The standard deviation of a series' noise, from the median difference between neighbours, which trends and drops
+    hardly affect."""
     if len(value) < 3:
         return 0.0
     return float(np.median(np.abs(np.diff(value))) / 0.954)  # for normal noise of deviation 1
@@ -202,7 +202,7 @@ def noise(value: Floats) -> float:
 def rolling_mean(value: Floats, window: int) -> Floats:
     if len(value) < window:
         return np.empty(0)
-    # Each window by itself: in a running sum one value of 1e20 would stay in all later means.
+    # Each window separately: in a running sum, one value of 1e20 would distort all later means.
     means: Floats = (np.lib.stride_tricks.sliding_window_view(value, window) / window).sum(axis=1)
     return means
 
@@ -215,7 +215,7 @@ def rolling_median(value: Floats, window: int) -> Floats:
 
 
 def paced(column: MetricHistory | None) -> MetricHistory | None:
-    """From cumulative tokens: seconds per step as `t`, tokens per second as `value`. A pause counts as a slow step."""
+    """Convert cumulative tokens to seconds per step (`t`) and tokens per second (`value`). A pause is a slow step."""
     if column is None or len(column) < 2:
         return None
     seconds, steps, tokens = np.diff(column.t), np.diff(column.step), np.diff(column.value)
@@ -229,7 +229,7 @@ def paced(column: MetricHistory | None) -> MetricHistory | None:
 
 @np.errstate(over="ignore", invalid="ignore")
 def remember(history: History) -> None:
-    """Update the memory. A start is known only of columns that begin with the run."""
+    """Update the memory. Only columns that begin with the run have a start."""
     for name in (*MARKED, *(part.metric for part in history.config.components)):
         column = history.get(name, START)
         if column is None:
@@ -259,7 +259,7 @@ def _note_evaluations(history: History) -> None:
 
 
 def _extend(history: History, name: str) -> None:
-    """Add the newest value of a memory metric to its trail; a trail that is full keeps every second point."""
+    """Add the newest value of a memory metric to its trail; a full trail keeps every second point."""
     column, trail = history.get(name, 10), history.trails.get(name) or []
     if column is None or not history.training_since or history.step <= START:
         return
@@ -295,7 +295,7 @@ def _first_mark(column: MetricHistory) -> Mark:
     wobble = noise(column.value)
     means = rolling_mean(column.value[:START], few)
     top = int(np.argmax(means))
-    # Less by what the luckiest of the first windows is above their mean.
+    # Minus the amount by which the best of a few windows exceeds their mean by luck.
     first = Mark(
         start=float((column.value[:START] / START).sum()),
         noise=wobble,
@@ -315,7 +315,7 @@ def _marked(column: MetricHistory, old: Mark) -> Mark:
 
 
 def _summed(column: MetricHistory, old: Sums) -> Sums:
-    """With the values that may be gone at the next assessment."""
+    """The sums including the values that the next assessment may no longer read."""
     if len(column) < RECENT:
         return old
     until = int(column.step[SETTLED])
@@ -334,8 +334,8 @@ def forget_after(history: History, step: int) -> None:
     }
     history.sums = {name: sums for name, sums in history.sums.items() if sums.until <= step}
     history.texts = [text for text in history.texts if text.step <= step]
-    history.evaluations = [each for each in history.evaluations if each[0] <= step]
-    history.solved_shares = [each for each in history.solved_shares if each[0] <= step]
+    history.evaluations = [evaluation for evaluation in history.evaluations if evaluation[0] <= step]
+    history.solved_shares = [share for share in history.solved_shares if share[0] <= step]
     history.trails = {}
 
 

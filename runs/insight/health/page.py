@@ -1,5 +1,5 @@
-"""The health card of the run page: the verdict, findings with their bounds and sources, and all checks. Reads the
-stored assessment; judges nothing."""
+"""The health card of the run page: the stored assessment's verdict, findings with their bounds and sources, and all
+checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.insight.metrics import run_charts
 
 WORDS = {"bad": "Unhealthy", "warning": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
 ENDED = {"unknown": "Too short to judge"}
-"""Where the word for an ended run is another."""
+"""Verdicts with another word for ended runs."""
 CHIPS = {"bad": "bad", "warning": "warn", "well": "good"}
 STATES = {
     "well": "ok",
@@ -68,12 +68,12 @@ class Card:
 
     @property
     def chip(self) -> str:
-        """The colour of its chip."""
+        """The color class of its chip."""
         return CHIPS.get(self.verdict, "")
 
 
 def card(run: Run) -> Card | None:
-    """The run's health card. None if it has no health: it is queued or a trial. One query."""
+    """The run's health card. None for runs without health, such as queued runs and trials. One query."""
     attempt = run.latest()
     if run.kind != "train" or attempt.status == RunStatus.QUEUED or (attempt.started_at is None and not run.health):
         return None
@@ -104,7 +104,7 @@ def card(run: Run) -> Card | None:
 
 
 def _findings(run: Run) -> list[dict[str, Any]]:
-    """The open findings in words, with the title of the one that a consequence follows from, and with links."""
+    """The open findings, each with the title of the finding that it follows from, and with links."""
     stored = [finding for finding in run.health.get("findings") or () if finding["rule"] in BY_ID]
     charts = {
         line.metric: chart.id
@@ -138,7 +138,7 @@ def _links(run: Run, finding: Mapping[str, Any], charts: Mapping[str, str]) -> I
 
 def _headline(findings: Sequence[dict[str, Any]], verdict: str, *, ended: bool) -> str:
     if verdict == "unknown":
-        return "" if ended else "rating starts with the first rewards"
+        return "" if ended else "the rating starts with the first rewards"
     causes = [finding for finding in findings if not finding.get("follows")]
     levels = [finding["level"] for finding in causes]
     bad, warnings, notes = (levels.count(level) for level in ("bad", "warning", "note"))

@@ -63,7 +63,7 @@ def as_preset(row: HealthPreset | None) -> Preset:
 
 
 def copy(row: HealthPreset, owner: User) -> HealthPreset:
-    """A preset of one's own under the next free name, which can be changed."""
+    """Copy a preset to an editable one of the owner's, under the next free name."""
     source = row.source if row.slug is None else f"From “{row.name}”. {row.source}".strip()
     with transaction.atomic():
         name = _free_name(row.name)
@@ -78,7 +78,7 @@ def make_default(row: HealthPreset) -> None:
 
 
 def undeletable(row: HealthPreset) -> str:
-    """Why a preset can't be deleted, or ""."""
+    """Explain why a preset can't be deleted, or ""."""
     if row.is_default:
         return "The default preset can’t be deleted."
     return "" if row.slug is None else "A built-in preset can’t be deleted."
@@ -129,4 +129,4 @@ def _free_name(name: str) -> str:
     taken = set(HealthPreset.objects.values_list("name", flat=True))
     stem = f"Copy of {name}"[:72]
     numbered = (f"{stem} {number}" for number in range(2, len(taken) + 3))
-    return stem if stem not in taken else next(each for each in numbered if each not in taken)
+    return stem if stem not in taken else next(candidate for candidate in numbered if candidate not in taken)

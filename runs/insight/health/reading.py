@@ -1,4 +1,4 @@
-"""Reading a run's history: a bounded number of rows, whatever the length of the run."""
+"""Reading a run's history from a bounded number of rows, regardless of the run's length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workers.contract.wire.names import EventKind
 SYSTEM_S = 600.0
 SYSTEM_STEPS = 8
 SYSTEM_ROWS = 2000
-"""Machine metrics are read for so many seconds or steps, whichever is longer, but no more rows."""
+"""Machine metrics are read for SYSTEM_S or SYSTEM_STEPS, whichever is longer, but at most this many rows."""
 NEW_STEPS = 1000
 """Steps whose solved completions are added at each assessment."""
 GROUPS = 4
@@ -52,7 +52,7 @@ def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
 
 
 def _train(run: Run, updates: int) -> tuple[list[Row], int]:
-    """The newest lines, earlier generations where most lines are updates, and the seq from which all were read."""
+    """The newest lines, with earlier generations if most lines are updates, and the seq of the oldest."""
     rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False).order_by("-seq")
     newest = _lines(rows[:RECENT])
     recent = [row for _, row in newest]
@@ -76,7 +76,7 @@ def _machine(run: Run, kind: EventKind, since: float) -> list[Row]:
 
 
 def _steps_ago(history: History) -> float:
-    """From when to read the machine's metrics: the newest whole steps, at least some minutes."""
+    """The time from which to read machine metrics: the newest SYSTEM_STEPS, and at least SYSTEM_S."""
     column = history.get("loss") or history.get("reward")
     return 0.0 if column is None else float(min(column.t[-1] - SYSTEM_S, column.t[-SYSTEM_STEPS:][0]))
 
@@ -109,7 +109,7 @@ def _capacity(attempt: Attempt) -> dict[str, float]:
 
 
 def _since(run: Run, attempt: Attempt) -> float:
-    """When this attempt ended its first step, by the host's clock; 0 if it hasn't."""
+    """When the attempt ended its first step, by the host's clock; 0 if it hasn't."""
     rows = MetricRow.objects.filter(run=run, attempt=attempt, kind=EventKind.TRAIN).order_by("seq")
     return rows.values_list("t", flat=True).first() or 0.0
 

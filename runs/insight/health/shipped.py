@@ -8,7 +8,7 @@ SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
     (
         "mixed",
         "Mixed",
-        "Each rule’s own thresholds: the more lenient of what the guides say, and ours where they say nothing.",
+        "Each rule’s own thresholds: the more lenient of the guides’ values, or ours where they give none.",
         {},
     ),
     (
@@ -68,4 +68,4 @@ SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
         },
     ),
 ]
-"""Slug, name, source, and for each rule the bounds that differ from its defaults."""
+"""(slug, name, source, rule -> its bounds that differ from the defaults)"""

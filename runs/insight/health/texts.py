@@ -1,4 +1,4 @@
-"""Signs of decay in the completions themselves: repetitive, empty, identical and senseless text."""
+"""Signs of decay in completions: repetitive, empty, identical and nonsensical text."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Iterable
 GRAM = 4
 """Words per unit; in text without spaces, groups of four characters."""
 FEWEST = 24
-"""Units; shorter texts can't be judged."""
+"""The minimum number of units to judge a text."""
 FEWEST_WORDS = 10
 ODD = 0.15
 """Share of odd words; prose, code and formulas have a few per cent."""
 LONG = 80
-"""Characters; shorter answers may well be the same."""
+"""Characters of a text from which identical copies count; short answers are often the same."""
 _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}|^[bcdfghjklmnpqrstvwxz]{5,}$|[a-z]{30}")
 LONGEST = 4000
-"""Characters from the end, where completions degenerate."""
+"""Characters read from the end, where completions degenerate."""
 
 
 def repeats(text: str) -> bool:
-    """Whether more than half of the text repeats earlier text, in sequences of four words."""
+    """True if more than half of the text repeats earlier text, in sequences of four words."""
     tail = text[-LONGEST:]
     words = tail.split()
     if len(words) * 12 < len(tail):  # hardly any spaces
@@ -31,7 +31,7 @@ def repeats(text: str) -> bool:
 
 
 def is_gibberish(text: str) -> bool:
-    """Whether many words are no words of any language: several scripts in one, or letters that nobody can say."""
+    """True if many words are nonsense: several scripts in one word, or unpronounceable letters."""
     words = [word for word in text[-LONGEST:].split() if any(map(str.isalpha, word))]
     return len(words) >= FEWEST_WORDS and sum(map(_is_odd, words)) > ODD * len(words)
 
@@ -45,7 +45,7 @@ def _is_odd(word: str) -> bool:
 
 
 def count(texts: Iterable[str]) -> tuple[int, int, int, int, int]:
-    """Counts of texts: (read, repeating, empty, identical to another, gibberish)."""
+    """Count texts: (all, repetitive, empty, identical to another, gibberish)."""
     sample = list(texts)
     long = Counter(text for text in sample if len(text) >= LONG)
     same = sum(times for times in long.values() if times > 1)

@@ -1,4 +1,4 @@
-"""Assessing active and recently ended runs: the assessment is stored in the run, changes become events."""
+"""Assessing active and recently ended runs: the assessment is stored in the run, and changes become events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALERT = "alert"
 EVERY = timedelta(seconds=10)
 """The interval between assessments of a run."""
 TOLD_EVERY = timedelta(seconds=30)
-"""The interval at which viewers get new values while the verdict and its figures stay the same."""
+"""The interval at which viewers get new values while the verdict and findings stay the same."""
 BUDGET_S = 1.0
 """Seconds per round; runs left over come first in the next round."""
 ENDED_FOR = timedelta(minutes=10)
@@ -40,7 +40,7 @@ ENDED_FOR = timedelta(minutes=10)
 
 
 def tick(now: datetime) -> int:
-    """Run one round. Return how many runs were assessed."""
+    """Assess the runs that are due. Return how many were assessed."""
     presets: Presets | None = None
     until = time.monotonic() + BUDGET_S
     assessed = 0
@@ -60,8 +60,8 @@ def tick(now: datetime) -> int:
 
 
 def look_at(run: Run, preset: Preset, now: datetime, *, tell: bool = True) -> bool:
-    """Assess one run and store the result. False: nothing to read, or another tick was first. `tell`: opening and
-    closing findings become events, which raise alerts."""
+    """Assess one run and store the result. False: nothing to read, or another tick was first. `tell`: record opened and
+    closed findings as events, which raise alerts."""
     attempt = run.latest()
     memory = run.health.get("memory") or {}
     try:
@@ -70,7 +70,7 @@ def look_at(run: Run, preset: Preset, now: datetime, *, tell: bool = True) -> bo
         return False  # the run's page reports it
     moved_at = _moved_at(run, memory, history.step, now)
     if attempt.status == RunStatus.RUNNING and attempt.last_seen_at is not None:
-        # Up to the supervisor's last contact: silence, the host's or our own, is not a stall.
+        # Only until the supervisor's last contact: a silent host or control plane is not a stalled run.
         history.quiet_s = max(0.0, (min(now, attempt.last_seen_at) - moved_at).total_seconds())
         if history.quiet_s > SHORTEST_S:
             history.hang = _hang(attempt, history.step)
@@ -86,7 +86,7 @@ def look_at(run: Run, preset: Preset, now: datetime, *, tell: bool = True) -> bo
 
 
 def _hang(attempt: Attempt, step: int) -> str:
-    """Of the newest hang since the last step."""
+    """The sentence of the newest hang since the last step."""
     events = attempt.events.filter(kind=EventKind.HANG, step__gte=step).order_by("-seq")
     return str((events.values_list("data", flat=True).first() or {}).get("who", ""))
 
@@ -169,12 +169,12 @@ def _event(attempt: Attempt, finding: Finding, state: str, step: int, now: datet
 
 
 def _is_old(told_at: str | None, now: datetime) -> bool:
-    """Pages with the same verdict still show values and their step: those are updated less often."""
+    """True if the values that pages show are due for an update although the verdict is the same."""
     return told_at is None or not timedelta(0) <= now - datetime.fromisoformat(told_at) < TOLD_EVERY
 
 
 def _shown(health: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What viewers are notified of at once, including a figure's first value: most have none in the first steps.
+    """The parts of an assessment of whose changes viewers are notified at once, such as a figure's first value.
 
     Figures of the machine are left out, because they come and go with its samples.
     """

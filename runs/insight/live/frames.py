@@ -34,7 +34,7 @@ class StreamFrame:
     texts: tuple[str, ...] = ()
     """The messages to send; none if nothing is new."""
     more: bool = False
-    """Whether more rows follow than fit into one frame."""
+    """True if more rows follow than fit into one frame."""
 
 
 @dataclass
@@ -70,7 +70,8 @@ def read(
     texts = []
     if rows or events or extra:
         views = [timeline.event_view(event) for event in events]
-        texts.append(_text({"type": "frame", "last": last, "rows": rows, "events": views, **extra}))
+        message = {"type": "frame", "last": last, "rows": rows, "events": views, **extra}
+        texts.append(msgspec.json.encode(message).decode())
     if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
         # The rows are folded away, or a resume made drawn points void: the page reloads the series.
         texts.append(RELOAD)
@@ -93,10 +94,6 @@ def start(run_id: str, after: int) -> tuple[StreamCursor, StreamCursor] | None:
     last_control_event = control_events.filter(pk__lt=newest_seen).aggregate(newest=Max("pk"))["newest"] or 0
     newest = control_events.aggregate(newest=Max("pk"))["newest"] or 0
     return StreamCursor(seq, last_control_event), StreamCursor(last, newest)
-
-
-def _text(message: dict[str, Any]) -> str:
-    return msgspec.json.encode(message).decode()
 
 
 def _too_old(run: Run, seq: int) -> bool:

@@ -136,13 +136,13 @@ class Reader:
         if frame is None:
             return
         if frame.texts or frame.cursor != self.end:
-            self._tell(frame)
+            self._publish(frame)
         if frame.more:
             self.hint.set()
         every = FRAME_S * max(1.0, len(self.viewers) / VIEWERS_AT_FULL_RATE)
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
 
-    def _tell(self, frame: StreamFrame) -> None:
+    def _publish(self, frame: StreamFrame) -> None:
         self._frames.append(frame)
         self.count += 1
         self.end = frame.cursor
@@ -196,7 +196,7 @@ class ViewerHub:
         self._sign_ins: set[SocketSignIn] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._figures: dict[str, tuple[object, ...]] = {}
-        self._somebody_new = asyncio.Event()
+        self._joined = asyncio.Event()
 
     def join(self, viewer: Viewer, end: StreamCursor) -> Reader:
         """Add a viewer. `end` is the end of the store at that moment: a new reader begins there."""
@@ -204,7 +204,7 @@ class ViewerHub:
         if reader is None:
             reader = self._readers[viewer.run_id] = Reader(viewer.run_id, end)
             self._start(f"reader {viewer.run_id}", reader.tick)
-            self._somebody_new.set()
+            self._joined.set()
         reader.viewers.add(viewer)
         self._serve()
         return reader
@@ -228,7 +228,7 @@ class ViewerHub:
         self._lists.add(viewer)
         if len(self._lists) == 1:
             self._figures = {}
-            self._somebody_new.set()
+            self._joined.set()
             self._start("list", self._list_tick)
         self._serve()
 
@@ -248,7 +248,7 @@ class ViewerHub:
     def _serve(self) -> None:
         if "hints" not in self._tasks:
             self._start("hints", self._listen)
-            self._start("watch", self._say_watched)
+            self._start("watch", self._mark_watched)
 
     def _rest(self) -> None:
         if not self._readers and not self._lists:
@@ -292,9 +292,9 @@ class ViewerHub:
         for viewer in self._lists:
             viewer.offer(run_id)
 
-    async def _say_watched(self) -> None:
+    async def _mark_watched(self) -> None:
         """Mark the runs with viewers here for the writers, well before the marks expire."""
-        self._somebody_new.clear()
+        self._joined.clear()
         names = [*self._readers, *([hints.LIST] if self._lists else [])]
         if settings.REDIS_URL and names:
             async with (
@@ -307,7 +307,7 @@ class ViewerHub:
             new = [name for name, mark in zip(names, before, strict=True) if mark is None and name != hints.LIST]
             if new:
                 await from_store(lambda: wake_supervisors(new))
-        await _wait(self._somebody_new, hints.WATCH_EXPIRES_S / 3)
+        await _wait(self._joined, hints.WATCH_EXPIRES_S / 3)
 
     async def _list_tick(self) -> None:
         """Poll the store for the list, in case hints were lost."""

@@ -1,6 +1,6 @@
-"""The charts of each section, derived from a run's frozen spec, which decides what is normal for the run.
+"""The charts of each section, derived from a run's frozen spec.
 
-No KL with beta 0, no ratio that is 1 by construction, no gap to vLLM without its correction.
+There is no chart of the KL with beta 0, of a ratio that is 1 by construction, or of vLLM's gap without its correction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEW = 6
 """Components that fit among the other reward charts."""
 MANY = 12
 """Above this many components their charts are folded; the summary chart stays."""
-_TOGETHER = "n/a: one update per batch, so the ratio is 1 by construction."
+_ONE_UPDATE = "n/a: one update per batch, so the ratio is 1 by construction."
 
 
 def beta(spec: RunSpec) -> float:
@@ -37,7 +37,7 @@ def updates_per_batch(spec: RunSpec) -> int:
 
 
 def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
-    """Clipped shares: not every loss clips, and TRL names the metric after the loss."""
+    """The lines of clipped shares. Not every loss clips, and TRL names the metric after the loss."""
     loss_type = str(spec.grpo.get("loss_type") or "")
     if loss_type == "cispo":
         return (ChartLine("cispo_clip_ratio", "all", "c1"),)
@@ -85,7 +85,7 @@ def of_machine(spec: RunSpec | None, gpus: Sequence[int]) -> ChartGroup:
 def _reward(spec: RunSpec) -> Iterator[Chart]:
     low, high = _total_range(spec)
     total = ChartLine("reward", "reward", "c8", band="reward_std", evaluation="eval_reward", low=low, high=high)
-    chosen = ". Of the groups trained on, so compare runs by evaluations" if spec.prompts.on else ""
+    chosen = ". Only of the groups trained on, so compare runs by evaluations" if spec.prompts.on else ""
     hint = f"Weighted sum of the components; the band is one deviation{chosen}"
     yield Chart("reward", "Reward, total", (total,), help=hint)
     if len(spec.rewards) > 1:
@@ -100,7 +100,7 @@ def _other_rewards(spec: RunSpec) -> Iterator[Chart]:
     if not spec.eval_rewards:
         return
     total = (ChartLine(OTHER_REWARD, "total", "c8"),)
-    hint = "Weighted sum of the rewards that only evaluations compute, on the held-out rows: nothing is trained on them"
+    hint = "Weighted sum of the rewards that only evaluations compute, on the held-out rows; never trained on"
     yield Chart("other-reward", "Evaluation, other rewards", total, help=hint)
     parts = tuple(
         ChartLine(f"eval_rewards/{reward.name}/mean", reward.name, colour(i))
@@ -144,7 +144,7 @@ def _failed(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
         if (metric := f"rewards/{reward.name}/failed") in names
     )
     if lines:
-        help_text = "Share of a batch's completions on which a component failed: it counts nothing there"
+        help_text = "Share of a batch's completions on which a component failed and gave no score"
         yield Chart("failed", "Scoring failures", lines, format="percent", zero=True, help=help_text)
 
 
@@ -155,7 +155,7 @@ def _zero_spread() -> Chart:
         (ChartLine("frac_reward_zero_std", "zero variance", "c6"),),
         format="percent",
         zero=True,
-        help="Share of prompt groups that were trained on though their completions all got the same reward",
+        help="Share of the prompt groups trained on whose completions all got the same reward",
     )
 
 
@@ -180,20 +180,17 @@ def _policy(spec: RunSpec) -> Iterator[Chart]:
         "ratio",
         "Policy ratio",
         (ChartLine("mean_ratio", "ratio", "c1"),),
-        note=_TOGETHER if once else "",
+        note=_ONE_UPDATE if once else "",
     )
     yield Chart("entropy", "Entropy", (ChartLine("entropy", "entropy", "c1"),), help="Mean token entropy, nats")
-    yield Chart("loss", "Loss", _loss(spec), help="Near 0 is normal for GRPO: watch the reward")
+    loss: tuple[ChartLine, ...] = (ChartLine("loss", "loss", "c1"),)
+    if spec.grpo.get("entropy_coef") or spec.grpo.get("use_adaptive_entropy"):
+        loss = (*loss, ChartLine("policy_loss", "without entropy bonus", "c2"))
+    yield Chart("loss", "Loss", loss, help="Near 0 is normal for GRPO: watch the reward")
     yield Chart(
         "grad", "Gradient norm", (ChartLine("grad_norm", "norm", "c1"),), zero=True, help="Before it is clipped"
     )
     yield Chart("lr", "Learning rate", (ChartLine("learning_rate", "rate", "c1"),), zero=True)
-
-
-def _loss(spec: RunSpec) -> tuple[ChartLine, ...]:
-    total = ChartLine("loss", "loss", "c1")
-    bonus = spec.grpo.get("entropy_coef") or spec.grpo.get("use_adaptive_entropy")
-    return (total, ChartLine("policy_loss", "without entropy bonus", "c2")) if bonus else (total,)
 
 
 # --- completions -----------------------------------------------------------------------------------------------
@@ -231,7 +228,7 @@ def _completions() -> tuple[Chart, ...]:
             (ChartLine("completions/clipped_ratio", "cut", "c6"),),
             format="percent",
             zero=True,
-            help="Share of completions that did not end by themselves",
+            help="Share of completions cut at the length limit",
         ),
     )
 
@@ -245,7 +242,7 @@ def _reward_times(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
         for i, reward in enumerate(spec.rewards)
         if (metric := reward_time(reward.name)) in names
     )
-    if len(lines) > 1:  # one alone is the rewards' part of the step
+    if len(lines) > 1:  # a single one is the rewards' part of the step
         help_text = "Seconds that each reward takes for a batch, on the trainer's first rank"
         yield Chart("reward-time", "Time of each reward", lines, format="seconds", zero=True, help=help_text)
 
@@ -309,22 +306,22 @@ def _corrected(spec: RunSpec, note: str) -> Chart:
     what = "Completions" if mode.startswith("sequence") else "Tokens"
     if mode.endswith("_mask"):
         line, words = ChartLine("sampling/share_masked", "left out", "c6"), "left out by the correction"
-        hint = "Their importance ratio is above the cap: they count nothing in the loss"
+        hint = "Their importance ratio is above the cap, so the loss ignores them"
     else:
         line, words = ChartLine(async_generation.TRUNCATED, "truncated", "c6"), "truncated by the correction"
-        hint = "Their importance ratio is beyond a bound: they count with the bound in the loss"
+        hint = "Their importance ratio is beyond a bound, so the loss uses the bound"
     id_ = line.metric.replace("/share_", "-")
     return Chart(id_, f"{what} {words}", (line,), format="percent", zero=True, help=hint, note=note)
 
 
 def _ahead() -> tuple[Chart, ...]:
     stale = (ChartLine(async_generation.STALENESS, "mean", "c1"),)
-    hint = "Optimizer steps between the weights that sampled a batch and those that it is first trained with"
+    hint = "Optimizer steps between the weights that sampled a batch and those that first train on it"
     times = (
         ChartLine(async_generation.SECONDS, "generated in", "c2"),
         ChartLine("time/generation_s", "waited for", "c1"),
     )
-    why = "How long vLLM took for a batch that it generated ahead, and how long the trainer still waited for it"
+    why = "Time of vLLM for a batch generated ahead, and the trainer's remaining wait for it"
     return (
         Chart("sampling-staleness", "Staleness", stale, zero=True, help=hint),
         Chart("sampling-ahead", "Generation ahead", times, format="seconds", zero=True, help=why),
@@ -342,7 +339,7 @@ def _servers() -> tuple[Chart, ...]:
     )
     cache = (ChartLine("vllm/kv_cache_percent", "used", "c1"),)
     hits = (ChartLine("vllm/prefix_hit_percent", "hits", "c3"),)
-    hint = "Share of the prompts' tokens that the server had computed before"
+    hint = "Share of the prompts' tokens that were already in the server's cache"
     return (
         Chart("vllm-requests", "Requests", requests, zero=True, x="time"),
         Chart("vllm-tokens", "Tokens per second of vLLM", speed, format="rate", zero=True, x="time"),
@@ -355,7 +352,7 @@ def _servers() -> tuple[Chart, ...]:
 
 
 SAMPLED = "Sampled every 2 seconds, so a shorter peak may be missing"
-SLEEPS = "The trainer's own peak isn't drawn: torch also counts the memory that the sleeping vLLM has given back"
+SLEEPS = "The trainer's own peak isn't drawn, because torch also counts memory that the sleeping vLLM has released"
 
 
 def _gpus(gpus: Sequence[int], *, sleeps: bool) -> Iterator[Chart]:
@@ -376,7 +373,7 @@ def _gpus(gpus: Sequence[int], *, sleeps: bool) -> Iterator[Chart]:
 def _ranks(spec: RunSpec) -> Iterator[Chart]:
     ranks = range(max(1, spec.hardware.processes))
     lines = tuple(ChartLine(f"memory/rank{r}/reserved_mib", f"rank {r}", colour(r)) for r in ranks)
-    hint = "The most that torch has reserved so far, of each rank"
+    hint = "The peak of torch's reserved memory so far, for each rank"
     yield Chart("rank-memory", "Trainer's peak memory", lines, format="mib", zero=True, help=hint)
 
 

@@ -23,7 +23,7 @@ class ChartLine:
     """The same figure on the held-out rows, drawn as points."""
     low: float | None = None
     high: float | None = None
-    """The range of possible values, which the band doesn't leave. None: open."""
+    """The range of possible values, which limits the band. None: open."""
     weight: float = 1.0
     """Factor applied to the values for drawing."""
 
@@ -63,7 +63,7 @@ class ChartGroup:
     title: str
     charts: tuple[Chart, ...]
     folded: bool = False
-    """Closed until opened: detail that would push the rest off the page."""
+    """Folded until opened, because it has many charts of detail."""
 
 
 @dataclass(frozen=True)

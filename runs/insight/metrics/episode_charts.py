@@ -1,6 +1,6 @@
-"""The charts of episodes: turns, tools, and the gateway, for the runs that have them.
+"""The charts of episodes, tools and the gateway, for the runs that have them.
 
-Lines of tools and turns are those that the run has reported, so these charts come with the first step.
+Charts of tools and turns have a line for each reported metric, so they appear with the first step.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TOOL = re.compile(r"tools/(.+)/calls")
 
 
 def tool_names(names: Collection[str]) -> list[str]:
-    """The tools whose calls are among the metrics."""
+    """The names of the tools whose calls are among the metrics."""
     return sorted(match[1] for name in names if (match := _TOOL.fullmatch(name)))
 
 
 def of_episodes(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
-    """`names`: the metrics that the run has reported."""
+    """The chart groups of a run's episodes. `names`: the metrics that the run has reported."""
     planned = spec.episodes is not None
     if charts := tuple(chart for chart in _episodes() if planned or _reported(chart, names)):
         yield ChartGroup("Episodes", (*charts, *_turn_rewards(names)))
@@ -52,13 +52,13 @@ def _episodes() -> Iterator[Chart]:
     turns = (ChartLine(TURNS_MAX, "max", "c5"), ChartLine(TURNS_MEAN, "mean", "c1"))
     yield Chart("turns", "Turns per episode", turns, zero=True, help="Messages of the model in one episode")
     cut = (ChartLine(CUT, "cut", "c6"),)
-    hint = "Share of episodes that a limit ended: of turns, of time or of length"
+    hint = "Share of episodes cut by a limit of turns, time or length"
     yield Chart("episodes-cut", "Episodes cut", cut, format="percent", zero=True, help=hint)
     share = (ChartLine(TOOL_SHARE, "by tools", "c2"),)
-    hint = "Share of the episodes' tokens that the model didn't write: they carry no loss"
+    hint = "Share of the episodes' tokens that the model didn't write and that carry no loss"
     yield Chart("tool-share", "Length taken by tools", share, format="percent", zero=True, help=hint)
     seconds = (ChartLine(SECONDS_P95, "p95", "c1"),)
-    hint = "95 % of the episodes took less, the model's own time included"
+    hint = "95% of the episodes took less, including the model's own time"
     yield Chart("episode-seconds", "Time of an episode", seconds, format="seconds", zero=True, help=hint)
 
 
@@ -76,7 +76,7 @@ def _turn_rewards(names: Collection[str]) -> Iterator[Chart]:
 def _calls() -> Iterator[Chart]:
     yield Chart("calls", "Calls per episode", (ChartLine(CALLS, "calls", "c1"),), zero=True)
     failed = (ChartLine(FAILURES, "failed", "c6"),)
-    hint = "Share of all calls that gave the model an error in place of a result"
+    hint = "Share of all calls that returned an error instead of a result"
     yield Chart("calls-failed", "Failed calls", failed, format="percent", zero=True, help=hint)
 
 
@@ -86,7 +86,7 @@ def _tools(names: Collection[str]) -> Iterator[Chart]:
         ("tool-calls", "Calls per episode, by tool", "calls", "number", ""),
         ("tool-failed", "Failed calls, by tool", "failed", "percent", "Share of a tool's calls that failed"),
         ("tool-p50", "Time of a call, p50", "p50_s", "seconds", "Half of a tool's calls took less"),
-        ("tool-p95", "Time of a call, p95", "p95_s", "seconds", "95 % of a tool's calls took less"),
+        ("tool-p95", "Time of a call, p95", "p95_s", "seconds", "95% of a tool's calls took less"),
     ):
         lines = tuple(
             ChartLine(metric, tool, colour(i))
@@ -100,20 +100,20 @@ def _tools(names: Collection[str]) -> Iterator[Chart]:
 def _gateway() -> Iterator[Chart]:
     requests = (ChartLine(gateway.REQUESTS, "requests", "c1"),)
     yield Chart(
-        "gateway-requests", "Requests", requests, zero=True, help="Of the programs that drive episodes, in a step"
+        "gateway-requests", "Requests", requests, zero=True, help="Per step, from the programs that drive episodes"
     )
     latency = (ChartLine(gateway.LATENCY_P95, "p95", "c1"),)
     yield Chart("gateway-latency", "Time of a request, p95", latency, format="seconds", zero=True)
     waiting = (ChartLine(gateway.WAITING, "waiting", "c2"),)
-    hint = "How long a step waited for its episodes to end"
+    hint = "Time that a step waited for its episodes to end"
     yield Chart("gateway-waiting", "Waiting for episodes", waiting, format="seconds", zero=True, help=hint)
     now = (ChartLine(gateway.WAITS, "waiting", "c2"), ChartLine(gateway.QUIET, "without any request", "c6"))
-    hint = "How long the trainer has waited for the step's episodes by then"
-    yield Chart("gateway-waits", "Waiting by now", now, format="seconds", zero=True, help=hint)
+    hint = "Time that the trainer had waited so far for the step's episodes"
+    yield Chart("gateway-waits", "Current wait", now, format="seconds", zero=True, help=hint)
     sessions = (ChartLine(gateway.SESSIONS_OPEN, "open", "c1"),)
-    yield Chart("gateway-sessions", "Sessions open", sessions, zero=True, help="Of agents that work on a task")
+    yield Chart("gateway-sessions", "Sessions open", sessions, zero=True, help="Sessions of agents with a task")
     gone = (ChartLine(gateway.GONE, "gone", "c6"),)
-    yield Chart("gateway-gone", "Sessions gone", gone, zero=True, help="Their program went away before their end")
+    yield Chart("gateway-gone", "Sessions gone", gone, zero=True, help="Sessions whose program left before their end")
     stale = (ChartLine(gateway.STALENESS, "mean", "c1"),)
-    hint = "Updates of the policy between sampling a token and training on it, on average"
+    hint = "Average number of policy updates between sampling a token and training on it"
     yield Chart("gateway-staleness", "Staleness", stale, zero=True, help=hint)

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from django.db import transaction
@@ -33,11 +34,11 @@ PAUSE_S = 0.01
 KEEP_ROWS = 2000
 """Newest raw rows kept after folding, for the cursors of reconnecting viewers."""
 KEEP_STEPS = 300
-"""Newest steps whose phases are kept."""
+"""Newest steps whose timings are kept."""
 
 LINES_COME_FOR = timedelta(days=7)
-"""How long after its end a run is still looked at: a host that comes back hands over what it has. Rows that come even
-later are read as they are."""
+"""Runs are still folded this long after their end, since a returning host hands over late lines. Rows that arrive even
+later stay unfolded."""
 
 Row = tuple[int, int | None, float, dict[str, float]]
 """(seq, step, t, values)"""
@@ -65,7 +66,7 @@ def fold(run_id: str, *, at_least: int = FOLD_ROWS) -> bool:
         rows = list(waiting.values_list("seq", "step", "t", "values", "superseded")[:BATCH_ROWS])
         if run.last_seq - run.folded_seq < at_least or (rows and len(rows) < at_least):
             return False
-        # Without rows there are only events in between; the marker still moves, so that they are not read again.
+        # Without rows there are only events in between; the marker still moves, so that they aren't read again.
         last_seq = rows[-1][0] if rows else run.last_seq
         if not Run.every.filter(pk=run_id, folded_seq=run.folded_seq).update(folded_seq=last_seq):
             return False
@@ -120,7 +121,7 @@ def supersede(attempt: Attempt, step: int) -> None:
     beyond = chunks.filter(last_seq__gt=_last_valid(chunks, step)).order_by("metric", "first_seq")
     cut: list[MetricChunk] = []
     void: list[int] = []
-    for _, of_metric in groupby(beyond.values_list("metric", "pk", "last_seq"), key=lambda each: each[0]):
+    for _, of_metric in groupby(beyond.values_list("metric", "pk", "last_seq"), key=itemgetter(0)):
         since = False
         for _, pk, last_seq in of_metric:
             if since and last_seq < before:
@@ -146,7 +147,7 @@ def supersede(attempt: Attempt, step: int) -> None:
 
 
 def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
-    """A seq before which no point has a later step, by bisection in the metric with the most chunks; 0: unknown."""
+    """A seq up to which no point is after `step`, by bisection in the metric with the most chunks; 0: unknown."""
     for metric, count in list(chunks.values_list("metric").annotate(count=Count("pk")).order_by("-count", "metric")):
         ends = list(chunks.filter(metric=metric).order_by("last_seq").values_list("pk", flat=True))
         last = _steps_of(ends[-1])[1]
@@ -159,7 +160,7 @@ def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
 
 
 def _steps_of(pk: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """(seqs, steps) of a chunk's points."""
+    """The seqs and steps of a chunk's points."""
     data, points = MetricChunk.objects.values_list("data", "points").get(pk=pk)
     unpacked = Points.unpack(data, points)
     return unpacked.seq, unpacked.step
@@ -180,7 +181,7 @@ def _fill(chunk: MetricChunk, points: Points) -> None:
 
 
 def _prune(run_id: str, folded: int) -> None:
-    """Delete folded raw rows except the newest KEEP_ROWS, and what is kept of steps beyond KEEP_STEPS."""
+    """Delete folded raw rows except the newest KEEP_ROWS, and timings except those of the newest KEEP_STEPS steps."""
     steps = StepSpans.objects.filter(run_id=run_id).order_by("-seq").values_list("seq", flat=True)
     edge: Iterable[int] = steps[KEEP_STEPS : KEEP_STEPS + 1]
     for seq in edge:

@@ -51,7 +51,8 @@ def of_run(
     reserved: Mapping[int, float],
     sizes: Mapping[int, float],
 ) -> list[GpuPeak]:
-    """`measured`: GPU -> peak usage, MiB; `reserved`: rank -> peak reserved by torch; `sizes`: GPU -> its memory."""
+    """The peaks of a run's GPUs, in MiB. `measured`: GPU -> peak usage; `reserved`: rank -> peak reserved by torch;
+    `sizes`: GPU -> its memory."""
     peaks = []
     ranks = dict(zip(placement.gpus, range(hardware.processes), strict=False))
     for index in placement.every_gpu:
@@ -60,7 +61,7 @@ def of_run(
             continue
         trainer = reserved.get(ranks.get(index, -1), 0.0)
         size = max(sizes.get(index, 0.0), peak)
-        # Samples miss short peaks, and torch doesn't; more than the card it counts only where vLLM sleeps.
+        # Samples miss short peaks, unlike torch, which exceeds the card's memory only if vLLM sleeps.
         peak = max(peak, trainer) if trainer <= size else peak
         trainer = min(trainer, peak)
         share = _share(hardware, index in placement.server_gpus) * size
@@ -75,7 +76,7 @@ def of_run(
 
 
 def with_receipt(in_use: Mapping[int, float], receipt: Mapping[str, Any] | None) -> dict[int, float]:
-    """Peaks in MiB by GPU from samples, and from the receipt, which misses none."""
+    """Peaks in MiB by GPU, from samples and from the receipt, which misses no peak."""
     peaks = dict(in_use)
     for gpu in (receipt or {}).get("gpus") or ():
         index, peak = str(gpu.get("gpu", "")), number(gpu.get("peak_mib"))

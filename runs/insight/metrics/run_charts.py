@@ -27,9 +27,9 @@ MARKED = frozenset(
 )
 """Event kinds that charts mark on the x axis."""
 DERIVED = {"tokens_per_second": "num_tokens"}
-"""Figures that the browser computes, and the metrics they derive from."""
+"""Figures that the browser computes -> the metrics that they derive from."""
 LIMITS = "limits/"
-"""Before what a run has used of its limits, which its page shows as bars."""
+"""Prefix of metrics about used limits, which the run's page shows as bars."""
 _NO_CHART = frozenset(
     {"epoch", "num_tokens", "total_flos", "train_loss", "train_runtime"}
     | {f"{of}_{rate}_per_second" for of in ("train", "eval") for rate in ("samples", "steps")}
@@ -48,7 +48,7 @@ def plan_of(run: Run) -> list[ChartGroup]:
 
 
 def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[ChartGroup]:
-    """Chart groups in reading order; a job trains nothing. `names`: the metrics that the run has reported."""
+    """The chart groups in reading order; a job has only those of the machine. `names`: the reported metrics."""
     if spec.kind in KINDS:
         return [chart_catalogue.of_machine(spec, gpus)]
     training = [*chart_catalogue.of_training(spec, names), *episode_charts.of_episodes(spec, names)]
@@ -58,7 +58,7 @@ def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -
 def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list[ChartGroup]:
     """Charts of metrics that no planned chart shows; metrics with a common prefix share a chart.
 
-    Those of evaluations are folded: most repeat on the held-out rows what other charts show.
+    Those of evaluations are folded, since most repeat other charts on the held-out rows.
     """
     drawn = {*metrics(planned), *_NO_CHART}
     known = _families(planned)
@@ -94,9 +94,9 @@ def _alike(prefix: str, names: list[str], taken: set[str], known: Mapping[str, s
         unique = next(s for n in range(len(taken) + 1) if (s := f"{slug}-{n}" if n else slug) not in taken)
         taken.add(unique)
         x = "step" if kind_of(prefix) == "train" else "time"
-        if said := known.get(prefix):
+        if family := known.get(prefix):
             label = lines[0].label.replace("_", " ") if len(lines) == 1 else "other figures"
-            numbered = numbered.replace(title, f"{said}: {label}", 1)
+            numbered = numbered.replace(title, f"{family}: {label}", 1)
         yield Chart(unique, numbered, lines, x=x, help=", ".join(line.metric for line in lines))
 
 
@@ -113,12 +113,12 @@ def as_json(groups: Sequence[ChartGroup]) -> list[dict[str, Any]]:
 
 def recorded(groups: Sequence[ChartGroup], names: Container[str]) -> list[ChartGroup]:
     """The charts with a line among these metrics; groups without one are left out."""
-    kept = (replace(group, charts=tuple(one for one in group.charts if _drawn(one, names))) for group in groups)
+
+    def is_recorded(chart: Chart) -> bool:
+        return any(DERIVED.get(line.metric, line.metric) in names for line in chart.lines)
+
+    kept = (replace(group, charts=tuple(filter(is_recorded, group.charts))) for group in groups)
     return [group for group in kept if group.charts]
-
-
-def _drawn(chart: Chart, names: Container[str]) -> bool:
-    return any(DERIVED.get(line.metric, line.metric) in names for line in chart.lines)
 
 
 def metrics(groups: Sequence[ChartGroup]) -> list[str]:
@@ -129,23 +129,23 @@ def metrics(groups: Sequence[ChartGroup]) -> list[str]:
 
 
 def words(groups: Sequence[ChartGroup]) -> dict[str, str]:
-    """What the charts call each metric: a chart's title, with the line's label where it has several lines."""
+    """The name of each metric in the charts: a chart's title, with the line's label if it has several lines."""
     charts = sorted((chart for group in groups for chart in group.charts), key=lambda chart: len(chart.lines))
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for chart in charts:
         for line in chart.lines:
-            said = chart.title if len(chart.lines) == 1 else f"{chart.title}: {line.label}"
-            more = {line.band: f"{said}, standard deviation", line.evaluation: f"{said}, on held-out rows"}
-            for metric, its in {line.metric: said, **more}.items():
-                found.setdefault(metric, its)
-    return found
+            title = chart.title if len(chart.lines) == 1 else f"{chart.title}: {line.label}"
+            names.setdefault(line.metric, title)
+            names.setdefault(line.band, f"{title}, standard deviation")
+            names.setdefault(line.evaluation, f"{title}, on held-out rows")
+    return names
 
 
 # --- tiles -----------------------------------------------------------------------------------------------------
 
 
 def tiles(spec: RunSpec, gpus: Sequence[int] = ()) -> list[Tile]:
-    """The headline row. A tile whose figure is constant by construction says so."""
+    """The headline row. A tile whose figure is constant by construction has a note instead."""
     row = [
         Tile("reward", "Reward", help="Weighted sum of the components, mean over the batch"),
         Tile("kl", "KL", help="Distance from the reference model", note="" if beta(spec) else "off: β is 0"),

@@ -170,7 +170,7 @@ def thin(points: Points, count: int) -> Points:
 
 
 def outline(points: Points) -> Points:
-    """The minimum and maximum of each of OUTLINED stretches, and both ends."""
+    """Reduce points to the minimum and maximum of each of OUTLINED stretches, and both ends."""
     if len(points) <= 2 * OUTLINED:
         return points
     import numpy as np
@@ -271,7 +271,7 @@ def _outlines(chunks: Iterable[_Chunk]) -> Points:
 
 def _read_details(run: Run, requests: Mapping[str, _MetricRequest]) -> None:
     """Read the chunks whose outlines are too coarse: one query for all metrics."""
-    needs = {name: each.needs for name, each in requests.items() if each.needs}
+    needs = {name: request.needs for name, request in requests.items() if request.needs}
     if not needs:
         return
     low, high = min(first for first, _ in needs.values()), max(last for _, last in needs.values())
@@ -319,7 +319,7 @@ class _MetricRequest:
 
 @dataclass(frozen=True)
 class _ProgressClock:
-    """Training progress at a seq: for points of the machine, which have neither steps nor tokens."""
+    """Training progress by seq, for machine metrics, which have neither steps nor tokens."""
 
     known: Points
 

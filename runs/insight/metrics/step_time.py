@@ -1,4 +1,4 @@
-"""Where a step's time goes, and what would shorten it, in words with their numbers."""
+"""The parts of a step's time, and advice on shortening them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTS = {
     "update": "The update",
     "weight_sync": "Sending the weights to vLLM",
 }
-"""The timed parts (time/<part>_s) by the words that begin a sentence; what is left of step_time is the rest."""
+"""Timed parts (time/<part>_s) -> their names at the beginning of a sentence; the remainder of step_time is REST."""
 REST = "rest"
 _SEGMENTS = {
     "generation": ("generation", "c1"),
@@ -34,14 +34,14 @@ _SEGMENTS = {
     "weight_sync": ("weights to vLLM", "c5"),
     REST: ("rest", "c8"),
 }
-"""As in the chart Where a step's time goes."""
+"""The labels and colours of the chart “Where a step's time goes”."""
 STEPS = 60
 """The newest steps that are averaged."""
 FEWEST = 5
-WORTH_SAYING = {"generation": 0.5, "rewards": 0.2, "logps": 0.3, "update": 0.6, "weight_sync": 0.15, REST: 0.25}
-"""The share of a step from which a part is worth shortening."""
+ADVISED_FROM = {"generation": 0.5, "rewards": 0.2, "logps": 0.3, "update": 0.6, "weight_sync": 0.15, REST: 0.25}
+"""The share of a step from which there is advice on a part."""
 LONG_TAIL = 3.0
-"""The longest completion of a batch over the mean: everything else waits for it."""
+"""The ratio of a batch's longest completion to the mean from which there is advice on it."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class StepTimePart:
     name: str
     seconds: float
     share: float
-    """Of the step's time, 0 to 1."""
+    """Share of the step's time, 0 to 1."""
 
     @property
     def words(self) -> str:
-        """Rewards take 41% of each step."""
+        """For example `Rewards take 41% of each step`."""
         subject = PARTS.get(self.name, "Work outside the timed parts")
         verb = "take" if self.name in ("rewards", "logps") else "takes"
         return f"{subject} {verb} {self.share:.0%} of each step"
@@ -63,7 +63,7 @@ class StepTimePart:
 class Advice:
     part: StepTimePart
     text: str
-    """What to change, as sentences."""
+    """Changes to make, as sentences."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class StepTime:
     seconds: float
     steps: int
     parts: tuple[StepTimePart, ...]
-    """The largest first; the rest is among them."""
+    """Largest first, including the rest."""
     advice: tuple[Advice, ...] = ()
     ahead: float | None = None
-    """Seconds in which vLLM generated the next batch meanwhile; None: nothing is generated ahead."""
+    """Seconds that vLLM took to generate the next batch meanwhile; None: nothing is generated ahead."""
 
     @property
     def in_turns(self) -> float:
-        """What a step would take if the trainer waited for all of a generation, as it does without it ahead."""
+        """Seconds of a step if the next batch were not generated ahead."""
         waited = sum(part.seconds for part in self.parts if part.name == "generation")
         return self.seconds - waited + max(self.ahead or 0.0, waited)
 
@@ -88,7 +88,7 @@ class StepTime:
 
     @property
     def segments(self) -> list[dict[str, Any]]:
-        """Of the bar, in the chart's colours."""
+        """The segments of the bar, in the chart's colours."""
         by_name = {part.name: part for part in self.parts}
         return [
             {"label": label, "value": by_name[name].seconds, "colour": colour}
@@ -98,8 +98,8 @@ class StepTime:
 
 
 def of_run(run: Run) -> StepTime | None:
-    """The mean over the newest steps; None until there are some with timed parts. The first step of a run is left out:
-    it compiles and warms up."""
+    """The mean step time over the newest steps; None until FEWEST steps have timed parts. A run's first step is left
+    out, since it compiles and warms up."""
     timed = [f"time/{part}_s" for part in PARTS]
     columns = _newest(run, ["step_time", *timed, async_generation.SECONDS])
     total, generated = columns["step_time"], columns[async_generation.SECONDS]
@@ -117,14 +117,14 @@ def of_run(run: Run) -> StepTime | None:
     means[REST] = max(0.0, seconds - sum(means.values()))
     parts = tuple(
         StepTimePart(part, mean, min(1.0, mean / seconds))
-        for part, mean in sorted(means.items(), key=lambda one: -one[1])
+        for part, mean in sorted(means.items(), key=lambda item: -item[1])
     )
     meanwhile = sum(generated.get(step, 0.0) for step in steps) / len(steps) if generated else None
     return StepTime(seconds, len(steps), parts, tuple(_advice(run, parts)), meanwhile)
 
 
 def _newest(run: Run, names: Sequence[str]) -> dict[str, dict[int, float]]:
-    """Each metric's newest values by step, without the first step: from the rows, or of an old run from its chunks."""
+    """Each metric's newest values by step, without the first step: from raw rows, or from an old run's chunks."""
     by_name: dict[str, dict[int, float]] = {name: {} for name in names}
     rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False, values__has_key="step_time")
     lines = list(rows.order_by("-seq").values_list("step", "values")[: STEPS + 1])
@@ -156,7 +156,7 @@ def _advice(run: Run, parts: Sequence[StepTimePart]) -> Iterator[Advice]:
     except ContractError:  # of another version
         return
     for part in parts:
-        if part.share >= WORTH_SAYING[part.name]:
+        if part.share >= ADVISED_FROM[part.name]:
             sentences = list(_ADVISERS[part.name](spec, run.last_metrics))
             if sentences:
                 yield Advice(part, " ".join(sentences))
@@ -166,29 +166,29 @@ def _generation(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
     hardware = spec.hardware
     if hardware.rollout == Rollout.TRANSFORMERS:
         if hardware.trainer_gpus:
-            yield "Transformers generates here: a profile with vLLM took a third of the time in our runs on GPUs."
+            yield "Transformers generates here; with vLLM, generation took a third of the time in our runs on GPUs."
         else:
-            yield "Shorter completions or fewer of them shorten it most on a CPU."
+            yield "On a CPU, shorter or fewer completions help most."
         return
     mean, longest = (_number(last.get(f"completions/{name}_length")) for name in ("mean", "max"))
     if mean and longest and longest > LONG_TAIL * mean:
         yield (
-            f"The batch waits for its longest completion: {significant(longest)} tokens, where the mean is "
-            f"{significant(mean)}. A lower completion limit cuts that wait."
+            f"The batch waits for its longest completion: {significant(longest)} tokens, while the mean is "
+            f"{significant(mean)}. A lower completion limit shortens that wait."
         )
     server = hardware.vllm_server
     if not spec.ahead and server is not None and (server.attached or server.own_gpus):
-        yield "The trainer's GPUs idle meanwhile: generated one step ahead, the next batch is made beside the update."
+        yield "The trainer's GPUs are idle meanwhile: one step ahead generates the next batch during the update."
     if server is not None and server.enforce_eager:
-        yield "The profile runs vLLM without CUDA graphs (enforce eager), several times slower: turn that off."
+        yield "The profile runs vLLM without CUDA graphs (enforce eager), which is several times slower: turn that off."
     waiting = _number(last.get("vllm/requests_waiting"))
     if waiting and waiting >= 1:
         yield (
-            f"vLLM lets {significant(waiting)} requests wait, as its cache is full: give it more memory, or a second "
+            f"{significant(waiting)} requests wait because vLLM's cache is full: give it more memory, or add a second "
             "server."
         )
     elif server is not None and not server.attached and server.count == 1 and hardware.trainer_gpus > 1:
-        yield "A GPU moved from the trainer to a second vLLM server shares the work."
+        yield "Moving a GPU from the trainer to a second vLLM server would share the work."
 
 
 def _rewards(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
@@ -197,25 +197,25 @@ def _rewards(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
         if names:
             yield words.format(names=" and ".join(names), runs="runs" if len(names) == 1 else "run")
     if not any(reward.function in function for reward in spec.rewards for function in _SLOW):
-        yield "The GPUs idle meanwhile: try the config in the playground, and leave out what you can do without."
+        yield "The GPUs are idle meanwhile: try the config in the playground, and drop components that you don't need."
 
 
 _SLOW = {
     ("python_executes", "tests_passed", "same_output"): (
-        "{names} {runs} code in the sandbox: a shorter time limit, fewer tests a row or more CPU cores help."
+        "{names} {runs} code in the sandbox: a shorter time limit, fewer tests per row or more CPU cores help."
     ),
     ("python",): "{names} {runs} custom code: batch its work, and cache what repeats between completions.",
-    ("judge",): "The judge of {names} is waited for: allow it more requests at once, or ask for shorter answers.",
-    ("reward_model",): "{names} {runs} a model beside the policy: a smaller one, or shorter completions, take less.",
+    ("judge",): "The step waits for the judge of {names}: allow more requests at once, or ask for shorter answers.",
+    ("reward_model",): "{names} {runs} a model beside the policy: a smaller one, or shorter completions, help.",
 }
-"""What shortens rewards that wait for something, by their keys in the library."""
+"""Advice on slow rewards, by their keys in the library."""
 
 
 def _logps(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
     if spec.grpo.get("beta"):
-        yield "Each step runs the reference model too, as β is above 0: β = 0 saves that pass."
+        yield "Each step also runs the reference model, because β is above 0: β = 0 saves that pass."
     if spec.hardware.rollout != Rollout.TRANSFORMERS and spec.grpo.get("vllm_importance_sampling_correction", True):
-        yield "The correction of vLLM's sampling needs one more pass; it guards against a drift, so keep it if you can."
+        yield "The correction of vLLM's sampling needs one more pass; it guards against drift, so keep it if you can."
 
 
 def _update(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
@@ -224,13 +224,13 @@ def _update(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
     if hardware.trainer_gpus and isinstance(passes, int) and isinstance(size, int) and passes > 1:
         yield (
             f"It takes {passes} passes of {size} completions: {size * 2} × {max(1, passes // 2)} does the same in "
-            "fewer, where the GPU has the memory (Spec shows how much was used)."
+            "fewer, if the GPU has the memory (Spec shows how much was used)."
         )
     checkpointing = grpo.get("gradient_checkpointing", hardware.gradient_checkpointing)
     if hardware.trainer_gpus and checkpointing is not False:
-        yield "Without gradient checkpointing no activation is computed twice: less time, for more memory."
+        yield "Without gradient checkpointing no activation is computed twice, which saves time but takes more memory."
     if hardware.offload is not Offload.NONE:
-        yield "The profile offloads to the CPU, over a slow road: one that shards or trains a LoRA avoids it."
+        yield "The profile offloads to the CPU, which is slow: one that shards or trains a LoRA avoids it."
 
 
 def _weight_sync(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
@@ -240,17 +240,15 @@ def _weight_sync(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
     yield "More completions for each generation (steps per generation) send the weights less often."
 
 
-def _rest(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
-    yield "Loading data, saving and logging: save less often, and look at the host's disk and CPU in Machine."
-
-
 _ADVISERS: dict[str, Callable[[RunSpec, Mapping[str, Any]], Iterator[str]]] = {
     "generation": _generation,
     "rewards": _rewards,
     "logps": _logps,
     "update": _update,
     "weight_sync": _weight_sync,
-    REST: _rest,
+    REST: lambda spec, last: iter(
+        ("Loading data, saving and logging: save less often, and check the host's disk and CPU in Machine.",)
+    ),
 }
 
 

@@ -1,7 +1,7 @@
-"""What a run has switched on to be faster, and what a step would take without it, or with it, by its measured phases.
+"""Optional ways to speed up a run, and the duration of a step with each of them the other way, by its measured phases.
 
-Estimates: what overlaps now would follow each other without, and what follows each other now would overlap with. Waits
-that come of sharing a machine are not in them.
+The durations are estimates: phases that overlap now would run one after the other, and the reverse. They ignore the
+effects of sharing a machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import waits
 
 WORTH_SAYING = 1.1
-"""How many times the steps something has to give before it is recommended."""
+"""The speed-up from which a switch is recommended."""
 TRAINING = frozenset({StepPart.LOGPS, StepPart.UPDATE, OPTIMIZER})
 
 
@@ -39,19 +39,19 @@ class Switch:
     name: str
     on: bool
     other_s: float | None
-    """Seconds of the step with the switch the other way; None: nothing can be said of it."""
+    """Seconds of the step with the switch the other way; None: unknown."""
     words: str
-    """What it does for this step, or would do."""
+    """Its effect on this step, or the effect that it would have."""
     advice: str = ""
-    """Where turning it on is worth it."""
+    """A recommendation to turn it on; empty if that isn't worth it."""
 
 
 def of(spec: RunSpec, placement: Mapping[str, Any], spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
-    """Those that this run can have. `placement`: of the attempt."""
+    """The switches that a run can have. `placement`: the attempt's."""
     yield from _ahead(spec, spans, seconds)
     yield from _beside(spec, spans, seconds)
     if "warm" in placement and spec.hardware.vllm_server is not None:
-        yield Switch("Warm server", bool(placement["warm"]), None, "It shortens the start, and no step.")
+        yield Switch("Warm server", bool(placement["warm"]), None, "It shortens the start, but no step.")
     if spec.prompts.extra_rounds:
         yield _rounds(spans, seconds)
 
@@ -59,12 +59,12 @@ def of(spec: RunSpec, placement: Mapping[str, Any], spans: Sequence[Span], secon
 def _ahead(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
     if spec.hardware.rollout is not Rollout.SERVER:
         return
-    generating = [one for one in spans if one.lane.startswith(SERVER) and one.phase == StepPart.GENERATION]
-    training = [one for one in spans if one.lane == TRAINER and one.phase in TRAINING]
+    generating = [span for span in spans if span.lane.startswith(SERVER) and span.phase == StepPart.GENERATION]
+    training = [span for span in spans if span.lane == TRAINER and span.phase in TRAINING]
     both = overlap(generating, training)
     name = "One step ahead"
     if getattr(spec, "ahead", both > 0.01 * seconds):
-        words = f"{duration(both)} of generation beside training; a step would take {duration(seconds + both)} without."
+        words = f"{duration(both)} of generation during training; a step would take {duration(seconds + both)} without."
         yield Switch(name, True, seconds + both, words)
         return
     saved = min(union(generating), union(training))
@@ -80,29 +80,29 @@ def _beside(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Sw
         not spec.rewards_beside and concurrent_rewards.problem(spec.hardware, spec.episodes) is not None
     ):
         return
-    scoring = [one for one in spans if one.lane in waiting]
-    generating = [one for one in spans if one.phase == StepPart.GENERATION]
+    scoring = [span for span in spans if span.lane in waiting]
+    generating = [span for span in spans if span.phase == StepPart.GENERATION]
     name = "Rewards beside generation"
     if spec.rewards_beside:
-        # What was scored while the trainer waited for generation would have been waited for afterwards.
+        # Scoring during generation would otherwise have delayed the step afterwards.
         both = overlap(scoring, generating)
-        words = f"{duration(both)} of scoring beside generation; a step would take {duration(seconds + both)} without."
+        words = f"{duration(both)} of scoring during generation; a step would take {duration(seconds + both)} without."
         yield Switch(name, True, seconds + both, words)
         return
-    saved = min(union(scoring), union(generating), union(one for one in spans if one.lane == REWARDS))
+    saved = min(union(scoring), union(generating), union(span for span in spans if span.lane == REWARDS))
     with_, times = seconds - saved, _times(seconds, seconds - saved)
     words = f"It would score groups while others are generated: {duration(with_)} a step at best."
     advice = (
-        f"Rewards are waited for {duration(union(scoring))}: scoring each group as soon as it is complete would give "
-        f"up to {times:.1f} times the steps."
+        f"The step waits {duration(union(scoring))} for rewards: scoring each group as soon as it is complete would "
+        f"give up to {times:.1f} times the steps."
     )
     yield Switch(name, False, with_, words, advice if times >= WORTH_SAYING else "")
 
 
 def _rounds(spans: Sequence[Span], seconds: float) -> Switch:
-    extra = union(one for one in spans if one.lane == EXTRA)
+    extra = union(span for span in spans if span.lane == EXTRA)
     words = (
-        f"Extra rounds took {duration(extra)}; a step would take {duration(seconds - extra)} without, and teach less."
+        f"Extra rounds took {duration(extra)}; without, a step would take {duration(seconds - extra)} and teach less."
     )
     if not extra:
         words = "No extra round was needed in this step."

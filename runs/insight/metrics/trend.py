@@ -1,7 +1,7 @@
 """A run's reward in a few points, updated as rewards arrive.
 
-Each point is the mean of equally many consecutive rewards; the last one may have fewer. The number is a power of two
-that doubles when there are too many points, so only the points and the count are stored.
+Each point is the mean of an equal number of consecutive rewards; the last one may have fewer. That number is a power of
+two that doubles when there are too many points, so only the points and the count are stored.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ REWARD = "reward"
 
 
 def extended(run: Run, rewards: Sequence[float]) -> dict[str, Any]:
-    """The run's columns after more rewards."""
+    """The values of the run's columns after more rewards."""
     points, count = grown(run.trend, run.trend_of, rewards)
     return {"trend": points, "trend_of": count, "reward_ends": _ends([*run.reward_ends, *rewards])}
 
 
 def rebuilt(run: Run) -> dict[str, Any]:
-    """The run's columns computed from all stored rewards, after a resume has made some void."""
+    """The values of the run's columns from all stored rewards, after a resume has made some void."""
     rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]["value"]
     width = _width(len(rewards))
     points = [mean(rewards[at : at + width]) for at in range(0, len(rewards), width)]

@@ -28,7 +28,7 @@ WORTH_PACKING = 1024
 
 @require_safe
 def series(request: HttpRequest, run_id: str) -> HttpResponse:
-    """`metrics=a,b` or `*`, by default those of the run's charts; `x`, `from` and `to` select a window."""
+    """The points of `metrics=a,b` or `*`, by default those of the charts; `x`, `from` and `to` select a window."""
     run = queries.run_for(request, run_id)
     requested = request.GET.get("metrics", "")
     if requested == ALL:
@@ -39,9 +39,10 @@ def series(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def points_of(request: HttpRequest, run: Run, names: Sequence[str]) -> HttpResponse:
-    """The points of these metrics, as many as the address asks for, within its window."""
-    points = whole(request, "points", POINTS, 2, MOST_POINTS)
-    return _packed(request, numbers.series(run, names, points, _window(request)))
+    """The points of these metrics, with the number and the window of the address."""
+    points, x = whole(request, "points", POINTS, 2, MOST_POINTS), request.GET.get("x", "")
+    window = numbers.Window(x if x in AXES else "", _number(request, "from"), _number(request, "to"))
+    return _packed(request, numbers.series(run, names, points, window))
 
 
 @require_safe
@@ -52,16 +53,11 @@ def metrics(request: HttpRequest, run_id: str) -> HttpResponse:
 
 @require_safe
 def waterfall(request: HttpRequest, run_id: str) -> HttpResponse:
-    """When each phase of a step began and ended, as a part of the page; `step`, or else the median of the last ones."""
+    """The phases of a step on one time axis, as a part of the page: of `step`, or else of a median recent step."""
     run = queries.run_for(request, run_id)
     step = whole(request, "step", -1, -1, 2**31 - 1)
     view = steps.of_run(run, None if step < 0 else step)
     return render(request, "insight/metrics/_waterfall.html", {"view": view, "asked": step, "picks": True})
-
-
-def _window(request: HttpRequest) -> numbers.Window:
-    x = request.GET.get("x", "")
-    return numbers.Window(x if x in AXES else "", _number(request, "from"), _number(request, "to"))
 
 
 def _number(request: HttpRequest, name: str) -> float | None:

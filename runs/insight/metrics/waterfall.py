@@ -1,7 +1,7 @@
-"""One step of a run on one time axis: when each phase began and ended, who was idle meanwhile, and what that means.
+"""One step of a run on one time axis: when each phase began and ended, which processes were idle, and advice.
 
-Read from what the trainer tells of its steps (`StepSpans`). Lanes may overlap: what a server generates for the next
-batch is in the step that trains on this one.
+It is read from the timings that the trainer reports (`StepSpans`). Lanes may overlap: a server's generation of the next
+batch belongs to the step that trains on the current one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from workers.contract.wire.names import StepPart
 OFFERED = 100
 """Newest steps to choose from."""
 LATEST = 20
-"""Of so many the median is shown, where no step is chosen."""
+"""Newest steps whose median is shown if no step is chosen."""
 FEWEST_SAMPLES = 2
-"""Of a GPU within the step, without which its use is not shown."""
+"""Samples of a GPU within the step that its use needs at least."""
 PHASES: dict[str, tuple[str, str]] = {
     StepPart.GENERATION: ("generation", "c1"),
     StepPart.REWARDS: ("rewards", "c2"),
@@ -41,7 +41,7 @@ PHASES: dict[str, tuple[str, str]] = {
     StepPart.EVALUATION: ("evaluation", "c8"),
     EXTRA: ("extra round", "c2"),
 }
-"""Words and colour of each phase, those of the chart Where a step's time goes among them."""
+"""Phase -> its name and colour, as in the chart “Where a step's time goes”."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Lane:
     busy: float
     """Seconds in which it worked."""
     idle: float | None
-    """The share of the step in which it didn't; None where nobody would want it to."""
+    """The share of the step in which it was idle; None for lanes that needn't be busy."""
     gaps: tuple[tuple[float, float], ...] = ()
     """When it was idle: (start, seconds)."""
 
@@ -75,13 +75,13 @@ class Lane:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """Of one side's GPUs within the step."""
+    """The use of the trainer's or vLLM's GPUs within the step."""
 
     label: str
     mean: float
     """Percent."""
     t: tuple[float, ...]
-    """Seconds from the step's begin."""
+    """Seconds from the step's beginning."""
     percent: tuple[float, ...]
 
 
@@ -94,13 +94,13 @@ class StepView:
     seconds: float
     spans: tuple[Span, ...]
     among: int
-    """It is the median of so many steps; 0: it was chosen."""
+    """The number of steps whose median it is; 0: it was chosen."""
     left_out: int
-    """Among them no step counts that generated nothing; so many there were."""
+    """The number of recent steps that generated nothing, which the median leaves out."""
     offered: tuple[int, ...]
-    """Steps to choose from, the newest first."""
+    """Steps to choose from, newest first."""
     placement: dict[str, Any] = field(default_factory=dict)
-    """Of the attempt that made the step."""
+    """The placement of the step's attempt."""
     gpus: tuple[GpuUse, ...] = ()
 
     @cached_property
@@ -117,13 +117,13 @@ class StepView:
 
     @property
     def phases(self) -> list[tuple[str, str]]:
-        """(words, colour) of each that is drawn; a component's name is that of its lane."""
+        """The legend as (name, colour); reward components are named by their lanes instead."""
         lanes = [lane for lane in self.lanes if not lane.key.startswith(REWARD)]
         return list(dict.fromkeys((bar.phase, bar.colour) for lane in lanes for bar in lane.bars))
 
     @property
     def rows(self) -> Iterator[tuple[Lane, WaterfallBar]]:
-        """Of the table."""
+        """The rows of the table."""
         for lane in self.lanes:
             for bar in lane.bars:
                 yield lane, bar
@@ -133,7 +133,7 @@ class StepView:
         return json.dumps(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """Of the drawing, and of the HTTP API."""
+        """The data for the drawing and the HTTP API."""
         return {
             "step": self.step,
             "began": self.began,
@@ -158,23 +158,26 @@ class StepView:
 
 
 def of_run(run: Run, step: int | None = None) -> StepView | None:
-    """The step, or the median of the latest ones that generate; None if nothing is known of it, or of any."""
-    told = StepSpans.objects.filter(run=run).order_by("-seq")
-    offered = list(told.values_list("step", flat=True)[:OFFERED])
+    """The view of a step, or of the median of the latest steps that generate; None if it is unknown."""
+    records = StepSpans.objects.filter(run=run).order_by("-seq")
+    offered = list(records.values_list("step", flat=True)[:OFFERED])
     if not offered:
         return None
     among = left_out = 0
     if step is not None:
-        record = told.filter(step=step).first()
+        record = records.filter(step=step).first()
     else:
-        latest = [one for one in told[:LATEST] if one.step > 1] or list(told[:LATEST])
-        generating = [one for one in latest if _generates(one)] or latest
-        left_out, latest = len(latest) - len(generating), generating
-        middle = statistics.median_low(one.seconds for one in latest)
-        record, among = next(one for one in latest if one.seconds == middle), len(latest)
+        latest = [spans for spans in records[:LATEST] if spans.step > 1] or list(records[:LATEST])
+        # Steps that reuse a batch are shorter, and nothing waits in them.
+        generating = [
+            spans for spans in latest if any(phase == StepPart.GENERATION for _, phase, _, _ in spans.spans)
+        ] or latest
+        left_out, among = len(latest) - len(generating), len(generating)
+        middle = statistics.median_low(spans.seconds for spans in generating)
+        record = next(spans for spans in generating if spans.seconds == middle)
     if record is None:
         return None
-    spans = tuple(Span(*one) for one in record.spans)
+    spans = tuple(Span(*span) for span in record.spans)
     view = StepView(
         run,
         _spec(run),
@@ -188,11 +191,6 @@ def of_run(run: Run, step: int | None = None) -> StepView | None:
         record.attempt.placement or {},
     )
     return replace(view, gpus=tuple(_gpus(view)))
-
-
-def _generates(record: StepSpans) -> bool:
-    """Steps that reuse a batch are shorter, and nobody waits in them."""
-    return any(phase == StepPart.GENERATION for _, phase, _, _ in record.spans)
 
 
 def _spec(run: Run) -> RunSpec | None:
@@ -221,7 +219,7 @@ def _lanes(view: StepView) -> Iterator[Lane]:
 
 def _gaps(spans: Sequence[Span], seconds: float) -> Iterator[tuple[float, float]]:
     until = 0.0
-    for span in sorted(spans, key=lambda one: one.start):
+    for span in sorted(spans, key=lambda span: span.start):
         if span.start > until:
             yield until, span.start - until
         until = max(until, span.end)
@@ -230,7 +228,7 @@ def _gaps(spans: Sequence[Span], seconds: float) -> Iterator[tuple[float, float]
 
 
 def _place(key: str) -> tuple[int, str]:
-    """Servers, the trainer, then what it waits for."""
+    """The sort key of lanes: servers, the trainer, then the rewards that it waits for."""
     order = (key.startswith(SERVER), key == TRAINER, key == REWARDS, key.startswith(REWARD), True)
     return order.index(True), key
 
@@ -257,9 +255,9 @@ def _gpus(view: StepView) -> Iterator[GpuUse]:
     if not names:
         return
     window = series.Window("time", view.began, view.began + view.seconds)
-    found = series.series(view.run, list(names.values()), 200, window)["series"]
+    histories = series.series(view.run, list(names.values()), 200, window)["series"]
     for label, gpus in sides.items():
-        columns = [found[names[gpu]] for gpu in gpus or () if names[gpu] in found]
+        columns = [histories[names[gpu]] for gpu in gpus or () if names[gpu] in histories]
         points = sorted(
             (t - view.began, value)
             for column in columns
@@ -272,7 +270,7 @@ def _gpus(view: StepView) -> Iterator[GpuUse]:
 
 
 def _means(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """One for each moment: the mean of the side's GPUs."""
+    """The mean over the side's GPUs at each moment."""
     by_moment: dict[float, list[float]] = {}
     for t, value in points:
         by_moment.setdefault(round(t, 2), []).append(value)
@@ -290,10 +288,10 @@ def _words(view: StepView) -> Iterator[str]:
         if lane.idle is not None
     ]
     if idle:
-        yield f"Idle in it: {', '.join(idle)}."
+        yield f"Idle: {', '.join(idle)}."
     if view.gpus:
         use = " and ".join(f"{use.label} {use.mean:.0f}%" for use in view.gpus)
-        yield f"Busy by samples: {use}."
+        yield f"Sampled use: {use}."
     for switch in view.switches:
         if switch.advice:
             yield switch.advice

@@ -25,8 +25,8 @@ class EditorState:
     """The position of each spec among all rows of the form, from 0, which determines its colour."""
 
 
-def asked(request: HttpRequest) -> EditorState:
-    """Read the posted form."""
+def posted(request: HttpRequest) -> EditorState:
+    """Read the posted form of the editor."""
     specs: list[RewardSpec] = []
     problems: list[tuple[str, list[str]]] = []
     places = []

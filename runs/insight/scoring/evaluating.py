@@ -17,8 +17,8 @@ from workers.rewards.scoring import score
 
 WAITS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
 """Parameters that limit waiting for servers and running code, in seconds."""
-ONLY_TRAINER = "Scored by the trainer only: it depends on the running model."
-ASKS = "It calls another server, so it is scored on request."
+ONLY_TRAINER = "Only the trainer can score it, because it depends on the running model."
+ASKS = "It calls another server, so it is scored only on request."
 
 
 class How(StrEnum):
@@ -46,7 +46,7 @@ class ComponentScores:
     seconds: float | None = None
     how: How = How.SCORED
     why: str = ""
-    """Why scores are missing."""
+    """The reason why scores are missing."""
 
     @property
     def counts(self) -> bool:
@@ -92,8 +92,9 @@ def column(
         turn.late = True
     if turn.unavailable:
         return ComponentScores(spec, reward, nothing, how=How.UNAVAILABLE, why=turn.unavailable)
-    if reward.cost is Cost.PURE and scores.failures and all(one.kind == "unavailable" for one in scores.failures):
-        return ComponentScores(spec, reward, nothing, how=How.UNAVAILABLE, why=scores.failures[0].message)
+    unavailable = [failure.message for failure in scores.failures if failure.kind == "unavailable"]
+    if reward.cost is Cost.PURE and unavailable and len(unavailable) == len(scores.failures):
+        return ComponentScores(spec, reward, nothing, how=How.UNAVAILABLE, why=unavailable[0])
     if turn.late:
         return ComponentScores(spec, reward, nothing, seconds=seconds, how=How.LATE, why="Scoring timed out.")
     return ComponentScores(spec, reward, scores.values, scores.failures, scores.notes, seconds)
@@ -107,25 +108,29 @@ def _scores(
     params: dict[str, Any],
     turn: TrialTurn,
 ) -> Scores:
-    """Scores of whole completions, or the mean over each one's turns, as in the run's chart."""
+    """Scores of whole completions, or the mean over each completion's turns, as in the run's chart."""
     if not spec.per_turn:
         return score(reward, completions, rows, params, turn.tools)
-    parts = [turns_of(completion) for completion in completions]
-    places = [place for place, of in enumerate(parts) for _ in of]
-    each = score(reward, [part for of in parts for part in of], [rows[place] for place in places], params, turn.tools)
+    split_up = list(map(turns_of, completions))
+    places = [place for place, turns in enumerate(split_up) for _ in turns]
+    every_turn = [part for turns in split_up for part in turns]
+    scores = score(reward, every_turn, [rows[place] for place in places], params, turn.tools)
     values = [
-        mean([one for at, one in zip(places, each.values, strict=True) if at == place]) for place in range(len(parts))
+        mean([value for at, value in zip(places, scores.values, strict=True) if at == place])
+        for place in range(len(split_up))
     ]
-    failures = {places[one.index]: replace(one, index=places[one.index]) for one in reversed(each.failures)}
-    notes = dict(zip(places, each.notes, strict=False))
+    failures = {
+        places[failure.index]: replace(failure, index=places[failure.index]) for failure in reversed(scores.failures)
+    }
+    notes = dict(zip(places, scores.notes, strict=False))
     return Scores(
-        values, [failures[place] for place in sorted(failures)], [notes.get(i, "") for i in range(len(parts))]
+        values, [failures[place] for place in sorted(failures)], [notes.get(i, "") for i in range(len(split_up))]
     )
 
 
 def _params(reward: Reward, spec: RewardSpec, turn: TrialTurn) -> dict[str, Any]:
-    """The component's parameters, with time limits lowered to the time the page has left: endless code would block
-    others."""
+    """The component's parameters, with time limits lowered to the page's remaining time, so that endless code doesn't
+    block others."""
     waits = WAITS.get(reward.cost)
     if waits is None:
         return dict(spec.params)

@@ -1,4 +1,4 @@
-"""Dataset rows as rewards get them from the trainer, in full even where a page shows less."""
+"""Dataset rows as the trainer passes them to rewards, in full even if a page shows less."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MADE_UP = {"row": 0, "prompt": [{"role": "user", "content": "What is 6 times 7?"
 class RowSearch:
     rows: dict[int, dict[str, Any]]
     problem: str = ""
-    """Why some rows are missing, for people."""
+    """The reason why some rows are missing, for people."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RowPlace:
 
     row: dict[str, Any]
     place: int = 0
-    """From 0."""
+    """The position, from 0."""
     count: int = 1
     """The version's number of rows."""
     problem: str = ""

@@ -14,10 +14,10 @@ from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, deviat
 from workers.rewards.reward import Completion
 
 SECONDS = 15.0
-"""Seconds that one request may evaluate; an evaluation under way still ends by its own limits."""
+"""Seconds that one request may evaluate; a running evaluation still ends by its own limits."""
 
 ASKING = 60.0
-"""The same if another server is called."""
+"""Seconds for requests that call another server."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class ScoredComponent:
     mean: float | None
     deviation: float | None
     share: float | None
-    """Share of the variance of the totals; all shares add up to 1. None: no variance."""
+    """Its share of the variance of the totals; all shares add up to 1. None: no variance."""
     in_total: bool = True
-    """Its weight counts in the totals (workers.contract.outcome_weights)."""
+    """True if its weight counts in the totals (workers.contract.run.spec.outcome_weights)."""
 
     @property
     def apart(self) -> bool:
-        """It scores each turn, and the totals are of other components."""
+        """True if it scores turns, and the totals are those of other components."""
         return self.column.spec.per_turn and not self.in_total
 
     @property
@@ -79,26 +79,26 @@ class PlaygroundTrial:
 
     @property
     def counted(self) -> list[ScoredComponent]:
-        return [one for one in self.columns if one.column.counts]
+        return [scored for scored in self.columns if scored.column.counts]
 
     @property
     def missing(self) -> list[ComponentScores]:
         """Components that are missing from the totals."""
-        return [one.column for one in self.columns if not one.column.counts]
+        return [scored.column for scored in self.columns if not scored.column.counts]
 
     @property
     def apart(self) -> list[ScoredComponent]:
-        return [one for one in self.counted if one.apart]
+        return [scored for scored in self.counted if scored.apart]
 
     @property
     def widest(self) -> float:
-        """The largest size of an advantage."""
-        return max((abs(one.advantage) for one in self.group), default=0.0)
+        """The largest absolute advantage."""
+        return max((abs(scored.advantage) for scored in self.group), default=0.0)
 
     @property
     def flat(self) -> bool:
-        """True if nothing can be learnt from this group."""
-        return not any(one.advantage for one in self.group)
+        """True if nothing can be learned from this group."""
+        return not any(scored.advantage for scored in self.group)
 
 
 def try_on(
@@ -110,25 +110,34 @@ def try_on(
     own: TrialTurn | None = None,
     ask: bool = False,
 ) -> PlaygroundTrial:
-    """Scores and advantages as the trainer computes them for one group, scaled by the group's own deviation."""
+    """Score one group and compute advantages as the trainer does, scaled by the group's own deviation."""
     own = own or turn(SECONDS)
-    group = [Completion(one) if isinstance(one, str) else one for one in completions]
+    group = [Completion(text) if isinstance(text, str) else text for text in completions]
     columns = [column(spec, group, [row] * len(group), own, ask=ask) for spec in specs]
-    counted = [one for one in columns if one.counts]
+    counted = [scores for scores in columns if scores.counts]
     if not group or not counted:
-        unscored = [ScoredComponent(one, None, None, None) for one in columns]
+        unscored = [ScoredComponent(scores, None, None, None) for scores in columns]
         return PlaygroundTrial(
-            unscored, [ScoredCompletion(one, [], None, 0.0) for one in group], None, None, aggregation
+            unscored, [ScoredCompletion(completion, [], None, 0.0) for completion in group], None, None, aggregation
         )
-    weights = outcome_weights([one.spec for one in counted])
-    result = advantages([one.values for one in counted], weights, len(group), aggregation)
+    weights = outcome_weights([scores.spec for scores in counted])
+    result = advantages([scores.values for scores in counted], weights, len(group), aggregation)
     shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
     weight_of = dict(zip(map(id, counted), weights, strict=True))
     return PlaygroundTrial(
-        columns=[_shown(one, shares.get(id(one)), weight_of.get(id(one), 1.0)) for one in columns],
+        columns=[
+            ScoredComponent(
+                scores,
+                mean(scores.values),
+                deviation(scores.values),
+                shares.get(id(scores)),
+                in_total=bool(weight_of.get(id(scores), 1.0)),
+            )
+            for scores in columns
+        ],
         group=[
-            ScoredCompletion(one, [_cell(c, i) for c in columns], result.totals[i], pushed)
-            for i, (one, pushed) in enumerate(zip(group, result.advantages, strict=True))
+            ScoredCompletion(completion, [_cell(scores, i) for scores in columns], result.totals[i], advantage)
+            for i, (completion, advantage) in enumerate(zip(group, result.advantages, strict=True))
         ],
         mean=result.means[0],
         deviation=result.stds[0],
@@ -141,8 +150,8 @@ def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> lis
 
     A negative share means that the component works against the others.
     """
-    weights = outcome_weights([one.spec for one in columns])
-    parts = [_contributions(one, weight, aggregation) for one, weight in zip(columns, weights, strict=True)]
+    weights = outcome_weights([scores.spec for scores in columns])
+    parts = [_contributions(scores, weight, aggregation) for scores, weight in zip(columns, weights, strict=True)]
     if not parts or not parts[0]:
         return [None] * len(parts)
     sums = [math.fsum(at) for at in zip(*parts, strict=True)]
@@ -152,9 +161,9 @@ def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> lis
     return [_covariance(part, sums) / variance for part in parts]
 
 
-def _contributions(one: ComponentScores, weight: float, aggregation: str) -> list[float]:
+def _contributions(scores: ComponentScores, weight: float, aggregation: str) -> list[float]:
     """The component's contribution to each completion's sum."""
-    values = one.values
+    values = scores.values
     if aggregation == AGGREGATIONS[0]:
         return [weight * (value or 0.0) for value in values]
     middle, spread = mean(values), deviation(values)
@@ -163,15 +172,11 @@ def _contributions(one: ComponentScores, weight: float, aggregation: str) -> lis
     return [0.0 if value is None else weight * (value - middle) / (spread + EPSILON) for value in values]
 
 
-def _covariance(one: Sequence[float], other: Sequence[float]) -> float:
-    middle, its = math.fsum(one) / len(one), math.fsum(other) / len(other)
-    return math.fsum((a - middle) * (b - its) for a, b in zip(one, other, strict=True)) / len(one)
+def _covariance(xs: Sequence[float], ys: Sequence[float]) -> float:
+    x_mean, y_mean = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
+    return math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / len(xs)
 
 
-def _shown(one: ComponentScores, share: float | None, weight: float) -> ScoredComponent:
-    return ScoredComponent(one, mean(one.values), deviation(one.values), share, in_total=bool(weight))
-
-
-def _cell(one: ComponentScores, index: int) -> Cell:
-    failed = next((failure.message for failure in one.failures if failure.index == index), "")
-    return Cell(one.values[index], one.notes[index] if index < len(one.notes) else "", failed)
+def _cell(scores: ComponentScores, index: int) -> Cell:
+    failed = next((failure.message for failure in scores.failures if failure.index == index), "")
+    return Cell(scores.values[index], scores.notes[index] if index < len(scores.notes) else "", failed)

@@ -1,4 +1,4 @@
-"""Claiming: a supervisor's first request; it starts nothing unless the answer is `go`."""
+"""Claims, a supervisor's first request; it starts nothing unless the answer is `go`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from controlplane.platform.accounts import vault
 from controlplane.platform.http import tokens
 from runs.engine import hints
 from runs.engine.models import Attempt, Run
-from runs.engine.records import RunEvent
 from runs.engine.scheduling import ending
 from runs.engine.scheduling.launching import attempt_spec
 from runs.engine.served.models import Served
 from runs.engine.spec import spec_of
 from runs.engine.states import ON_HOST, RunStatus
+from runs.engine.timeline import add_event
 from runs.intake.host_api.reaping import MAX_LAUNCHES
 from workers.contract.reports.chat import KEY_DIGEST
 from workers.contract.reports.lines import ClaimAnswer
@@ -39,13 +39,13 @@ class Claim:
 
 
 def claim(attempt: Attempt, request: Claim) -> ClaimAnswer:
-    """Let the first supervisor of a STARTING attempt go, and the same one when it asks again. The answer includes the
-    current values of the spec's secrets."""
+    """Answer a claim: `go` for the first supervisor of a STARTING attempt, also when it repeats its claim. The answer
+    includes the current values of the spec's secrets."""
     secrets: dict[str, str] = {}
     with transaction.atomic():
         locked = Attempt.objects.select_for_update(of=("self",)).select_related("host", "run").get(pk=attempt.pk)
         refusal = _refusal(locked, request)
-        if not refusal and locked.status == RunStatus.STARTING:  # later it already has them
+        if not refusal and locked.status == RunStatus.STARTING:  # later the supervisor already has them
             secrets, refusal = _secrets(locked)
         if not refusal and locked.claimed_at is None:
             now = timezone.now()
@@ -73,11 +73,7 @@ def not_launched(attempt: Attempt, detail: str, *, final: bool) -> None:
         locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
         if locked.claimed_at is not None or locked.status != RunStatus.STARTING:
             return
-        data = {"detail": detail}
-        RunEvent.objects.create(
-            run_id=locked.run_id, attempt=locked, at=timezone.now(), kind="not_launched", actor="launcher", data=data
-        )
-        transaction.on_commit(lambda: hints.changed(locked.run_id))
+        add_event(locked, "not_launched", "launcher", detail=detail)
         if final or locked.launches_sent >= MAX_LAUNCHES:
             reason = EndReason.CANCELLED if locked.stop_mode else EndReason.LAUNCH_FAILED
             ending.end(locked, reason, actor="launcher", detail=detail, only_if=Q(claimed_at=None), proved_free=True)
@@ -94,7 +90,7 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
     if attempt.host is None or attempt.host.name != request.host:
         return f"The attempt's resources are leased on {attempt.host}, not on {request.host}."
     if request.schema != SCHEMA:
-        reason = f"The supervisor speaks version {request.schema} of the contract, the control plane {SCHEMA}."
+        reason = f"The supervisor uses version {request.schema} of the contract, but the control plane {SCHEMA}."
         ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=reason, proved_free=True)
         return reason
     if attempt.host.is_another_machine(request.boot_id, timezone.now()):
@@ -109,7 +105,8 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
 def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
     """The attempt's secrets, or why they are unavailable; the attempt has then ended."""
     try:
-        return {**vault.for_run(spec_of(attempt.run)), **_key(attempt.run), **_stores(), **_page(attempt.run)}, ""
+        stores = {STORES: "1"} if vault.has_artifact_store() else {}  # its keys go only to the process that uploads
+        return {**vault.for_run(spec_of(attempt.run)), **_key(attempt.run), **stores, **_link(attempt.run)}, ""
     except vault.NotGiven as error:
         reason = str(error)
     except ContractError as error:
@@ -118,19 +115,14 @@ def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
     return {}, reason
 
 
-def _stores() -> dict[str, str]:
-    """Whether checkpoints are stored. The keys come later, to the process that uploads."""
-    return {STORES: "1"} if vault.has_artifact_store() else {}
-
-
-def _page(run: Run) -> dict[str, str]:
-    """Where people see the run: a host may know the control plane by another address than their browsers."""
-    told = settings.PUBLIC_URL and spec_of(run).sinks
-    return {sinks.LINK: settings.PUBLIC_URL + reverse("run", args=[run.pk])} if told else {}
+def _link(run: Run) -> dict[str, str]:
+    """The address of the run's page for its sinks, as people's browsers know it."""
+    is_needed = settings.PUBLIC_URL and spec_of(run).sinks
+    return {sinks.LINK: settings.PUBLIC_URL + reverse("run", args=[run.pk])} if is_needed else {}
 
 
 def _key(run: Run) -> dict[str, str]:
-    """What a served model, or a run's gateway, checks the keys of requests by."""
+    """The digest with which a run's gateway or a served model checks the keys of requests."""
     episodes = spec_of(run).episodes
     if episodes is not None and episodes.gateway is not None:
         return {gateway.KEY_DIGEST: hashlib.sha256(tokens.gateway_key(run.pk).encode()).hexdigest()}

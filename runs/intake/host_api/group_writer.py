@@ -1,8 +1,8 @@
-"""One transaction for the lines of many runs: a thread stores whatever has arrived while it stored the last group.
+"""One transaction for the lines of many runs: a thread stores all lines that arrived while it stored the last group.
 
-Alone, a sync costs mostly the building of queries, the transaction and questions to Redis; a group pays for them once.
-An idle thread stores what comes at once. A busy one begins at most one group in PAUSE_S, so that groups grow with the
-load instead of the number of transactions.
+Most of a sync's cost is the building of queries, the transaction and Redis; a group pays for them once. An idle thread
+stores new lines at once. A busy one starts at most one group in PAUSE_S, so that under load the groups grow instead of
+the number of transactions.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 PAUSE_S = 0.02
 MOST_LINES = 2000
-"""Lines per transaction, about: meanwhile SQLite lets no one else write."""
+"""Approximate limit of lines per transaction, during which SQLite lets no one else write."""
 LATE_S = 0.3
-"""A group that waited for longer shows that more comes in than is stored."""
+"""A group that waited longer than this shows that lines arrive faster than they are stored."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Waiting:
 
 
 class GroupWriter:
-    """The thread begins with the first delivery, after the web has forked its processes."""
+    """A queue and its thread, which starts with the first delivery, after the web has forked its processes."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[_Waiting] = queue.SimpleQueue()
@@ -55,7 +55,7 @@ class GroupWriter:
         self._left_over: _Waiting | None = None
 
     def store(self, delivery: Delivery) -> asyncio.Future[StoredDelivery | None]:
-        """Store plain, checked lines with those of others. None: it has to be taken, or refused, alone."""
+        """Store plain, checked lines together with others'. Results in None if the delivery must be handled alone."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(delivery, loop, loop.create_future())
         self._start()
@@ -72,13 +72,13 @@ class GroupWriter:
         while True:
             begin = time.monotonic()
             group = self._next_group()
-            _tell(group, _outcomes(group))
+            _resolve(group, _store(group))
             del group  # an idle thread keeps no lines
             time.sleep(max(0.0, PAUSE_S - (time.monotonic() - begin)))
 
     def _next_group(self) -> list[_Waiting]:
-        """Wait for one, then take what is there. One attempt's second delivery, sent again after a time-out, comes with
-        the next group: each group has a row once."""
+        """Wait for a delivery, then take all that have arrived. An attempt's second delivery, as after a time-out, is
+        left for the next group."""
         group = [self._left_over or self._queue.get()]
         self._left_over = None
         attempts = {group[0].delivery.attempt_id}
@@ -98,35 +98,35 @@ class GroupWriter:
 
 
 writer = GroupWriter()
-"""Of this process."""
+"""The writer of this process."""
 
 
-def _outcomes(group: Sequence[_Waiting]) -> list[StoredDelivery | None]:
+def _store(group: Sequence[_Waiting]) -> list[StoredDelivery | None]:
     late = time.monotonic() - group[0].since > LATE_S
     close_old_connections()
     try:
-        all_taken = ingest.accept_together([waiting.delivery for waiting in group])
-        watched = hints.watched_of(taken.run_id for taken in all_taken if taken is not None)
-        return [None if taken is None else StoredDelivery(taken, taken.run_id in watched, late) for taken in all_taken]
-    except Exception as error:  # loop boundary: whatever is wrong with one of them, the others are stored alone
+        states = ingest.accept_together([waiting.delivery for waiting in group])
+        watched = hints.watched_of(state.run_id for state in states if state is not None)
+        return [None if state is None else StoredDelivery(state, state.run_id in watched, late) for state in states]
+    except Exception as error:  # loop boundary: one bad delivery must not block the others, which are stored alone
         log.debug("a group of %d is stored one by one: %r", len(group), error)
         return [None] * len(group)
     finally:
         close_old_connections()
 
 
-def _tell(group: Sequence[_Waiting], outcomes: Sequence[StoredDelivery | None]) -> None:
-    told: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, StoredDelivery | None]]] = {}
+def _resolve(group: Sequence[_Waiting], outcomes: Sequence[StoredDelivery | None]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, StoredDelivery | None]]] = {}
     for waiting, outcome in zip(group, outcomes, strict=True):
-        told.setdefault(waiting.loop, []).append((waiting, outcome))
-    for loop, pairs in told.items():
+        by_loop.setdefault(waiting.loop, []).append((waiting, outcome))
+    for loop, pairs in by_loop.items():
         try:
-            loop.call_soon_threadsafe(_resolve, pairs)
-        except RuntimeError:  # the loop has ended, and with it those who waited
-            log.debug("nobody waits any more")
+            loop.call_soon_threadsafe(_set_results, pairs)
+        except RuntimeError:  # the event loop has ended, and its waiting requests with it
+            log.debug("the event loop of %d deliveries has ended", len(pairs))
 
 
-def _resolve(pairs: Sequence[tuple[_Waiting, StoredDelivery | None]]) -> None:
+def _set_results(pairs: Sequence[tuple[_Waiting, StoredDelivery | None]]) -> None:
     for waiting, outcome in pairs:
         if not waiting.outcome.done():
             waiting.outcome.set_result(outcome)

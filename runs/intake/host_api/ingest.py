@@ -1,7 +1,7 @@
-"""Lines of an attempt's outbox into the store: in order, each once, in one short transaction.
+"""Storing the lines of an attempt's outbox: in order, each once, in one short transaction.
 
 Replaying a batch changes nothing. Lines after a gap are left out; the acknowledged seq tells the supervisor where to
-go on. Life-cycle events move the status; nothing else that a host says does.
+continue. Only life-cycle events move the status.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PLAIN = (
     *("number", "status", "stop_mode", "first_seq", "last_seq", "run_id"),
     *("run__last_seq", "run__folded_seq", "run__last_metrics", "run__trend", "run__trend_of", "run__reward_ends"),
 )
-"""What storing plain lines reads of an attempt and its run."""
+"""The columns of an attempt and its run that storing plain lines reads."""
 _KINDS = frozenset(EventKind)
 _MAX_SEQ, _MAX_T = 2**62, 4e9
 
@@ -66,7 +66,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class DeliveryState:
-    """What is in force once a delivery is stored."""
+    """The attempt's state after a delivery is stored."""
 
     run_id: str
     ack: int
@@ -80,13 +80,13 @@ class _Later(NamedTuple):
     number: int
     first_seq: int | None
     step: int
-    """From which it resumed."""
+    """The step from which it resumed."""
     started_at: datetime | None
 
 
 @dataclass
 class _Batch:
-    """The new lines of one request, and what they change of the attempt's and the run's own columns."""
+    """The new lines of one request, and the columns of the attempt and the run that they change."""
 
     attempt: Attempt
     lines: list[OutboxLine]
@@ -97,21 +97,21 @@ class _Batch:
 
     @property
     def current(self) -> bool:
-        """The run has no later attempt: its headline figures are this attempt's."""
+        """True if the run has no later attempt, so that its headline figures are this attempt's."""
         return not self.resumed
 
     @property
     def ack(self) -> int:
         return self.lines[-1].seq if self.lines else self.attempt.last_seq
 
-    def taken(self) -> DeliveryState:
+    def state(self) -> DeliveryState:
         return DeliveryState(self.attempt.run_id, self.ack, self.attempt.status, self.attempt.stop_mode)
 
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
-    """Store what is new and answer the attempt's acknowledged seq. `seen`: the lines come from its live supervisor.
+    """Store new lines and return the attempt's acknowledged seq. `seen`: the lines come from its live supervisor.
 
-    `attempt` holds the status and the stop that are in force afterwards.
+    Updates `attempt` with the resulting status and stop request.
     """
     check(lines)
     if not lines:
@@ -119,37 +119,37 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
             Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now())
         return attempt.last_seq
     with measuring(MeasuredDuration.INGEST), transaction.atomic():
-        held = _locked().defer("run__spec").get(pk=attempt.pk)
-        batch = _batch(Delivery(attempt.pk, lines, seen), held, _later([held.run_id]))
+        locked = _locked().defer("run__spec").get(pk=attempt.pk)
+        batch = _batch(Delivery(attempt.pk, lines, seen), locked, _later([locked.run_id]))
         _take([batch], plain=is_plain(lines))
-    attempt.status, attempt.stop_mode = held.status, held.stop_mode
+    attempt.status, attempt.stop_mode = locked.status, locked.stop_mode
     return batch.ack
 
 
 def accept_together(deliveries: Sequence[Delivery]) -> list[DeliveryState | None]:
     """Store deliveries of different attempts in one transaction; their lines are plain and checked.
 
-    None: not one for this way; `accept` takes it or says what is wrong with it.
+    None: the delivery doesn't qualify; `accept` stores it or reports its problem.
     """
-    wanted = [delivery.attempt_id for delivery in deliveries]
+    attempt_ids = [delivery.attempt_id for delivery in deliveries]
     with measuring(MeasuredDuration.INGEST), transaction.atomic():
         _dont_wait_for_the_disk()
-        live = _locked().filter(~revoked_since_dispatch(), pk__in=wanted, status__in=ACTIVE)
-        held = {attempt.pk: attempt for attempt in live.only(*_PLAIN)}
-        later = _later([attempt.run_id for attempt in held.values()])
+        live = _locked().filter(~revoked_since_dispatch(), pk__in=attempt_ids, status__in=ACTIVE)
+        locked = {attempt.pk: attempt for attempt in live.only(*_PLAIN)}
+        later = _later([attempt.run_id for attempt in locked.values()])
         batches: list[_Batch | None] = []
         for delivery in deliveries:
             try:
-                attempt = held.get(delivery.attempt_id)
+                attempt = locked.get(delivery.attempt_id)
                 batches.append(_batch(delivery, attempt, later) if attempt is not None else None)
             except (BadLine, NotStarted):
                 batches.append(None)
         _take([batch for batch in batches if batch is not None], plain=True)
-    return [batch.taken() if batch is not None else None for batch in batches]
+    return [batch.state() if batch is not None else None for batch in batches]
 
 
 def is_plain(lines: Sequence[OutboxLine]) -> bool:
-    """Whether the lines are only stored: no status, and no other row, depends on them."""
+    """True if the lines are only stored, without changing a status or another row."""
     return not any(line.kind in _APPLY for line in lines)
 
 
@@ -165,35 +165,36 @@ def _take(batches: Sequence[_Batch], *, plain: bool) -> None:
 
 
 def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[_Later]]) -> _Batch:
-    after = [each for each in later.get(attempt.run_id, ()) if each.number > attempt.number]
-    new = _contiguous(attempt, delivery.lines, [each.first_seq for each in after if each.first_seq is not None])
-    batch = _Batch(attempt, new, [each.step for each in after if each.started_at is not None])
+    after = [other for other in later.get(attempt.run_id, ()) if other.number > attempt.number]
+    new = _contiguous(attempt, delivery.lines, [other.first_seq for other in after if other.first_seq is not None])
+    batch = _Batch(attempt, new, [other.step for other in after if other.started_at is not None])
     if delivery.seen:
         batch.facts["last_seen_at"] = timezone.now()
     return batch
 
 
 def _dont_wait_for_the_disk() -> None:
-    """PostgreSQL confirms this transaction before its log is on the disk, as SQLite does here anyway. Plain lines that
-    a crash loses are sent again, because the ack goes back; an end waits for the disk, and so for all before it."""
+    """Let PostgreSQL confirm this transaction before its log is on the disk, as SQLite does here anyway. Plain lines
+    lost in a crash are sent again, because the ack goes back; an end waits for the disk, and so for all lines before
+    it."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL synchronous_commit TO off")
 
 
 def _locked() -> QuerySet[Attempt]:
-    """Attempts with their runs. In one order for everybody: two groups never wait for each other."""
+    """Attempts with their runs, locked in a fixed order, so that two groups can't deadlock."""
     return Attempt.objects.select_for_update(of=("self", "run")).select_related("run").order_by("pk")
 
 
 def _later(runs: Sequence[str]) -> dict[str, list[_Later]]:
-    """Of each run with more than one attempt, those after the first."""
-    found: dict[str, list[_Later]] = {}
+    """The attempts after the first, for each run that has any."""
+    by_run: dict[str, list[_Later]] = {}
     rows = Attempt.objects.filter(run_id__in=runs, number__gt=1).order_by()
     for attempt in rows.only("run_id", "number", "first_seq", "resume_step", "started_at"):
-        about = _Later(attempt.number, attempt.first_seq, attempt.resume_step, attempt.started_at)
-        found.setdefault(attempt.run_id, []).append(about)
-    return found
+        later = _Later(attempt.number, attempt.first_seq, attempt.resume_step, attempt.started_at)
+        by_run.setdefault(attempt.run_id, []).append(later)
+    return by_run
 
 
 def check(lines: Sequence[OutboxLine]) -> None:
@@ -215,7 +216,7 @@ def check(lines: Sequence[OutboxLine]) -> None:
 
 
 def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[int]) -> list[OutboxLine]:
-    """The lines that follow what is stored without a gap; `later` is where later attempts begin."""
+    """The lines that follow the stored ones without a gap. `later`: the first seqs of later attempts."""
     if attempt.first_seq is None:
         raise NotStarted(f"{attempt.pk} was never dispatched.")
     beyond = min(later, default=_MAX_SEQ)
@@ -226,7 +227,7 @@ def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[i
             raise BadLine(index, f"seq {line.seq} belongs to a later attempt, which begins at {beyond}")
     new: list[OutboxLine] = []
     expected = attempt.last_seq + 1
-    for line in sorted(lines, key=lambda each: each.seq):
+    for line in sorted(lines, key=lambda line: line.seq):
         if line.seq > expected:
             break
         if line.seq == expected:
@@ -236,7 +237,7 @@ def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[i
 
 
 def _store(batches: Sequence[_Batch]) -> None:
-    """Rows and events by statements of our own: the ORM's bulk_create takes several times as long."""
+    """Store rows and events by statements of our own: the ORM's bulk_create takes several times as long."""
     rows: Rows = []
     events: Rows = []
     spans: Rows = []
@@ -285,7 +286,7 @@ def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
     for batch in batches:
         if batch.lines:
             batch.facts["last_seq"] = last = batch.lines[-1].seq
-            # The row is locked: what was read is what is there.
+            # The row is locked, so the values read are current.
             facts = runs.setdefault(batch.attempt.run_id, {"last_seq": batch.attempt.run.last_seq})
             facts |= batch.run_facts if batch.current else {}
             facts["last_seq"] = max(facts["last_seq"], last)
@@ -310,10 +311,6 @@ def _phase(batch: _Batch, line: OutboxLine) -> None:
         move(batch.attempt, RunStatus.STOPPING, reason="stopping", actor=ACTOR)
 
 
-def _stage(batch: _Batch, line: OutboxLine) -> None:
-    batch.facts["phase_detail"] = line.data["stage"]
-
-
 def _training(batch: _Batch, line: OutboxLine) -> None:
     step = line.data["step"]
     batch.facts |= {"resume_step": step, "phase": "", "phase_detail": ""}
@@ -325,17 +322,13 @@ def _training(batch: _Batch, line: OutboxLine) -> None:
         progress.supersede(batch.attempt, step)
 
 
-def _answer(batch: _Batch, line: OutboxLine) -> None:
-    answering.take(batch.attempt.run_id, line.data)
-
-
 def _ended(batch: _Batch, line: OutboxLine) -> None:
     name, detail = line.data["reason"], str(line.data.get("detail") or "")
     if name in set(EndReason):
         reason = EndReason(name)
     else:
-        # Refusing the line would keep the attempt, and its lease, for ever.
-        reason, detail = EndReason.SUPERVISOR_ERROR, f"The supervisor gave a reason unknown here: {name}. {detail}"
+        # Refusing the line would keep the attempt and its leases forever.
+        reason, detail = EndReason.SUPERVISOR_ERROR, f"The supervisor gave an unknown reason: {name}. {detail}"
     receipt = _receipt(line)
     codes = line.data.get("exit_codes")
     ended = ending.end(
@@ -357,8 +350,8 @@ def _receipt(line: OutboxLine) -> Receipt | None:
 
 _APPLY: dict[str, Callable[[_Batch, OutboxLine], None]] = {
     EventKind.PHASE: _phase,
-    EventKind.STAGE: _stage,
+    EventKind.STAGE: lambda batch, line: batch.facts.update(phase_detail=line.data["stage"]),
     EventKind.TRAINING: _training,
-    EventKind.ANSWER: _answer,
+    EventKind.ANSWER: lambda batch, line: answering.take(batch.attempt.run_id, line.data),
     EventKind.ENDED: _ended,
 }

@@ -1,4 +1,4 @@
-"""A reaper's report: a live supervisor, or the remains of a dead one."""
+"""Reports of reapers: a supervisor that is alive, or the remains of a dead one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workers.contract.wire.names import EndReason, EventKind
 ACTOR = "reaper"
 MAX_LAUNCHES = 3
 _ENDS = {"completed": EndReason.COMPLETED, "done": EndReason.COMPLETED, "stopped": EndReason.STOPPED_BY_USER}
-"""What a trainer's last word means, if the supervisor that would have judged its exit is gone."""
+"""How a trainer reported its end -> the end reason, if its supervisor is gone."""
 
 
 def reaped(
@@ -31,8 +31,8 @@ def reaped(
     detail: str,
     boot_id: str = "",
 ) -> None:
-    """Ingest the rest of the outbox, then end the attempt unless its supervisor still holds its lock. `boot_id`: of the
-    host now, which may not have announced it yet."""
+    """Ingest the rest of the outbox, then end the attempt unless its supervisor still holds its lock. `boot_id`: the
+    host's current one, which it may not have announced yet."""
     if lines:
         ingest.accept(attempt, lines, seen=False)
     attempt.refresh_from_db()
@@ -46,7 +46,7 @@ def reaped(
     if lock_held:
         return
     if attempt.claimed_at is None:
-        # Nothing starts before a claim. Until the last launch the tick may send another one.
+        # Nothing starts before a claim. The tick may send another launch unless this was the last one.
         if attempt.launches_sent >= MAX_LAUNCHES:
             reason = EndReason.CANCELLED if attempt.stop_mode else EndReason.LAUNCH_FAILED
             ending.end(attempt, reason, actor=ACTOR, detail=detail, only_if=Q(claimed_at=None), proved_free=True)
@@ -56,7 +56,7 @@ def reaped(
 
 
 def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
-    """The reason for the end, with details: an earlier decision to end stands even if the supervisor died later."""
+    """The reason for the end, with details: an earlier decision to end applies even if the supervisor died later."""
     if has_rebooted(attempt, boot_id):
         return EndReason.HOST_LOST, ""
     events = RunEvent.objects.filter(attempt=attempt)
@@ -73,13 +73,13 @@ def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
     if trained is not None and saved:
         return _ENDS[trained.data["how"]], "The trainer had reported its end."
     if events.filter(kind=EventKind.STOP_SEEN).exists():
-        # A stop that ends at once records its reason: this one waited for the trainer to save.
+        # An immediate stop records its reason, so this one was waiting for the trainer to save.
         return EndReason.STOPPED_BY_USER, "It may not have saved:"
     return EndReason.SUPERVISOR_LOST, ""
 
 
 def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
-    """Record that the supervisor lives, once per silence, however often it is checked."""
+    """Record a reaper's report; that a supervisor lives only once per silence."""
     with transaction.atomic():
         locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
         since = locked.last_seen_at or locked.created_at
@@ -93,6 +93,6 @@ def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
 
 
 def has_rebooted(attempt: Attempt, boot_id: str = "") -> bool:
-    """Whether the host has another boot id than the one that claimed: the one given, or the last one announced."""
+    """True if the host has rebooted since the claim, by the given boot id or the last announced one."""
     announced = attempt.host.inventory.get("boot_id") if attempt.host else None
     return bool(attempt.boot_id) and any(now and now != attempt.boot_id for now in (boot_id, announced))

@@ -1,8 +1,8 @@
-"""Many rows by one statement a table.
+"""Inserts and updates of many rows with one statement per table.
 
-The driver gives up the interpreter for every statement, and beside a page that is being rendered it waits to get it
-back, with the database locked: so not row by row. The ORM's own bulk methods take several times as long, for building
-their queries. Table and column names are constants of this code.
+The driver releases the interpreter lock for every statement, and while a page is being rendered it waits to get it
+back, with the database locked, so single-row statements are slow. The ORM's bulk methods take several times as long to
+build their queries. Table and column names are constants of this code.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from django.db import connection, models
 Rows = list[tuple[Any, ...]]
 """Values as the database's driver takes them."""
 MOST_VALUES = 30_000
-"""Of a statement: SQLite takes 32,766."""
+"""Values per statement; SQLite's limit is 32,766."""
 
 
 def insert(model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
-    """Rows that are there already stay as they are."""
+    """Insert rows; existing ones stay unchanged."""
     into = f"{connection.ops.quote_name(model._meta.db_table)} ({', '.join(_quoted(columns))})"
     # ON CONFLICT is understood by SQLite and PostgreSQL alike.
     _execute(f"INSERT INTO {into} {{values}} ON CONFLICT DO NOTHING", model, columns, rows)
 
 
 def update(model: type[models.Model], changes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Primary key -> its new values; rows that change in the same columns share a statement."""
+    """Update rows. `changes`: primary key -> its new values; rows with the same columns share a statement."""
     alike: dict[tuple[str, ...], Rows] = {}
     for pk, values in changes.items():
         if values:
@@ -48,7 +48,7 @@ def encoded(value: object) -> str:
 
 
 def _execute(sql: str, model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
-    """`sql` with the rows in place of {values}: all, or as many at a time as fit into a statement."""
+    """Execute `sql` with the rows instead of {values}, with as many at a time as fit into a statement."""
     row = f"({', '.join(_place(model, column) for column in columns)})"
     at_once = MOST_VALUES // len(columns)
     with connection.cursor() as cursor:
@@ -59,7 +59,7 @@ def _execute(sql: str, model: type[models.Model], columns: Sequence[str], rows: 
 
 
 def _place(model: type[models.Model], column: str) -> str:
-    """PostgreSQL has to be told which values are JSON or times."""
+    """A column's placeholder; PostgreSQL needs the type of JSON values and times."""
     if connection.vendor != "postgresql":
         return "%s"
     return f"%s::{model._meta.get_field(column).db_type(connection)}"

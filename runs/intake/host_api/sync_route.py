@@ -1,8 +1,8 @@
-"""The short way of a sync, in front of Django: a supervisor's plain lines go straight to the group writer.
+"""The fast path of a sync, in front of Django: a supervisor's plain lines go directly to the group writer.
 
-A thousand runs send hundreds of syncs a second, and middleware, sessions and a thread of its own cost each several
-times what its lines do. Whatever isn't plain (an event that moves the status, a chat, a long body, a wrong token, any
-error) takes Django's way, which is the only one that knows how to refuse. Async because it is ASGI.
+A thousand runs send hundreds of syncs per second, and middleware, sessions and a thread for each cost several times as
+much as its lines. All other requests (an event that moves the status, a chat, a long body, a wrong token, any error)
+go through Django, which can refuse them. It is async because it is an ASGI application.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workers.contract.wire.names import StopMode
 
 _SYNC = re.compile(r"/api/attempts/([^/]+)/sync")
 SHORT = 64 * 2**10
-"""Bytes of a body, and sixteen times as many unpacked: a longer one would hold up the event loop."""
+"""Maximum bytes of a body, and a sixteenth of the unpacked maximum: a longer one would block the event loop."""
 
 
 class SyncBody(msgspec.Struct):
@@ -36,7 +36,7 @@ class SyncBody(msgspec.Struct):
     """The last chat turn that the supervisor of a served model has; a warm server, which has no chat, sends it to learn
     which run uses it."""
     paced: bool = False
-    """Whether the supervisor understands `again_s`. Supervisors outlive an update of the control plane, and earlier
+    """True if the supervisor understands `again_s`. Supervisors outlive an update of the control plane, and earlier
     versions refuse answers with fields that they don't know."""
 
 
@@ -66,13 +66,13 @@ class SyncRoute:
         body = await _whole(receive)
         if body is None:
             return
-        said = await self._answer(attempt_id, headers, body)
-        if said is None:
-            await self.app(scope, _again(body, receive), send)
+        response = await self._answer(attempt_id, headers, body)
+        if response is None:
+            await self.app(scope, _replayed(body, receive), send)
             return
-        start = [(b"content-type", b"application/json"), (b"content-length", str(len(said)).encode())]
+        start = [(b"content-type", b"application/json"), (b"content-length", str(len(response)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": start})
-        await send({"type": "http.response.body", "body": said})
+        await send({"type": "http.response.body", "body": response})
 
     async def _answer(self, attempt_id: str, headers: dict[bytes, bytes], body: bytes) -> bytes | None:
         try:
@@ -100,7 +100,7 @@ class SyncRoute:
 
 
 def _of_sync(scope: Message) -> tuple[str, dict[bytes, bytes]]:
-    """The attempt whose sync it is, by its token, and the headers; "": another request."""
+    """The attempt id of a short, authorized sync, and the headers; ("", {}) for other requests."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return "", {}
     match = _SYNC.fullmatch(scope["path"])
@@ -116,7 +116,7 @@ def _of_sync(scope: Message) -> tuple[str, dict[bytes, bytes]]:
 
 
 async def _whole(receive: Receive) -> bytes | None:
-    """None: the client is gone. The protocol holds it to the length that it has declared."""
+    """Read the body, whose declared length the protocol enforces. None: the client has disconnected."""
     parts: list[bytes] = []
     while True:
         message = await receive()
@@ -127,8 +127,8 @@ async def _whole(receive: Receive) -> bytes | None:
             return b"".join(parts)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """The body once more, for Django."""
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that returns the body again, for Django."""
     first = True
 
     async def replayed() -> Message:

@@ -1,4 +1,4 @@
-"""Uploads of completions and logs: each part is stored once, however often it is sent."""
+"""Uploads of completions and logs; a part that is sent repeatedly is stored once."""
 
 from __future__ import annotations
 
@@ -53,14 +53,7 @@ def _store(attempt: Attempt, first_line: int, groups: Sequence[dict[str, Any]]) 
     SampleRow.objects.bulk_create(rows, ignore_conflicts=True, batch_size=200)
     more = {"size": sum(row.size for row in rows), "completions": sum(row.completions for row in rows)}
     SampleStore.objects.filter(pk=store.pk).update(**{name: F(name) + by for name, by in more.items()})
-    progress.add(
-        attempt.run_id,
-        [
-            Visit(row.row, row.step, row.completions, row.solved, row.reward_mean, row.reward_high)
-            for row in rows
-            if row.row is not None and not row.superseded
-        ],
-    )
+    progress.add(attempt.run_id, [Visit.of(row) for row in rows if row.row is not None and not row.superseded])
 
 
 def _row(attempt: Attempt, line: int, data: dict[str, Any], solving: Solving, void_from: int | None) -> SampleRow:

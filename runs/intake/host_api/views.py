@@ -62,7 +62,7 @@ class DeletedBody(msgspec.Struct):
 
 class StoreBody(msgspec.Struct):
     folder: str = ""
-    """Of a checkpoint that the attempt needs. Earlier supervisors leave it out: they mean what they start from."""
+    """A checkpoint that the attempt needs. Earlier supervisors omit it and mean the one that they start from."""
 
 
 class StoredBody(msgspec.Struct):
@@ -89,7 +89,7 @@ def for_attempt(
     method: str, *, answers_late: bool = False
 ) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
     """Guard a view: one method, the attempt's token compared in constant time, errors as JSON. `answers_late`: the view
-    itself knows whether somebody asked, long after the attempt's end."""
+    accepts answers long after the attempt's end and checks them itself."""
 
     def gate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         @csrf_exempt
@@ -152,7 +152,7 @@ def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseB
     """A corpus that the run's spec names."""
     version = searched_corpus(attempt.run, sha256)
     if version is None:
-        return error_json(404, "The run searches no such corpus, or it is gone.", where="sha256")
+        return error_json(404, "The run doesn't search this corpus, or the corpus is gone.", where="sha256")
     try:
         documents = version.path.open("rb")
     except FileNotFoundError:
@@ -166,7 +166,7 @@ def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseB
 def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     body = decode(body_of(request, SYNC_LIMIT), SyncBody)
     ack = ingest.accept(attempt, body.lines, seen=body.seen)
-    said = sync_route.answer(
+    document = sync_route.answer(
         ack,
         status=attempt.status,
         stop_mode=attempt.stop_mode,
@@ -175,10 +175,10 @@ def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     )
     if body.turns_after is not None:
         if warm := assignment.news(attempt.pk):
-            said["warm"] = to_dict(warm)
+            document["warm"] = to_dict(warm)
         else:
-            said["chat"] = to_dict(conversation.news(attempt, body.turns_after))
-    return JsonResponse(said)
+            document["chat"] = to_dict(conversation.news(attempt, body.turns_after))
+    return JsonResponse(document)
 
 
 @for_attempt("POST")
@@ -198,7 +198,7 @@ def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
 
 @for_attempt("POST")
 def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """A part of the archive that a job of this kind sends."""
+    """A part of the archive that a download job sends."""
     offset, of = _bytes(request, "offset"), _bytes(request, "of")
     data = body_of(request, LOG_LIMIT)
     if offset + len(data) > of:
@@ -259,7 +259,7 @@ def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("POST", answers_late=True)
 def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """What became of one of the attempt's checkpoints in the store."""
+    """A report on the copy of one of the attempt's checkpoints in the store."""
     body = decode(body_of(request, SMALL_LIMIT), StoredBody)
     if refusal := _refused_late(attempt):
         return refusal
@@ -269,7 +269,7 @@ def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 
 def _refused_late(attempt: Attempt) -> HttpResponseBase | None:
-    """Long after the end, only for what upkeep has asked for, or a deletion by a host of an earlier version."""
+    """Refuse a request long after the attempt's end, unless upkeep or a deletion request of a person expects it."""
     problem, where = ended_tokens.problem(attempt)
     if not problem or copies.is_expected(attempt) or deletions.is_asked(attempt):
         return None

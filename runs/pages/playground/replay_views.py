@@ -12,7 +12,7 @@ from controlplane.platform.accounts.roles import operator_required
 from runs.engine.models import Run
 from runs.engine.queries import run_for
 from runs.engine.states import ACTIVE
-from runs.insight.scoring.composition import asked
+from runs.insight.scoring.composition import posted
 from runs.pages.playground import replay_source
 from runs.pages.playground.replay_source import COUNTS, SPREAD, WHICH
 from runs.pages.playground.replay_words import ReplayWords, kept_words
@@ -56,7 +56,7 @@ def _chosen(run: Run | None, problem: str) -> dict[str, Any]:
 
 
 def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
-    config, fields = asked(request), request.POST
+    config, fields = posted(request), request.POST
     step, count, asks = fields.get("step", ""), fields.get("groups", ""), bool(fields.get("ask"))
     rescoring = rescored(
         run,

@@ -16,7 +16,7 @@ from controlplane.catalogue.rewards import turns
 from controlplane.platform.accounts.roles import operator_required
 from controlplane.platform.templatetags.figures import sig
 from runs.insight.scoring import scoring
-from runs.insight.scoring.composition import asked
+from runs.insight.scoring.composition import posted
 from runs.insight.scoring.scoring import PlaygroundTrial, ScoredCompletion, ScoredComponent
 from runs.pages.playground import completions_source
 from runs.pages.playground.completions_source import CompletionSource, Offered, SourceKind
@@ -50,7 +50,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_POST
 def try_out(request: HttpRequest) -> HttpResponse:
-    config, source = asked(request), completions_source.read(request, request.POST)
+    config, source = posted(request), completions_source.read(request, request.POST)
     texts = request.POST.getlist("completion")[: completions_source.MAX_COMPLETIONS]
     completions = completions_source.written(source, texts, request.POST.getlist("of"))
     page = request.POST.get("page", "")[:32]

@@ -83,7 +83,7 @@ def test_a_run_is_renamed_deleted_and_restored(terminal: Terminal) -> None:
     assert terminal("deleted", "purge", "run", run.pk)[0] == 0
     code, text = terminal("deleted", "restore", "run", run.pk)
     assert code == 1
-    assert "the time to restore it is over" in text
+    assert "it can no longer be restored" in text
 
 
 @pytest.mark.parametrize("word", ["health", "evaluations", "completions", "receipts", "checkpoints", "events"])

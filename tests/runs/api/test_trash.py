@@ -46,7 +46,7 @@ def test_datasets_rewards_and_profiles_are_renamed_and_deleted_alike(run: Run) -
     program, version = Program(), run.dataset_version
     dataset, config = version.dataset_id, rewards_named("other").config_id
     assert program.patch(f"datasets/{dataset}", {"name": "sums of two"}).json()["item"]["name"] == "sums of two"
-    assert "Runs were trained on" in program.delete(f"datasets/{dataset}").json()["error"]["what"]
+    assert "These runs were trained on" in program.delete(f"datasets/{dataset}").json()["error"]["what"]
     assert program.patch(f"rewards/{config}", {"name": "tags"}).status_code == 422
     assert program.patch(f"rewards/{config}", {"name": "mine"}).json()["item"]["name"] == "mine"
     for path in (f"rewards/{config}", f"profiles/{run.profile_id}"):

@@ -78,7 +78,7 @@ def test_a_second_server_is_named_as_such() -> None:
         ),
         ("diagnosed", {"diagnoses": [{"id": "disk_full"}]}, "Likely cause: The disk is full."),
         ("diagnosed", {"diagnoses": [{"id": "of a newer version"}]}, "Likely cause: of a newer version."),
-        ("diagnosed", {"diagnoses": []}, "The logs show no cause that is known."),
+        ("diagnosed", {"diagnoses": []}, "The logs show no known cause."),
         ("not_launched", {"detail": "no space left"}, "The host started no supervisor. No space left"),
         (
             "not_launched",

@@ -27,13 +27,14 @@ from runs.engine.machines.skypilot.server import NotYet, RequestFailed, Server, 
 
 CALL_S = 25.0
 SHORT_S = 5.0
-"""For a removal to fail: what takes longer has begun."""
+"""Seconds in which a removal would fail; one that takes longer has begun."""
 HISTORY_DAYS = 90
 LAUNCH, DOWN = "sky.launch", "sky.down"
 
 
 class SkyPilot:
-    """Its handles are names of clusters, which follow from the host's: asking again finds what was asked before."""
+    """The SkyPilot provider. A handle is the cluster's name, derived from the host's, so a repeated request finds the
+    first one's cluster."""
 
     def __init__(self, control_url: str, options: Mapping[str, str]) -> None:
         self._control_url = control_url
@@ -42,13 +43,14 @@ class SkyPilot:
     def request(self, shape: MachineShape, *, name: str, join: str) -> str:
         if not self._control_url.startswith("https://"):
             raise EngineError(
-                "Machines of SkyPilot join by https alone. Change the control plane's address in the source."
+                "SkyPilot machines join only over https. Change the control plane's address in the source."
             )
         cluster = self._cluster(name)
         server = self._server()
-        if _cluster_of(server, cluster) or any(each.active for each in _of(LAUNCH, server.requests_for(cluster))):
+        launches = _of(LAUNCH, server.requests_for(cluster))
+        if _cluster_of(server, cluster) or any(launch.active for launch in launches):
             return cluster
-        wanted = task.render(
+        rendered = task.render(
             shape,
             self._options,
             control_url=self._control_url,
@@ -57,29 +59,28 @@ class SkyPilot:
             hooks=server.api_version >= task.HOOKS_SINCE,
         )
         try:
-            # It goes on looking while no cloud has such a machine; what no cloud can ever have fails at once.
-            server.submit("/launch", {"task": task.as_yaml(wanted), "cluster_name": cluster, "retry_until_up": True})
+            # SkyPilot retries while no cloud has such a machine; what no cloud can ever have fails at once.
+            server.submit("/launch", {"task": task.as_yaml(rendered), "cluster_name": cluster, "retry_until_up": True})
         except EngineError as error:
             raise EngineError(str(error).replace(join, "…")) from None
         return cluster
 
     def state(self, handle: str) -> MachineState:
         server = self._server()
-        # In this order: a launch that is over first has its machine, or had it.
+        # In this order: a launch that has ended by now has, or had, its cluster.
         requests, record = server.requests_for(handle), _cluster_of(server, handle)
         launch = next(iter(_of(LAUNCH, requests)), None)
         if record is None:
             return self._gone(server, handle, launch)
         if launch and not launch.active and launch.status != "SUCCEEDED":
             _remove(server, handle, requests)
-            return MachineState(
-                MachinePhase.STARTING, f"{_failure(server, launch)} What is there of it is being removed."
-            )
+            return MachineState(MachinePhase.STARTING, f"{_failure(server, launch)} Its remains are being removed.")
         if launch and launch.active:
-            return MachineState(MachinePhase.STARTING, _because("SkyPilot sets the machine up", _reason(record)))
+            return MachineState(MachinePhase.STARTING, _because("SkyPilot is setting up the machine", _reason(record)))
         match str(record.get("status")):
             case "UP":
-                return MachineState(MachinePhase.RUNNING, f"The machine is up{_place(record)}.")
+                place = " ".join(str(record[key]) for key in ("cloud", "region") if record.get(key))
+                return MachineState(MachinePhase.RUNNING, f"The machine is up{place and f' in {place}'}.")
             case "AUTOSTOPPING":
                 return MachineState(MachinePhase.RUNNING, "The host has left, and SkyPilot removes the machine.")
             case "STOPPED":
@@ -93,12 +94,12 @@ class SkyPilot:
     def release(self, handle: str) -> None:
         server = self._server()
         requests = server.requests_for(handle)
-        if launching := [each.id for each in _of(LAUNCH, requests) if each.active]:
+        if launching := [launch.id for launch in _of(LAUNCH, requests) if launch.active]:
             server.outcome(server.submit("/api/cancel", {"request_ids": launching}))
         _remove(server, handle, requests)
 
     def _cluster(self, name: str) -> str:
-        """Unique on a server that several control planes use."""
+        """The name of a host's cluster, unique on a server that several control planes use."""
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
         mark = sha256(f"{self._control_url} {name}".encode()).hexdigest()[:6]
         return f"grpo-{plain}-{mark}"
@@ -112,10 +113,10 @@ class SkyPilot:
         return Server(secret.address, token, user=user, private_too=secret.private_too, seconds=CALL_S)
 
     def _gone(self, server: Server, cluster: str, launch: SkyPilotRequest | None) -> MachineState:
-        if launch is None and not _was_there(server, cluster):
-            return MachineState(MachinePhase.LOST, "SkyPilot knows nothing of this machine.")
+        if launch is None and not _existed(server, cluster):
+            return MachineState(MachinePhase.LOST, "SkyPilot doesn't know this machine.")
         if launch and launch.active:
-            return MachineState(MachinePhase.QUEUED, _because("SkyPilot looks for a machine", launch.message))
+            return MachineState(MachinePhase.QUEUED, _because("SkyPilot is looking for a machine", launch.message))
         if launch and launch.status != "SUCCEEDED":
             return MachineState(MachinePhase.ENDED, _failure(server, launch))
         if self._options.get("spot") == "yes":
@@ -125,11 +126,11 @@ class SkyPilot:
 
 
 def _of(name: str, requests: list[SkyPilotRequest]) -> list[SkyPilotRequest]:
-    return [each for each in requests if each.name == name]
+    return [request for request in requests if request.name == name]
 
 
 def _cluster_of(server: Server, cluster: str) -> dict[str, Any] | None:
-    wanted = {
+    query = {
         "cluster_names": [cluster],
         "refresh": "NONE",  # the server itself looks every minute
         "all_users": True,
@@ -137,24 +138,24 @@ def _cluster_of(server: Server, cluster: str) -> dict[str, Any] | None:
         "include_handle": False,
         "summary_response": True,
     }
-    return _named(cluster, server.outcome(server.submit("/status", wanted)))
+    return _named(cluster, server.outcome(server.submit("/status", query)))
 
 
-def _was_there(server: Server, cluster: str) -> bool:
-    """By the history of clusters, which outlasts the requests for them."""
-    wanted = {"days": HISTORY_DAYS, "cluster_names": [cluster]}
-    return _named(cluster, server.outcome(server.submit("/cost_report", wanted))) is not None
+def _existed(server: Server, cluster: str) -> bool:
+    """True if the history of clusters, which outlasts the requests for them, has this one."""
+    query = {"days": HISTORY_DAYS, "cluster_names": [cluster]}
+    return _named(cluster, server.outcome(server.submit("/cost_report", query))) is not None
 
 
-def _named(cluster: str, found: Any) -> dict[str, Any] | None:
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+def _named(cluster: str, records: Any) -> dict[str, Any] | None:
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise EngineError("The SkyPilot API server's list of clusters can't be read.")
-    return next((each for each in found if each.get("name") == cluster), None)
+    return next((record for record in records if record.get("name") == cluster), None)
 
 
 def _remove(server: Server, cluster: str, requests: list[SkyPilotRequest]) -> None:
-    """Begin to, unless it has begun. What has been removed already is no error."""
-    if any(each.active for each in _of(DOWN, requests)):
+    """Start the removal of a cluster, unless it has started. No error if the cluster is already gone."""
+    if any(removal.active for removal in _of(DOWN, requests)):
         return
     try:
         server.outcome(server.submit("/down", {"cluster_name": cluster}), seconds=SHORT_S)
@@ -180,11 +181,6 @@ def _reason(record: Mapping[str, Any]) -> str:
     return " ".join(reason.split())[:300] if isinstance(reason, str) else ""
 
 
-def _place(record: Mapping[str, Any]) -> str:
-    parts = [str(record[key]) for key in ("cloud", "region") if record.get(key)]
-    return f" in {' '.join(parts)}" if parts else ""
-
-
 def _because(what: str, why: str) -> str:
     return f"{what}: {why.rstrip('.')}." if why else f"{what}."
 
@@ -195,7 +191,7 @@ def _check(options: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
-    """An instance type is one shape."""
+    """The shape of a listed instance type."""
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
     if instance is None:
         return {}
@@ -209,7 +205,7 @@ def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
 
 
 def _gpu_hour_usd(options: Mapping[str, str]) -> Decimal | None:
-    """What the source says, else the list price, where it is what AWS charges: on demand, in its region."""
+    """The source's own price, or else the list price, where AWS charges it: on demand, in its region."""
     if (own := price_of(options)) is not None:
         return own
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
@@ -221,7 +217,7 @@ OPTIONS = (
     Option(
         "secret",
         "Secret of the API server",
-        "One of the kind “API server of SkyPilot”, added under Settings, Secrets: its address and a token.",
+        "A secret of the kind “API server of SkyPilot” from Settings, Secrets: its address and a token.",
         pattern=r"[A-Z0-9_]+",
         words="the name of a secret",
         required=True,
@@ -238,24 +234,24 @@ OPTIONS = (
     Option(
         "infra",
         "Where",
-        "A cloud with region and zone, or a Kubernetes context: aws/us-east-1, kubernetes/NAME. Empty: the cheapest of "
-        "those that the API server has.",
+        "A cloud with region and zone, or a Kubernetes context: aws/us-east-1, kubernetes/NAME. Empty: the cheapest "
+        "place that the API server knows.",
         pattern=r"[A-Za-z0-9*][\w.*:/@-]*",
         words="a place, such as aws/us-east-1",
     ),
     Option(
         "instance_type",
         "Instance type",
-        f"Empty: by GPUs, cores and memory below. One of AWS's listed types sets them. Prices: {aws.SOURCE}.",
+        f"Empty: chosen by GPUs, cores and memory below. A listed AWS type sets these. Prices: {aws.SOURCE}.",
         pattern=r"[A-Za-z0-9][\w.-]*",
         words="an instance type, such as p5.48xlarge",
-        suggestions={each.type: each.sentence for each in aws.INSTANCES.values()},
+        suggestions={instance.type: instance.sentence for instance in aws.INSTANCES.values()},
     ),
     Option(
         "spot",
         "Spot",
-        "Spot machines are cheaper, and taken back with two minutes' warning at most, or none. Runs go on elsewhere "
-        "from their last stored checkpoint.",
+        "Spot machines are cheaper, but are taken back with at most two minutes' warning. Runs continue elsewhere from "
+        "their last stored checkpoint.",
         pattern=r"yes|no",
         words="yes or no",
         initial="no",
@@ -264,7 +260,7 @@ OPTIONS = (
     Option(
         "disk_gib",
         "Disk (GiB)",
-        "For the image, models and checkpoints. Empty: as SkyPilot chooses.",
+        "For the image, models and checkpoints. Empty: SkyPilot's default.",
         pattern=r"[1-9][0-9]{1,4}",
         words="a whole number from 10",
         initial="512",
@@ -272,7 +268,7 @@ OPTIONS = (
     Option(
         "most_usd",
         "Most USD per hour",
-        "Dearer machines are not taken. Empty: at any price.",
+        "More expensive machines are not used. Empty: any price.",
         pattern=r"(?=.*[1-9])[0-9]{1,4}(\.[0-9]{1,4})?",
         words="an amount, such as 12.50",
     ),

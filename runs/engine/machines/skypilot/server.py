@@ -1,6 +1,6 @@
-"""SkyPilot's API server over HTTP. It answers a request with an id at once, and with the outcome when asked for it.
+"""SkyPilot's API server over HTTP. It answers a request at once with an id, under which the outcome is fetched.
 
-Written against 0.14.1. Some of its answers hold pickled Python objects beside the JSON; those are never read.
+Written for 0.14.1. Some of its answers hold pickled Python objects beside the JSON; those are never read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ API_VERSION = 62
 VERSION = "0.14.1"
 ANSWER_BYTES = 4 * 1024 * 1024
 MOST_WORDS = 400
-"""Characters of what the server says."""
+"""Characters of a server's message."""
 ACTIVE = frozenset({"PENDING", "WAITING", "RUNNING"})
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class RequestFailed(EngineError):
-    """The server did what it was asked, and it failed."""
+    """The server accepted the request, which then failed."""
 
     def __init__(self, text: str, kind: str) -> None:
         super().__init__(text)
@@ -36,16 +36,16 @@ class RequestFailed(EngineError):
 
 
 class NotYet(EngineError):
-    """The outcome isn't there in time."""
+    """The request has not finished in time."""
 
 
 @dataclass(frozen=True)
 class SkyPilotRequest:
-    """One request that the server keeps, for a day by default."""
+    """A request that the server remembers, by default for a day."""
 
     id: str
     name: str
-    """`sky.launch`, `sky.down`."""
+    """`sky.launch` or `sky.down`."""
     status: str
     message: str
 
@@ -55,11 +55,11 @@ class SkyPilotRequest:
 
 
 class Server:
-    """Calls that must all be over in `seconds`. Each raises EngineError."""
+    """A client whose calls must all finish within `seconds`. Each call raises EngineError."""
 
     def __init__(self, address: str, token: str, *, user: str, private_too: bool, seconds: float) -> None:
         self._address = address.rstrip("/")
-        self._user = {"SKYPILOT_USER_ID": user, "SKYPILOT_USER": "grpo"}  # of a server that asks for no token
+        self._user = {"SKYPILOT_USER_ID": user, "SKYPILOT_USER": "grpo"}  # for servers without tokens
         self._rule = addresses.rule_for(address, private_too=private_too)
         self._end = time.monotonic() + seconds
         self._headers = {
@@ -69,47 +69,47 @@ class Server:
             **({"Authorization": f"Bearer {token}"} if token else {}),
         }
         self.api_version = 0
-        """As the server's last answer says."""
+        """The version in the server's last answer."""
 
     def submit(self, path: str, body: Mapping[str, Any]) -> str:
-        """Returns the request's id."""
+        """Submit a request. Return its id."""
         answer = self._send("POST", path, {"env_vars": self._user, **body})
         _checked(answer)
         if not (request_id := answer.headers.get("X-SkyPilot-Request-ID")):
-            raise EngineError("What answers at this address isn't a SkyPilot API server: it names no request.")
+            raise EngineError("The server at this address isn't a SkyPilot API server: its answer has no request id.")
         return request_id
 
     def outcome(self, request_id: str, *, seconds: float = 30) -> Any:
-        """Waits for it. Raises RequestFailed, and NotYet."""
+        """Wait for a request's result. Raises RequestFailed and NotYet."""
         query = urlencode({"request_id": request_id})
         try:
             answer = self._send("GET", f"/api/get?{query}", seconds=seconds)
         except outbound.TimedOut:
             raise NotYet("The SkyPilot API server has not finished the request in time.") from None
-        # A failed request is answered with 500, and with the same fields as one that went well.
-        found = _fields(answer.start) if answer.status in {200, 500} else {}
-        found = found.get("detail", found)
-        if not isinstance(found, dict) or "status" not in found:
+        # A failed request is answered with 500, and with the same fields as a successful one.
+        outcome = _fields(answer.start) if answer.status in {200, 500} else {}
+        outcome = outcome.get("detail", outcome)
+        if not isinstance(outcome, dict) or "status" not in outcome:
             _checked(answer)
             raise EngineError("The SkyPilot API server's answer can't be read.")
-        if error := _fields(found.get("error")):
+        if error := _fields(outcome.get("error")):
             raise RequestFailed(_plain(error.get("message")) or _plain(error.get("type")), str(error.get("type")))
-        if found["status"] != "SUCCEEDED":
-            raise RequestFailed(f"The request is {str(found['status']).lower()}.", str(found["status"]))
-        return _read(found.get("return_value"))
+        if outcome["status"] != "SUCCEEDED":
+            raise RequestFailed(f"The request is {str(outcome['status']).lower()}.", str(outcome["status"]))
+        return _read(outcome.get("return_value"))
 
     def requests_for(self, cluster: str) -> list[SkyPilotRequest]:
-        """The newest first. Without their bodies, which hold what they were asked with."""
+        """The requests for a cluster, newest first, without their bodies, which hold secrets."""
         fields = ("request_id", "name", "status", "status_msg", "cluster_name", "created_at")
-        query = urlencode([("cluster_name", cluster), ("all_status", "true"), *(("fields", each) for each in fields)])
+        query = urlencode([("cluster_name", cluster), ("all_status", "true"), *(("fields", name) for name in fields)])
         answer = self._send("GET", f"/api/status?{query}")
         _checked(answer)
-        found = _read(answer.start)
-        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        rows = _read(answer.start)
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise EngineError("The SkyPilot API server's list of requests can't be read.")
-        mine = [each for each in found if each.get("cluster_name") == cluster]
-        mine.sort(key=lambda each: float(each.get("created_at") or 0), reverse=True)
-        return [_request(each) for each in mine]
+        own = [row for row in rows if row.get("cluster_name") == cluster]
+        own.sort(key=lambda row: float(row.get("created_at") or 0), reverse=True)
+        return [_request(row) for row in own]
 
     def _send(self, method: str, path: str, body: Any = None, *, seconds: float = 30) -> outbound.Response:
         left = min(seconds, self._end - time.monotonic())
@@ -129,7 +129,7 @@ class Server:
                 raise
             raise EngineError(f"The SkyPilot API server at {self._address} doesn't answer in time.") from None
         except outbound.OutboundError as error:
-            raise EngineError(f"The SkyPilot API server at {self._address} can't be asked: {error}") from None
+            raise EngineError(f"The SkyPilot API server at {self._address} can't be reached: {error}") from None
         version = answer.headers.get("X-SkyPilot-API-Version", "")
         self.api_version = int(version) if version.isdecimal() else self.api_version
         return answer
@@ -146,33 +146,33 @@ def _checked(answer: outbound.Response) -> None:
         return
     if answer.status in {401, 403}:
         raise EngineError(
-            f"The SkyPilot API server refuses the token ({answer.status}): {_said(answer)} An admin can enter another "
-            "under Settings, Secrets."
+            f"The SkyPilot API server refuses the token ({answer.status}): {_reason(answer)} An admin can enter "
+            "another one under Settings, Secrets."
         )
     if 300 <= answer.status < 400:
         raise EngineError(
-            f"The SkyPilot API server answered {answer.status}, a redirect, which is not followed: it may want a "
+            f"The SkyPilot API server answered {answer.status}, a redirect, which is not followed: it may need a "
             "token, or have another address."
         )
-    raise EngineError(f"The SkyPilot API server answered {answer.status}: {_said(answer)}")
+    raise EngineError(f"The SkyPilot API server answered {answer.status}: {_reason(answer)}")
 
 
-def _said(answer: outbound.Response) -> str:
-    """Why, for people. Of a refused body only where it is wrong: the server repeats what was in it."""
-    found = _fields(answer.start)
-    detail = found.get("detail", found.get("message", ""))
+def _reason(answer: outbound.Response) -> str:
+    """The reason of a refusal, for people. Of a refused body only the places: the server repeats its content."""
+    fields = _fields(answer.start)
+    detail = fields.get("detail", fields.get("message", ""))
     if isinstance(detail, list):
         detail = "; ".join(
-            f"{'.'.join(str(part) for part in each.get('loc', ()))}: {each.get('msg', '')}"
-            for each in detail
-            if isinstance(each, dict)
+            f"{'.'.join(str(part) for part in problem.get('loc', ()))}: {problem.get('msg', '')}"
+            for problem in detail
+            if isinstance(problem, dict)
         )
     return f"{_plain(detail).rstrip('.') or 'no reason given'}."
 
 
 def _fields(data: Any) -> dict[str, Any]:
-    found = _read(data)
-    return found if isinstance(found, dict) else {}
+    value = _read(data)
+    return value if isinstance(value, dict) else {}
 
 
 def _read(data: Any) -> Any:
@@ -183,7 +183,7 @@ def _read(data: Any) -> Any:
 
 
 def _plain(text: Any) -> str:
-    """In one line, without the colours for terminals."""
+    """A text in one line, without terminal colours."""
     if not isinstance(text, str):
         return ""
     line = " ".join(_COLOURS.sub("", text).split())

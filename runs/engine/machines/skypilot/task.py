@@ -1,7 +1,7 @@
-"""The task that SkyPilot runs on a machine: which machine, our GPU image on it, and the host's program in the image.
+"""The task that SkyPilot runs: the machine, our GPU image on it, and the host's program in the image.
 
-The join code is one of the task's secrets, which SkyPilot sets as an environment variable and shows to nobody but the
-token's owner and its admins. The first command moves it into a file.
+The join code is a secret of the task: SkyPilot sets it as an environment variable and shows it only to the token's
+owner and to its admins. The first command moves it into a file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from runs.engine.machines.provider import EngineError, MachineShape
 
 JOIN_CODE = "GRPO_JOIN_CODE"
 HOOKS_SINCE = 62
-"""The API version of SkyPilot that this was written against (0.14.1); older ones may not know `config.hooks`."""
+"""The API version of SkyPilot 0.14.1; older ones may not know `config.hooks`."""
 SAVING_S = 240
-"""For saving at a stop: as compose.gpu.yaml's stop_grace_period."""
+"""Time to save at a stop, like the stop_grace_period of compose.gpu.yaml."""
 
 SPOT_WARNING_S = 120
-"""What AWS gives a spot machine, the longest of the clouds' warnings."""
+"""The warning of AWS before it takes a spot machine back, the longest of all clouds."""
 SPARE_S = 10
-"""Between the host's program and whoever kills it."""
+"""The host's program ends this long before it would be killed."""
 
 _RUN = """\
 set -eu
@@ -53,13 +53,13 @@ _VARIABLES = {
     "GRPO_TRAINER_PYTHON": "/opt/trainer/bin/python",
     "GRPO_RUNS_DIR": "/data/runs",
 }
-"""As gpu.Dockerfile sets them: SkyPilot's log-in shell begins with an environment of its own."""
+"""The variables of gpu.Dockerfile, which SkyPilot's log-in shell drops."""
 
 
 def render(
     shape: MachineShape, options: Mapping[str, str], *, control_url: str, name: str, join: str, hooks: bool
 ) -> dict[str, Any]:
-    """Raises EngineError for a shape that SkyPilot can't be asked for."""
+    """Render the task for a machine. Raises EngineError for a shape that SkyPilot can't provide."""
     program = ["/opt/venv/bin/python", "-m", "workers.host.join", "--data", "/data", "--name", name]
     command = shlex.join([*program, "--code-file", "/data/join-code", control_url])
     notice_s = (SPOT_WARNING_S if options.get("spot") == "yes" else SAVING_S) - SPARE_S
@@ -87,10 +87,10 @@ def as_yaml(task: Mapping[str, Any]) -> str:
 
 def _resources(shape: MachineShape, options: Mapping[str, str]) -> dict[str, Any]:
     resources: dict[str, Any] = {
-        # The image's own way of starting is replaced by SkyPilot's: it installs ssh there and runs `run` in it.
+        # SkyPilot replaces the image's entry point: it installs ssh there and runs `run`.
         "image_id": f"docker:{options['image']}",
         "use_spot": options.get("spot") == "yes",
-        # The machine goes when the host's program has left. Nobody waits for people who are logged in.
+        # The machine ends with the host's program, even if people are logged in.
         "autostop": {"idle_minutes": 1, "down": True, "wait_for": "jobs"},
     }
     if infra := options.get("infra"):
@@ -112,8 +112,8 @@ def _resources(shape: MachineShape, options: Mapping[str, str]) -> dict[str, Any
 
 
 def _config(*, hooks: bool) -> dict[str, Any]:
-    """SkyPilot installs packages and a key for ssh in the container, so it must be root there, with root's home; the
-    host's program is not."""
+    """SkyPilot's settings: it is root in the container, where it installs packages and an ssh key; the host's program
+    is not."""
     root = {"securityContext": {"runAsUser": 0, "runAsGroup": 0}}
     config: dict[str, Any] = {
         "docker": {"run_options": ["--user=0:0", "--env=HOME=/root", "--ulimit=memlock=-1"]},

@@ -1,4 +1,4 @@
-"""Figures of the rules about completions: their lengths, and signs in their texts."""
+"""Signals of the rules about completions: their lengths, and signs of decay in their text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from runs.insight.health.history import History, Text, rolling_mean
 from runs.insight.health.judging.signal import Of, Signal, rolled, rolled_early, run_lengths
 
 TEXTS = 8
-"""The fewest completions whose text is judged."""
+"""The minimum number of completions to judge."""
+LENGTH = "completions/mean_length"
 
 
 def _length_cap(history: History) -> Signal | None:
-    name = "completions/mean_length"
-    lengths, mark = rolled(history.get(name), rolling_mean, 10), history.marks.get(name)
+    lengths, mark = rolled(history.get(LENGTH), rolling_mean, 10), history.marks.get(LENGTH)
     if lengths is None or mark is None:
         return None
     grown = lengths.value >= 1.25 * mark.start
@@ -25,8 +25,8 @@ def _length_cap(history: History) -> Signal | None:
 
 
 def _texts(which: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
-    """The share of the newest completions with a sign, beyond the share that the first ones had: answers such as grids
-    repeat by nature."""
+    """The share of the newest completions with a sign of decay, minus the first completions' share, since answers such
+    as grids repeat by nature."""
 
     def of(history: History) -> Signal | None:
         newest = [text for text in history.texts if text.read][-40:]
@@ -44,9 +44,8 @@ def _texts(which: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
 
 
 def _length_collapse(history: History) -> Signal | None:
-    """Length as a share of the longest that was usual."""
-    name = "completions/mean_length"
-    lengths, mark = rolled(history.get(name), rolling_mean, 10), history.marks.get(name)
+    """Length as a share of the longest usual length."""
+    lengths, mark = rolled(history.get(LENGTH), rolling_mean, 10), history.marks.get(LENGTH)
     if lengths is None or mark is None:
         return None
     usual = max(mark.start, mark.best)
@@ -59,7 +58,7 @@ def _truncation(history: History) -> Signal | None:
     share = rolled_early(column, 10, 5)
     if share is None or column is None:
         return None
-    masked = ", and count for nothing (mask_truncated_completions)" if history.config.mask_truncated else ""
+    masked = ", and are ignored (mask_truncated_completions)" if history.config.mask_truncated else ""
     words = {"cap": f"{history.config.cap:,}", "masked": masked}
     whole = run_lengths(column.value >= 0.99)[-len(share.value) :] >= 5
     return Signal(share.at, share.value, words, whole)

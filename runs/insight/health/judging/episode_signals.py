@@ -1,4 +1,4 @@
-"""Figures of the rules about episodes."""
+"""Signals of the rules about episodes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,15 @@ from workers.contract.run.episodes import CALLS, CUT, TURNS_MEAN, tool_metric
 
 WINDOW = 10
 FEWEST_CALLS = 20
-"""In a window. With fewer, no share is given."""
+"""Calls in a window that a share needs at least."""
 STILL = 60
-"""Generations within which the reward would have risen."""
+"""Generations in which a learning run's reward rises."""
 RISEN = 2.0
-"""A rise of this many standard errors is one."""
-
-
-def _tools_failing(history: History) -> Signal | None:
-    return highest(_failing(history, tool) for tool in tool_names(history.known | set(history.columns)))
+"""A rise is significant from this many standard errors on."""
 
 
 def _failing(history: History, tool: str) -> Signal | None:
-    """The share of a tool's calls that fail, each step counting by its calls."""
+    """The share of a tool's calls that fail, with steps weighted by their calls."""
     calls, failed = history.get(tool_metric(tool, "calls")), history.get(tool_metric(tool, "failed"))
     if calls is None or failed is None:
         return None
@@ -47,14 +43,14 @@ def _failing(history: History, tool: str) -> Signal | None:
 
 
 def _tool_spam(history: History) -> Signal | None:
-    """Calls as a share of the most that are allowed, 0 while the reward rises."""
+    """Calls as a share of the allowed maximum; 0 while the reward rises."""
     calls, turns, reward = (history.get(name, STILL + ROLL + 1) for name in (CALLS, TURNS_MEAN, "reward"))
     config = history.config
     if calls is None or turns is None or reward is None or not config.call_limit:
         return None
     size = min(len(calls), len(turns), len(reward))
     in_calls, in_turns = (rolling_mean(column.value[-size:], WINDOW) for column in (calls, turns))
-    # With one call a turn, a call in each turn but the last is what work looks like.
+    # With one call per turn, a call in every turn but the last is normal.
     most = in_turns * config.call_limit if config.call_limit > 1 else np.full_like(in_turns, config.turn_limit)
     still = _still(reward, size)
     share = (in_calls / np.maximum(most, 1e-9))[-len(still) :]
@@ -63,7 +59,7 @@ def _tool_spam(history: History) -> Signal | None:
 
 
 def _still(reward: MetricHistory, size: int) -> NDArray[np.bool_]:
-    """Whether the reward has not risen since some generations ago, at each of the newest."""
+    """True for each of the newest generations in whose last STILL ones the reward has not risen."""
     means = rolling_mean(reward.value[-size:], ROLL)
     error = noise(reward.value) / np.sqrt(ROLL) * np.sqrt(2)
     still: NDArray[np.bool_] = means[STILL:] - means[:-STILL] <= RISEN * error
@@ -81,9 +77,9 @@ def _no_groups(history: History) -> Signal | None:
     waits = _waits(history)
     if waits is None:
         return None
-    asked = f"No environment has asked for a completion for {duration(waits.quiet_s)}."
+    asked = f"No environment has requested a completion for {duration(waits.quiet_s)}."
     if waits.seconds - GROUPS_MINUTES * 60 > waits.quiet_s:
-        asked = "Environments do ask for completions, but their groups fill no batch."
+        asked = "Environments request completions, but their groups fill no batch."
     value = max(waits.quiet_s, waits.seconds - GROUPS_MINUTES * 60)
     return _minutes(history, value, waited=duration(waits.seconds), asked=asked)
 
@@ -94,7 +90,7 @@ class _Waits(NamedTuple):
 
 
 def _waits(history: History) -> _Waits | None:
-    """How the trainer waits now for the programs that drive its episodes; None: unknown, or it has ended."""
+    """The trainer's current wait for the programs that drive its episodes; None: unknown, or it has ended."""
     waits, quiet = history.get(gateway.WAITS), history.get(gateway.QUIET)
     if waits is None or quiet is None or not history.quiet_s:
         return None
@@ -106,7 +102,9 @@ def _minutes(history: History, seconds: float, **words: str) -> Signal:
 
 
 OF: dict[str, Of] = {
-    "tools_failing": _tools_failing,
+    "tools_failing": lambda history: highest(
+        _failing(history, tool) for tool in tool_names(history.known | set(history.columns))
+    ),
     "tools_unused": mean(CALLS, window=ROLL),
     "tool_spam": _tool_spam,
     "episodes_cut": mean(CUT, window=WINDOW),

@@ -1,4 +1,4 @@
-"""Figures of the rules about the machine: over whole steps, so that a step's own rhythm is no finding."""
+"""Signals of the rules about the machine, over whole steps, so that the phases of a step cause no findings."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from runs.insight.health.history import ROLL, Floats, History, MetricHistory, pa
 from runs.insight.health.judging.signal import Of, Signal, highest, rolled
 
 WINDOW_S = 120.0
-"""Whole steps are judged together until they last as long."""
+"""Whole steps are combined until they last this long."""
 SHORTEST_S = 60.0
 """A save or a compilation may take this long."""
 FIRST_PAUSE_S = 900.0
 """The first evaluation or save may take this long."""
 CREEP = 12
-"""The fewest points of a trail that show a trend."""
+"""The minimum number of a trail's points for a trend."""
 STEADY = 0.2
-"""Of all growth, the least that each third of the time brings."""
+"""Growth is steady if the middle and the last third each contribute more than this share of it."""
 LEAST_GROWTH = 0.03
+"""The smallest growth that counts, as a share of the capacity."""
 FULL_CACHE = 95.0
 PARTS = {
     "generation": "generation",
@@ -57,7 +58,7 @@ def _whole_steps(history: History) -> _Steps | None:
 
 
 def _over_steps(column: MetricHistory, steps: _Steps) -> Signal | None:
-    """The metric's mean over the newest whole steps that together last WINDOW_S, at each step."""
+    """The metric's mean, at each step, over the preceding whole steps that together last WINDOW_S."""
     total = np.concatenate(([0.0], np.cumsum(column.value)))
     low, high = np.searchsorted(column.t, steps.start, "right"), np.searchsorted(column.t, steps.end, "right")
     known = (steps.start >= column.t[0]) & (steps.end <= column.t[-1] + WINDOW_S)
@@ -75,7 +76,7 @@ def _over_steps(column: MetricHistory, steps: _Steps) -> Signal | None:
 
 
 def _of_gpus(history: History, name: str, *, above: bool) -> Signal | None:
-    """The GPU of the attempt with the highest (or lowest) mean over whole steps."""
+    """The signal of the attempt's GPU with the highest (or lowest) mean over whole steps."""
     steps = _whole_steps(history)
     worst: Signal | None = None
     for gpu in history.config.gpus:
@@ -89,7 +90,7 @@ def _of_gpus(history: History, name: str, *, above: bool) -> Signal | None:
 
 
 def _throughput(history: History) -> Signal | None:
-    """Throughput relative to the start or to the preceding window, whichever was faster."""
+    """The slowdown relative to the start or to the preceding window, whichever was faster."""
     pace, newest = paced(history.get("num_tokens")), 40
     if pace is None or len(pace) < 2 * newest:
         return None
@@ -103,7 +104,7 @@ def _throughput(history: History) -> Signal | None:
 
 
 def _slow_part(history: History) -> str:
-    """The part of a step that has grown most, in words; empty if the split is not known."""
+    """A sentence about the part of a step that has grown most; empty if the split is unknown."""
     grown: list[tuple[float, str]] = []
     for part, name in PARTS.items():
         column = history.get(f"time/{part}_s", 3 * ROLL)
@@ -139,16 +140,8 @@ def _stalled(history: History) -> Signal | None:
 
 
 def _pauses(history: History, step: int) -> bool:
-    """Whether the run evaluates or saves after this step."""
+    """True if the run evaluates or saves after this step."""
     return any(every and step % every == 0 for every in (history.config.eval_every, history.config.save_every))
-
-
-def _gpu_idle(history: History) -> Signal | None:
-    return _of_gpus(history, "util_percent", above=False)
-
-
-def _gpu_hot(history: History) -> Signal | None:
-    return _of_gpus(history, "temperature_c", above=True)
 
 
 def _gpu_memory(history: History) -> Signal | None:
@@ -156,16 +149,12 @@ def _gpu_memory(history: History) -> Signal | None:
     return highest(signal and signal.with_words(gpu=str(gpu)) for gpu, signal in grown)
 
 
-def _host_memory(history: History) -> Signal | None:
-    return _creep(history, "host/run_memory_mib")
-
-
 def _creep(history: History, name: str) -> Signal | None:
-    """The share of what was free at first that steady growth has taken."""
+    """The share of the initially free memory that steady growth has used up."""
     trail, capacity = history.trails.get(name) or [], history.capacity.get(name, 0.0)
     if len(trail) < CREEP or not capacity:
         return None
-    mib = np.array([each for _, each in trail])
+    mib = np.array([value for _, value in trail])
     first, last = float(np.median(mib[:3])), float(np.median(mib[-3:]))
     early, middle, late = (float(part.mean()) for part in np.array_split(mib, 3))
     grown = last - first
@@ -176,7 +165,7 @@ def _creep(history: History, name: str) -> Signal | None:
 
 
 def _vllm_full(history: History) -> Signal | None:
-    """The share of time in which vLLM's cache is full and requests wait, of the time in which it has any."""
+    """The share of vLLM's busy time in which its cache is full and requests wait."""
     cache, steps = history.get("vllm/kv_cache_percent", 10), _whole_steps(history)
     waiting, running = history.get("vllm/requests_waiting", 10), history.get("vllm/requests_running", 10)
     if cache is None or waiting is None or running is None or steps is None:
@@ -191,31 +180,31 @@ def _vllm_full(history: History) -> Signal | None:
 
 def _straggler(history: History) -> Signal | None:
     """How far the power of one of the trainer's GPUs is from that of the others, over whole steps."""
-    steps, drawn = _whole_steps(history), {}
+    steps, by_gpu = _whole_steps(history), {}
     for gpu in history.config.ranks:
         column = history.get(f"gpu/{gpu}/power_w", 10)
         signal = _over_steps(column, steps) if column is not None and steps is not None else None
         if signal is None:
             return None
-        drawn[gpu] = signal
-    if len(drawn) < 2 or len({len(signal.value) for signal in drawn.values()}) > 1:
+        by_gpu[gpu] = signal
+    if len(by_gpu) < 2 or len({len(signal.value) for signal in by_gpu.values()}) > 1:
         return None
-    power = np.array([signal.value for signal in drawn.values()])
-    typical = np.median(power, axis=0) if len(drawn) > 2 else power.max(axis=0)
+    power = np.array([signal.value for signal in by_gpu.values()])
+    typical = np.median(power, axis=0) if len(by_gpu) > 2 else power.max(axis=0)
     gaps = np.abs(power - typical) / np.maximum(typical, 1.0)
     odd = int(np.argmax(gaps[:, -1]))
-    words = {"gpu": str(list(drawn)[odd]), "watts": f"{power[odd, -1]:.0f}", "typical": f"{typical[-1]:.0f}"}
-    return Signal(next(iter(drawn.values())).at, gaps.max(axis=0), words)
+    words = {"gpu": str(list(by_gpu)[odd]), "watts": f"{power[odd, -1]:.0f}", "typical": f"{typical[-1]:.0f}"}
+    return Signal(next(iter(by_gpu.values())).at, gaps.max(axis=0), words)
 
 
 OF: dict[str, Of] = {
     "throughput": _throughput,
     "slow_rewards": _slow_rewards,
     "stalled": _stalled,
-    "gpu_idle": _gpu_idle,
-    "gpu_hot": _gpu_hot,
+    "gpu_idle": lambda history: _of_gpus(history, "util_percent", above=False),
+    "gpu_hot": lambda history: _of_gpus(history, "temperature_c", above=True),
     "gpu_memory": _gpu_memory,
-    "host_memory": _host_memory,
+    "host_memory": lambda history: _creep(history, "host/run_memory_mib"),
     "vllm_full": _vllm_full,
     "straggler": _straggler,
 }

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from runs.insight.health.config import Config
-from runs.insight.health.judging.rule import ATROPOS, AXOLOTL, OWN, HealthRule
-
-
-def _without_reference(config: Config) -> str:
-    return "" if config.beta else "β is 0: there is no reference model, so no KL."
+from runs.insight.health.judging.rule import ATROPOS, AXOLOTL, OWN, HealthRule, share_rule
 
 
 def _one_update(config: Config) -> str:
-    return "" if config.updates > 1 else "One update per batch: the ratio is 1 and nothing is clipped, by construction."
+    return "" if config.updates > 1 else "With one update per batch the ratio is 1 and nothing is clipped."
 
 
 def _clips_nothing(config: Config) -> str:
@@ -21,24 +17,20 @@ def _clips_nothing(config: Config) -> str:
 
 
 def _one_policy(config: Config) -> str:
-    return (
-        ""
-        if config.corrected
-        else "The trainer samples by itself, or no correction is on: there is nothing to compare."
-    )
+    return "" if config.corrected else "The trainer generates completions itself, or no correction is on."
 
 
 def _no_mask(config: Config) -> str:
     if reason := _one_policy(config):
         return reason
-    return "" if config.correction.endswith("mask") else "The correction cuts weights off: nothing is left out."
+    return "" if config.correction.endswith("mask") else "The correction truncates weights and leaves nothing out."
 
 
 def _masked_ratio(config: Config) -> str:
     if reason := _one_policy(config):
         return reason
     masks = config.correction.endswith("mask")
-    return "The correction masks: one masked sequence makes the least ratio 0." if masks else ""
+    return "The correction masks, and one masked sequence makes the lowest ratio 0." if masks else ""
 
 
 RULES: tuple[HealthRule, ...] = (
@@ -53,21 +45,19 @@ RULES: tuple[HealthRule, ...] = (
         try_="{lower_rate}, or {higher_beta} so that the distance costs more.",
         metric="kl",
         drawn=True,
-        unless=_without_reference,
+        unless=lambda config: "" if config.beta else "β is 0: there is no reference model, so no KL.",
         follows=("not_finite", "stale", "ratio", "clip", "grad_high"),
         field="learning_rate",
     ),
-    HealthRule(
+    share_rule(
         id="clip",
         title="Clipped tokens",
         about="Share of tokens whose ratio was clipped, mean over 20 steps (without each batch’s first update)",
         warning=0.3,
         bad=0.5,
-        format="percent",
-        most=1.0,
         source=f"{ATROPOS}: healthy below 0.3, too high a learning rate above 0.5. {AXOLOTL}: 0.1 and 0.3.",
-        means="{value} of the tokens are clipped: the updates on a batch go further than the clip lets them.",
-        try_="{lower_rate}, or take fewer updates on each batch ({updates}: num_iterations, steps_per_generation).",
+        means="{value} of the tokens are clipped: the updates on a batch go beyond the clip range.",
+        try_="{lower_rate}, or make fewer updates on each batch ({updates}: num_iterations, steps_per_generation).",
         metric="clip_ratio/region_mean",
         also="cispo_clip_ratio",
         drawn=True,
@@ -84,7 +74,7 @@ RULES: tuple[HealthRule, ...] = (
         bad=0.5,
         source=f"{ATROPOS}: 0.8 to 1.2; far from 1 the policy has changed too much. The second threshold is {OWN}.",
         means="The ratio of new to old probability is {value} away from 1: each batch changes the policy a lot.",
-        try_="{lower_rate} or the number of updates on a batch ({updates}); look at the gradient norm, too.",
+        try_="{lower_rate} or the number of updates on a batch ({updates}); check the gradient norm, too.",
         metric="mean_ratio",
         drawn=True,
         around=1.0,
@@ -99,9 +89,9 @@ RULES: tuple[HealthRule, ...] = (
         warning=0.05,
         bad=0.01,
         source=f"{AXOLOTL}: 0.05 to 0.5 is usual, below 0.01 it has collapsed.",
-        means="The entropy is {value} nats: the policy hardly tries anything else, so groups lose their spread.",
+        means="The entropy is {value} nats: the policy hardly explores, so groups lose their spread.",
         try_="Raise the temperature or epsilon_high, add an entropy bonus (entropy_coef), or {lower_rate}.",
-        solved="The entropy is {value} nats with the reward near its highest: the policy is sure, and mostly right.",
+        solved="The entropy is {value} nats with the reward near its maximum: the policy is sure, and mostly right.",
         metric="entropy",
         drawn=True,
         field="learning_rate",
@@ -109,7 +99,7 @@ RULES: tuple[HealthRule, ...] = (
     HealthRule(
         id="entropy_rise",
         title="Entropy rising",
-        about="Median token entropy over 10 steps, relative to the lowest that was usual (from 0.5 nats on)",
+        about="Median token entropy over 10 steps, relative to the lowest usual value (from 0.5 nats on)",
         warning=3.0,
         format="times",
         least=1.0,
@@ -140,8 +130,8 @@ RULES: tuple[HealthRule, ...] = (
         bad=1.0,
         source=f"{AXOLOTL}: below 0.1 is good, above 1 the two have diverged.",
         means="vLLM and the trainer differ by {value} nats a token: completions come from a different policy.",
-        try_="Look at the weight updates; give both the same dtype and attention; fewer updates between generations, "
-        "and generation in turns rather than one step ahead.",
+        try_="Check the weight updates; use the same dtype and attention for both; make fewer updates between "
+        "generations, and don’t generate one step ahead.",
         metric="sampling/sampling_logp_difference/mean",
         drawn=True,
         unless=_one_policy,
@@ -153,9 +143,8 @@ RULES: tuple[HealthRule, ...] = (
         warning=0.1,
         bad=0.4,
         format="percent",
-        source=f"The thresholds are {OWN}.",
-        means="{value} of each batch count nothing: their importance ratio is above the cap, as long completions' are.",
-        try_="Set vllm_importance_sampling_mode to token_truncate, which weighs token by token and leaves none out.",
+        means="{value} of each batch is ignored: its importance ratio is above the cap, as often in long completions.",
+        try_="Set vllm_importance_sampling_mode to token_truncate, which weights each token and leaves none out.",
         metric="sampling/share_masked",
         drawn=True,
         unless=_no_mask,
@@ -169,10 +158,9 @@ RULES: tuple[HealthRule, ...] = (
         above=False,
         warning=0.7,
         bad=0.3,
-        source=f"The thresholds are {OWN}.",
         means="The mean importance ratio is {value}: much of each batch counts little or nothing.",
-        try_="Give vLLM and the trainer the same dtype and attention, and leave top_p at 1 and top_k off: "
-        "what they cut away has another probability in the trainer.",
+        try_="Use the same dtype and attention in vLLM and the trainer, and keep top_p at 1 and top_k off: the trainer "
+        "gives the tokens that they cut another probability.",
         metric="sampling/importance_sampling_ratio/mean",
         drawn=True,
         unless=_one_policy,
@@ -180,14 +168,14 @@ RULES: tuple[HealthRule, ...] = (
     ),
     HealthRule(
         id="stale_least",
-        title="Least importance ratio",
-        about="Least importance ratio between vLLM and the trainer, median over 10 steps",
+        title="Lowest importance ratio",
+        about="Lowest importance ratio between vLLM and the trainer, median over 10 steps",
         above=False,
         warning=0.1,
         bad=0.01,
         source=f"{AXOLOTL}: above 0.1 is good, near 0 the samples are stale. The second threshold is {OWN}.",
-        means="The least importance ratio is {value}: some completions come from a long outdated policy.",
-        try_="Update vLLM’s weights more often: fewer updates between generations, and none generated one step ahead.",
+        means="The lowest importance ratio is {value}: some completions come from an outdated policy.",
+        try_="Update vLLM’s weights more often: fewer updates between generations, and no generation one step ahead.",
         metric="sampling/importance_sampling_ratio/min",
         drawn=True,
         unless=_masked_ratio,
@@ -196,12 +184,12 @@ RULES: tuple[HealthRule, ...] = (
     HealthRule(
         id="grad_spikes",
         title="Gradient spikes",
-        about="Of the last 50 steps: how many had a gradient ten times as large as usual",
+        about="Number of the last 50 steps with a gradient ten times as large as usual",
         warning=3,
         bad=10,
         hold=0,
         format="count",
-        source=f"The thresholds are {OWN}; a spike now and then is fine, it is clipped.",
+        source=f"The thresholds are {OWN}; an occasional spike is fine, as it is clipped.",
         means="{value} of the last 50 steps had a gradient more than ten times as large as usual, up to {largest}.",
         try_="{lower_rate}; look for prompts with odd rewards at those steps.",
         metric="grad_norm",
@@ -215,8 +203,8 @@ RULES: tuple[HealthRule, ...] = (
         warning=10.0,
         bad=100.0,
         source=f"{AXOLOTL}: 0.001 to 1 is usual, above 10 is unstable. The second threshold is {OWN}.",
-        means="The gradient norm stays at {value}, where max_grad_norm is {clip}: every step is cut down hard.",
-        try_="{lower_rate}; look at the scale of the rewards and at scale_rewards.",
+        means="The gradient norm stays at {value}, while max_grad_norm is {clip}: every update is clipped heavily.",
+        try_="{lower_rate}; check the scale of the rewards and scale_rewards.",
         metric="grad_norm",
         drawn=True,
         field="learning_rate",
@@ -227,10 +215,10 @@ RULES: tuple[HealthRule, ...] = (
         about="Median gradient norm over 20 steps",
         above=False,
         warning=1e-6,
-        source=f"The threshold is {OWN}; 0 now and then is fine.",
+        source=f"The threshold is {OWN}; an occasional 0 is fine.",
         means="The gradient norm is {value}: the weights do not move.",
-        try_="See whether the groups have spread, whether anything is trainable, and what the precision is.",
-        solved="The gradient norm is {value} with the reward near its highest: there is nothing left to learn.",
+        try_="Check whether groups have spread, whether any weights are trainable, and the precision.",
+        solved="The gradient norm is {value} with the reward near its maximum: there is nothing left to learn.",
         metric="grad_norm",
         drawn=True,
         follows=("not_finite", "zero_spread", "component_low", "reward_noise"),
@@ -243,20 +231,20 @@ RULES: tuple[HealthRule, ...] = (
         bad=1e-12,
         hold=5,
         source=f"The threshold is {OWN}; a schedule may begin and end with a step at 0.",
-        means="The learning rate has been {value} for ten steps and more: the weights do not move.",
-        try_="Set learning_rate, and look at the schedule: warm-up, minimum, and the number of steps it is made for.",
+        means="The learning rate has been {value} for at least ten steps: the weights do not move.",
+        try_="Set learning_rate, and check the schedule: warm-up, minimum, and the planned number of steps.",
         metric="learning_rate",
         field="learning_rate",
     ),
     HealthRule(
         id="loss",
         title="Exploding loss",
-        about="Size of the loss, median over 10 steps; about 0 is normal",
+        about="Absolute loss, median over 10 steps; about 0 is normal",
         warning=10.0,
         bad=100.0,
         source=f"The thresholds are {OWN}. {ATROPOS} warns of an exploding or very negative loss; TRL’s is about 0.",
-        means="The loss is at {value} in size, where about 0 is normal.",
-        try_="{lower_rate}; look at the KL term and at the scale of the rewards.",
+        means="The absolute loss is {value}, while about 0 is normal.",
+        try_="{lower_rate}; check the KL term and the scale of the rewards.",
         metric="loss",
         drawn=True,
         around=0.0,
@@ -266,15 +254,15 @@ RULES: tuple[HealthRule, ...] = (
     HealthRule(
         id="not_finite",
         title="Loss or gradient not finite",
-        about="Of the last 20 steps: how many had a loss or gradient that is not finite",
+        about="Number of the last 20 steps with a loss or gradient that is not finite",
         warning=2,
         bad=10,
         hold=0,
         format="count",
         most=20.0,
-        source=f"The thresholds are {OWN}; one or two are usual with float16, while its scale is sought.",
+        source=f"The thresholds are {OWN}; one or two are usual with float16, while its loss scale adapts.",
         means="{value} of the last 20 steps had a NaN or infinite loss or gradient: they teach nothing.",
-        try_="Go back to a checkpoint from before and {lower_rate}; take bfloat16 rather than float16.",
+        try_="Go back to an earlier checkpoint and {lower_rate}; use bfloat16 instead of float16.",
         metric="grad_norm",
         field="learning_rate",
     ),

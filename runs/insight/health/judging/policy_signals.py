@@ -1,4 +1,4 @@
-"""Figures of the rules about the policy's updates."""
+"""Signals of the rules about the policy's updates."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from runs.insight.health.history import ROLL, History, MetricHistory, rolling_me
 from runs.insight.health.judging.signal import Of, Signal, median, rolled
 
 LEAST_ENTROPY = 0.2
-"""Nats; below it a multiple means little."""
+"""The lowest reference value in nats, as multiples of less mean little."""
 NOISY_ENTROPY = 0.5
+"""Nats from which a rise is judged."""
 
 
 def _clip(history: History) -> Signal | None:
@@ -18,9 +19,8 @@ def _clip(history: History) -> Signal | None:
     return rolled(column, rolling_mean, ROLL)
 
 
-def _ratio(history: History) -> Signal | None:
-    ratio = rolled(history.updates("mean_ratio"), rolling_mean, ROLL)
-    return ratio and Signal(ratio.at, np.abs(ratio.value - 1.0))
+def _distance(signal: Signal | None, center: float) -> Signal | None:
+    return signal and Signal(signal.at, np.abs(signal.value - center))
 
 
 def _entropy_rise(history: History) -> Signal | None:
@@ -51,8 +51,7 @@ def _grad_high(history: History) -> Signal | None:
 
 
 def _not_finite(history: History) -> Signal | None:
-    """Steps that have a learning rate, logged with the other figures, but lack a figure that the run has logged
-    before."""
+    """The number of steps that logged a learning rate but lack a loss or gradient norm, which the run logged before."""
     learning_rate = history.get("learning_rate", ROLL)
     if learning_rate is None:
         return None
@@ -66,13 +65,8 @@ def _not_finite(history: History) -> Signal | None:
     return Signal(learning_rate.step[ROLL - 1 :], np.round(rolling_mean(missing.astype(float), ROLL) * ROLL))
 
 
-def _loss(history: History) -> Signal | None:
-    loss = rolled(history.get("loss"), rolling_median, 10)
-    return loss and Signal(loss.at, np.abs(loss.value))
-
-
 def _lr_zero(history: History) -> Signal | None:
-    """The largest of ten: schedules begin and end with a step at 0."""
+    """The largest of ten learning rates, as schedules begin and end with a step at 0."""
     column, window = history.get("learning_rate"), 10
     if column is None or len(column) < window:
         return None
@@ -83,7 +77,7 @@ def _lr_zero(history: History) -> Signal | None:
 OF: dict[str, Of] = {
     "kl": median("kl"),
     "clip": _clip,
-    "ratio": _ratio,
+    "ratio": lambda history: _distance(rolled(history.updates("mean_ratio"), rolling_mean, ROLL), 1.0),
     "entropy": median("entropy"),
     "entropy_rise": _entropy_rise,
     "entropy_high": median("entropy"),
@@ -95,6 +89,6 @@ OF: dict[str, Of] = {
     "grad_high": _grad_high,
     "grad_zero": median("grad_norm", window=ROLL),
     "lr_zero": _lr_zero,
-    "loss": _loss,
+    "loss": lambda history: _distance(rolled(history.get("loss"), rolling_median, 10), 0.0),
     "not_finite": _not_finite,
 }

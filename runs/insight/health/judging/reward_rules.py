@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from runs.insight.health.config import Config
-from runs.insight.health.judging.rule import AXOLOTL, DECAY, DIVERGENCE, OWN, HealthRule
+from runs.insight.health.judging.rule import AXOLOTL, DECAY, DIVERGENCE, OWN, HealthRule, share_rule
 
 
 def _no_top(config: Config) -> str:
-    return "" if config.highest is not None else "The highest reward is not known: a component has no upper end."
+    return "" if config.highest is not None else "The maximum reward is unknown: a component has no upper bound."
 
 
 def _one_component(config: Config) -> str:
     return "" if len(config.components) > 1 else "There is one reward component."
 
 
-def _no_evaluation(config: Config) -> str:
-    return "" if config.eval_every else "The run does not evaluate on held-out rows."
-
-
 RULES: tuple[HealthRule, ...] = (
     HealthRule(
         id="reward_stuck",
         title="Reward stuck",
-        about="Steps so far, while the reward shows no trend beyond two standard errors; runs of fewer than 900 steps "
-        "have bounds in proportion, down to a third",
+        about="Steps so far, while the reward shows no trend beyond two standard errors; for runs of fewer than 900 "
+        "steps the bounds are proportional, down to a third",
         warning=300,
         bad=1000,
         hold=20,
         scale=lambda config: config.patience,
         format="steps",
         source=f"The thresholds are {OWN}: hard tasks with a warm-up take some hundred steps to move.",
-        means="After {step} steps the reward has moved by {gain} from its start: no more than chance.",
-        try_="Try the reward on completions by hand; raise the learning rate; take easier prompts or more generations.",
+        means="After {step} steps the reward has moved by {gain} from its start, which may be chance.",
+        try_="Try the reward on completions by hand; raise the learning rate; use easier prompts or more generations.",
         metric="reward",
         follows=(
             "lr_zero",
@@ -56,41 +52,38 @@ RULES: tuple[HealthRule, ...] = (
         bad=0.7,
         format="percent",
         source=f"The thresholds are {OWN}; chance and small changes are ignored.",
-        means="The reward is {now}, and was {best} at step {best_step}: {lost}.",
-        try_="Read the completions since. Go back to a checkpoint of about step {best_step}; {lower_rate}, or "
+        means="The reward is {now}, down from {best} at step {best_step}: {lost}.",
+        try_="Read the completions since then. Go back to a checkpoint of about step {best_step}; {lower_rate}, or "
         "{higher_beta}.",
         metric="reward",
         follows=(*DIVERGENCE, *DECAY, "component_failing"),
         field="learning_rate",
         read=True,
     ),
-    HealthRule(
+    share_rule(
         id="reward_saturated",
         title="Reward at its maximum",
-        about="Mean reward over 20 generations, as a share of the highest that the components can give",
+        about="Mean reward over 20 generations, as a share of the maximum of its components",
         mild="note",
         warning=0.97,
         hold=20,
-        format="percent",
-        most=1.0,
-        source=f"The threshold is {OWN}.",
-        means="The reward is at {value} of what its components can give: little is left to learn from this data.",
-        try_="Stop here, or go on with harder prompts.",
+        means="The reward is at {value} of its maximum: little is left to learn from this data.",
+        try_="Stop here, or continue with harder prompts.",
         metric="reward",
         unless=_no_top,
     ),
     HealthRule(
         id="component_low",
         title="Reward component near 0",
-        about="Mean of the lowest component over 20 generations (of those that count from 0 up); 500 completions at 0 "
-        "are enough",
+        about="Mean of the lowest component over 20 generations (among those whose range starts at 0); 500 completions "
+        "at 0 suffice",
         above=False,
         warning=0.001,
         hold=30,
         least=-1e6,
         source=f"{AXOLOTL}: a component that stays at 0 is broken or too hard; it expects 0.15 within 20 steps.",
         means="{component} gives {value}: {why}.",
-        try_="Try it on real completions on its page; give partial credit for half-right answers.",
+        try_="Try it on real completions on its page; give partial credit for partly correct answers.",
         metric="{metric}",
         follows=("component_failing", "component_falling", "reward_falling", "components", *DIVERGENCE, *DECAY),
         read=True,
@@ -102,26 +95,24 @@ RULES: tuple[HealthRule, ...] = (
         warning=0.6,
         format="percent",
         source=f"The threshold is {OWN}; chance and small changes are ignored.",
-        means="{component} gives {now}, and gave {best} at step {best_step}: {lost}.",
-        try_="See which component rose meanwhile, and read the completions since; raise its weight if it matters.",
+        means="{component} gives {now}, down from {best} at step {best_step}: {lost}.",
+        try_="See which component rose meanwhile, and read the completions since then; raise its weight if it matters.",
         metric="{metric}",
         unless=_one_component,
         follows=("reward_falling", "components", "component_failing", *DIVERGENCE, *DECAY),
         read=True,
     ),
-    HealthRule(
+    share_rule(
         id="zero_spread",
         title="Zero-variance groups",
-        about="Share of completions trained on in groups that all got the same reward, mean over 20 generations",
+        about="Share of training completions whose whole group got the same reward, mean over 20 generations",
         warning=0.8,
         bad=0.98,
-        format="percent",
-        most=1.0,
         source=f"{AXOLOTL}: below 0.8 is fine, 1.0 on every step means no learning.",
-        means="In {value} of the groups trained on all completions got the same reward: nothing is learned from those.",
-        try_="Take prompts that are sometimes solved, more generations or a finer reward, or replace such groups: "
-        "dynamic sampling.",
-        solved="{value} of the groups have no spread because the reward is near its highest: the prompts are learned.",
+        means="In {value} of the training groups all completions got the same reward: nothing is learned from them.",
+        try_="Use prompts that are sometimes solved, more generations or a finer reward, or replace such groups "
+        "(dynamic sampling).",
+        solved="{value} of the groups have no spread because the reward is near its maximum: the prompts are learned.",
         metric="frac_reward_zero_std",
         drawn=True,
         follows=(
@@ -137,14 +128,14 @@ RULES: tuple[HealthRule, ...] = (
     HealthRule(
         id="components",
         title="One component rises, another falls",
-        about="What a component has lost of its range while another one rose",
+        about="Share of its range that a component has lost while another one rose",
         warning=0.1,
         bad=0.3,
         calm=100,
         format="percent",
-        source=f"The thresholds are {OWN}: both moves have to be far from chance.",
+        source=f"The thresholds are {OWN}: both changes must be far beyond chance.",
         means="{rising} is rising while {falling} has lost {value} of its range: {why}.",
-        try_="Read completions that {rising} rewards and {falling} does not; change the weights or close the gap.",
+        try_="Read completions that {rising} rewards and {falling} does not; change the weights or close the loophole.",
         metric="reward",
         unless=_one_component,
         follows=("reward_falling", "component_failing", *DIVERGENCE, *DECAY),
@@ -159,58 +150,53 @@ RULES: tuple[HealthRule, ...] = (
         scale=lambda config: config.patience,
         format="steps",
         source=f"The threshold is {OWN}; runs of fewer than 900 steps have it in proportion.",
-        means="The reward has risen, but {component} stays at {now}: the rest is learned without it.",
-        try_="Take easier prompts, give partial credit in {component}, or lower the weight of what is learned.",
+        means="The reward has risen, but {component} stays at {now}: the model learns to score without it.",
+        try_="Use easier prompts, give partial credit in {component}, or lower the other components’ weights.",
         metric="reward",
         unless=_one_component,
         follows=("component_failing",),
     ),
-    HealthRule(
+    share_rule(
         id="component_failing",
         title="Reward component fails",
         about="Share of completions on which a component fails, mean over 10 generations (the highest component)",
         warning=0.1,
         bad=0.4,
         hold=5,
-        format="percent",
-        most=1.0,
-        source=f"The thresholds are {OWN}; a run ends by itself beyond its own limit.",
-        means="{component} fails on {value} of the completions, which then count nothing in it.",
+        source=f"The thresholds are {OWN}; beyond its own limit a run ends.",
+        means="{component} fails on {value} of the completions, which then get no score from it.",
         try_="Read the failures in the timeline and the trainer’s log; try the component on its page.",
         logs=True,
         metric="{metric}",
     ),
-    HealthRule(
+    share_rule(
         id="reward_noise",
-        title="Rewards differ by noise alone",
-        about="Deviation of the rewards in a group with spread, as a share of their range, mean over 20 generations",
+        title="Rewards differ only by noise",
+        about="Deviation of rewards within groups with spread, as a share of their range, mean over 20 generations",
         above=False,
         warning=0.01,
-        format="percent",
-        most=1.0,
-        source=f"The threshold is {OWN}.",
-        means="Rewards of a group differ by {value} of their range: advantages make much of what is hardly there.",
+        means="Rewards within a group differ by {value} of their range: advantages magnify tiny differences.",
         try_="Round the rewards, or make them finer where it counts; scale_rewards none keeps small differences small.",
-        solved="Rewards of a group differ by {value} of their range, with the reward near its highest.",
+        solved="Rewards within a group differ by {value} of their range, with the reward near its maximum.",
         metric="reward_std",
         unless=_no_top,
     ),
     HealthRule(
         id="eval_falling",
         title="Validation reward falling",
-        about="Share of the validation reward’s best gain that is lost, while the training’s reward is kept",
+        about="Share of the validation reward’s best gain that is lost, while the training reward is kept",
         warning=0.3,
         bad=0.7,
         hold=0,
         calm=1,
         format="percent",
         source=f"The thresholds are {OWN}; chance is ignored.",
-        means="The validation reward is {now}, and was {best} at step {best_step}, while the training’s is kept: "
-        "the policy learns its prompts by heart, or games the reward.",
-        try_="Go back to the checkpoint of about step {best_step}. More prompts, fewer epochs, or a higher β.",
+        means="The validation reward is {now}, down from {best} at step {best_step}, while the training reward "
+        "is kept: the policy memorizes its prompts, or games the reward.",
+        try_="Go back to the checkpoint of about step {best_step}. Use more prompts, fewer epochs, or a higher β.",
         metric="eval_reward",
         follows=("reward_falling", "component_falling", "components", *DIVERGENCE, *DECAY),
-        unless=_no_evaluation,
+        unless=lambda config: "" if config.eval_every else "The run does not evaluate on held-out rows.",
     ),
     HealthRule(
         id="solved_falling",
@@ -221,9 +207,9 @@ RULES: tuple[HealthRule, ...] = (
         calm=1,
         format="percent",
         source=f"The threshold is {OWN}; chance is ignored.",
-        means="{now} of the completions are solved, and {best} were at step {best_step}, though the reward is kept: "
-        "something else pays.",
-        try_="See which component rose meanwhile, and read completions of both times; lower its weight.",
+        means="The solved share is {now}, down from {best} at step {best_step}, though the reward is kept: "
+        "something else is rewarded.",
+        try_="See which component rose meanwhile, and read completions from both times; lower its weight.",
         metric="reward",
         unless=_no_top,
         follows=("components", "component_falling", "reward_falling", "eval_falling", *DIVERGENCE, *DECAY),

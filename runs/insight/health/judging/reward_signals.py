@@ -1,4 +1,4 @@
-"""Figures of the rules about rewards and completions."""
+"""Signals of the rules about rewards."""
 
 from __future__ import annotations
 
@@ -21,28 +21,24 @@ CHANCE = 4.0
 MOVING = 2.0
 """A trend of this many standard errors is some evidence."""
 ENOUGH = 100
-"""Generations in which a usual run moves."""
+"""Generations in which the reward of a typical run changes."""
 LUCK = 2.0
-"""The best of many means is above its own expectation by about so many standard errors."""
+"""Standard errors by which the best of many means typically exceeds its expectation."""
 ZERO_SPREAD = 0.9
-"""Share of groups without spread beyond which that is what is wrong."""
+"""Share of groups without spread from which noise in the others isn't judged."""
 FEWEST = 5
 """Evaluations that allow a judgement."""
 PARTS = 12
 FEWEST_COMPLETIONS = 2000
-"""Solved completions are counted in so many parts of the run, of so many completions at least."""
+"""Solved completions are counted in PARTS parts of the run, each of at least this many completions."""
 FLOOR = 0.1
-"""The rest of a best value, above the lowest possible one, at which all of it counts as lost."""
+"""All of a gain counts as lost if only this share of it, above the lowest possible value, is left."""
 ZEROS = 500
-"""Completions without any reward that are evidence enough."""
-
-
-def _reward_stuck(history: History) -> Signal | None:
-    """Steps without a trend of the reward, at each step."""
-    return None if history.solved else _still(history, "reward")
+"""Completions with a component at 0 that are enough evidence."""
 
 
 def _still(history: History, metric: str) -> Signal | None:
+    """The number of steps without a trend, at each step."""
     column, mark = history.get(metric, 30), history.marks.get(metric)
     if column is None or mark is None:
         return None
@@ -57,7 +53,8 @@ def _still(history: History, metric: str) -> Signal | None:
 
 
 def _trend(column: MetricHistory, sums: Sums) -> Floats:
-    """The slope of the whole history up to each step, in standard errors; 0 for the first steps."""
+    """The slope of a least-squares line through the whole history up to each step, in standard errors; 0 for the first
+    steps."""
     fresh = column.step > sums.until if sums.n else np.ones(len(column), dtype=bool)
     x, y = np.where(fresh, column.step, 0).astype(float), np.where(fresh, column.value, 0.0)
     added = (fresh.astype(float), x, y, x * x, x * y, y * y)
@@ -70,12 +67,8 @@ def _trend(column: MetricHistory, sums: Sums) -> Floats:
     return np.where((n >= ROLL) & np.isfinite(trend), trend, 0.0)
 
 
-def _reward_falling(history: History) -> Signal | None:
-    return _fall(history, "reward", history.config.low_to_high, history.config.lowest)
-
-
 def _component_falling(history: History) -> Signal | None:
-    """The largest loss among the components that should be high."""
+    """The largest loss among the components with a positive weight."""
     losses = []
     for part in history.config.components:
         span = part.high - part.low if part.high is not None and part.low is not None else None
@@ -89,7 +82,8 @@ def _named(part: Component) -> dict[str, str]:
 
 
 def _fall(history: History, metric: str, span: float | None, low: float | None) -> Signal | None:
-    """The share of the best gain that has been lost, at each step. `span`: the range of possible values, if known."""
+    """The share of the best gain that has been lost, at each step. `span`: the range of possible values, `low`: its
+    lower end, if known."""
     column, mark = history.get(metric, 2 * ROLL), history.marks.get(metric)
     if column is None or mark is None:
         return None
@@ -110,7 +104,7 @@ def _fall(history: History, metric: str, span: float | None, low: float | None) 
         "now": significant(float(means[-1])),
         "best": significant(float(mark.best)),
         "best_step": f"{mark.best_step:,}",
-        "lost": "it is below where it began" if below or lost[-1] > 1 else f"{100 * lost[-1]:.0f}% of its gain is lost",
+        "lost": "it is below its start" if below or lost[-1] > 1 else f"{100 * lost[-1]:.0f}% of its gain is lost",
     }
     return Signal(column.step[ROLL - 1 :], lost, words)
 
@@ -126,7 +120,7 @@ def _reward_saturated(history: History) -> Signal | None:
 
 
 def _component_low(history: History) -> Signal | None:
-    """The lowest of the components that count from 0 up; a penalty is at its best at 0."""
+    """The lowest of the components whose range starts at 0; for a penalty, 0 is the best value."""
     lowest: tuple[Component, Signal] | None = None
     for part in history.config.components:
         score = rolled_early(history.get(part.metric), ROLL, 10)
@@ -154,7 +148,8 @@ def _component_stuck(history: History) -> Signal | None:
     if not _has_risen(total) and _trend(reward, history.sums.get("reward") or Sums())[-1] < CHANCE:
         return None
     parts = [part for part in history.config.components if part.weight > 0]
-    for part in [each for each in parts if each.checks] or sorted(parts, key=lambda each: -each.weight)[:1]:
+    heaviest = sorted(parts, key=lambda part: -part.weight)[:1]
+    for part in [part for part in parts if part.checks] or heaviest:
         still = _still(history, part.metric)
         if still is None or part.high is None or part.low is None:
             continue
@@ -177,8 +172,8 @@ def _component_failing(history: History) -> Signal | None:
 
 
 def _reward_noise(history: History) -> Signal | None:
-    """How far the rewards of a group differ, where they differ at all: at most, as TRL's `reward_std` is the whole
-    batch's, and its square is hardly less than the mean of the groups'."""
+    """An upper bound of the deviation within groups with spread, as a share of the reward's range: TRL's `reward_std`
+    is the whole batch's, whose square is hardly less than the mean of the groups' variances."""
     spread, span = rolled(history.get("reward_std"), rolling_mean, ROLL), history.config.low_to_high
     zero = rolled(history.get("frac_reward_zero_std"), rolling_mean, ROLL)
     if spread is None or zero is None or not span or len(spread.value) != len(zero.value):
@@ -187,18 +182,13 @@ def _reward_noise(history: History) -> Signal | None:
     return Signal(spread.at, np.where(some, spread.value / np.sqrt(np.where(some, 1 - zero.value, 1.0)) / span, 1.0))
 
 
-def _eval_falling(history: History) -> Signal | None:
-    """The loss of the validation reward since its best, while the training's reward is kept."""
-    return _lost_meanwhile(history, history.evaluations, history.config.low_to_high or 1.0)
-
-
 def _solved_falling(history: History) -> Signal | None:
-    """As for the validation reward, of stretches with equally many completions."""
+    """The loss of the solved share since its best, over stretches with about equally many completions."""
     whole = sum(completions for _, completions, _ in history.solved_shares)
     points: list[tuple[int, float]] = []
     count = solved = 0
-    for step, completions, right in history.solved_shares:
-        count, solved = count + completions, solved + right
+    for step, completions, newly_solved in history.solved_shares:
+        count, solved = count + completions, solved + newly_solved
         if count >= max(whole / PARTS, FEWEST_COMPLETIONS):
             points.append((step, solved / count))
             count = solved = 0
@@ -206,6 +196,7 @@ def _solved_falling(history: History) -> Signal | None:
 
 
 def _lost_meanwhile(history: History, points: Sequence[tuple[int, float]], span: float) -> Signal | None:
+    """The share of the points' best gain that is lost, while the training reward is kept."""
     reward, mark = history.get("reward", ROLL), history.marks.get("reward")
     if len(points) < FEWEST or reward is None or mark is None:
         return None
@@ -215,7 +206,7 @@ def _lost_meanwhile(history: History, points: Sequence[tuple[int, float]], span:
     lost = np.maximum.accumulate(means) - means
     wobble = max(noise(value), 0.04 * span) / np.sqrt(few)
     gain = np.maximum(np.maximum.accumulate(means) - means[0], max(0.1 * span, 4 * wobble))
-    # Judged at each evaluation: what one has shown holds until the next, also when the training's reward falls then.
+    # Judged at each evaluation, and valid until the next one, even if the training reward falls in between.
     then = np.searchsorted(reward.step[ROLL - 1 :], steps[few - 1 :], side="right") - 1
     least = mark.best - max(0.3 * (mark.best - mark.start), 3 * mark.noise)
     kept = (then < 0) | (rolling_mean(reward.value, ROLL)[then] > least)
@@ -234,7 +225,7 @@ def _components(history: History) -> Signal | None:
 
 
 def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int) -> Signal:
-    """How much of its range a component has lost within `lag` generations while another one rose, at each step."""
+    """The share of its range that a component has lost within `lag` generations while another rose, at each step."""
     gained, lost = [], []
     for part, column in columns:
         value = np.copysign(1.0, part.weight) * column.value[-length:]
@@ -245,18 +236,18 @@ def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int
         gained.append(moved > enough)
         lost.append(np.where(moved < -enough, -moved / max(span, 1e-12), 0.0))
     loss = np.max(lost, axis=0) * np.any(gained, axis=0)
-    falling = columns[int(np.argmax([each[-1] for each in lost]))][0]
-    rising = columns[next((i for i, each in enumerate(gained) if each[-1]), 0)][0]
+    falling = columns[int(np.argmax([losses[-1] for losses in lost]))][0]
+    rising = columns[next((i for i, gains in enumerate(gained) if gains[-1]), 0)][0]
     why = f"the policy may be gaming “{rising.name}”"
     if rising.checks:
-        why = f"“{rising.name}” checks answers, so look at what “{falling.name}” asks for"
+        why = f"“{rising.name}” checks answers, so check what “{falling.name}” rewards"
     words = {"rising": f"“{rising.name}”", "falling": f"“{falling.name}”", "why": why}
     return Signal(columns[0][1].step[-len(loss) :], loss, words)
 
 
 OF: dict[str, Of] = {
-    "reward_stuck": _reward_stuck,
-    "reward_falling": _reward_falling,
+    "reward_stuck": lambda history: None if history.solved else _still(history, "reward"),
+    "reward_falling": lambda history: _fall(history, "reward", history.config.low_to_high, history.config.lowest),
     "reward_saturated": _reward_saturated,
     "component_low": _component_low,
     "component_falling": _component_falling,
@@ -265,6 +256,6 @@ OF: dict[str, Of] = {
     "component_stuck": _component_stuck,
     "component_failing": _component_failing,
     "reward_noise": _reward_noise,
-    "eval_falling": _eval_falling,
+    "eval_falling": lambda history: _lost_meanwhile(history, history.evaluations, history.config.low_to_high or 1.0),
     "solved_falling": _solved_falling,
 }

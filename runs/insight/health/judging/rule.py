@@ -1,9 +1,10 @@
-"""The definition of a rule, as data."""
+"""The definition of a health rule, as data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from runs.insight.health.config import Config
@@ -15,9 +16,9 @@ AXOLOTL = "Axolotl’s guide to training stability"
 OWN = "our own"
 
 DIVERGENCE = ("not_finite", "stale", "ratio", "clip", "grad_high", "grad_spikes", "loss", "kl", "entropy_rise")
-"""Rules of updates that lead away, of which anything may come."""
+"""Rules about diverging updates, which may cause any other finding."""
 DECAY = ("gibberish", "repetition", "empty", "length_collapse", "truncation")
-"""Rules of completions that no reward can be right about."""
+"""Rules about degenerate completions, for which no reward is meaningful."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +26,10 @@ class HealthRule:
     id: str
     title: str
     about: str
-    """What the figure measures, for people who set its bounds."""
+    """The definition of the figure, for people who set its bounds."""
     mild: Level = "warning"
     above: bool = True
-    """Whether values above the bounds are bad; otherwise values below."""
+    """True if values above the bounds are bad, False if values below are."""
     warning: float | None = None
     bad: float | None = None
     """None: no bound. A rule with neither bound is off unless a preset sets one."""
@@ -43,16 +44,17 @@ class HealthRule:
     least: float = 0.0
     most: float | None = None
     """The range of valid bounds."""
-    source: str
+    source: str = f"The thresholds are {OWN}."
     means: str
-    """The finding's sentence, with {value}, {bound} and the signal's own words filled in."""
+    """The finding's sentence, with placeholders for {value}, {bound} and the signal's own words."""
     try_: str
+    """The advice, with the same placeholders."""
     solved: str = ""
-    """The sentence used when the reward is near its maximum: the finding is then a note."""
+    """The sentence for a reward near its maximum, which makes the finding a note."""
     metric: str = ""
-    """The chart that shows it."""
+    """The metric whose chart shows the figure."""
     also: str = ""
-    """The same metric's name with other losses."""
+    """The metric's name with other losses."""
     field: str = ""
     """The field of the New run form that the advice is about."""
     read: bool = False
@@ -60,12 +62,16 @@ class HealthRule:
     logs: bool = False
     """The advice is to read logs."""
     find: str = ""
-    """The advice is to read these completions: a query of their tab, with the signal's own words filled in."""
+    """The completions to read, as a query of their tab, with placeholders for the signal's own words."""
     drawn: bool = False
     """Draw the bounds on the chart: the figure is the metric's own value, averaged over any number of steps."""
     around: float | None = None
     """The figure is the metric's distance from this value, so a bound lies on both sides."""
     follows: tuple[str, ...] = ()
-    """Rules of what may cause this: while one of them has a finding, this is its consequence."""
+    """Rules about possible causes: while one of them has a finding, this rule's finding counts as its consequence."""
     unless: Callable[[Config], str] = lambda config: ""
-    """Why the rule doesn't apply to the run; empty: it does."""
+    """The reason why the rule doesn't apply to a run; empty if it does."""
+
+
+share_rule = partial(HealthRule, format="percent", most=1.0)
+"""A rule about a share, of at most 100%."""

@@ -1,4 +1,4 @@
-"""What a rule judges: a figure over the newest steps, and the ways in which most figures are made of a metric."""
+"""Signals, the figures that rules judge over the newest steps, and common ways to compute them from a metric."""
 
 from __future__ import annotations
 
@@ -26,24 +26,20 @@ class Signal:
 
 
 Of = Callable[[History], Signal | None]
-"""A rule's figure; None: nothing to judge yet."""
+"""Computes a rule's figure; None: there is nothing to judge yet."""
 Roll = Callable[[Floats, int], Floats]
 
 
-def mean(*names: str, window: int) -> Of:
-    return lambda history: rolled(first(history, names), rolling_mean, window)
+def mean(name: str, *, window: int) -> Of:
+    return lambda history: rolled(history.get(name), rolling_mean, window)
 
 
 def median(name: str, *, window: int = 10) -> Of:
     return lambda history: rolled(history.get(name), rolling_median, window)
 
 
-def first(history: History, names: tuple[str, ...]) -> MetricHistory | None:
-    return next((column for name in names if (column := history.get(name)) is not None), None)
-
-
 def highest(signals: Iterable[Signal | None]) -> Signal | None:
-    """The one whose newest value is the highest; None if there is none."""
+    """The signal with the highest newest value; None if there is none."""
     return max(filter(None, signals), key=lambda signal: float(signal.value[-1]), default=None)
 
 
@@ -54,7 +50,7 @@ def rolled(column: MetricHistory | None, roll: Roll, window: int) -> Signal | No
 
 
 def rolled_early(column: MetricHistory | None, window: int, least: int) -> Signal | None:
-    """Means over `window` values; of the first ones over all there are, at least `least`."""
+    """Means over `window` values; at the beginning over all values so far, at least `least`."""
     if column is None or len(column) < least:
         return None
     growing = [float((column.value[:n] / n).sum()) for n in range(least, min(window, len(column) + 1))]
@@ -62,6 +58,6 @@ def rolled_early(column: MetricHistory | None, window: int, least: int) -> Signa
 
 
 def run_lengths(holds: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For each value, for how many values in a row it has held."""
+    """The number of true values in a row up to each value."""
     index = np.arange(1, len(holds) + 1)
     return index - np.maximum.accumulate(np.where(holds, 0, index))

@@ -33,7 +33,7 @@ def test_nothing_is_offered_where_the_host_names_no_folder() -> None:
     for lora in ({"lora": None}, {}):
         run, page = trained(**lora)
         assert ACT not in text(operator(), page)
-        assert "its host names no folder of llama.cpp" in refusal(page)
+        assert "its host has no llama.cpp folder" in refusal(page)
         assert not run.jobs.exists()
 
 

@@ -166,5 +166,5 @@ def test_a_disk_that_fills_in_the_middle_leaves_nothing(
         assert send(attempt, 0, large, of=3 * len(large)).status_code == 200
         answer = send(attempt, len(large), large, of=3 * len(large))
         assert answer.status_code == 413
-        assert "The disk of the control plane is full" in answer.json()["error"]["what"]
+        assert "The control plane's disk is full" in answer.json()["error"]["what"]
         assert list((small / "archives").iterdir()) == []

@@ -57,9 +57,9 @@ def test_a_run_that_fits_nowhere_asks_once_and_says_so(engine: Engine) -> None:
         a_round(timedelta(seconds=20))
     assert [job.split("|")[0] for job in engine.jobs] == ["PENDING"]
     assert the_request().host_name.startswith("cluster-a-")
-    words = "A machine of Cluster A is asked for. Job 1 waits in Slurm's queue: other jobs come first."
+    words = "A machine from Cluster A has been requested. Job 1 waits in Slurm's queue: other jobs come first."
     assert says(run) == words
-    assert str(waiting(run.latest())).startswith("no host is known yet. A machine of Cluster A")
+    assert str(waiting(run.latest())).startswith("no host is known yet. A machine from Cluster A")
 
 
 def test_a_run_that_a_host_can_start_asks_for_nothing(engine: Engine) -> None:
@@ -93,7 +93,7 @@ def test_no_more_machines_than_the_source_may_have(engine: Engine) -> None:
     a_round()
     a_round()
     assert len(engine.jobs) == 1
-    assert says(runs[1]) == "Cluster A has given its machine."
+    assert says(runs[1]) == "The only machine of Cluster A is in use."
 
 
 def test_a_host_that_only_has_to_become_free_is_waited_for_a_while(engine: Engine) -> None:
@@ -105,7 +105,7 @@ def test_a_host_that_only_has_to_become_free_is_waited_for_a_while(engine: Engin
     run = a_run("next", hardware=ONE_GPU)
     a_round()
     assert engine.jobs == []
-    assert says(run).startswith("A machine of Cluster A is asked for in 5 min")
+    assert says(run).startswith("A machine from Cluster A will be requested in 5 min")
     a_round(timedelta(minutes=6))
     assert len(engine.jobs) == 1
 
@@ -145,7 +145,7 @@ def test_a_job_that_ends_without_a_host_is_told_and_tried_again_up_to_a_bound(en
         engine.set("NODE_FAIL", job=str(job))
         a_round(timedelta(seconds=20))
         assert len(engine.jobs) == job
-    assert "was asked 5 times" in says(run)
+    assert "5 requests to Cluster A for this run failed" in says(run)
     assert "Job 5 ended: its node failed." in says(run)
     a_round(timedelta(hours=1))
     assert len(engine.jobs) == demand.TRIES
@@ -159,10 +159,10 @@ def test_a_refusal_is_told_at_once(engine: Engine) -> None:
     engine.refuse("Invalid account")
     run = a_run(hardware=ONE_GPU)
     a_round()
-    assert says(run) == "Cluster A gives no machine: sbatch says: Invalid account"
-    assert (the_request().state, the_request().sentence) == (State.FAILED, "sbatch says: Invalid account")
+    assert says(run) == "Cluster A provides no machine: sbatch failed: Invalid account"
+    assert (the_request().state, the_request().sentence) == (State.FAILED, "sbatch failed: Invalid account")
     a_round()
-    assert says(run).startswith("A machine of Cluster A did not come. The last: sbatch says: Invalid account")
+    assert says(run).startswith("A machine from Cluster A failed to start. The last: sbatch failed: Invalid account")
 
 
 def test_an_answer_that_was_lost_brings_no_second_machine(engine: Engine) -> None:
@@ -184,13 +184,11 @@ def test_a_machine_joins_takes_the_run_and_leaves(engine: Engine) -> None:
     assert leaving.leave(host.name, Leaving.IDLE) == f"first is about to start on {host.name}."
     launching.dispatch_ready()
     assert (the_request().state, run.latest().host) == (State.JOINED, host)
-    assert (
-        leaving.leave(host.name, Leaving.IDLE) == "first is to run on cluster-a-" + host.name[-6:] + ", or runs there."
-    )
+    assert leaving.leave(host.name, Leaving.IDLE) == "first is on cluster-a-" + host.name[-6:] + " or waits for it."
     stopping.request_stop(run.latest(), StopMode.NOW, a_user())
     Attempt.objects.update(status=RunStatus.STOPPED)
     assert leaving.leave(host.name, Leaving.IDLE) == ""
-    assert (the_request().state, the_request().sentence) == (State.LEFT, "It left: no run had been on it for 10 min.")
+    assert (the_request().state, the_request().sentence) == (State.LEFT, "It left because it had no run for 10 min.")
     assert credentials.active(host.name) is None
     assert not Host.objects.exists()
 

@@ -123,7 +123,7 @@ def test_what_a_failed_launch_leaves_is_removed_once(sky: SkyPilotServer, monkey
     sky.finish(sky.launches()[0], "CANCELLED")
     sky.has(handle, "INIT")
     said = [provider().state(handle).sentence for _ in range(2)]
-    assert said == ["The request was withdrawn. What is there of it is being removed."] * 2
+    assert said == ["The request was withdrawn. Its remains are being removed."] * 2
     assert [each.name for each in sky.asked].count("sky.down") == 1
 
 
@@ -199,7 +199,7 @@ def test_a_secret_for_judges_is_not_taken_for_it(db: None) -> None:
 def test_a_server_that_is_away_is_named(sky: SkyPilotServer) -> None:
     Secret.objects.all().delete()
     an_endpoint("SKY", "", kind=Secret.Kind.ENGINE, address="http://127.0.0.1:9", private_too=True)
-    with pytest.raises(EngineError, match=r"http://127\.0\.0\.1:9 can't be asked: The connection failed"):
+    with pytest.raises(EngineError, match=r"http://127\.0\.0\.1:9 can't be reached: The connection failed"):
         provider().state("grpo-cloud-1-000000")
 
 
@@ -220,7 +220,7 @@ def test_a_refused_body_is_never_repeated(sky: SkyPilotServer) -> None:
 
 
 def test_a_machine_would_never_join_by_plain_http(sky: SkyPilotServer) -> None:
-    with pytest.raises(EngineError, match="join by https alone"):
+    with pytest.raises(EngineError, match="join only over https"):
         SkyPilot("http://grpo.example.org", OPTIONS).request(SHAPE, name="cloud-1", join=CODE)
     assert not sky.asked
 

@@ -79,7 +79,7 @@ def test_a_job_that_failed_says_its_last_words(engine: Engine) -> None:
     job = provider.request(SHAPE, name="a-1", join="5ec2e7")
     (engine.folder / "shared/a-1/job.log").write_text("Joining …\npython3: not found\n\n")
     engine.set("FAILED")
-    assert provider.state(job).sentence.endswith("Its last words: python3: not found")
+    assert provider.state(job).sentence.endswith("Last line of its log: python3: not found")
 
 
 def test_a_job_that_slurm_has_forgotten_has_ended(engine: Engine) -> None:
@@ -98,7 +98,7 @@ def test_a_waiting_job_is_cancelled_and_a_running_one_is_told(engine: Engine) ->
 
 def test_a_refusal_is_told_in_slurms_words(engine: Engine) -> None:
     engine.refuse("sbatch: error: Batch job submission failed: Invalid account")
-    with pytest.raises(EngineError, match=r"sbatch says: sbatch: error: .* Invalid account"):
+    with pytest.raises(EngineError, match=r"sbatch failed: sbatch: error: .* Invalid account"):
         a_provider(engine).request(SHAPE, name="a-1", join="5ec2e7")
 
 
@@ -107,7 +107,7 @@ def test_an_engine_that_is_not_there_hangs_or_cannot_write_is_told(
 ) -> None:
     monkeypatch.setattr(slurm, "TIMEOUT_S", 0.2)
     engine.program("squeue", "exec tail -f /dev/null\n")
-    with pytest.raises(EngineError, match="no answer"):
+    with pytest.raises(EngineError, match="didn't answer"):
         a_provider(engine).state("1")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="squeue is not installed"):

@@ -72,7 +72,7 @@ def test_a_small_run_does_not_take_what_is_kept_for_a_large_one_before_it(sent: 
     a_run("large", hardware=gpus(4)), a_run("small", hardware=ONE_GPU)
     assert dispatched() == {
         "large": "waits for GPU 0 and 1 more, held by holder (olga)",
-        "small": "waits for GPU 2, kept for large (olga), which is before it in the queue",
+        "small": "waits for GPU 2, reserved for large (olga), which is ahead of it in the queue",
     }
     assert Attempt.objects.get(run__name="small").waits_on == Run.objects.get(name="large")
 
@@ -89,7 +89,7 @@ def test_a_small_run_takes_what_a_pinned_one_does_not_want(sent: Sent) -> None:
     said = dispatched()
     assert said["small"] == "starts"
     assert Attempt.objects.get(run__name="small").placement["gpus"] == [0]  # type: ignore[index]
-    assert said["next"] == "waits for GPU 2, kept for large (olga), which is before it in the queue"
+    assert said["next"] == "waits for GPU 2, reserved for large (olga), which is ahead of it in the queue"
 
 
 def test_no_more_is_kept_than_the_run_needs(sent: Sent) -> None:
@@ -98,7 +98,7 @@ def test_no_more_is_kept_than_the_run_needs(sent: Sent) -> None:
     said = dispatched()
     assert said["large"] == "waits for CPU slot 0, held by holder (olga)"
     assert said["small"] == "starts"
-    assert said["third"].startswith("waits for GPU 0, kept for large")
+    assert said["third"].startswith("waits for GPU 0, reserved for large")
 
 
 def test_kept_on_every_host_on_which_it_can_run(sent: Sent) -> None:
@@ -109,7 +109,7 @@ def test_kept_on_every_host_on_which_it_can_run(sent: Sent) -> None:
     assert said["large"] == "waits for GPU 0 of one, held by holder (olga)"
     assert said["small"] == "starts"
     assert Attempt.objects.get(run__name="small").host == tiny
-    assert said["third"].startswith("waits for GPU 1 of one, kept for large")
+    assert said["third"].startswith("waits for GPU 1 of one, reserved for large")
 
 
 def test_a_run_that_asked_for_one_host_keeps_nothing_on_another(sent: Sent) -> None:
@@ -156,7 +156,7 @@ def test_what_a_run_can_have_without_the_sick_gpu_is_kept_for_it(sent: Sent) -> 
     a_run("large", hardware=gpus(3)), a_run("small", hardware=ONE_GPU)
     said = dispatched()
     assert said["large"] == "waits for GPU 0, held by holder (olga)"
-    assert said["small"].startswith("waits for GPU 1, kept for large")
+    assert said["small"].startswith("waits for GPU 1, reserved for large")
 
 
 def test_a_port_of_a_run_that_will_end_counts_as_one_to_come(sent: Sent) -> None:
@@ -168,7 +168,7 @@ def test_a_port_of_a_run_that_will_end_counts_as_one_to_come(sent: Sent) -> None
     a_run("server", hardware=server), a_run("small", hardware=gpus(2))
     said = dispatched()
     assert said["server"] == "waits for port 21000, held by holder (olga)"
-    assert said["small"].startswith("waits for GPU 1 and 1 more, kept for server")
+    assert said["small"].startswith("waits for GPU 1 and 1 more, reserved for server")
 
 
 def test_what_was_kept_goes_to_the_next_when_a_waiting_run_is_stopped(sent: Sent, commits: Any) -> None:

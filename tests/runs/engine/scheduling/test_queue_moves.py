@@ -195,7 +195,7 @@ def test_the_queue_names_who_is_waited_for(line: dict[str, Run]) -> None:
     shown, large = text(viewer().get("/hardware/")), Run.objects.get(name="large")
     assert "&lt;b&gt;holder&lt;/b&gt;</a>" in shown
     link = f'<a href="/runs/{large.pk}/">large</a> <span class="muted">(olga)</span>'
-    assert f"Waits for GPU 1, kept for {link}, which is before it in the queue" in shown
+    assert f"Waits for GPU 1, reserved for {link}, which is ahead of it in the queue" in shown
 
 
 def test_a_waiting_runs_page_names_its_place_and_who_it_waits_for() -> None:

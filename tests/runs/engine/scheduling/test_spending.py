@@ -44,7 +44,7 @@ def test_time_and_money_of_earlier_attempts_are_handed_to_the_next_one() -> None
     ("limits", "words"),
     [
         (LimitsSpec(hours=1.5), "has used 1.5 of 1.5 hours"),
-        (LimitsSpec(money=7.0), "has used 7.50 of 7.00 in money"),
+        (LimitsSpec(money=7.0), "has spent 7.50 of 7.00"),
         (LimitsSpec(tokens=900), "has used 1,000 of 900 tokens"),
     ],
 )

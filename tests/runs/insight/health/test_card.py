@@ -39,7 +39,7 @@ def test_a_well_run_says_so_and_shows_what_was_looked_at() -> None:
     assert "checks needs attention." in text
     assert "KL drift" in text
     assert "warning above 0.5, bad above 2" in text
-    assert "One update per batch" in text
+    assert "With one update per batch" in text
 
 
 def test_a_sick_run_shows_value_bound_source_meaning_and_what_to_try() -> None:

@@ -253,7 +253,7 @@ def test_a_standstill_says_who_waits_for_whom(attempt: Attempt, clock: Iterator[
     health.tick(away)
     (finding,) = [each for each in Run.objects.get().health["findings"] if each["rule"] == "stalled"]
     usual, _, who = finding["sentence"].partition(" times ")[2].partition(". ")
-    assert usual == "as long as a step takes at most (1 min)"
+    assert usual == "the longest step (1 min)"
     assert who == "The reward slow has not returned."
 
 

@@ -65,9 +65,9 @@ def test_lanes_their_idle_shares_and_what_one_step_ahead_would_give() -> None:
     assert [lane.gaps for lane in view.lanes if lane.key == "trainer"] == [((1.0, 6.0),)]
     assert len([bar for lane in view.lanes for bar in lane.bars if bar.phase == "forward and backward"]) == 2
     words = " ".join(view.words)
-    assert "Idle in it: vLLM 50%, the trainer 60%." in words
+    assert "Idle: vLLM 50%, the trainer 60%." in words
     assert "One step ahead would overlap generation with training: about 1.4 times the steps." in words
-    assert "Rewards are waited for 2 s" in words
+    assert "The step waits 2 s for rewards" in words
     assert [(switch.name, switch.on, switch.other_s) for switch in view.switches] == [
         ("One step ahead", False, 7.0),
         ("Rewards beside generation", False, 8.0),

@@ -105,7 +105,7 @@ def test_the_token_of_an_attempt_ends_after_all_was_handed_over() -> None:
     Attempt.objects.filter(pk=attempt.pk).update(ended_at=long_ago)
     assert to_attempt(attempt, "sync", {"lines": []}).status_code == 200  # its last line is still missing
     RunEvent.objects.create(run=attempt.run, attempt=attempt, at=long_ago, kind="ended")
-    assert what(to_attempt(attempt, "sync", {"lines": []})).startswith("The attempt's token ended")
+    assert what(to_attempt(attempt, "sync", {"lines": []})).startswith("The attempt's token has expired")
     assert ended_tokens.refused([attempt.pk]) == {attempt.pk}
     assert to_attempt(attempt, "deleted", {"path": "checkpoints/checkpoint-1"}).status_code == 409  # nobody asked
     Attempt.objects.filter(pk=attempt.pk).update(ended_at=timezone.now())

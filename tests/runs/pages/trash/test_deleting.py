@@ -174,12 +174,12 @@ def test_for_good_waits_for_the_artifact_store_and_for_no_host_that_is_gone(run:
 
 def test_a_dataset_stays_while_runs_need_it_and_comes_back_with_them(run: Run) -> None:
     dataset = Dataset.objects.get()
-    with pytest.raises(deleting.NotDeletable, match="a resume fetches its rows again: sums"):
+    with pytest.raises(deleting.NotDeletable, match="a resume needs its rows: sums"):
         delete(dataset, "dataset")
     delete(run)
     delete(dataset, "dataset")
     Dataset.objects.create(name="sums")
-    assert purging.waits_for(dataset, timezone.now()) == "Runs used it: it goes with the last of them."
+    assert purging.waits_for(dataset, timezone.now()) == "Runs used it: it is deleted with the last of them."
     assert "The name “sums” was taken meanwhile, so it is “sums 2” now." in restore(run)
     assert Dataset.objects.get(pk=dataset.pk).name == "sums 2"
 

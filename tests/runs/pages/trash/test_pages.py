@@ -44,7 +44,7 @@ def test_what_goes_is_said_first_and_the_page_of_deleted_things_brings_it_back()
     assert "one is back." in told
     client.post(f"/deleted/run/{ids[1]}/for-good")
     told = client.post(f"/deleted/run/{ids[1]}/restore", follow=True).content.decode()
-    assert "the time to restore it is over" in told
+    assert "it can no longer be restored" in told
     assert "There is no run" in client.get(f"/runs/{ids[1]}/").content.decode()
 
 
