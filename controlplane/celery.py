@@ -73,9 +73,7 @@ app.conf.update(
 app.autodiscover_tasks(
     [
         "runs.housekeeping",
-        "controlplane.catalogue.datasets",
-        "controlplane.catalogue.references",
-        "controlplane.catalogue.joining",
+        "controlplane.catalogue",
         "runs.engine.alerts",
         "runs.engine.artifacts",
         "runs.engine.machines",

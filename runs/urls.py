@@ -8,12 +8,11 @@ from django.urls import include, path
 
 from runs.api import application as people_api
 from runs.api import reference_views
-from runs.engine.alerts import following_views
 from runs.engine.alerts import views as alerts_views
-from runs.engine.gateway import views as gateway_views
+from runs.engine.gateway import endpoint as gateway_endpoint
 from runs.engine.machines import views as machine_views
 from runs.engine.scheduling import views as queue_views
-from runs.engine.warm import views as warm_views
+from runs.engine.warm import overview as warm_overview
 from runs.insight.completions import views as completions_views
 from runs.insight.evaluations import views as evaluation_views
 from runs.insight.health import views as health_views
@@ -124,7 +123,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/head/", run_page_views.head, name="run_head"),
     path("runs/<slug:run_id>/checkpoints/", checkpoint_views.tab, name="run_checkpoints"),
     path("runs/<slug:run_id>/spec/", run_page_views.spec, name="run_spec"),
-    path("runs/<slug:run_id>/gateway/key", gateway_views.key, name="run_gateway_key"),
+    path("runs/<slug:run_id>/gateway/key", gateway_endpoint.key, name="run_gateway_key"),
     path("runs/<slug:run_id>/stop", run_page_views.stop, name="run_stop"),
     path("runs/<slug:run_id>/resume", checkpoint_views.resume, name="run_resume"),
     path("runs/<slug:run_id>/no-resume", run_page_views.no_resume, name="run_no_resume"),
@@ -136,7 +135,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/events/", log_views.events, name="run_events"),
     path("runs/<slug:run_id>/series.json", metrics_views.series, name="run_series"),
     path("runs/<slug:run_id>/waterfall/", metrics_views.waterfall, name="run_waterfall"),
-    path("runs/<slug:run_id>/follow", following_views.follow, name="run_follow"),
+    path("runs/<slug:run_id>/follow", alerts_views.follow, name="run_follow"),
     path("runs/<slug:run_id>/report", reports_views.run_report, name="run_report"),
     path("runs/<slug:run_id>/share/", sharing_views.share, name="run_share"),
     path("runs/<slug:run_id>/share/<int:link_id>/revoke", sharing_views.revoke, name="run_share_revoke"),
@@ -202,7 +201,7 @@ urlpatterns = [
     path("hardware/hosts/<int:host_id>/serving/", keyed_views.address, name="host_serving"),
     path("hardware/hosts/<int:host_id>/give-up/", hosts_views.give_up_host, name="give_up_host"),
     path("hardware/hosts/<int:host_id>/remove/", hosts_views.remove_host, name="remove_host"),
-    path("hardware/warm/<slug:run_id>/end", warm_views.end, name="warm_end"),
+    path("hardware/warm/<slug:run_id>/end", warm_overview.end, name="warm_end"),
     path("hardware/queue/<slug:run_id>/move", queue_views.queue_move, name="queue_move"),
     path("hardware/queue/<slug:run_id>/priority", queue_views.queue_priority, name="queue_priority"),
     path("hardware/queue/<slug:run_id>/remove/", queue_views.queue_remove, name="queue_remove"),

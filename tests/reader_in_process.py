@@ -25,7 +25,7 @@ PIECE = 2**18
 def install(patch: pytest.MonkeyPatch) -> None:
     """`ask`, `work` and `stream` with the reader's own program, without its process, limits and deadlines."""
     patch.setattr(reader_process, "ask", lambda folder, verb, given, **_: json.loads(_output(folder, verb, given)))
-    patch.setattr(reader_process, "work", _work(reader_process.work))
+    patch.setattr(reader_process, "run", _work(reader_process.run))
     patch.setattr(reader_process, "stream", _stream)
 
 

@@ -39,7 +39,7 @@ from django.db import connection
 from django.utils import timezone
 from controlplane.platform import staticfiles
 from controlplane.platform.accounts.models import Role, User
-from controlplane.catalogue.joining import embedded
+from controlplane.catalogue.joining import credentials
 
 begun = connection.vendor == "sqlite" and os.path.exists(first)
 if connection.vendor == "sqlite" and (begun or migrated):
@@ -54,7 +54,7 @@ if connection.vendor == "sqlite" and not begun:
 staticfiles.collect(lambda words: None)
 token = os.environ["GRPO_HOST_TOKEN_FILE"]
 with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
-    f.write(embedded.token_for(os.environ["GRPO_HOST_NAME"], ""))
+    f.write(credentials.embedded_token(os.environ["GRPO_HOST_NAME"], ""))
 cookies = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
 sessions = {}
 for role in Role.values:

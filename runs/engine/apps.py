@@ -6,12 +6,13 @@ class RunsConfig(AppConfig):
     label = "runs"
 
     def ready(self) -> None:
-        from controlplane.catalogue.datasets.corpora import archiving
+        from controlplane.catalogue.datasets import archiving
         from controlplane.catalogue.environments import corpora as environments
 
         # Its models are only ready now.
-        from runs.engine import audit, corpora, step_spans  # noqa: F401  # so that Django knows all models
-        from runs.engine.scheduling import account_changes  # noqa: F401  # connects its signal handlers
+        from runs.engine import audit, hints, step_spans  # noqa: F401  # Django has to know all models and signal handlers
+        from runs.engine.scheduling import launching  # noqa: F401
+        from runs.engine.spec import runs_searching
 
         audit.watch_all()
-        archiving.USERS.extend([environments.users, corpora.users])
+        archiving.CORPUS_USERS.extend([environments.users, runs_searching])

@@ -1,4 +1,4 @@
-"""What people do to runs, alert channels, presets and sources of machines, as the Events page tells it."""
+"""Changes by people to runs, alert targets, presets and machine sources, as the Events page shows them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from runs.engine.records import RunEvent
 
 
 def watch_all() -> None:
-    """Once, when Django starts."""
+    """Watch the models of runs. Call it once, when Django starts."""
     for model, watched in _WATCHED.items():
         watch(model, watched)
 
 
 def _of_timeline(event: RunEvent, _: Any) -> str:
-    """A line that the person wrote; a change of status only follows from one."""
+    """The sentence of an event that the current user caused, or "". Changes of status only follow from such events."""
     user = acting()
     by_person = user is not None and event.seq is None and event.actor == user.get_username()
     return sentences.of_event(event).removesuffix(".") if by_person and event.kind != "status" else ""
 
 
 _PRESET = "Changed the thresholds"
-_CHANNEL = "Changed what it is told, or where"
+_CHANNEL = "Changed its events or its address"
 _SETTINGS = (
     *("options", "control_url", "most", "idle_minutes", "patience_minutes", "gpus", "gpu_kind", "gpu_memory_gib"),
     *("cpus", "memory_gib", "minutes"),

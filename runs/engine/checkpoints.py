@@ -15,7 +15,7 @@ MOST = 300
 """The newest ones to look at; the events tab has all of them."""
 
 DELETION_ASKED, DELETED, NOT_DELETED = "deletion_asked", "model_deleted", "model_not_deleted"
-"""Kinds of RunEvent, written by runs.engine.deletions; data: {"path"}. The last one of a checkpoint counts."""
+"""Kinds of RunEvent, written by runs.engine.deletions; data: {"path"}. A checkpoint's last one applies."""
 
 UPLOADING, STORED, NOT_STORED, UNSTORED = (
     "checkpoint_uploading",
@@ -23,7 +23,7 @@ UPLOADING, STORED, NOT_STORED, UNSTORED = (
     "checkpoint_not_stored",
     "checkpoint_unstored",
 )
-"""Kinds of RunEvent, written by artifacts.copies; data: {"path", "manifest" or "problem"}. The last one counts."""
+"""Kinds of RunEvent, written by artifacts.copies; data: {"path", "manifest" or "problem"}. The last one applies."""
 
 FOLDER_PARTS = 4
 """run/attempt/checkpoints/checkpoint-N"""
@@ -39,23 +39,23 @@ class Checkpoint:
     unusable: bool
     """A host refused to resume from it."""
     deletion: RunEvent | None = None
-    """The last that was said of its deletion."""
+    """The newest event about its deletion."""
     storage: RunEvent | None = None
-    """The last that was said of its copy in the artifact store."""
+    """The newest event about its copy in the artifact store."""
 
     @property
     def stored(self) -> bool:
-        """Whether any host may take it."""
+        """Whether its copy in the store is complete, so that any host may use it."""
         return self.storage is not None and self.storage.kind == STORED
 
     @property
     def in_store(self) -> bool:
-        """Whether the store may hold something of it."""
+        """Whether the store may hold it, in part or whole."""
         return self.storage is not None and self.storage.kind != UNSTORED
 
     @property
     def manifest(self) -> str:
-        """The SHA-256 of its manifest in the store; "": it isn't there."""
+        """The SHA-256 of its manifest in the store; empty: it isn't there."""
         return str(self.storage.data.get("manifest", "")) if self.storage is not None and self.stored else ""
 
     @property
@@ -69,7 +69,7 @@ class Checkpoint:
 
     @property
     def kind(self) -> str:
-        """In words."""
+        """What its files hold, for people."""
         return "Merged model" if self.run.kind == MERGE else "Adapter" if self.is_adapter else "All weights"
 
     @property
@@ -90,17 +90,17 @@ class Checkpoint:
 
     @property
     def path(self) -> str:
-        """On its host; "": the host has not said where its RUNS_DIR is."""
+        """Its path on its host; empty if the host has not announced its RUNS_DIR."""
         return self.path_on(self.event.attempt.host)
 
     def path_on(self, host: Host | None) -> str:
-        """Where it is, or where it comes to lie from the artifact store; "" as above."""
+        """Its path on a host, which may still have to fetch it from the store; empty if RUNS_DIR is unknown."""
         runs_dir = host.inventory.get("runs_dir") if host else ""
         return f"{runs_dir}/{self.folder}" if runs_dir else ""
 
     @property
     def going(self) -> bool:
-        """A person has asked for its deletion, and the host has not answered yet."""
+        """Whether its deletion was requested and the host has not answered yet."""
         return self.deletion is not None and self.deletion.kind == DELETION_ASKED
 
     @property
@@ -109,7 +109,7 @@ class Checkpoint:
 
 
 def of_run(run: Run) -> list[Checkpoint]:
-    """The newest first."""
+    """A run's newest MOST checkpoints, newest first."""
     saved = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).select_related("attempt__host")
     newest = list(saved.order_by("-seq")[:MOST])
     if not newest:
@@ -117,8 +117,8 @@ def of_run(run: Run) -> list[Checkpoint]:
     for event in newest:
         event.run = run
     existing = _existing(run, newest)
-    deletions = _last_told(run, DELETION_ASKED, DELETED, NOT_DELETED)
-    storages = _last_told(run, UPLOADING, STORED, NOT_STORED, UNSTORED)
+    deletions = _newest_events(run, DELETION_ASKED, DELETED, NOT_DELETED)
+    storages = _newest_events(run, UPLOADING, STORED, NOT_STORED, UNSTORED)
     attempts = run.attempts.values_list("number", "started_at", "reason", "resume_from", "resume_step")
     resumes = [(number, step) for number, started, _, _, step in attempts if number > 1 and started]
     refused = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
@@ -128,17 +128,17 @@ def of_run(run: Run) -> list[Checkpoint]:
 def models_of(run: Run) -> list[Checkpoint]:
     """The run's own checkpoints that still exist, then the merged models made of them."""
     merges = run.jobs.filter(kind=MERGE).order_by("-created_at")
-    return [each for source in (run, *merges) for each in of_run(source) if each.usable]
+    return [checkpoint for source in (run, *merges) for checkpoint in of_run(source) if checkpoint.usable]
 
 
 def last(run: Run) -> Checkpoint | None:
-    """The newest one that can be resumed from."""
+    """The newest checkpoint from which the run can be resumed."""
     return next((checkpoint for checkpoint in of_run(run) if checkpoint.usable), None)
 
 
 def saved_on_request(attempt: Attempt) -> int | None:
-    """The step of the last checkpoint of an attempt that was asked to save and stop; None: it saved none, or was not
-    asked."""
+    """The step of the last checkpoint of an attempt that was asked to save and stop. None if it was not asked to, or
+    saved none."""
     if attempt.stop_mode != StopMode.SAVE:
         return None
     event = attempt.events.filter(kind=EventKind.CHECKPOINT).order_by("-pk").first()
@@ -150,14 +150,14 @@ def find(run: Run, event_id: str) -> Checkpoint | None:
 
 
 def by_folder(folder: str) -> Checkpoint | None:
-    """`folder`: on the host, or relative to its RUNS_DIR."""
+    """The checkpoint in a folder, given as a path on a host or relative to RUNS_DIR."""
     folder = folder_in(folder)
     run = Run.every.filter(pk=folder.partition("/")[0]).first()
-    return next((each for each in of_run(run) if each.folder == folder), None) if run else None
+    return next((checkpoint for checkpoint in of_run(run) if checkpoint.folder == folder), None) if run else None
 
 
 def folder_in(path: str) -> str:
-    """Of a path on a host: what would be a checkpoint's folder relative to RUNS_DIR."""
+    """The last parts of a path on a host, which are a checkpoint's folder relative to RUNS_DIR."""
     return "/".join(path.rstrip("/").split("/")[-FOLDER_PARTS:])
 
 
@@ -186,14 +186,15 @@ def _checkpoint(
     return Checkpoint(event, superseded, removed, _folder_of(event) in refused, deletion, storages.get(place))
 
 
-def _last_told(run: Run, *kinds: str) -> dict[tuple[str, str], RunEvent]:
-    """The last event of these kinds about each checkpoint, by attempt and path."""
-    told = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("id")
-    return {(event.attempt_id, event.data["path"]): event for event in told}
+def _newest_events(run: Run, *kinds: str) -> dict[tuple[str, str], RunEvent]:
+    """The newest event of these kinds about each checkpoint, by attempt and path."""
+    events = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("id")
+    return {(event.attempt_id, event.data["path"]): event for event in events}
 
 
 def _existing(run: Run, newest: Collection[RunEvent]) -> set[int]:
-    """The trainer says with each checkpoint which ones it keeps. One that doesn't keeps the newest few."""
+    """The ids of the events whose checkpoints the trainer still keeps, as each attempt's newest event names them. An
+    earlier trainer names none: it keeps the newest few."""
     limit = (run.spec.get("grpo") or {}).get("save_total_limit")
     of_attempt: dict[str, list[RunEvent]] = {}
     for event in newest:

@@ -1,8 +1,8 @@
-"""Deleting a saved model, or all that a run has on its hosts: what refers to it, what forbids it, the request to its
+"""Deleting a saved model, or all files of a run on its hosts: the references to it, the obstacles, the request to its
 host, and the host's answer.
 
-The files are on the host, so only its answer makes a model a deleted one, unless the host is gone for good. The copy in
-the artifact store is removed by the control plane (runs.engine.artifacts.upkeep).
+The files are on the host, so a model counts as deleted only when its host says so, or is gone for good. The control
+plane removes the copy in the artifact store (runs.engine.artifacts.upkeep).
 """
 
 from __future__ import annotations
@@ -39,28 +39,18 @@ log = logging.getLogger(__name__)
 
 MOST_NAMED = 5
 WHOLE = ""
-"""In place of a checkpoint's path: the whole folder of an attempt."""
+"""The path that stands for the whole folder of an attempt."""
 ASK_AGAIN = timedelta(hours=1)
 
 
 class CheckpointNotDeletable(Exception):
-    """It stays; a sentence for people."""
-
-
-def obstacles(checkpoint: Checkpoint) -> list[str]:
-    """Why it can't be deleted now."""
-    return list(_obstacles(checkpoint))
-
-
-def consequences(checkpoint: Checkpoint) -> list[str]:
-    """What refers to it, and what can't be done without it."""
-    return list(_consequences(checkpoint))
+    """The checkpoint can't be deleted; the message says why."""
 
 
 def request(checkpoint: Checkpoint, user: User) -> None:
-    """Ask the host to delete it. What was asked before is asked again, since a message may be lost.
+    """Ask the host to delete a checkpoint. A repeated request is sent again, since a message may be lost.
 
-    Raises NotDeletable.
+    Raises CheckpointNotDeletable.
     """
     event = checkpoint.event
     with transaction.atomic():
@@ -68,11 +58,11 @@ def request(checkpoint: Checkpoint, user: User) -> None:
         current = checkpoints.find(checkpoint.run, str(event.pk))
         if current is None or current.removed:
             return
-        if why := obstacles(current):
+        if why := list(obstacles(current)):
             raise CheckpointNotDeletable(" ".join(why))
         host = attempt.host
         if host is None or is_lost(attempt):
-            copies.to_go(current)
+            copies.schedule_removal(current)
             add_event(attempt, DELETED, user.get_username(), path=event.data["path"], left_on=str(host or ""))
             return
         if not host.is_fresh(timezone.now()) and not current.in_store:
@@ -85,13 +75,13 @@ def request(checkpoint: Checkpoint, user: User) -> None:
         log.warning("the deletion of %s was not sent: %s", checkpoint.folder, error)
         answered(attempt, event.data["path"], f"The message to {host.name} could not be sent.", actor="ingest")
         raise CheckpointNotDeletable("The message to its host could not be sent. Try again later.") from error
-    copies.to_go(current)
+    copies.schedule_removal(current)
 
 
 def clear_away(attempt: Attempt, now: datetime) -> None:
-    """Have the host delete the whole folder of an ended attempt, unless it has. If no answer comes, it is asked
-    again."""
-    host, last = attempt.host, _told(attempt, WHOLE).last()
+    """Have the host delete the whole folder of an ended attempt, unless it already did. Repeat the request if no
+    answer comes."""
+    host, last = attempt.host, _deletion_events(attempt, WHOLE).last()
     if host is None or not folder_waits(attempt, now) or not host.is_fresh(now):
         return
     if last is not None and last.at > now - ASK_AGAIN:
@@ -108,38 +98,38 @@ def clear_away(attempt: Attempt, now: datetime) -> None:
 
 
 def folder_waits(attempt: Attempt, now: datetime) -> str:
-    """What the deletion of an ended attempt's whole folder waits for; "": it is gone, there was none, or it stays on a
-    host that is gone for good."""
-    host, last = attempt.host, _told(attempt, WHOLE).last()
+    """What the deletion of an ended attempt's whole folder waits for. Empty if the folder is gone, never existed, or
+    stays on a host that is gone for good."""
+    host, last = attempt.host, _deletion_events(attempt, WHOLE).last()
     if host is None or attempt.dispatched_at is None or is_lost(attempt) or (last and last.kind == DELETED):
         return ""
     if not host.is_fresh(now):
         return f"{host} is out of reach: it deletes the run's files when it is back."
     if last is not None and last.kind == NOT_DELETED:
         return f"{host} couldn't delete the run's files: {last.data.get('problem')}"
-    return f"{host} deletes the run's files."
+    return f"{host} is deleting the run's files."
 
 
 def needed_by(run: Run, *, jobs: Collection[str]) -> list[str]:
-    """The active runs that need one of its checkpoints, and those of its jobs, in sentences."""
+    """Sentences about the active runs that need one of the run's checkpoints, and about its active `jobs`."""
     return [
-        f"{_named(other)} is {other.latest().status} and needs a checkpoint of it. Stop it, or wait for its end."
+        f"{_named(other)} is {other.latest().status} and needs one of its checkpoints. Stop it, or wait for its end."
         for other in _active(run)
         if other.pk in jobs or any(folder.startswith(f"{run.pk}/") for folder in _folders(other))
     ]
 
 
 def is_lost(attempt: Attempt) -> bool:
-    """Whether its host is gone for good: taken off the Hardware page, or revoked since."""
+    """Whether the attempt's host is gone for good: removed on the Hardware page, or revoked since the dispatch."""
     removed = attempt.host is not None and attempt.host.removed_at is not None
     return removed or Attempt.objects.filter(revoked_since_dispatch(), pk=attempt.pk).exists()
 
 
 def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launcher") -> bool:
-    """Store the host's answer; a repeated one changes nothing. False: nobody has asked."""
+    """Record the host's answer to a deletion request; a repeated answer changes nothing. False: nobody has asked."""
     with transaction.atomic():
         Attempt.objects.select_for_update().get(pk=attempt.pk)
-        last = _told(attempt, path).last()
+        last = _deletion_events(attempt, path).last()
         if last is None:
             return False
         if last.kind != DELETED and not (problem and last.kind == NOT_DELETED):
@@ -149,59 +139,64 @@ def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launche
 
 
 def is_asked(attempt: Attempt) -> bool:
-    """Whether the host is still to answer for one of the attempt's checkpoints."""
-    return DELETION_ASKED in {event.data["path"]: event.kind for event in _told(attempt)}.values()
+    """Whether the host has yet to answer a deletion request for one of the attempt's checkpoints."""
+    return DELETION_ASKED in {event.data["path"]: event.kind for event in _deletion_events(attempt)}.values()
 
 
-def _told(attempt: Attempt, path: str | None = None) -> QuerySet[RunEvent]:
-    """What was said of deletions of its folders, or of this one, in order."""
-    told = RunEvent.objects.filter(attempt=attempt, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED)).order_by("id")
-    return told if path is None else told.filter(data__path=path)
+def _deletion_events(attempt: Attempt, path: str | None = None) -> QuerySet[RunEvent]:
+    """Events about deletions of an attempt's folders, or of the folder at `path`, oldest first."""
+    events = RunEvent.objects.filter(attempt=attempt, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED)).order_by("id")
+    return events if path is None else events.filter(data__path=path)
 
 
-def _obstacles(checkpoint: Checkpoint) -> Iterator[str]:
+def obstacles(checkpoint: Checkpoint) -> Iterator[str]:
+    """Sentences on why the checkpoint can't be deleted now."""
     run = checkpoint.run
     last = run.latest()
     if last.status in ACTIVE:
         yield f"Its run is {last.status}: wait for its end, or stop it."
     elif last.resumes_at is not None:
-        yield "Its run is to be resumed by itself: call that off first."
+        yield "Its run will be resumed automatically: cancel that first."
     for other in _active(run):
-        if _uses(other, checkpoint):
+        if checkpoint.folder in _folders(other):
             yield f"{_named(other)} is {other.latest().status} and needs it. Stop it, or wait for its end."
 
 
-def _consequences(checkpoint: Checkpoint) -> Iterator[str]:
+def consequences(checkpoint: Checkpoint) -> Iterator[str]:
+    """Sentences on the runs that refer to the checkpoint, and on what becomes impossible without it."""
     yield from _about_files(checkpoint)
-    others = [run for run in _referring(checkpoint) if run.latest().status not in ACTIVE]
+    by_path = Q(spec__model__path=checkpoint.path) if checkpoint.path else Q()
+    referring = Run.objects.filter(Q(spec__start_from=checkpoint.folder) | by_path).exclude(pk=checkpoint.run.pk)
+    others = [run for run in with_attempts(referring.order_by("created_at")) if run.latest().status not in ACTIVE]
     evaluations = [run for run in others if run.kind == EVALUATION]
     jobs = [run for run in others if run.kind in KINDS]
     trained = [run for run in others if run not in evaluations and run not in jobs]
     if trained:
         names = and_more([run.name for run in trained[:MOST_NAMED]], len(trained))
-        yield f"{counted(len(trained), 'run')} began with it and can't be repeated from it: {names}."
+        yield f"{counted(len(trained), 'run')} started from it and can't be repeated from it: {names}."
     if evaluations:
         yield f"{counted(len(evaluations), 'evaluation')} of it can't be repeated; the completions stay."
     if jobs:
-        yield f"{counted(len(jobs), 'job')} on it can't be repeated; what was made stays."
+        yield f"{counted(len(jobs), 'job')} on it can't be repeated; the results stay."
     if not checkpoint.run.trains:
         return
-    left = [each for each in checkpoints.of_run(checkpoint.run) if each.usable and each.event != checkpoint.event]
-    if not left:
+    others_left = (other for other in checkpoints.of_run(checkpoint.run) if other.event != checkpoint.event)
+    newest = next((other for other in others_left if other.usable), None)
+    if newest is None:
         yield "It is the last checkpoint of its run, which can then only start again from step 0."
     else:
         yield (
-            f"Its run can no longer be resumed from step {checkpoint.step}; the newest checkpoint left is that of step "
-            f"{left[0].step}."
+            f"Its run can no longer be resumed from step {checkpoint.step}; the newest remaining checkpoint is from "
+            f"step {newest.step}."
         )
 
 
 def _about_files(checkpoint: Checkpoint) -> Iterator[str]:
     attempt = checkpoint.event.attempt
     if attempt.host is None or is_lost(attempt):
-        yield f"{attempt.host or 'Its host'} is gone: what is still on its disk stays there."
+        yield f"{attempt.host or 'Its host'} is gone: the files that are still on its disk stay there."
     elif not attempt.host.is_fresh(timezone.now()):
-        yield f"{attempt.host} is out of reach: it deletes its files when it is back."
+        yield f"{attempt.host} is out of reach: it deletes the files when it is back."
     if checkpoint.in_store:
         yield "Its copy in the artifact store is removed, too."
 
@@ -210,18 +205,8 @@ def _active(run: Run) -> QuerySet[Run]:
     return with_attempts(Run.objects.filter(attempts__status__in=ACTIVE).exclude(pk=run.pk).distinct())
 
 
-def _referring(checkpoint: Checkpoint) -> QuerySet[Run]:
-    by_path = Q(spec__model__path=checkpoint.path) if checkpoint.path else Q()
-    runs = Run.objects.filter(Q(spec__start_from=checkpoint.folder) | by_path).exclude(pk=checkpoint.run.pk)
-    return with_attempts(runs.order_by("created_at"))
-
-
-def _uses(run: Run, checkpoint: Checkpoint) -> bool:
-    return checkpoint.folder in _folders(run)
-
-
 def _folders(run: Run) -> list[str]:
-    """Where checkpoints would be that it needs: as what it starts with, as its model, or as a reward model."""
+    """The folders of checkpoints that a run needs: to start from, as its model, or as a reward model."""
     try:
         paths = [model.path for model in models_of(spec_of(run))]
     except ContractError:

@@ -1,4 +1,4 @@
-"""What a run takes: its folder on hosts, as they measure it, its copies in the artifact store, and rows here."""
+"""The disk space of a run: its folder on hosts, as they measure it, its copies in the artifact store, and its rows."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ POINT, LINE = 28, 300
 
 @dataclass(frozen=True)
 class Disk:
-    """In bytes."""
+    """The disk space of a run, in bytes."""
 
     hosts: tuple[tuple[str, int, datetime], ...]
-    """(name, bytes, when the host measured it), the most first."""
+    """(host name, bytes, when the host measured it), largest first."""
     store: int
     """Checkpoints in the artifact store."""
     texts: int
     """Completions."""
     points: int
-    """Of charts, about."""
+    """Points of charts, estimated."""
     logs: int
 
     @property
@@ -46,7 +46,7 @@ class Disk:
 
     @property
     def words(self) -> list[str]:
-        """`1.2 GB on h1`, and so on: what would be free without it."""
+        """The space in each place, such as `1.2 GB on h1`, that deleting the run would free."""
         places = [(size, name) for name, size, _ in self.hosts]
         places += [(self.store, "the artifact store"), (self.database, "the database")]
         where = {"the artifact store": "in", "the database": "in"}
@@ -55,7 +55,7 @@ class Disk:
 
 def of_run(run: Run) -> Disk:
     rows = run.disks.select_related("host").order_by("-bytes")
-    stored = [each.event.data.get("bytes") for each in checkpoints.of_run(run) if each.in_store]
+    stored = [saved.event.data.get("bytes") for saved in checkpoints.of_run(run) if saved.in_store]
     points = MetricChunk.objects.filter(run=run).aggregate(points=Sum("points"))["points"] or 0
     return Disk(
         hosts=tuple((row.host.name, row.bytes, row.measured_at) for row in rows),
@@ -66,36 +66,36 @@ def of_run(run: Run) -> Disk:
     )
 
 
-def sum_of(several: Iterable[Disk]) -> Disk:
-    """Of several runs."""
-    several = list(several)
+def sum_of(disks: Iterable[Disk]) -> Disk:
+    """The space of several runs together."""
+    disks = list(disks)
     hosts: dict[str, tuple[int, datetime]] = {}
-    for name, size, at in (host for one in several for host in one.hosts):
+    for name, size, at in (host for disk in disks for host in disk.hosts):
         sum_, oldest = hosts.get(name, (0, at))
         hosts[name] = (sum_ + size, min(oldest, at))
     by_size = sorted(((name, *rest) for name, rest in hosts.items()), key=lambda host: -host[1])
     columns = ("store", "texts", "points", "logs")
-    return Disk(tuple(by_size), *(sum(getattr(one, column) for one in several) for column in columns))
+    return Disk(tuple(by_size), *(sum(getattr(disk, column) for disk in disks) for column in columns))
 
 
 def sum_of_run() -> Subquery[Any]:
-    """Of an outer query of runs: bytes on all hosts; NULL: none has measured it."""
+    """A subquery of a query of runs: the run's bytes on all hosts; NULL if no host has measured it."""
     sizes = RunDisk.objects.filter(run=OuterRef("pk")).order_by().values("run")
     return Subquery(sizes.annotate(sum=Sum("bytes")).values("sum"))
 
 
 @dataclass(frozen=True)
 class HostDiskUse:
-    """What all runs take on a host."""
+    """The disk space of all runs on a host."""
 
     bytes: int
     runs: int
     biggest: tuple[RunDisk, ...]
-    """The most first; of deleted runs, too."""
+    """Largest first, including deleted runs."""
 
 
 def of_hosts(most: int = 5) -> dict[int, HostDiskUse]:
-    """By host, as far as they have measured it; one query for any number of hosts."""
+    """The disk use by host id, for hosts that have measured it; one query for any number of hosts."""
     on_host: dict[str, Any] = {"partition_by": "host"}
     rows = RunDisk.objects.select_related("run").annotate(
         place=Window(RowNumber(), order_by=[F("bytes").desc(), F("pk")], **on_host),
@@ -110,9 +110,9 @@ def of_hosts(most: int = 5) -> dict[int, HostDiskUse]:
 
 @transaction.atomic
 def measured(host: Host, sizes: dict[str, int], now: datetime | None = None) -> None:
-    """Store what a host has measured: bytes by run id, of every run with a folder there.
+    """Store a host's measurement: bytes by run id, for every run with a folder there.
 
-    Hosts that share the folder measure the same: the last one to do so counts.
+    Hosts that share the folder measure the same bytes, so only the last measurement is kept.
     """
     now = now or timezone.now()
     known = set(Run.every.filter(pk__in=queries.readable(sizes)).values_list("pk", flat=True))

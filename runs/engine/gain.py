@@ -1,9 +1,10 @@
-"""The gain of a run's reward: the mean of its last rewards minus that of its first, and its significance."""
+"""The gain of a run's reward (the mean of its last rewards minus that of its first), and a figure over several runs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import hypot, sqrt
 from statistics import fmean, stdev
 
@@ -12,19 +13,34 @@ GAIN_OVER = 10
 """Steps at each end whose mean rewards are compared."""
 
 
-def last(ends: Sequence[float]) -> float | None:
-    """The mean of the last ten rewards, of a short run of all.
+@dataclass(frozen=True)
+class Spread:
+    """Mean, sample standard deviation and range over `n` runs; runs without the figure don't count."""
 
-    `ends`: Run.reward_ends.
-    """
+    n: int
+    mean: float | None
+    deviation: float | None
+    """None for fewer than two runs."""
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> Spread:
+        known = [value for value in values if value is not None]
+        if not known:
+            return cls(0, None, None, None, None)
+        deviation = stdev(known) if len(known) > 1 else None
+        return cls(len(known), fmean(known), deviation, min(known), max(known))
+
+
+def last(ends: Sequence[float]) -> float | None:
+    """The mean of the last ten rewards, or of all if there are fewer. `ends`: Run.reward_ends."""
     return mean(ends[-GAIN_OVER:]) if ends else None
 
 
 def gain(ends: Sequence[float]) -> float | None:
-    """The mean of the last ten rewards minus that of the first ten; of a short run, of its halves.
-
-    `ends`: Run.reward_ends.
-    """
+    """The mean of the last ten rewards minus that of the first ten; for a short run, of its halves. `ends`:
+    Run.reward_ends."""
     if len(ends) < GAIN_OVER + 2:
         return None
     first, final = _compared(ends)
@@ -32,10 +48,8 @@ def gain(ends: Sequence[float]) -> float | None:
 
 
 def counts(ends: Sequence[float]) -> bool:
-    """Whether the gain is more than chance: beyond two standard errors of the difference of the two means (Welch's).
-
-    `ends`: Run.reward_ends.
-    """
+    """Whether the gain is significant: beyond two standard errors of the difference of the two means, with unequal
+    variances (Welch 1947). `ends`: Run.reward_ends."""
     if gain(ends) is None:
         return False
     scale = max(map(abs, ends)) or 1.0  # the squares of the largest rewards would be infinite

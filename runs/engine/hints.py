@@ -14,8 +14,11 @@ from typing import Any
 
 import redis
 from django.conf import settings
+from django.dispatch import receiver
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from controlplane.platform.accounts.models import sign_in_changed
 
 log = logging.getLogger(__name__)
 
@@ -52,18 +55,18 @@ class _Redis:
         self._try(send)
 
     def watched(self, run_ids: Iterable[str]) -> set[str]:
-        """Those of the runs that anyone watches; cached, because every batch asks."""
+        """The runs that anyone watches; cached, because every batch needs it."""
         now = time.monotonic()
-        asked = dict.fromkeys(run_ids)
-        unknown = [run_id for run_id in asked if self._watched.get(run_id, (False, 0.0))[1] <= now]
+        distinct = dict.fromkeys(run_ids)
+        unknown = [run_id for run_id in distinct if self._watched.get(run_id, (False, 0.0))[1] <= now]
         if unknown:
-            found: Any = self._try(lambda client: client.mget([watch_key(run_id) for run_id in unknown]))
+            marks: Any = self._try(lambda client: client.mget([watch_key(run_id) for run_id in unknown]))
             if len(self._watched) > 10_000:
                 self._watched.clear()
-            for run_id, mark in zip(unknown, found or [None] * len(unknown), strict=True):
+            for run_id, mark in zip(unknown, marks or [None] * len(unknown), strict=True):
                 lasts_s = UNWATCHED_CACHE_S if mark is None else WATCHED_CACHE_S
                 self._watched[run_id] = (mark is not None, now + lasts_s)
-        return {run_id for run_id in asked if self._watched.get(run_id, (False, 0.0))[0]}
+        return {run_id for run_id in distinct if self._watched.get(run_id, (False, 0.0))[0]}
 
     def forget(self) -> None:
         self._watched.clear()
@@ -104,18 +107,20 @@ def changed(run_id: str) -> None:
     _redis.publish([f"{run_id} 0"])
 
 
-def person_changed(user_id: int) -> None:
-    """Announce a changed password, a sign-out or a disabled account to everyone. Call it after the commit."""
+@receiver(sign_in_changed)
+def person_changed(user_id: int, **signal: Any) -> None:
+    """Announce a changed password, a sign-out or a disabled account, so that open sockets check their sign-in. Call it
+    after the commit."""
     _redis.publish([f"{PERSON} {user_id}"])
 
 
 def watched(run_id: str) -> bool:
-    """Whether anyone has the run's page open, as of a second ago."""
+    """True if anyone has the run's page open, as of a second ago."""
     return run_id in _redis.watched([run_id])
 
 
 def watched_of(run_ids: Iterable[str]) -> set[str]:
-    """Those of the runs whose page anyone has open, as of a second ago."""
+    """The runs whose page anyone has open, as of a second ago."""
     return _redis.watched(run_ids)
 
 

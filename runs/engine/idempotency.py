@@ -16,13 +16,14 @@ from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import LaunchRequest
 
 FORGOTTEN_AFTER = timedelta(days=7)
-"""Nobody repeats a request after so long; the same key is then a new one."""
+"""After this long nobody repeats a request, so the same key counts as new."""
 A_ROUND = 1000
+"""Keys of each table that one round forgets."""
 M = TypeVar("M", bound=models.Model)
 
 
 def key_of_api(user: User, sent: str) -> str | None:
-    """Of an Idempotency-Key; each user has keys of their own. None: none was sent."""
+    """The launch_key for a sent Idempotency-Key; each user has separate keys. None if none was sent."""
     return hashlib.sha256(repr(("api", user.pk, sent)).encode()).hexdigest() if sent else None
 
 
@@ -56,8 +57,8 @@ def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Ru
 
 
 def forget(now: datetime) -> None:
-    """Forget keys of long ago. One row at a time: a statement for many would wait for writers of lines, who lock
-    several runs in an order of their own."""
+    """Forget old keys, one row at a time: a statement for many rows could deadlock with writers of lines, who lock
+    several runs in a different order."""
     for rows in (Run.every.all(), RunGroup.objects.all(), ProfileTrial.objects.all()):
         old = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
         for row in old.only("pk")[:A_ROUND]:

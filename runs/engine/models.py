@@ -13,7 +13,7 @@ from django.db.models.functions import Lower
 
 import runs.engine.records  # noqa: F401 - Django finds an app's tables through its models module
 from controlplane.platform.deletable import Deletable, Kept
-from runs.engine.names import Parts, told_apart
+from runs.engine.names import Parts, distinguish
 from runs.engine.states import RunStatus, Waits
 from workers.contract.wire.names import EndReason, EventKind, StopMode
 
@@ -99,7 +99,7 @@ class Run(Deletable):
     def apart(self) -> Parts:
         """The parts of its name if others of its group have a similar one, see runs.engine.names; otherwise none."""
         names = self.group.runs.values_list("name", flat=True) if self.group else ()
-        return told_apart(names).get(self.name, [])
+        return distinguish(names).get(self.name, [])
 
     def latest(self) -> Attempt:
         """The attempt whose status, reason, lease and receipt the run shows; no query if attempts are prefetched."""

@@ -18,7 +18,7 @@ Parts = list[tuple[str, str]]
 """(what similar names have too, what only this one has), as often as they alternate in the name."""
 
 
-def told_apart(names: Iterable[str]) -> dict[str, Parts]:
+def distinguish(names: Iterable[str]) -> dict[str, Parts]:
     """The parts of each name that is similar to another; other names are left out."""
     kinds = defaultdict[tuple[str, int], dict[str, list[str]]](dict)
     for name in names:

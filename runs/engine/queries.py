@@ -18,20 +18,9 @@ from controlplane.platform.http.errors import Deleted
 from runs.engine import sentences
 from runs.engine.gain import counts, gain
 from runs.engine.models import Attempt, ProfileTrial, Run
-from runs.engine.records import LogChunk, MetricRow, RunEvent, SampleRow
+from runs.engine.records import LogChunk, MetricRow, SampleRow
 from runs.engine.scheduling import queueing
 from runs.engine.states import ON_HOST, RunStatus
-
-__all__ = [
-    "events",
-    "log",
-    "log_blocks",
-    "log_size",
-    "log_sizes",
-    "rows_after",
-    "run_for",
-    "runs_for",
-]
 
 STARTED_AT = timezone.now()
 """When this process of the control plane began to listen: earlier silence doesn't count."""
@@ -81,16 +70,6 @@ class HealthSummary(TypedDict):
     """well, warning, bad, or unknown: nothing could be judged yet"""
     count: int
     """The number of findings, not counting notes."""
-
-
-class EventView(TypedDict):
-    id: int
-    seq: int | None
-    at: str
-    kind: str
-    step: int | None
-    actor: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -250,24 +229,6 @@ def rows_after(run_id: str, after: int, limit: int) -> list[tuple[int, float, in
     """Unfolded metric rows in the socket's format: (seq, t, step, kind, values)."""
     rows = MetricRow.objects.filter(run_id=run_id, seq__gt=after, superseded=False).order_by("seq")
     return list(rows.values_list("seq", "t", "step", "kind", "values")[:limit])
-
-
-def events(run: Run, limit: int = 500) -> list[EventView]:
-    """The newest `limit` events of the timeline, oldest first."""
-    newest = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-id")[:limit]
-    return [event_view(event) for event in reversed(newest)]
-
-
-def event_view(event: RunEvent) -> EventView:
-    return {
-        "id": event.pk,
-        "seq": event.seq,
-        "at": event.at.isoformat(),
-        "kind": event.kind,
-        "step": event.step,
-        "actor": event.actor,
-        "text": sentences.of_event(event),
-    }
 
 
 def superseded(run: Run) -> Q:

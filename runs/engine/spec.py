@@ -8,7 +8,7 @@ from typing import Any
 
 from controlplane.catalogue.datasets.corpora.queries import specs_of
 from controlplane.catalogue.datasets.errors import DatasetError
-from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards.models import SUM_THEN_NORMALIZE, RewardVersion
@@ -21,6 +21,7 @@ from workers.contract.run.spec import DataSpec, ModelSpec, RewardSpec, RunSettin
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
 AGGREGATION = "multi_objective_aggregation"
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,21 @@ def unreadable(run: Run) -> str:
     except ContractError as error:
         return str(error)
     return ""
+
+
+def searched_corpus(run: Run, sha256: str) -> CorpusVersion | None:
+    """The corpus with this checksum, if the run's environment searches it."""
+    corpora = (run.spec.get("episodes") or {}).get("corpora") or []
+    if sha256 not in [corpus.get("sha256") for corpus in corpora]:
+        return None
+    return CorpusVersion.objects.filter(sha256=sha256, status=CorpusVersion.READY).select_related("corpus").first()
+
+
+def runs_searching(version: CorpusVersion) -> list[str]:
+    """Runs that search a corpus, as `the run NAME`; such a corpus can't be deleted."""
+    runs = Run.every.filter(spec__icontains=version.sha256).order_by("-pk") if version.sha256 else Run.every.none()
+    names = [f"the run {name}" for name in runs.values_list("name", flat=True)[: MOST_NAMED + 1]]
+    return [*names[:MOST_NAMED], "other runs"] if len(names) > MOST_NAMED else names
 
 
 def _check(

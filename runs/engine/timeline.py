@@ -1,21 +1,49 @@
-"""Lines of a run's timeline that the control plane writes for people and for its own parts."""
+"""A run's timeline: adding an event, and reading the events as pages show them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import transaction
 from django.utils import timezone
 
-from runs.engine import hints
-from runs.engine.models import Attempt
+from runs.engine import hints, sentences
+from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent
 
 
+class EventView(TypedDict):
+    id: int
+    seq: int | None
+    at: str
+    kind: str
+    step: int | None
+    actor: str
+    text: str
+
+
 def add_event(attempt: Attempt, kind: str, actor: str, **data: Any) -> None:
-    """Write a line and, once that is committed, let the pages that show the run know. Call it in a transaction that
-    locks the attempt's row, as all writers of events do."""
+    """Add an event to a run's timeline and notify open pages on commit. Call it in a transaction that locks the
+    attempt's row, as all writers of events do."""
     RunEvent.objects.create(
         run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind=kind, actor=actor, data=data
     )
     transaction.on_commit(lambda: hints.changed(attempt.run_id))
+
+
+def events(run: Run, limit: int = 500) -> list[EventView]:
+    """The newest `limit` events of the timeline, oldest first."""
+    newest = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-id")[:limit]
+    return [event_view(event) for event in reversed(newest)]
+
+
+def event_view(event: RunEvent) -> EventView:
+    return {
+        "id": event.pk,
+        "seq": event.seq,
+        "at": event.at.isoformat(),
+        "kind": event.kind,
+        "step": event.step,
+        "actor": event.actor,
+        "text": sentences.of_event(event),
+    }

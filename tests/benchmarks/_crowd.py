@@ -42,7 +42,7 @@ launching.dispatch_ready()
 found = Attempt.objects.filter(run__in=runs).order_by("created_at")
 result = [{"id": a.pk, "run": a.run_id, "token": attempt_token(a.pk), "status": a.status} for a in found]
 """
-TOKEN = "from controlplane.catalogue.joining import embedded\nresult = embedded.token_for(host, '')"
+TOKEN = "from controlplane.catalogue.joining import credentials\nresult = credentials.embedded_token(host, '')"
 DISPATCH = """
 import time
 from django.utils import timezone

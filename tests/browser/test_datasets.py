@@ -46,7 +46,7 @@ from controlplane.catalogue.datasets import worker
 from controlplane.catalogue.datasets.models import DatasetVersion
 version, end = DatasetVersion.objects.get(pk=pk), time.monotonic() + 60
 while version.status == "checking" and time.monotonic() < end:
-    worker.work(version)  # it does nothing while the stack's own worker is at others
+    worker.process(version)  # it does nothing while the stack's own worker is at others
     version.refresh_from_db()
     time.sleep(0.05)
 result = version.status

@@ -26,7 +26,7 @@ PLAYED = """
 from django.utils import timezone
 from controlplane.platform.accounts.models import Secret
 from controlplane.catalogue.environments import saving
-from controlplane.catalogue.environments.saving import Composition
+from controlplane.catalogue.environments.saving import EnvironmentComposition
 from controlplane.catalogue.rewards import saving as rewards
 secret = Secret(name="PLAYER", address=address, private_too=True, updated_at=timezone.now())
 secret.lock_in("sk-key")
@@ -34,13 +34,13 @@ secret.save()
 found = {"name": "found", "function": "answer_in_results", "weight": 1.0, "per_turn": True}
 rewards.make("sums by turn", [found, {"name": "right", "function": "numeric_match", "weight": 2.0}])
 part = {"name": "calculator", "function": "calculator", "params": {}}
-result = saving.make("sums", Composition([part], {"turns": 4})).environment_id
+result = saving.make("sums", EnvironmentComposition([part], {"turns": 4})).environment_id
 """
 SAVED = """
 from controlplane.catalogue.environments import saving
-from controlplane.catalogue.environments.saving import Composition
+from controlplane.catalogue.environments.saving import EnvironmentComposition
 parts = [{"name": name, "function": "calculator", "params": {}} for name in ("sum", "n" * 64)]
-result = saving.make("N" * 80, Composition(parts), description="d" * 900).environment_id
+result = saving.make("N" * 80, EnvironmentComposition(parts), description="d" * 900).environment_id
 """
 
 

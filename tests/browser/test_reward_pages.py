@@ -33,7 +33,7 @@ name = "A" + "n" * 79
 if not Dataset.objects.filter(name=name).exists():
     rows = jsonl([{"question": "x" * 3000, "answer": "#### " + "9" * 3000}])
     version = settled(uploaded(rows, name=name), "needs_mapping")
-    importing.ask_for_import(version, MAPPING)
+    importing.request_import(version, MAPPING)
     settled(version, "ready")
 result = Dataset.objects.get(name=name).versions.get(status="ready").pk
 """

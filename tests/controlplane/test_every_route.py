@@ -23,7 +23,7 @@ from controlplane.platform.accounts.models import ApiScope, Role
 from runs.api import application
 from runs.engine import checkpoints
 from runs.engine.alerts.delivery import queue_test
-from runs.engine.jobs import archives, archiving
+from runs.engine.jobs import archives
 from runs.engine.machines.models import MachineRequest, MachineSource
 from runs.engine.models import HealthPreset, Lease, ProfileTrial
 from runs.engine.records import SampleRow
@@ -91,7 +91,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     saved = {"step": 1, "path": "checkpoints/checkpoint-1", "bytes": 10, "kept": [1]}
     ingest.accept(attempt, [event(attempt.last_seq + 1, "checkpoint", **saved)])
     [checkpoint] = checkpoints.of_run(attempt.run)
-    download = archiving.start(checkpoint, attempt.run.owner, card="")
+    download = archives.start(checkpoint, attempt.run.owner, card="")
     archives.store(download, 0, b"tar", of=3)
     source = MachineSource.objects.create(name="cluster", kind="slurm", control_url="https://control.example")
     machine = MachineRequest.objects.create(source=source, host_name="cluster-1")

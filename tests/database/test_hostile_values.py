@@ -148,10 +148,10 @@ def test_rows_of_a_dataset_with_odd_text(tmp_path: Path) -> None:
     path.write_text(f'{{"prompt": {ODD}, "answer": "2"}}\n' * 3)
     with path.open("rb") as file:
         version = importing.create_from_upload(None, "odd", file, "rows.jsonl")
-    worker.work(version)
+    worker.process(version)
     version.refresh_from_db()
     assert version.status != DatasetVersion.CHECKING
-    if importing.ask_for_import(version, ColumnMapping(prompt="prompt", answer="answer")):
-        worker.work(version)
+    if importing.request_import(version, ColumnMapping(prompt="prompt", answer="answer")):
+        worker.process(version)
         version.refresh_from_db()
         assert version.status != DatasetVersion.CHECKING

@@ -103,14 +103,14 @@ from controlplane.catalogue.environments import saving as environments
 from controlplane.catalogue.rewards import saving as rewards
 owner = User.objects.get(username="admin")
 parts = [{"name": "find", "function": "python_tool", "params": {"source": source}}]
-environment = environments.make("Lookup", environments.Composition(parts, {"turns": 2}), owner=owner)
+environment = environments.make("Lookup", environments.EnvironmentComposition(parts, {"turns": 2}), owner=owner)
 components = [
     {"name": "right", "function": "exact_match", "weight": 1.0, "params": {"source": "answer tag"}},
     {"name": "found", "function": "answer_in_results", "weight": 0.5, "params": {}, "per_turn": True},
 ]
-config = rewards.make("Lookup", rewards.Composition(components), owner=owner)
+config = rewards.make("Lookup", rewards.RewardComposition(components), owner=owner)
 given = {"name": "right", "function": "environment_reward", "weight": 1.0, "params": {}}
-told = rewards.make("Told by agents", rewards.Composition([given]), owner=owner)
+told = rewards.make("Told by agents", rewards.RewardComposition([given]), owner=owner)
 result = [str(environment.pk), str(config.pk), str(told.pk)]
 """
 ENDPOINT = """

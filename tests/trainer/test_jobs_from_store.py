@@ -53,7 +53,7 @@ STORED = """
 from runs.engine.artifacts import copies
 from runs.engine.models import Attempt
 from workers.contract.wire.artifacts import Storing
-result = copies.told(Attempt.objects.get(run_id=run), path, Storing.STORED, problem="", manifest=manifest)
+result = copies.record(Attempt.objects.get(run_id=run), path, Storing.STORED, problem="", manifest=manifest)
 """
 EVALUATE = """
 from runs.engine import checkpoints

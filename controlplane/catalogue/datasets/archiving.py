@@ -1,8 +1,8 @@
-"""Archives versions, which are then no longer offered for launches, and deletes versions with their files."""
+"""Archives versions of datasets and corpora, and deletes them with their files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -11,19 +11,22 @@ from django.db.models import ProtectedError
 
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import remove_folder
-from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
-from controlplane.platform.deletable import set_archived
+from controlplane.catalogue.datasets.models import Corpus, CorpusVersion, Dataset, DatasetVersion
+from controlplane.platform import deletable
 
 USED = "Runs were trained on it, and their record needs it: it can't be deleted. Archive it instead."
 
 
-def archive(version: DatasetVersion) -> bool:
-    """Archive a version: the launch form no longer offers it; its runs and derived versions stay unchanged."""
-    return set_archived(version, True, subject=version.dataset, act=f"Archived: version {version.number}")
+CORPUS_USERS: list[Callable[[CorpusVersion], list[str]]] = []
+"""Functions that name the users of a corpus version, such as "the run gsm8k"; other apps register theirs."""
 
 
-def unarchive(version: DatasetVersion) -> bool:
-    return set_archived(version, False, subject=version.dataset, act=f"Offered again: version {version.number}")
+def set_archived(version: DatasetVersion | CorpusVersion, archived: bool) -> bool:
+    """Archive or unarchive a version: forms no longer offer it; runs, environments and versions that use it keep
+    working. Returns False if nothing changed."""
+    item = version.dataset if isinstance(version, DatasetVersion) else version.corpus
+    act = "Archived" if archived else "Offered again"
+    return deletable.set_archived(version, archived, subject=item, act=f"{act}: version {version.number}")
 
 
 def refusal(version: DatasetVersion) -> str:
@@ -37,8 +40,8 @@ def is_the_whole_dataset(version: DatasetVersion) -> bool:
 
 
 def delete_version(version: DatasetVersion) -> bool:
-    """Delete a version with its files. True: it was the last one, and its dataset was deleted too. Raises DatasetError
-    if a run refers to it."""
+    """Delete a version with its files. Returns True if it was the last one and its dataset was deleted too. Raises
+    DatasetError if a run refers to it."""
     with _in_words(), transaction.atomic():
         dataset = _locked(version.dataset)
         DatasetVersion.objects.filter(pk=version.pk).delete()
@@ -59,6 +62,22 @@ def delete_dataset(dataset: Dataset) -> None:
         locked.delete()
         for folder in folders:
             transaction.on_commit(partial(remove_folder, folder))
+
+
+def users(version: CorpusVersion) -> list[str]:
+    return [user for find in CORPUS_USERS for user in find(version)]
+
+
+def delete_corpus_version(version: CorpusVersion) -> None:
+    """Delete a version with its file, and its corpus with the last one. Raises DatasetError if something uses it."""
+    with transaction.atomic():
+        corpus = Corpus.objects.select_for_update().filter(pk=version.corpus_id).first()
+        if names := users(version):
+            raise DatasetError(f"It is used by {', '.join(names)}: it can't be deleted. Archive it instead.")
+        CorpusVersion.objects.filter(pk=version.pk).delete()
+        transaction.on_commit(partial(remove_folder, version.folder))
+        if corpus is not None and not corpus.versions.exists():
+            corpus.delete()
 
 
 def _locked(dataset: Dataset) -> Dataset | None:

@@ -1,4 +1,4 @@
-"""Deriving a version from some rows of another one."""
+"""Derives a version from some rows of another one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import make_folder
-from controlplane.catalogue.datasets.importing import made
+from controlplane.catalogue.datasets.importing import new_version
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.versions.filtering import FilterError, RowFilter
 from controlplane.platform.accounts.models import User
@@ -26,8 +26,9 @@ def derive(
     new one (`name`).
 
     Rows keep their row_id and their part: validation rows stay validation rows. `tokenizer`: a Tokenizer's sha256 for
-    the filter's token limit; "" uses the parent's. `why`: where the filter comes from, as part of the lineage. Raises
-    DatasetError.
+    the filter's token limit; "" uses the parent's. `why`: the filter's origin, stored in the lineage.
+
+    Raises DatasetError.
     """
     if parent.status != DatasetVersion.READY:
         raise DatasetError("Only a ready version has rows to choose from.")
@@ -37,7 +38,7 @@ def derive(
     tokenizer = tokenizer or parent.tokenizer
     if filter_.max_prompt_tokens is not None and not tokenizer:
         raise DatasetError("Choose a tokenizer to count tokens with.")
-    with made(user, name or parent.dataset.name, new=bool(name)) as version:
+    with new_version(user, name or parent.dataset.name, new=bool(name)) as version:
         version.parent, version.source_kind = parent, DatasetVersion.DERIVED
         version.source = {"filter": filter_.as_dict(), **({"why": why} if why else {})}
         version.file_name = parent.file_name
@@ -49,7 +50,7 @@ def derive(
 
 
 def as_filter(value: RowFilter | Mapping[str, Any] | None) -> RowFilter:
-    """Raises DatasetError for an invalid filter."""
+    """The filter itself, or parsed from a dict. Raises DatasetError for an invalid one."""
     if isinstance(value, RowFilter):
         return value
     try:

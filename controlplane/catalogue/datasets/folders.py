@@ -1,11 +1,12 @@
-"""A version's folder: created, locked by a worker, taken over by another version, removed."""
+"""Creates, locks, copies and removes the folders of versions."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,11 +15,13 @@ from controlplane.catalogue.datasets.reader import files
 
 LOCK = "lock"
 """The file in the folder that the worker locks."""
+ORPHAN_AFTER_S = 3600
+"""Age from which a path without a row is removed; an upload under way is younger."""
 
 
 @contextmanager
-def held(path: Path) -> Iterator[bool]:
-    """Lock a file for the block; False if another process has it. The kernel releases it if its holder dies."""
+def try_lock(path: Path) -> Iterator[bool]:
+    """Lock a file for the block. Yields False if another process has locked it; the kernel unlocks it if that dies."""
     with path.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -40,7 +43,7 @@ def make_folder(folder: Path) -> None:
 
 
 def take_over(old: Path, new: Path) -> None:
-    """Take over the source and the results of its check: as hard links, or as copies where links are impossible."""
+    """Fill a new folder with a version's source and its check's results: hard links, or copies without link support."""
     make_folder(new)
     for name in (files.SOURCE, files.REPORT, files.PROBLEMS):
         if not (old / name).is_file():
@@ -55,9 +58,16 @@ def take_over(old: Path, new: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a version's files, unless a worker uses them: it removes them itself once its child has ended."""
+    """Remove a version's files, unless a worker uses them, which removes them once its child has ended."""
     if not folder.is_dir():
         return
-    with held(folder / LOCK) as acquired:
+    with try_lock(folder / LOCK) as acquired:
         if acquired:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_orphans(paths: Iterable[Path], known: set[str]) -> None:
+    """Remove old files and folders whose names are not `known` primary keys."""
+    for path in paths:
+        if path.name not in known and time.time() - path.stat().st_mtime > ORPHAN_AFTER_S:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
 from django.db.models import Max
@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from controlplane.catalogue.datasets.errors import DatasetError, NameTaken
 from controlplane.catalogue.datasets.folders import make_folder, remove_folder, take_over
-from controlplane.catalogue.datasets.models import Dataset, DatasetVersion, column_names, rows_of
+from controlplane.catalogue.datasets.models import Corpus, CorpusVersion, Dataset, DatasetVersion, column_names, rows_of
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.receiving import Readable, received, shown_name
@@ -28,6 +28,7 @@ from controlplane.platform.activity.recording import record
 
 DELETED, BACK, TOO_LATE = "deleted", "back", ""
 SHARE, SEED = 0.1, 42
+VersionT = TypeVar("VersionT", DatasetVersion, CorpusVersion)
 
 
 def create_from_upload(
@@ -42,7 +43,7 @@ def create_from_upload(
     """Store an upload as the next version of the dataset `name`, created if missing (`new`: required to be missing),
     and queue its check; with a `mapping` also its import. The file is complete on disk before its row exists; if either
     fails, both are removed."""
-    with received(file) as arrived, made(user, name, new=new) as version:
+    with received(file) as arrived, new_version(user, name, new=new) as version:
         version.file_name = shown_name(file_name)
         version.bytes, version.source_sha256 = arrived.bytes, arrived.sha256
         _map(version, mapping)
@@ -55,18 +56,18 @@ def create_from_upload(
 def create_from_hub(
     user: User | None, name: str, source: HubSource, *, new: bool = False, mapping: ColumnMapping | None = None
 ) -> DatasetVersion:
-    """A version whose source the worker fetches from the hub and then checks; with a `mapping` it also imports it."""
+    """A version whose source the worker fetches from the hub and checks; with a `mapping` also imports."""
     return _fetched(user, name, DatasetVersion.HUB, source.as_dict(), source.title, new=new, mapping=mapping)
 
 
 def create_from_path(user: User | None, name: str, path: str, *, new: bool = False) -> DatasetVersion:
-    """The same with a file, or a folder of shards, on this server. Raises SourceRefused."""
+    """A version whose source is a file, or a folder of shards, on this server. Raises SourceRefused."""
     real = server_path(path)
     return _fetched(user, name, DatasetVersion.PATH, {"path": str(real)}, real.name, new=new)
 
 
 def create_from_tasks(user: User | None, name: str, source: TasksSource, *, new: bool = False) -> DatasetVersion:
-    """The same with tasks that reasoning-gym makes."""
+    """A version whose source are tasks that reasoning-gym generates."""
     return _fetched(user, name, DatasetVersion.TASKS, source.as_dict(), source.title, new=new)
 
 
@@ -77,11 +78,11 @@ def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | N
     bad rows); `mapping` is proposed there.
     """
     if not (old.folder / files.SOURCE).is_file():
-        raise DatasetError("This version was made from another one's rows. Map that version again, then filter it.")
+        raise DatasetError("This version was derived from another version. Map that version again, then filter it.")
     if old.status in DatasetVersion.AT_WORK or (old.status == DatasetVersion.INVALID and not old.report.get("rows")):
-        raise DatasetError("This version's file was not read to the end.")
+        raise DatasetError("This version's file wasn't read to the end.")
     report = {name: value for name, value in old.report.items() if name != "mapped"}
-    with made(user, old.dataset.name, new=False) as version:
+    with new_version(user, old.dataset.name, new=False) as version:
         for field in ("file_name", "bytes", "source_sha256", "source_kind", "source", "tokenizer", "token_limit"):
             setattr(version, field, getattr(old, field))
         version.parent, version.report, version.split = old, report, old.split
@@ -95,7 +96,7 @@ def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | N
     return version
 
 
-def ask_for_import(
+def request_import(
     version: DatasetVersion,
     mapping: ColumnMapping,
     *,
@@ -104,12 +105,12 @@ def ask_for_import(
     tokenizer: str = "",
     limit: int | None = None,
 ) -> bool:
-    """Store the mapping and queue the import. False: the version's state doesn't allow it.
+    """Store the mapping and queue the import. Returns False if the version's state doesn't allow it.
 
-    `share`: of the rows, for validation. `tokenizer`: sha256 of a Tokenizer for counting; `limit`: in its tokens.
+    `share`: validation share of the rows. `tokenizer`: sha256 of the Tokenizer that counts; `limit`: in its tokens.
     """
-    waits = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.NEEDS_MAPPING)
-    changed = waits.update(
+    unmapped = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.NEEDS_MAPPING)
+    changed = unmapped.update(
         status=DatasetVersion.CHECKING,
         mapping=mapping.as_dict(),
         split={"share": share, "seed": seed},
@@ -125,7 +126,7 @@ def ask_for_import(
 
 
 def leave_bad_rows_out(version: DatasetVersion) -> bool:
-    """Continue without the rows that no mapping can use. False: no longer possible."""
+    """Continue without the rows that no mapping can use. Returns False if that is no longer possible."""
     if not version.usable_without_bad_rows:
         return False
     updated = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
@@ -137,8 +138,8 @@ def try_again(version: DatasetVersion) -> bool:
     if not version.may_be_tried_again:
         return False
     has_source = (version.folder / files.SOURCE).is_file() or version.source_kind == DatasetVersion.DERIVED
-    broken = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
-    changed = broken.update(
+    failed = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
+    changed = failed.update(
         status=DatasetVersion.CHECKING if has_source else DatasetVersion.FETCHING,
         report={},
         queued_at=timezone.now(),
@@ -150,12 +151,11 @@ def try_again(version: DatasetVersion) -> bool:
 
 
 def cancel(version: DatasetVersion) -> str:
-    """Cancel a worker's current or queued work. An import goes BACK to its mapping, anything else is DELETED with its
-    files; TOO_LATE: it was finishing. The worker checks twice a second."""
+    """Cancel the current or queued step. Returns BACK if an import returned to its mapping, DELETED if the version was
+    deleted with its files, TOO_LATE if the step was finishing. The worker checks twice a second."""
     with transaction.atomic():
-        dataset = (
-            Dataset.objects.select_for_update().filter(pk=version.dataset_id).first()
-        )  # no concurrent new versions
+        # Locked, so that nobody adds a version meanwhile.
+        dataset = Dataset.objects.select_for_update().filter(pk=version.dataset_id).first()
         at_work = DatasetVersion.objects.filter(pk=version.pk, status__in=DatasetVersion.AT_WORK)
         current = at_work.select_for_update().first()  # re-read: someone may have mapped it meanwhile
         if dataset is None or current is None:
@@ -171,24 +171,36 @@ def cancel(version: DatasetVersion) -> str:
 
 
 @contextmanager
-def made(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]:
-    """The next version of the dataset `name` (`new`: its first) for the block to fill and save; then queued if there is
-    work. If the block fails, nothing is left in the database or on disk. Raises NameTaken."""
-    version = DatasetVersion(created_by=user, queued_at=timezone.now())
+def new_version(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]:
+    """The next version of the dataset `name` (`new`: its first) for the block to fill and save; then queued if a step
+    is due. Raises NameTaken, and leaves nothing if the block fails."""
+    with numbered(DatasetVersion(created_by=user, queued_at=timezone.now()), Dataset, name, new=new) as version:
+        yield version
+        if version.status in DatasetVersion.AT_WORK:
+            send_to_worker(version)
+
+
+@contextmanager
+def numbered(
+    version: VersionT, items: type[Dataset] | type[Corpus], name: str, *, new: bool = False
+) -> Iterator[VersionT]:
+    """Make `version` the next one of the item `name`, created if missing, for the block to fill and save.
+
+    If the block fails, nothing is left in the database or on disk. Raises NameTaken if `new` and the item exists.
+    """
     try:
         with transaction.atomic():
-            dataset, first = Dataset.objects.get_or_create(name=name, defaults={"owner": user})
-            if new and not first:
+            item, is_new = items.objects.get_or_create(name=name, defaults={"owner": version.created_by})
+            if new and not is_new:
                 raise NameTaken(f"There is already a dataset “{name}”. Upload a new version on its page.")
-            version.dataset = Dataset.objects.select_for_update().get(pk=dataset.pk)  # one number at a time
-            version.number = (dataset.versions.aggregate(last=Max("number"))["last"] or 0) + 1
+            locked = items.objects.select_for_update().get(pk=item.pk)  # one number at a time
+            setattr(version, str(items._meta.model_name), locked)
+            version.number = (locked.versions.aggregate(last=Max("number"))["last"] or 0) + 1
             yield version
-            if version.status in DatasetVersion.AT_WORK:
-                send_to_worker(version)
     except BaseException as error:
         if version.pk is not None:
             shutil.rmtree(version.folder, ignore_errors=True)
-        if isinstance(error, (IntegrityError, Dataset.DoesNotExist)):
+        if isinstance(error, (IntegrityError, items.DoesNotExist)):
             raise NameTaken(f"Someone else is changing “{name}” right now. Try again.") from error
         raise
 
@@ -203,7 +215,7 @@ def _fetched(
     new: bool,
     mapping: ColumnMapping | None = None,
 ) -> DatasetVersion:
-    with made(user, name, new=new) as version:
+    with new_version(user, name, new=new) as version:
         _map(version, mapping)
         version.status, version.source_kind, version.source = DatasetVersion.FETCHING, kind, source
         version.file_name = shown_name(title.replace("/", "∕"))

@@ -1,6 +1,6 @@
 """Starts the process that reads files: with limits, without secrets, and only while its answer is wanted.
 
-`ask` is for pages: a small answer within seconds. `work` is for the worker: minutes, files instead of an answer, and
+`ask` is for pages: a small answer within seconds. `run` is for the worker: minutes, files instead of an answer, and
 an early end once it is no longer wanted. `stream` yields the child's output as it is written.
 """
 
@@ -36,31 +36,31 @@ log = logging.getLogger(__name__)
 PROGRAM = ("-m", "controlplane.catalogue.datasets.reader")
 ASK_SECONDS = 10.0
 WORK_SECONDS = 2 * 3600.0
-"""For a check or an import. Processor time has a separate limit."""
+"""Time limit of a check or an import. CPU time has a limit of its own."""
 LOOK_S = 0.5
 MOST_STREAMS = 4
-"""At once, in each process of the web: a child takes about 100 MB for as long as the browser reads."""
+"""Concurrent downloads per web process: a child takes about 100 MB for as long as the browser reads."""
 _STREAMS = threading.BoundedSemaphore(MOST_STREAMS)
 DISK_FULL = errno.ENOSPC
 """Exit code: the disk was full."""
 TAIL = 2000
 
-TOO_MANY = f"{MOST_STREAMS} files are being downloaded from the server's datasets already."
-TOO_SLOW = "This took longer than a page may wait for."
+TOO_MANY = f"{MOST_STREAMS} dataset files are being downloaded already."
+TOO_SLOW = "This took longer than a page can wait."
 TOO_MUCH_MEMORY = f"Reading this file took more memory than is allowed, {MEMORY_BYTES / 2**30:.1f} GiB."
-TOO_MUCH_TIME = f"Reading this file took more processor time than is allowed, {CPU_SECONDS // 60} minutes."
+TOO_MUCH_TIME = f"Reading this file took more CPU time than is allowed, {CPU_SECONDS // 60} minutes."
 TOO_LATE = f"Reading this file took more time than is allowed, {WORK_SECONDS / 3600:.0f} hours."
 SMALLER = "Split it into smaller files."
 FULL = "The disk of the control plane is full."
-BROKEN = "The reading process could not do its work on the server; the worker's log says why."
+BROKEN = "The reading process failed on the server; the worker's log says why."
 
 
 class Unwanted(Exception):
-    """The work's outcome is no longer wanted; the child was killed."""
+    """The result is no longer wanted; the child was killed."""
 
 
 def backend_for(mapping: ColumnMapping) -> dict[str, str]:
-    """The sandbox's backend, as an argument of a verb that runs the mapping's function; nothing without one.
+    """The argument of a verb that runs the mapping's function: the sandbox's backend. {} for mappings without one.
 
     Raises ChildFailed if no sandbox works on this machine.
     """
@@ -80,14 +80,10 @@ def ask(folder: Path, verb: str, arguments: Any, *, seconds: float = ASK_SECONDS
         except subprocess.TimeoutExpired as error:
             raise ChildFailed("limits", TOO_SLOW) from error
         _judge(child.returncode, errors, f"{verb} in {folder.name}")
-    try:
-        return json.loads(output)
-    except ValueError as error:
-        log.exception("%s in %s returned invalid JSON", verb, folder.name)
-        raise ChildFailed("server", BROKEN) from error
+    return _decoded(output, folder, verb)
 
 
-def work(
+def run(
     folder: Path,
     verb: str,
     arguments: Any,
@@ -114,31 +110,36 @@ def work(
     return output
 
 
-def work_answer(folder: Path, verb: str, arguments: Any, *, is_wanted: Callable[[], bool]) -> dict[str, Any]:
-    """The same for a verb whose answer is all of its result."""
-    output = work(folder, verb, arguments, is_wanted=is_wanted)
-    try:
-        answer: dict[str, Any] = json.loads(output)
-    except ValueError as error:
-        log.exception("%s in %s returned invalid JSON", verb, folder.name)
-        raise ChildFailed("server", BROKEN) from error
+def run_answer(folder: Path, verb: str, arguments: Any, **options: Any) -> dict[str, Any]:
+    """Run a verb whose result is its JSON answer. `options` as for `run`."""
+    answer: dict[str, Any] = _decoded(run(folder, verb, arguments, **options), folder, verb)
     return answer
 
 
 def stream(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
-    """The child's output, in pieces. Raises ChildFailed at the end, or at once while there are too many; closed early,
-    it kills the child."""
+    """The child's output, in pieces. Closing it early kills the child.
+
+    Raises ChildFailed at the end, or at once if there are too many streams.
+    """
     if not _STREAMS.acquire(blocking=False):
-        raise ChildFailed("limits", TOO_MANY, "Try again when one of them has ended.")
+        raise ChildFailed("limits", TOO_MANY, "Try again when one of them has finished.")
     try:
         yield from _streamed(folder, verb, arguments)
     finally:
         _STREAMS.release()
 
 
+def _decoded(output: bytes, folder: Path, verb: str) -> Any:
+    try:
+        return json.loads(output)
+    except ValueError as error:
+        log.exception("%s in %s returned invalid JSON", verb, folder.name)
+        raise ChildFailed("server", BROKEN) from error
+
+
 def _streamed(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
     with _started(folder, verb) as child:
-        if child.stdin is None or child.stdout is None or child.stderr is None:  # they are pipes, all three
+        if child.stdin is None or child.stdout is None or child.stderr is None:  # for mypy: all three are pipes
             raise ChildFailed("server", BROKEN)
         _send(child.stdin, json.dumps(arguments).encode())
         while piece := os.read(child.stdout.fileno(), 2**18):
@@ -156,8 +157,8 @@ def _started(
     environment: Mapping[str, str] | None = None,
     tied: bool = False,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The child, PROGRAM unless another is given; killed at the end of the block when it is still there. `tied`: it
-    also dies with this process."""
+    """Start the child (by default PROGRAM), and kill it at the end of the block. `tied`: it also dies with this
+    process."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     # PYTHONPATH: where an installation keeps its packages beside the interpreter instead of in it.
     child = subprocess.Popen(
@@ -185,12 +186,12 @@ def _judge(code: int, errors: bytes, what: str) -> None:
     message = errors[-TAIL:].decode("utf-8", "replace")
     log.error("%s ended with %s: %s", what, code, message)
     if code == DISK_FULL or os.strerror(errno.ENOSPC) in message:
-        raise ChildFailed("disk", FULL, "Make room there, then try again.")
+        raise ChildFailed("disk", FULL, "Free some space, then try again.")
     if code == TOO_MUCH or code < 0 or message.rstrip().endswith("MemoryError"):
         raise ChildFailed("limits", TOO_MUCH_MEMORY, SMALLER)
     if code == TOO_LONG:
         raise ChildFailed("limits", TOO_MUCH_TIME, SMALLER)
-    raise ChildFailed("server", BROKEN, "This says nothing about the file. Try again once the server is repaired.")
+    raise ChildFailed("server", BROKEN, "The file may be fine. Try again once the server is repaired.")
 
 
 def _send(pipe: IO[bytes], message: bytes) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane.catalogue.datasets.folders import LOCK, held
+from controlplane.catalogue.datasets.folders import LOCK, try_lock
 from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion, StoredFolder
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.worker import slot
@@ -48,14 +48,14 @@ class ReadyFolder:
         return (self.folder / self.main).is_file()
 
 
-def tend(now: datetime) -> None:
+def reconcile(now: datetime) -> None:
     """Fetch, upload and remove what is due, unless another process is at it or the worker has no place for it."""
     address = vault.artifact_store_address()
     if not address:
         return
-    with slot() as free, held(Path(settings.DATA_DIR) / "store.lock") as mine:
-        if free and mine:
-            _tend(address, now)
+    with slot() as free, try_lock(Path(settings.DATA_DIR) / "store.lock") as acquired:
+        if free and acquired:
+            _reconcile(address, now)
 
 
 def stored(version: DatasetVersion | CorpusVersion) -> StoredFolder | None:
@@ -68,7 +68,7 @@ def is_on_its_way(version: DatasetVersion | CorpusVersion) -> bool:
     return _is_in(stored(version), vault.artifact_store_address())
 
 
-def _tend(address: str, now: datetime) -> None:
+def _reconcile(address: str, now: datetime) -> None:
     ready = {kept.name: kept for kept in _ready()}
     rows = {row.name: row for row in StoredFolder.objects.all()}
     waiting = {row.name for row in rows.values() if row.next_at is not None and row.next_at > now}

@@ -1,4 +1,4 @@
-"""A version's place in the worker's queue: sends it there, and says how far the worker is."""
+"""Sends tasks to the worker, and reads how far it is with a version."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,15 @@ from controlplane.celery import app
 
 log = logging.getLogger(__name__)
 
-TASK = "datasets.validate"
-"""tasks.validate_version by its Celery name: nothing that sends work imports what does it."""
+DATASET_TASK, CORPUS_TASK, REFERENCES_TASK = "datasets.validate", "datasets.corpus", "references.work"
+"""Celery names of controlplane.catalogue.tasks, which is not imported here: it imports the modules that send."""
 WAITS_LONG = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
 class WorkProgress:
     stage: str
-    """The child's name for it; "waiting" before a worker has started it, "starting" before the child's first report."""
+    """The child's name of the stage; before that "waiting" (for a worker) or "starting" (the child)."""
     done: int = 0
     of: int = 0
     """Bytes; 0: not known."""
@@ -37,7 +38,7 @@ class WorkProgress:
     """0: not known."""
     mb_per_s: float = 0.0
     waits: timedelta | None = None
-    """The time in the queue, once that is longer than it should be."""
+    """Time in the queue; None while it is shorter than WAITS_LONG."""
 
     @property
     def share(self) -> float | None:
@@ -47,25 +48,26 @@ class WorkProgress:
 
 
 def send_to_worker(version: DatasetVersion) -> None:
-    """Queue the version's next step on commit. Without a broker it waits until the sweep sends it again."""
-    pk = version.pk
+    """Queue the version's next step on commit."""
+    send_on_commit(DATASET_TASK, version.pk)
 
-    def send() -> None:
-        if not settings.REDIS_URL:
-            log.debug(
-                "REDIS_URL is not set: dataset version %s waits", pk
-            )  # the demo and tests call the worker directly
-            return
-        try:
-            app.send_task(TASK, (pk,), retry=False)
-        except (KombuError, OSError):
-            log.warning("No broker to queue dataset version %s; it is sent again later", pk)
 
-    transaction.on_commit(send)
+def send_on_commit(task: str, *arguments: int) -> None:
+    """Send a task to the worker on commit. Without a broker it waits until beat's next task sends it again."""
+    transaction.on_commit(partial(_send, task, arguments))
+
+
+def _send(task: str, arguments: tuple[int, ...]) -> None:
+    if not settings.REDIS_URL:
+        return  # the demo and tests call the worker directly
+    try:
+        app.send_task(task, arguments, retry=False)
+    except (KombuError, OSError):
+        log.warning("No broker to queue %s%s; it is sent again later", task, arguments)
 
 
 def progress(version: DatasetVersion) -> WorkProgress | None:
-    """None: no worker has anything to do."""
+    """None if no worker has to process the version."""
     if version.status not in DatasetVersion.AT_WORK:
         return None
     if version.check_started_at is None:
@@ -75,7 +77,7 @@ def progress(version: DatasetVersion) -> WorkProgress | None:
 
 
 def read_progress(folder: Path) -> WorkProgress:
-    """The progress that the child wrote last."""
+    """The last progress that the child wrote."""
     try:
         state = json.loads((folder / files.PROGRESS).read_bytes())
     except (OSError, ValueError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,7 +21,7 @@ from django.utils import timezone
 from controlplane.catalogue.datasets import reader_process
 from controlplane.catalogue.datasets.errors import ChildFailed
 from controlplane.catalogue.datasets.fetching.starting import fetch
-from controlplane.catalogue.datasets.folders import LOCK, held
+from controlplane.catalogue.datasets.folders import LOCK, remove_orphans, try_lock
 from controlplane.catalogue.datasets.models import DatasetVersion, Tokenizer, column_names, rows_of
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, checked_part
@@ -32,42 +31,38 @@ from controlplane.catalogue.datasets.work_queue import send_to_worker
 log = logging.getLogger(__name__)
 
 SLOTS = 2
-"""Datasets at once on one machine. The control worker has more processes than that: the tick never waits for them."""
+"""Concurrent datasets on one machine. The control worker has more processes, so the tick never waits for them."""
 SENT_AGAIN_AFTER = timedelta(seconds=20)
 OF_THE_FILE = ("columns", "preview", "recognised")
-"""Parts of the first check's report, which a check with a mapping keeps: that may have seen other columns."""
-FORGOTTEN_AFTER_S = 3600
-"""An upload in progress is younger than that."""
+"""Parts of the first check's report that a check with a mapping keeps, since it may have seen other columns."""
 Fields = dict[str, Any]
 
 
-def work(version: DatasetVersion) -> None:
-    """Do all that is due. Safe to call twice, also at once: a lock on the folder lets one through."""
+def process(version: DatasetVersion) -> None:
+    """Process all due steps of a version. Safe to call concurrently: a lock on the folder admits one process."""
     with slot() as free:
         if not free:
-            return  # whoever has the slots sends it at their end
-        _work(version)
-    _send_the_next(version)
+            return  # the process that holds the slots sends the version when it ends
+        _process(version)
+    _send_next(version)
 
 
-def sweep() -> None:
-    """Send work again that nobody is at, and remove files that no row knows of."""
+def reconcile() -> None:
+    """Send versions again that no process works on, and remove files without a row."""
     for version in DatasetVersion.objects.filter(status__in=DatasetVersion.AT_WORK).defer("report"):
         requested_at = version.queued_at or version.created_at
-        if timezone.now() - requested_at > SENT_AGAIN_AFTER and not _is_at_work(version):
+        if timezone.now() - requested_at > SENT_AGAIN_AFTER and not _is_locked(version):
             send_to_worker(version)
     known = {str(pk) for pk in DatasetVersion.objects.values_list("pk", flat=True)}
-    for path in _stored():
-        if path.name not in known and time.time() - path.stat().st_mtime > FORGOTTEN_AFTER_S:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    remove_orphans(_stored(), known)
 
 
-def _work(version: DatasetVersion) -> None:
+def _process(version: DatasetVersion) -> None:
     folder = version.folder
     if not folder.is_dir():
         return
-    with held(folder / LOCK) as mine:
-        while mine and _waiting(version).update(check_started_at=timezone.now()):
+    with try_lock(folder / LOCK) as acquired:
+        while acquired and _waiting(version).update(check_started_at=timezone.now()):
             try:
                 version.refresh_from_db()
             except DatasetVersion.DoesNotExist:  # cancelled or deleted a moment ago
@@ -83,21 +78,21 @@ def _work(version: DatasetVersion) -> None:
             if not _waiting(version).filter(queued_at=version.queued_at).update(**storable(fields)):
                 _clear(folder, kept)
             (folder / files.PROGRESS).unlink(missing_ok=True)
-        if mine and not DatasetVersion.objects.filter(pk=version.pk).exists():
+        if acquired and not DatasetVersion.objects.filter(pk=version.pk).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _send_the_next(done: DatasetVersion) -> None:
-    """Its message may have come while there was no slot."""
+def _send_next(done: DatasetVersion) -> None:
+    """Send the next waiting version, whose message may have come while no slot was free."""
     waiting = DatasetVersion.objects.filter(status__in=DatasetVersion.AT_WORK, check_started_at=None)
     for version in waiting.exclude(pk=done.pk).defer("report").order_by("queued_at"):
-        if not _is_at_work(version):
+        if not _is_locked(version):
             send_to_worker(version)
             return
 
 
 def _due(version: DatasetVersion) -> tuple[Callable[[DatasetVersion], Fields], tuple[str, ...]]:
-    """The step, and the files it begins with."""
+    """The next step, and the files that it starts from."""
     if version.status == DatasetVersion.FETCHING:
         return _fetch, ()
     if version.source_kind == DatasetVersion.DERIVED:
@@ -122,14 +117,14 @@ def _checked_part(version: DatasetVersion) -> dict[str, Any] | None:
 
 def _fetch(version: DatasetVersion) -> Fields:
     try:
-        found = fetch(version, _wanted(version))
+        columns = fetch(version, _wanted(version))
     except ChildFailed as error:
         return {"status": DatasetVersion.INVALID, "report": {"file_error": error.as_dict()}}
-    return {"status": DatasetVersion.CHECKING, **found}
+    return {"status": DatasetVersion.CHECKING, **columns}
 
 
 def _check(version: DatasetVersion) -> Fields:
-    """Check with the chosen mapping, which an import follows, or the recognised one. The import counts tokens."""
+    """Check with the chosen mapping (an import follows) or the recognised one. Only the import counts tokens."""
     try:
         report = _child(version, "check", {"mapping": _checked_part(version)}, files.REPORT)
     except ChildFailed as error:
@@ -152,12 +147,12 @@ def _import(version: DatasetVersion) -> Fields:
         "split": version.split,
         "tokenizer": _tokenizer(version),
         "token_limit": version.token_limit,
-        "drop_broken": True,  # with such rows a version comes here only after somebody said so
+        "drop_broken": True,  # a person has agreed to that if there are such rows
     }
-    mapped = _mapped(version, "import", arguments)
+    mapped = _mapped_rows(version, "import", arguments)
     if not mapped.get("usable"):
         return _not_imported(version, mapped)
-    return _made_ready(version, mapped)
+    return _ready_fields(version, mapped)
 
 
 def _not_imported(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
@@ -167,7 +162,7 @@ def _not_imported(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
 def _derive(version: DatasetVersion) -> Fields:
     parent = version.parent
     if parent is None or not (parent.folder / files.ROWS).is_file():
-        gone = {"kind": "gone", "message": "The version that this one is made of is gone.", "advice": ""}
+        gone = {"kind": "gone", "message": "The version that this one was derived from is gone.", "advice": ""}
         return {"status": DatasetVersion.INVALID, "report": {"file_error": gone}}
     arguments = {
         "parent": str(parent.folder),
@@ -175,13 +170,13 @@ def _derive(version: DatasetVersion) -> Fields:
         "tokenizer": _tokenizer(version),
         "token_limit": version.token_limit,
     }
-    mapped = _mapped(version, "derive", arguments)
+    mapped = _mapped_rows(version, "derive", arguments)
     if not mapped.get("usable"):
         return {"status": DatasetVersion.INVALID, "report": {"file_error": mapped["file_error"], "mapped": mapped}}
-    return _made_ready(version, mapped)
+    return _ready_fields(version, mapped)
 
 
-def _made_ready(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
+def _ready_fields(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
     return {
         "status": DatasetVersion.READY,
         "rows": mapped["rows"],
@@ -193,7 +188,7 @@ def _made_ready(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
     }
 
 
-def _mapped(version: DatasetVersion, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _mapped_rows(version: DatasetVersion, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
     try:
         return _child(version, verb, arguments, files.MAPPED)
     except ChildFailed as error:
@@ -203,13 +198,13 @@ def _mapped(version: DatasetVersion, verb: str, arguments: dict[str, Any]) -> di
 def _child(version: DatasetVersion, verb: str, arguments: dict[str, Any], answer: str) -> dict[str, Any]:
     """Read the child's file `answer`. Raises ChildFailed and Unwanted."""
     backend = reader_process.backend_for(ColumnMapping.from_dict(arguments.get("mapping") or {}))
-    reader_process.work(version.folder, verb, arguments | backend, is_wanted=_wanted(version))
+    reader_process.run(version.folder, verb, arguments | backend, is_wanted=_wanted(version))
     try:
-        found: dict[str, Any] = json.loads((version.folder / answer).read_bytes())
+        content: dict[str, Any] = json.loads((version.folder / answer).read_bytes())
     except (OSError, ValueError) as error:
-        log.exception("%s of dataset version %s left no answer", verb, version.pk)
+        log.exception("%s of dataset version %s wrote no answer", verb, version.pk)
         raise ChildFailed("server", reader_process.BROKEN) from error
-    return found
+    return content
 
 
 def _wanted(version: DatasetVersion) -> Callable[[], bool]:
@@ -222,13 +217,13 @@ def _waiting(version: DatasetVersion) -> QuerySet[DatasetVersion]:
 
 
 def _tokenizer(version: DatasetVersion) -> str | None:
-    """The folder of the files to count with."""
+    """The folder of the tokenizer that counts the prompts' tokens."""
     known = Tokenizer.objects.filter(pk=version.tokenizer).first() if version.tokenizer else None
     return str(known.folder) if known else None
 
 
 def _clear(folder: Path, kept: tuple[str, ...]) -> None:
-    """Remove what a broken step left."""
+    """Remove the files of an interrupted step."""
     for path in folder.iterdir():
         if path.name not in (*kept, LOCK):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
@@ -249,19 +244,20 @@ def storable(value: Any) -> Any:
 
 @contextmanager
 def slot() -> Iterator[bool]:
+    """Take one of the SLOTS for the block. Yields False if none is free."""
     for number in range(SLOTS):
-        with held(incoming_folder().parent / f"slot{number}.lock") as mine:
-            if mine:
+        with try_lock(incoming_folder().parent / f"slot{number}.lock") as acquired:
+            if acquired:
                 yield True
                 return
     yield False
 
 
-def _is_at_work(version: DatasetVersion) -> bool:
+def _is_locked(version: DatasetVersion) -> bool:
     if not version.folder.is_dir():
-        return True  # its files are gone: there is nothing to do
-    with held(version.folder / LOCK) as free:
-        return not free
+        return True  # its files are gone, so no step can run
+    with try_lock(version.folder / LOCK) as acquired:
+        return not acquired
 
 
 def _stored() -> Iterator[Path]:

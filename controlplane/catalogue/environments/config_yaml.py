@@ -6,13 +6,13 @@ from typing import Any
 
 from controlplane.catalogue.environments.forms import (
     LIMITS,
-    MOST_PARTS,
     EnvironmentEditor,
     editor_from,
     limit_names,
 )
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
-from controlplane.catalogue.versioned.parts_yaml import Read, document_of, no_field
+from controlplane.catalogue.versioned.editing import MOST_PARTS
+from controlplane.catalogue.versioned.parts_yaml import DocumentReading, document_of, no_field
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
 from workers.contract.run.episodes import EpisodeLimits
@@ -35,7 +35,8 @@ def export(version: EnvironmentVersion) -> str:
 
 def read(content: bytes, environment: Environment | None = None) -> EnvironmentEditor:
     """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not an
-    environment at all. `environment`: of which it is to be the next version."""
+    environment at all. `environment`: the one that gets it as its
+    next version."""
     document, result = document_of(content, top=TOP, what="an environment")
     for name in ("name", "description"):
         if document.get(name) is not None:
@@ -47,12 +48,11 @@ def read(content: bytes, environment: Environment | None = None) -> EnvironmentE
             result.params(prefix, path, entry, part.get("params"))
     editor = editor_from(result.sent, environment)
     editor.is_valid()
-    result.tell({"": editor.environment, LIMITS: editor.limits, **{str(form.prefix): form for form in editor.parts}})
-    editor.problem = " ".join([*result.problems, editor.problem]).strip()
+    result.add_errors(editor)
     return editor
 
 
-def _limits(result: Read, given: Any) -> None:
+def _limits(result: DocumentReading, given: Any) -> None:
     if given is not None and not isinstance(given, dict):
         result.problems.append(f"limits: expected fields, got {short(given)}.")
     limits = given if isinstance(given, dict) else {}

@@ -13,13 +13,13 @@ from workers.contract.wire.documents import to_dict
 
 
 @dataclass(frozen=True)
-class Composition(saving.Composition):
+class EnvironmentComposition(saving.Composition):
     parts: Sequence[dict[str, Any]]
     limits: Mapping[str, Any] = field(default_factory=dict)
     kind = EnvironmentVersion.kind
 
     @classmethod
-    def of(cls, version: EnvironmentVersion) -> Composition:
+    def of(cls, version: EnvironmentVersion) -> EnvironmentComposition:
         return cls(version.parts, version.limits)
 
     def columns(self) -> dict[str, Any]:
@@ -31,4 +31,4 @@ save = partial(saving.save, EnvironmentVersion)
 
 
 def clone(version: EnvironmentVersion, owner: Any) -> EnvironmentVersion:
-    return saving.clone(version, Composition.of(version), owner)
+    return saving.clone(version, EnvironmentComposition.of(version), owner)

@@ -47,6 +47,23 @@ def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issue
     return Issued(credential, token, password)
 
 
+def embedded_token(name: str, present: str) -> str | None:
+    """A new token for the host that `up` runs beside the control plane, which needs no code to join. None if `present`
+    is valid. Raises HostNameTaken."""
+    if fits(name, present.strip()):
+        return None
+    with transaction.atomic():
+        before = active(name)
+        if before is not None and not before.embedded:
+            raise HostNameTaken(
+                f"Another machine has joined as {name}. Set GRPO_HOST_NAME to another name for this one; to replace "
+                "that machine, start under the other name and revoke it on the Hardware page."
+            )
+        # Deleted, not revoked: revoking ends the runs of a host, and this is the same machine.
+        HostCredential.objects.filter(host_name=name, revoked_at=None).delete()
+        return issue(name, embedded=True).token
+
+
 def active(name: str) -> HostCredential | None:
     """A host's credentials, unless they were revoked."""
     return HostCredential.objects.filter(host_name=name, revoked_at=None).first()

@@ -86,7 +86,7 @@ def end(name: str) -> None:
         client.delete(queue_of(name))
 
 
-def tend() -> None:
+def reconcile() -> None:
     """Make missing users again, and delete those whose host was revoked while Redis was away."""
     joined = list(HostCredential.objects.exclude(redis_sha256=""))
     if not joined:

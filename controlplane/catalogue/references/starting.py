@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-
-from django.conf import settings
 from django.db import transaction
-from kombu.exceptions import KombuError
 
 from controlplane.catalogue.datasets import deriving
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
+from controlplane.catalogue.datasets.work_queue import REFERENCES_TASK, send_on_commit
 from controlplane.catalogue.references.judging import judges
 from controlplane.catalogue.references.models import ReferenceCheck
 from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.celery import app
 from controlplane.platform.accounts.models import User
-
-log = logging.getLogger(__name__)
-
-TASK = "references.work"
-"""tasks.work by its Celery name."""
 
 
 def start(version: DatasetVersion, rewards: RewardVersion, user: User) -> ReferenceCheck:
@@ -36,7 +27,7 @@ def start(version: DatasetVersion, rewards: RewardVersion, user: User) -> Refere
         if live is not None:
             return live
         check = ReferenceCheck.objects.create(dataset_version=version, reward_version=rewards, created_by=user)
-        transaction.on_commit(_send)
+        send_on_commit(REFERENCES_TASK)
     return check
 
 
@@ -57,13 +48,3 @@ def leave_out(check: ReferenceCheck, user: User) -> DatasetVersion:
         raise DatasetError("Every answer fails, so no row would be left.")
     why = f"leaving out answers that fail {check.reward_version}"
     return deriving.derive(user, check.dataset_version, RowFilter(left_out=failed), why=why)
-
-
-def _send() -> None:
-    """Start the check now; without a broker it starts at the worker's next sweep."""
-    if not settings.REDIS_URL:
-        return  # the demo and tests call the worker directly
-    try:
-        app.send_task(TASK, retry=False)
-    except (KombuError, OSError):
-        log.warning("No broker to queue a check of reference answers; the worker looks for it later")

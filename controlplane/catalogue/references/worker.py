@@ -1,6 +1,6 @@
-"""The background work: scores the reference answers of checks that wait, one check at a time.
+"""Scores the reference answers of waiting checks in the background, one check at a time.
 
-It stores what it has found after each batch, so a check that was interrupted (a killed worker) goes on from there.
+Results are stored after each batch, so that a check that was interrupted (a killed worker) continues there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.db import transaction
 from controlplane.catalogue.datasets import reader_process
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.exporting import JSONL
-from controlplane.catalogue.datasets.folders import held
+from controlplane.catalogue.datasets.folders import try_lock
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.worker import slot
 from controlplane.catalogue.references.judging import AnswerJudge, FailedAnswer, Judged, judge, judges
@@ -42,20 +42,20 @@ class _Ended(Exception):
     """The check ends before its last row, for a reason that its page gives."""
 
 
-def work() -> None:
-    """Do all checks that wait or were interrupted. Returns at once if another process is at it, or all slots of the
-    worker are taken: it is called again."""
-    with held(Path(settings.DATA_DIR) / "references.lock") as mine, slot() as free:
-        if not (mine and free):
+def score_waiting() -> None:
+    """Run all checks that wait or were interrupted. Returns at once if another process does, or if no slot of the
+    worker is free: it is called again."""
+    with try_lock(Path(settings.DATA_DIR) / "references.lock") as acquired, slot() as free:
+        if not (acquired and free):
             return
         try:
             while check := ReferenceCheck.objects.filter(status__in=ReferenceCheck.LIVE).order_by("pk").first():
-                _work(check)
+                _run(check)
         finally:
             turns.close()
 
 
-def _work(check: ReferenceCheck) -> None:
+def _run(check: ReferenceCheck) -> None:
     status, problem = ReferenceCheck.DONE, ""
     _still(check).update(status=ReferenceCheck.RUNNING)
     try:

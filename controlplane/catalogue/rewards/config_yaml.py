@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.catalogue.rewards import saving
-from controlplane.catalogue.rewards.forms import MOST_COMPONENTS, TURNS, WHOLE, RewardEditor, editor_from
+from controlplane.catalogue.rewards.forms import TURNS, WHOLE, RewardEditor, editor_from
 from controlplane.catalogue.rewards.models import FAILED_SHARE, RewardConfig, RewardVersion
-from controlplane.catalogue.versioned.parts_yaml import Read, document_of
+from controlplane.catalogue.versioned.editing import MOST_PARTS
+from controlplane.catalogue.versioned.parts_yaml import DocumentReading, document_of
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
 from workers.rewards.library import LIBRARY
@@ -30,23 +31,22 @@ def export(version: RewardVersion) -> str:
 
 def read(content: bytes, config: RewardConfig | None = None) -> RewardEditor:
     """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not a
-    reward config at all. `config`: of which it is to be the next version."""
+    reward config at all. `config`: the config that gets it as its next version."""
     document, result = document_of(content, top=TOP, what="a reward config")
     for name in ("name", "description", "aggregation"):
         if document.get(name) is not None:
             result.take("", name, document[name], "str", name)
     share = document.get("failed_share")
     result.take("", "failed_share", FAILED_SHARE if share is None else share, "float", "failed_share")
-    for prefix, path, part in result.parts("components", document.get("components"), PART, MOST_COMPONENTS):
+    for prefix, path, part in result.parts("components", document.get("components"), PART, MOST_PARTS):
         _component(result, prefix, path, part)
     editor = editor_from(result.sent, config)
     editor.is_valid()
-    result.tell({"": editor.config, **{str(form.prefix): form for form in editor.components}})
-    editor.problem = " ".join([*result.problems, editor.problem]).strip()
+    result.add_errors(editor)
     return editor
 
 
-def _component(result: Read, prefix: str, path: str, part: dict[str, Any]) -> None:
+def _component(result: DocumentReading, prefix: str, path: str, part: dict[str, Any]) -> None:
     reward = result.entry(prefix, path, part, LIBRARY, "reward")
     if reward is None:
         return
@@ -56,7 +56,7 @@ def _component(result: Read, prefix: str, path: str, part: dict[str, Any]) -> No
     result.params(prefix, path, reward, part.get("params"))
 
 
-def _scores(result: Read, prefix: str, reward: Reward, per_turn: Any, path: str) -> None:
+def _scores(result: DocumentReading, prefix: str, reward: Reward, per_turn: Any, path: str) -> None:
     field_name = "scores" if reward.per_turn else ""
     result.sent[f"{prefix}-scores"] = TURNS if per_turn is True else WHOLE
     if not isinstance(per_turn, bool):

@@ -1,7 +1,4 @@
-"""The editor of a reward config: a form for the config and one for each component, built from the library's schemas.
-
-Rows are added and removed in the browser, so each has a random prefix; the hidden field `row` repeats them in order.
-"""
+"""The editor of a reward config, built from the library's schemas."""
 
 from __future__ import annotations
 
@@ -12,36 +9,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import forms
-from django.db import transaction
 from django.http import QueryDict
 
 from controlplane.catalogue.rewards import saving
 from controlplane.catalogue.rewards.balance import Balance, balance, expected, in_words
 from controlplane.catalogue.rewards.models import AGGREGATIONS, FAILED_SHARE, RewardConfig, RewardVersion
-from controlplane.catalogue.rewards.saving import Composition
-from controlplane.catalogue.versioned.parameter_forms import (
-    CONTROL,
-    PARAM,
-    PREFIX,
-    ParametersForm,
-    new_prefix,
-    params_of,
-)
+from controlplane.catalogue.rewards.saving import RewardComposition
+from controlplane.catalogue.versioned.editing import ItemEditor, ItemForm, PartForm, rows_from, rows_of, unused_name
+from controlplane.catalogue.versioned.parameter_forms import PARAM, new_prefix, params_of
 from workers.contract.run.spec import RewardSpec
-from workers.contract.wire.documents import ContractError, from_dict
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Reward
 
-MOST_COMPONENTS = 24
-_MOST_ROWS = 4 * MOST_COMPONENTS
-"""Rows to read, so that a user with too many loses none along with the error."""
 AGGREGATION_WORDS = ("weighted sum, then normalized", "each normalized, then weighted sum")
 WHOLE, TURNS = "whole", "turns"
-NAME_TAKEN = "A reward config with this name already exists."
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 
-class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
+class ConfigForm(ItemForm):
     """The config's own columns, and a version's settings other than its components."""
 
     aggregation = forms.ChoiceField(
@@ -60,26 +45,12 @@ class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         widget=forms.NumberInput(attrs={"step": "any"}),
         help_text="Ends the run when a component fails on more than this share of its recent rows. 1: never.",
     )
-    note = forms.CharField(
-        label="What changes",
-        max_length=200,
-        required=False,
-        help_text="Shown beside the version.",
-        widget=forms.TextInput(attrs={"autocomplete": "off"}),
-    )
-    based_on = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     class Meta:
         model = RewardConfig
         fields = ("name", "description")
-        error_messages = {"name": {"unique": NAME_TAKEN}}
+        error_messages = {"name": {"unique": "A reward config with this name already exists."}}
         widgets = {"description": forms.TextInput()}
-
-    def clean_name(self) -> str:
-        name: str = self.cleaned_data["name"]
-        if CONTROL.search(name):
-            raise forms.ValidationError("A name can't contain control characters.")
-        return name
 
     def clean_aggregation(self) -> str:
         return str(self.cleaned_data["aggregation"] or AGGREGATIONS[0])
@@ -89,7 +60,7 @@ class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         return FAILED_SHARE if share is None else float(share)
 
 
-class ComponentForm(ParametersForm):
+class ComponentForm(PartForm):
     """A component: its name, its weight, and a field for each parameter of its function."""
 
     name = forms.CharField(max_length=40, help_text="Names its chart and sets its color.")
@@ -115,7 +86,7 @@ class ComponentForm(ParametersForm):
             raise forms.ValidationError("Letters, digits, - and _, starting with a letter.")
         return name
 
-    def standing(self) -> RewardSpec | None:
+    def current_spec(self) -> RewardSpec | None:
         """The component in its current state, sent or not; None while it has errors."""
         if not self.is_bound:
             values = {name: self.initial.get(name) for name in self.fields}
@@ -126,7 +97,7 @@ class ComponentForm(ParametersForm):
     @property
     def span(self) -> str:
         """The range of its scores with its current parameters, in words."""
-        spec = self.standing()
+        spec = self.current_spec()
         return in_words(*(expected(spec) if spec else self.reward.range))
 
     def spec(self) -> RewardSpec:
@@ -141,85 +112,41 @@ class ComponentForm(ParametersForm):
 
 
 @dataclass
-class RewardEditor:
-    """The config's form and its components, validated together."""
+class RewardEditor(ItemEditor[ComponentForm]):
+    """The config's form and its components."""
 
-    config: ConfigForm
-    components: list[ComponentForm]
-    problem: str = ""
+    form: ConfigForm
+    model = RewardVersion
 
-    def is_valid(self) -> bool:
-        valid = [self.config.is_valid(), *(form.is_valid() for form in self.components)]
-        self._check_names()
-        if not self.components:
-            self.problem = "Add at least one component: a run needs something to learn from."
-        elif len(self.components) > MOST_COMPONENTS:
-            self.problem = f"At most {MOST_COMPONENTS} components, but there are {len(self.components)}. Remove some."
-        elif all(valid) and not any(form.cleaned_data["weight"] for form in self.components):
-            self.problem = "Every weight is 0, so nothing would be learned. Give one component a weight."
-        return all(valid) and not self.problem and not any(form.errors for form in self.components)
+    def composition_problem(self, valid: bool) -> str:
+        if not self.rows:
+            return "Add at least one component: a run needs something to learn from."
+        if valid and not any(form.cleaned_data["weight"] for form in self.rows):
+            return "Every weight is 0, so nothing would be learned. Give one component a weight."
+        return ""
 
-    def _check_names(self) -> None:
-        names = Counter(form.cleaned_data.get("name") for form in self.components)
-        for form in self.components:
+    def check_names(self) -> None:
+        names = Counter(form.cleaned_data.get("name") for form in self.rows)
+        for form in self.rows:
             if names[form.cleaned_data.get("name")] > 1 and "name" not in form.errors:
                 form.add_error("name", "Another component has this name; their charts would merge.")
 
-    @property
-    def wrong(self) -> list[tuple[str, str, str]]:
-        """(id on the page, label, sentences) of each field with an error: the page is longer than a screen."""
-        mistakes = [
-            (self.config[name].id_for_label, str(self.config[name].label), errors)
-            for name, errors in _wrong(self.config)
-        ]
-        for form in self.components:
-            row = str(form["name"].value() or form.reward.title)
-            for name, errors in _wrong(form):
-                what = str(form[name].label) if name in form.fields else ""
-                mistakes.append((str(form.prefix), f"{row}, {what.lower()}" if what else row, errors))
-        return [(place, what, " ".join(map(str, errors))) for place, what, errors in mistakes]
-
-    def rebase(self, number: int) -> None:
-        """Base the form on this version: the user was shown it, and the next save changes it."""
-        self.config.data = {**dict(self.config.data.items()), "based_on": str(number)}
-
     def balance(self) -> Balance:
         """The balance of the components that are currently valid, whether the form was sent or not."""
-        specs = [form.standing() for form in self.components]
-        return balance(specs, str(self.config["aggregation"].value() or AGGREGATIONS[0]))
+        specs = [form.current_spec() for form in self.rows]
+        return balance(specs, str(self.form["aggregation"].value() or AGGREGATIONS[0]))
 
-    def composition(self) -> Composition:
-        """The composition of a valid editor."""
-        fields = self.config.cleaned_data
-        parts = [saving.part_of(form.spec()) for form in self.components]
-        return Composition(parts, fields["aggregation"], fields["failed_share"])
-
-    def save(self, by: Any) -> tuple[RewardVersion, bool]:
-        """The version with these scores, and whether this call created it: name and description belong to the config.
-
-        IntegrityError: the name is taken.
-        """
-        config, note = self.config.save(commit=False), self.config.cleaned_data["note"]
-        if config.pk is None:
-            columns = {"owner": by, "description": config.description, "note": note}
-            return saving.make(config.name, self.composition(), **columns), True
-        with transaction.atomic():
-            config.save(update_fields=["name", "description"])
-            return saving.save(config, self.composition(), by=by, note=note)
+    def composition(self) -> RewardComposition:
+        fields = self.form.cleaned_data
+        parts = [saving.part_of(form.spec()) for form in self.rows]
+        return RewardComposition(parts, fields["aggregation"], fields["failed_share"])
 
 
 def editor_of(version: RewardVersion) -> RewardEditor:
     """The editor filled from a version; components that the library no longer has are left out and reported."""
-    forms_, lost = [], []
-    for part in version.components:
-        try:
-            spec = from_dict(RewardSpec, part)
-            forms_.append(filled(spec))
-        except (ContractError, KeyError):
-            lost.append(str(part.get("name") if isinstance(part, dict) else part))
-    problem = f"No longer in the library and removed when you save: {', '.join(lost)}." if lost else ""
+    rows, problem = rows_of(version.components, RewardSpec, filled)
     initial = {"aggregation": version.aggregation, "failed_share": version.failed_share, "based_on": version.number}
-    return RewardEditor(ConfigForm(instance=version.config, initial=initial), forms_, problem)
+    return RewardEditor(ConfigForm(instance=version.config, initial=initial), rows, problem)
 
 
 def editor_from(post: QueryDict, config: RewardConfig | None = None) -> RewardEditor:
@@ -228,12 +155,7 @@ def editor_from(post: QueryDict, config: RewardConfig | None = None) -> RewardEd
 
 def components_from(post: QueryDict) -> list[ComponentForm]:
     """The component rows of a submitted form. Rows of unknown functions are dropped."""
-    prefixes = [p for p in dict.fromkeys(post.getlist("row")) if PREFIX.fullmatch(p)]
-    return [
-        ComponentForm(LIBRARY[key], post, prefix=prefix)
-        for prefix in prefixes[:_MOST_ROWS]
-        if (key := post.get(f"{prefix}-function", "")) in LIBRARY
-    ]
+    return rows_from(post, LIBRARY, ComponentForm)
 
 
 def filled(spec: RewardSpec) -> ComponentForm:
@@ -256,12 +178,7 @@ def fresh(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> Co
             **{name: like.get(name, "") for name in fields if name in like or row.initial[name] is True},
         }
         return row
-    names = [key, *(f"{key}_{n}" for n in range(2, len(used) + 3))]
-    return filled(RewardSpec(name=next(name for name in names if name not in used), function=key))
-
-
-def _wrong(form: forms.BaseForm) -> list[tuple[str, Any]]:
-    return list(form.errors.items())
+    return filled(RewardSpec(unused_name(key, used), key))
 
 
 def _per_turn(fields: Mapping[str, Any]) -> bool:

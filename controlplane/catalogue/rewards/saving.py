@@ -18,14 +18,14 @@ from workers.contract.wire.documents import to_dict
 
 
 @dataclass(frozen=True)
-class Composition(saving.Composition):
+class RewardComposition(saving.Composition):
     components: Sequence[dict[str, Any]]
     aggregation: str = SUM_THEN_NORMALIZE
     failed_share: float = FAILED_SHARE
     kind = RewardVersion.kind
 
     @classmethod
-    def of(cls, version: RewardVersion) -> Composition:
+    def of(cls, version: RewardVersion) -> RewardComposition:
         return cls(version.components, version.aggregation, version.failed_share)
 
     def columns(self) -> dict[str, Any]:
@@ -37,26 +37,26 @@ class Composition(saving.Composition):
 
 
 def part_of(spec: RewardSpec) -> dict[str, Any]:
-    """A component as versions and YAML have it; that it scores each turn is named where it does."""
+    """A component as stored in versions and in YAML, with `per_turn` only if it scores each turn."""
     part = to_dict(spec)
     if not spec.per_turn:
         del part["per_turn"]
     return part
 
 
-def make(name: str, composition: Composition | Sequence[dict[str, Any]], **columns: Any) -> RewardVersion:
+def make(name: str, composition: RewardComposition | Sequence[dict[str, Any]], **columns: Any) -> RewardVersion:
     return saving.make(RewardVersion, name, _composition(composition), **columns)
 
 
 def save(
-    config: RewardConfig, composition: Composition | Sequence[dict[str, Any]], *, by: Any = None, note: str = ""
+    config: RewardConfig, composition: RewardComposition | Sequence[dict[str, Any]], *, by: Any = None, note: str = ""
 ) -> tuple[RewardVersion, bool]:
     return saving.save(RewardVersion, config, _composition(composition), by=by, note=note)
 
 
 def clone(version: RewardVersion, owner: Any) -> RewardVersion:
-    return saving.clone(version, Composition.of(version), owner)
+    return saving.clone(version, RewardComposition.of(version), owner)
 
 
-def _composition(content: Composition | Sequence[dict[str, Any]]) -> Composition:
-    return content if isinstance(content, Composition) else Composition(content)
+def _composition(content: RewardComposition | Sequence[dict[str, Any]]) -> RewardComposition:
+    return content if isinstance(content, RewardComposition) else RewardComposition(content)

@@ -9,7 +9,6 @@ from typing import Any
 
 from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Version
-from controlplane.catalogue.versioned.reading import full_params, title
 from controlplane.platform.templatetags.figures import setting
 
 MOST_LINES = 200
@@ -38,7 +37,7 @@ def of_parts(
     """
 
     def words(spec: Any) -> str:
-        return title(after.kind, spec.function) + more(spec)
+        return after.kind.title(spec.function) + more(spec)
 
     old, new = ({spec.name: spec for spec in version.specs} for version in (before, after))
     changes = []
@@ -59,7 +58,7 @@ def of_setting(what: str, old: Any, new: Any) -> list[Difference]:
 
 
 def _params(kind: ItemKind, old: Any, new: Any) -> list[Difference]:
-    first, second = (full_params(kind, spec.function, spec.params) for spec in (old, new))
+    first, second = (kind.full_params(spec.function, spec.params) for spec in (old, new))
     return [
         _param(f"{new.name} {name.replace('_', ' ')}", first.get(name), second.get(name))
         for name in dict.fromkeys([*first, *second])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from workers.contract.wire.documents import ContractError, from_dict, to_dict
 from workers.environments.entry import Entry
 from workers.rewards.reward import Reward
 
@@ -17,7 +18,7 @@ class ItemKind:
     name: str
     """A single item, in words."""
     slug: str
-    """Its name among the kinds that can be deleted and renamed (runs.pages.trash)."""
+    """Its name among the kinds that can be deleted and renamed (runs.engine.trash)."""
     page: str
     """The title of their list."""
     route: str
@@ -36,3 +37,35 @@ class ItemKind:
     def part(self) -> str:
         """A single part, in words."""
         return self.parts.removesuffix("s")
+
+    def title(self, function: str) -> str:
+        entry = self.library.get(function)
+        return entry.title if entry else function
+
+    def specs(self, parts: Iterable[Any]) -> list[Any]:
+        """The stored parts that the contract can read, each with its parameters in the library's order (PostgreSQL's
+        JSON has none) and unknown ones last."""
+        specs = []
+        for part in parts:
+            try:
+                spec = from_dict(self.spec, part)
+            except ContractError:
+                continue
+            entry = self.library.get(spec.function)
+            names = [*(entry.defaults() if entry else {}), *sorted(spec.params)]
+            params = {name: spec.params[name] for name in dict.fromkeys(names) if name in spec.params}
+            specs.append(replace(spec, params=params))
+        return specs
+
+    def full_params(self, function: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """All parameters; missing ones are the entry's defaults."""
+        entry = self.library.get(function)
+        return {**(entry.defaults() if entry else {}), **params}
+
+    def full(self, part: dict[str, Any]) -> dict[str, Any]:
+        """The part with all its fields and parameters; unchanged if the contract can't read it."""
+        try:
+            spec = to_dict(from_dict(self.spec, part))
+        except ContractError:
+            return part
+        return {**spec, "params": self.full_params(spec["function"], spec["params"])}

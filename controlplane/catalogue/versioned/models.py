@@ -10,7 +10,6 @@ from django.core.exceptions import ValidationError
 from django.db import models
 
 from controlplane.catalogue.versioned.kind import ItemKind
-from controlplane.catalogue.versioned.reading import in_order, readable
 from controlplane.platform.deletable import Deletable, unique_name
 
 
@@ -31,7 +30,7 @@ class Item(Deletable):
         return self.name
 
     def validate_unique(self, exclude: Collection[str] | None = None) -> None:
-        """The database's own check looks at a column that no form has."""
+        """The check by Django's constraint is skipped, as no form has the column `deleted_at`."""
         super().validate_unique(exclude)
         others = type(self)._default_manager.filter(name=self.name).exclude(pk=self.pk)
         if "name" not in (exclude or ()) and others.exists():
@@ -60,11 +59,10 @@ class Version(models.Model):
 
     @property
     def specs(self) -> list[Any]:
-        """The parts that the contract can read, each with its parameters in the library's order: PostgreSQL's JSON has
-        none."""
-        return [in_order(self.kind, spec) for spec in readable(getattr(self, self.kind.parts), self.kind.spec)]
+        """The parts that the contract can read."""
+        return self.kind.specs(getattr(self, self.kind.parts))
 
     @classmethod
     def items(cls) -> type[Item]:
-        """The model of its item."""
+        """The model of the version's item."""
         return cast(type[Item], cls._meta.get_field(cls.kind.item).related_model)

@@ -1,4 +1,4 @@
-"""Documents whose parts are entries of a library (reward configs, environments), read as an editor would send them."""
+"""Reads documents whose parts are entries of a library (reward configs, environments) into the values of a form."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from django import forms
 from django.http import QueryDict
 
+from controlplane.catalogue.versioned.editing import ItemEditor
 from controlplane.catalogue.versioned.parameter_forms import PARAM, placed
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
@@ -21,14 +21,14 @@ EntryT = TypeVar("EntryT", bound=Described)
 
 
 @dataclass
-class Read:
+class DocumentReading:
     """A document's values, as the editor's form would send them, and its errors."""
 
     sent: QueryDict = field(default_factory=lambda: QueryDict(mutable=True))
     problems: list[str] = field(default_factory=list)
     """Errors of the document as a whole."""
     wrong: list[tuple[str, str, str]] = field(default_factory=list)
-    """(a form's prefix; field, or "" for the whole form; cause)"""
+    """(the form's prefix, the field or "" for the whole form, the cause)"""
 
     def send(self, name: str, value: Any) -> None:
         if isinstance(value, bool):
@@ -51,7 +51,7 @@ class Read:
             self.problems.append(f"{name}: expected a list, got {short(listed)}.")
             listed = []
         if len(listed) > most:
-            self.problems.append(f"{name}: {len(listed)}, of which the first {most} are taken.")
+            self.problems.append(f"{name}: {len(listed)}, but only the first {most} are used.")
         for place, part in enumerate(listed[:most]):
             path = f"{name}[{place}]"
             if isinstance(part, dict):
@@ -62,8 +62,8 @@ class Read:
     def entry(
         self, prefix: str, path: str, part: dict[str, Any], library: Mapping[str, EntryT], what: str
     ) -> EntryT | None:
-        """The part's entry, with a form row for it and its name; None: the library has none, and the part is left
-        out."""
+        """The part's entry, with a form row for it and its name; None if the library has no such entry, and the part is
+        left out."""
         key = part.get("function")
         entry = library.get(key) if isinstance(key, str) else None
         if entry is None:
@@ -88,21 +88,23 @@ class Read:
     def unknown(self, prefix: str, path: str, part: dict[str, Any], allowed: Sequence[str]) -> None:
         self.wrong += [(prefix, "", no_field(f"{path}.{name}", allowed)) for name in part if name not in allowed]
 
-    def tell(self, by_prefix: Mapping[str, forms.BaseForm]) -> None:
-        """Put the errors of fields into the validated forms."""
+    def add_errors(self, editor: ItemEditor[Any]) -> None:
+        """Add the document's errors to a validated editor and its forms."""
+        by_prefix = {str(form.prefix or ""): form for form in (*editor.item_forms(), *editor.rows)}
         for prefix, name, cause in self.wrong:
             form = by_prefix[prefix]
             known = name if name in form.fields else None
-            form.errors.pop(name, None)  # about the text that stands in for the document's value
+            form.errors.pop(name, None)  # about the text that was entered for the document's value
             form.add_error(known, cause)
+        editor.problem = " ".join([*self.problems, editor.problem]).strip()
 
 
-def document_of(content: bytes, *, top: Sequence[str], what: str) -> tuple[dict[Any, Any], Read]:
+def document_of(content: bytes, *, top: Sequence[str], what: str) -> tuple[dict[Any, Any], DocumentReading]:
     """Parse a document. Raises YamlRefused if it is not `what` at all."""
     document = safe_yaml.load(content, MOST_BYTES)
     if not isinstance(document, dict) or not set(document) & set(top):
         raise safe_yaml.YamlRefused(f"This is not {what}, which has {', '.join(top)}.")
-    return document, Read(problems=[no_field(str(key), top) for key in document if key not in top])
+    return document, DocumentReading(problems=[no_field(str(key), top) for key in document if key not in top])
 
 
 def no_field(path: str, allowed: Sequence[str]) -> str:

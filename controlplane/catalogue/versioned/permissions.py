@@ -8,7 +8,6 @@ from typing import Any
 
 from controlplane.catalogue.versioned.models import Version
 from controlplane.catalogue.versioned.queries import kept
-from controlplane.catalogue.versioned.reading import full_params
 from controlplane.platform.accounts.models import User
 
 
@@ -35,4 +34,4 @@ def is_saved(model: type[Version], spec: Any) -> bool:
 
 
 def _content(model: type[Version], function: str, params: dict[str, Any]) -> str:
-    return json.dumps(full_params(model.kind, function, params), sort_keys=True)
+    return json.dumps(model.kind.full_params(function, params), sort_keys=True)

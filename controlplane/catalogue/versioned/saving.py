@@ -9,8 +9,7 @@ from django.db import IntegrityError, transaction
 from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.catalogue.versioned.queries import free_name
-from controlplane.catalogue.versioned.reading import full
-from controlplane.platform.deletable import set_archived
+from controlplane.platform import deletable
 
 VersionT = TypeVar("VersionT", bound=Version)
 
@@ -34,7 +33,7 @@ class Composition:
 
     def _full(self) -> dict[str, Any]:
         columns, parts = self.columns(), self.kind.parts
-        return columns | {parts: [full(self.kind, part) for part in columns[parts]]}
+        return columns | {parts: [self.kind.full(part) for part in columns[parts]]}
 
 
 def make(model: type[VersionT], name: str, content: Composition, **columns: Any) -> VersionT:
@@ -75,14 +74,10 @@ def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
                 raise  # a conflict other than the name
 
 
-def archive(item: Item) -> bool:
-    """Stop offering an item for new runs; runs that used it are unaffected. False: it was archived already."""
-    return set_archived(item, True, act="Archived")
-
-
-def unarchive(item: Item) -> bool:
-    """False: it wasn't archived."""
-    return set_archived(item, False, act="Unarchived")
+def set_archived(item: Item, archived: bool) -> bool:
+    """Archive or unarchive an item: it is no longer offered for new runs; runs that used it are unaffected. Returns
+    False if nothing changed."""
+    return deletable.set_archived(item, archived, act="Archived" if archived else "Unarchived")
 
 
 def _add(model: type[VersionT], item: Item, number: int, content: Composition, by: Any, note: str) -> VersionT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -14,13 +15,30 @@ from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from controlplane.catalogue.versioned import saving
 from controlplane.catalogue.versioned.differences import Difference
+from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Version
 from controlplane.catalogue.versioned.queries import item_for, newest_versions, version_for
-from controlplane.catalogue.versioned.reading import parts
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import operator_required, person
+from workers.environments.entry import Entry
+from workers.rewards.reward import Reward
 
 NEWEST_RUNS = 20
+LONG = 60
+"""Longer or multi-line texts are shown separately."""
+
+
+@dataclass(frozen=True)
+class PartView:
+    """A part of a version, for its page."""
+
+    spec: Any
+    entry: Entry | Reward | None
+    """None: no longer in the library."""
+    params: list[tuple[str, Any]]
+    """Short parameters that differ from the defaults."""
+    texts: list[tuple[str, str]]
+    """Long ones: code, schemas, rubrics."""
 
 
 @require_GET
@@ -72,11 +90,24 @@ def version_page(request: HttpRequest, version: Any, **context: Any) -> HttpResp
         "item": version.item,
         "version": version,
         "newest": version.item.newest(),
-        "parts": parts(version.kind, version.specs),
+        "parts": [part_view(version.kind, spec) for spec in version.specs],
         "runs": version.runs.order_by("-created_at", "-pk")[:NEWEST_RUNS],
         "run_count": version.runs.count(),
     }
     return render(request, f"catalogue/{version._meta.app_label}/version.html", context)
+
+
+def part_view(kind: ItemKind, spec: Any) -> PartView:
+    entry = kind.library.get(spec.function)
+    defaults = entry.defaults() if entry else {}
+    params: list[tuple[str, Any]] = []
+    texts: list[tuple[str, str]] = []
+    for name, value in spec.params.items():
+        if name in defaults and defaults[name] == value:
+            continue
+        is_long = isinstance(value, str) and (len(value) > LONG or "\n" in value)
+        (texts if is_long else params).append((name, value))
+    return PartView(spec, entry, params, texts)
 
 
 @operator_required
@@ -91,20 +122,11 @@ def cloned(
 
 @operator_required
 @require_POST
-def archive(request: HttpRequest, item_id: int, model: type[Version]) -> HttpResponse:
+def archive(request: HttpRequest, item_id: int, model: type[Version], archived: bool) -> HttpResponse:
     item = item_for(model.items(), request, item_id)
-    if saving.archive(item):
-        words = "it isn't offered for new runs. Runs that used it are unaffected."
-        messages.success(request, f"Archived {item.name}: {words}")
-    return redirect(model.kind.route, item.pk)
-
-
-@operator_required
-@require_POST
-def unarchive(request: HttpRequest, item_id: int, model: type[Version]) -> HttpResponse:
-    item = item_for(model.items(), request, item_id)
-    if saving.unarchive(item):
-        messages.success(request, f"{item.name} is offered for new runs again.")
+    if saving.set_archived(item, archived):
+        words = "is no longer offered. Runs that used it are unaffected" if archived else "is offered again"
+        messages.success(request, f"{item.name} {words}.")
     return redirect(model.kind.route, item.pk)
 
 

@@ -122,7 +122,7 @@ class Demo:
         with problems.open("rb") as file:
             version = importing.create_from_upload(self.user, config["name"], file, problems.name)
         mapping = ColumnMapping(prompt=config["prompt_column"], answer=config["answer_column"])
-        if self._settled(version).status == DatasetVersion.NEEDS_MAPPING and importing.ask_for_import(version, mapping):
+        if self._settled(version).status == DatasetVersion.NEEDS_MAPPING and importing.request_import(version, mapping):
             self._settled(version)
         if version.status != DatasetVersion.READY:
             report = version.report.get("mapped") or version.report
@@ -132,13 +132,13 @@ class Demo:
     def _settled(self, version: DatasetVersion) -> DatasetVersion:
         """The version, processed here unless the worker was faster."""
         deadline = time.monotonic() + DATASET_DEADLINE_S
-        worker.work(version)
+        worker.process(version)
         version.refresh_from_db()
         while version.status in DatasetVersion.AT_WORK:
             if time.monotonic() > deadline:
                 raise DemoFailed("The demo's dataset was not read in time; control.log in the data folder says why.")
             time.sleep(0.2)
-            worker.work(version)
+            worker.process(version)
             version.refresh_from_db()
         return version
 

@@ -65,11 +65,11 @@ def _refuse_half_old_tables() -> None:
 def _write_host_token(installation: Installation) -> None:
     """Give this machine's host worker a token, unless it has one that fits; renamed into place, so that it is never
     seen half-written."""
-    from controlplane.catalogue.joining import embedded
+    from controlplane.catalogue.joining import credentials
 
     path = installation.host_token_file
     try:
-        token = embedded.token_for(installation.host_name, path.read_text() if path.exists() else "")
+        token = credentials.embedded_token(installation.host_name, path.read_text() if path.exists() else "")
     except HostNameTaken as error:
         raise ServingRefused(str(error)) from None
     if token is None:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from ninja import Field, Status
 
-from controlplane.catalogue.datasets.corpora import archiving, making, plain_text
+from controlplane.catalogue.datasets import archiving
+from controlplane.catalogue.datasets.corpora import building, plain_text
 from controlplane.catalogue.datasets.corpora.forms import CorpusForm, NamedForm
 from controlplane.catalogue.datasets.corpora.queries import corpora_for, corpus_for
 from controlplane.catalogue.datasets.errors import DatasetError
@@ -64,7 +65,7 @@ def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
     form = form_values.filled(CorpusForm(source), lambda data: CorpusForm(source, data), values)
     data = form.cleaned_data
     with refusing(DatasetError, where="dataset"):
-        version = making.make(
+        version = building.create(
             person(request), data["name"], source, text=data["text"], title=data["title"], about=data["about"]
         )
     return Status(201, {"item": _corpus(version)})
@@ -77,7 +78,7 @@ def text_corpus(request: HttpRequest, payload: NewText) -> Any:
     source = f"text{plain_text.ENDINGS[1 if payload.markdown else 0]}"
     with refusing(DatasetError, where="text"):
         lines = plain_text.lines(payload.text.encode(errors="replace"), source)
-        version = making.make_of_lines(
+        version = building.create_from_lines(
             person(request), form.cleaned_data["name"], lines, source=source, about=form.cleaned_data["about"]
         )
     return Status(201, {"item": _corpus(version)})
@@ -92,7 +93,7 @@ def corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
 @router.patch("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
 def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Archived) -> Any:
     """Archive a version of a corpus. Environments and runs that use it keep working."""
-    (archiving.archive if payload.archived else archiving.unarchive)(corpus_for(request, corpus_id, number))
+    archiving.set_archived(corpus_for(request, corpus_id, number), payload.archived)
     return {"item": _corpus(corpus_for(request, corpus_id, number))}
 
 
@@ -100,7 +101,7 @@ def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Arch
 def delete_corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
     """Delete a version of a corpus. Only if nothing uses it."""
     with refusing(DatasetError, where="corpus"):
-        archiving.delete(corpus_for(request, corpus_id, number))
+        archiving.delete_corpus_version(corpus_for(request, corpus_id, number))
     return Status(204, None)
 
 

@@ -7,8 +7,16 @@ from typing import Annotated, Any, Literal
 from django.http import HttpRequest, HttpResponseBase
 from ninja import Field, Query, Status
 
-from controlplane.catalogue.datasets import archiving, deriving, exporting, importing, looking
-from controlplane.catalogue.datasets import queries as dataset_queries
+from controlplane.catalogue.datasets import (
+    archiving,
+    deriving,
+    exporting,
+    importing,
+    looking,
+)
+from controlplane.catalogue.datasets import (
+    queries as dataset_queries,
+)
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages import look_views
@@ -125,7 +133,7 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     first = MappingForm(version, initial=MappingForm.initial_of(version), user=user)
     form = form_values.filled(first, lambda data: MappingForm(version, data, user=user), payload.values, where="values")
     fields = form.cleaned_data
-    importing.ask_for_import(
+    importing.request_import(
         version,
         form.mapping(leave_out=False),
         share=fields["share"],
@@ -155,7 +163,7 @@ def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
 def change_version(request: HttpRequest, dataset_id: Id, number: Id, payload: Archived) -> Any:
     """Archive a version of a dataset."""
     version = dataset_queries.version_for(request, dataset_id, number)
-    (archiving.archive if payload.archived else archiving.unarchive)(version)
+    archiving.set_archived(version, payload.archived)
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 

@@ -16,7 +16,7 @@ from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, Reque
 from runs.engine import checkpoints, deletions, queries
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import archiving, benchmarking, converting, merging, pushing, results
+from runs.engine.jobs import archives, benchmarking, converting, merging, pushing, results
 from runs.engine.jobs.results import JobView
 from runs.engine.models import Run
 from runs.engine.records import RunEvent
@@ -100,7 +100,7 @@ def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
 @router.post("models/{int:event_id}/archive", response={201: RunResponse})
 def archive(request: HttpRequest, event_id: Id) -> Any:
     """Archive a model for a download. Starts a job."""
-    return _job(request, event_id, lambda model: archiving.start(model, person(request), card=card.text(model)))
+    return _job(request, event_id, lambda model: archives.start(model, person(request), card=card.text(model)))
 
 
 @router.post("models/{int:event_id}/gguf", response={201: RunResponse})

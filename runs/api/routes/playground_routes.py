@@ -225,17 +225,17 @@ def _specs(request: HttpRequest, payload: RewardChoice) -> tuple[list[RewardSpec
     with refusing(safe_yaml.YamlRefused, where="document", status=422, fix="Send it, or a reward_version."):
         editor = config_yaml.read(payload.document.encode(errors="replace"))
     wrong = next((f"{what}: {errors}" if what else str(errors) for _, what, errors in _scoring(editor)), "")
-    if wrong or not editor.components:
+    if wrong or not editor.rows:
         raise Problem(422, wrong or str(editor.problem) or "There is no component.", where="document")
-    specs = [form.spec() for form in editor.components]
+    specs = [form.spec() for form in editor.rows]
     if not all(permissions.may_use(RewardVersion, person(request), spec) for spec in specs):
         raise Problem(403, permissions.refused(RewardVersion), where="document")
-    return specs, str(editor.config.cleaned_data.get("aggregation") or "")
+    return specs, str(editor.form.cleaned_data.get("aggregation") or "")
 
 
 def _scoring(editor: Any) -> list[tuple[str, str, str]]:
     """Return the mistakes that affect scoring: not that of a name, which may be taken."""
-    return [mistake for mistake in editor.wrong if mistake[0] != editor.config["name"].id_for_label]
+    return [mistake for mistake in editor.wrong if mistake[0] != editor.form["name"].id_for_label]
 
 
 def _reward_version(pk: int) -> RewardVersion:

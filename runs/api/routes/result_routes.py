@@ -12,7 +12,7 @@ from ninja import Field, Query
 from runs.api import shapes
 from runs.api.access import Problem, Router
 from runs.api.shapes import Cursor, Limit, ListResponse, PageResponse, ResponseBody
-from runs.engine import checkpoints, queries
+from runs.engine import checkpoints, queries, timeline
 from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent, SampleRow
 from runs.insight.completions.groups import POLICY
@@ -207,7 +207,7 @@ def completions(
 def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List a run's events."""
     rows = RunEvent.objects.filter(run=queries.run_for(request, run_id)).select_related("attempt")
-    return shapes.page(rows, queries.event_view, cursor, limit)
+    return shapes.page(rows, timeline.event_view, cursor, limit)
 
 
 @router.get("runs/{slug:run_id}/health", response=RunHealth)

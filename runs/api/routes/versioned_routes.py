@@ -117,7 +117,7 @@ def _add_changing(version: type[Any], shape: Shape, save: Save, clone: Callable[
         if payload.name is not None:
             trash_routes.rename(KINDS[slug], item, payload.name, person(request))
         if payload.archived is not None:
-            (saving.archive if payload.archived else saving.unarchive)(item)
+            saving.set_archived(item, payload.archived)
         return {"item": shape(item_for(item_model, request, item_id).newest())}
 
     @_route(version, "DELETE", "ITEM", response={204: None})
@@ -138,12 +138,12 @@ def _add_changing(version: type[Any], shape: Shape, save: Save, clone: Callable[
 def _save_reward(user: User, payload: YamlDocument, config: RewardConfig | None) -> tuple[Any, bool]:
     _check_base(payload, config)
     editor = _read(lambda text: config_yaml.read(text, config), payload)
-    refused = {} if _wrong(editor) else code_check.problems([form.spec() for form in editor.components], user)
+    refused = {} if _wrong(editor) else code_check.problems([form.spec() for form in editor.rows], user)
     for place, reason in refused.items():
-        editor.components[place].refuse(reason)
+        editor.rows[place].refuse(reason)
     if problem := _wrong(editor):
         raise Problem(403 if refused else 422, problem, where="document")
-    editor.config.cleaned_data["note"] = _note(payload)
+    editor.form.cleaned_data["note"] = _note(payload)
     return _saved(editor, user, "reward config")
 
 
@@ -152,9 +152,9 @@ def _save_environment(user: User, payload: YamlDocument, environment: Environmen
     editor = _read(lambda text: environment_yaml.read(text, environment), payload)
     if problem := _wrong(editor):
         raise Problem(422, problem, where="document")
-    if not all(permissions.may_use(EnvironmentVersion, user, form.spec()) for form in editor.parts):
+    if not all(permissions.may_use(EnvironmentVersion, user, form.spec()) for form in editor.rows):
         raise Problem(403, permissions.refused(EnvironmentVersion), where="document")
-    editor.environment.cleaned_data["note"] = _note(payload)
+    editor.form.cleaned_data["note"] = _note(payload)
     return _saved(editor, user, "environment")
 
 

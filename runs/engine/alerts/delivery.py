@@ -39,13 +39,13 @@ def notify(event: RunEvent) -> None:
     wish = words.wish_of(event)
     if wish is None:
         return
-    # Whoever follows a run hears of that run alone, and nothing once the account is disabled.
-    hearing = Q(run=None) | Q(run=event.run_id, by__is_active=True)
-    wanting = [target for target in AlertTarget.objects.filter(hearing, enabled=True) if wish in target.wants]
-    if not wanting or event.run.kind != TRAIN:
+    # A follower gets messages about the followed run only, and none once the account is disabled.
+    subscribed = Q(run=None) | Q(run=event.run_id, by__is_active=True)
+    targets = [target for target in AlertTarget.objects.filter(subscribed, enabled=True) if wish in target.wants]
+    if not targets or event.run.kind != TRAIN:
         return
     now = timezone.now()
-    rows = [AlertDelivery(target=target, event=event, due_at=now) for target in wanting]
+    rows = [AlertDelivery(target=target, event=event, due_at=now) for target in targets]
     AlertDelivery.objects.bulk_create(rows, ignore_conflicts=True)
 
 
@@ -60,7 +60,7 @@ def try_again(delivery: AlertDelivery) -> bool:
 
 
 def drop(target: AlertTarget) -> None:
-    """Drop the waiting messages of a target that was switched off."""
+    """Drop the waiting messages of a target that was turned off."""
     target.deliveries.filter(state=State.WAITING, claim="").update(
         state=State.FAILED, error="The target is turned off."
     )

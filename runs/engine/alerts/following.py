@@ -1,4 +1,4 @@
-"""Mail about one run to whoever follows it: a target of alerts that hears of this run alone."""
+"""Mail about one run to the people who follow it, each by an alert target for this run only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_SERVER = "Mail isn’t set up in this installation. An admin can set CONTROLP
 
 
 class NotFollowed(Exception):
-    """No mail will come; a sentence for people."""
+    """The run can't be followed; the message says why."""
 
 
 class FollowForm(forms.Form):
@@ -32,12 +32,12 @@ class FollowForm(forms.Form):
 
 @dataclass(frozen=True)
 class Following:
-    """What a person has asked for about a run."""
+    """A person's mail about a run."""
 
     possible: bool
-    """Whether there is a mail server."""
+    """The installation has a mail server."""
     to: str
-    """The masked address; "": no mail."""
+    """The masked address; empty: no mail."""
     problem: str
     """Why the last mail was not sent."""
 
@@ -50,7 +50,7 @@ def of(run: Run, user: User) -> Following:
 
 
 def usual_address(user: User) -> str:
-    """Where mail about the last run went, or the account's own address; "": neither is known."""
+    """The address that the user followed the last run with, or else the account's own; may be empty."""
     last = AlertTarget.objects.filter(by=user, run__isnull=False).order_by("-pk").first()
     try:
         return last.address if last else user.email
@@ -66,7 +66,7 @@ def follow(run: Run, user: User, address: str, links_to: str) -> None:
     with transaction.atomic():
         User.objects.select_for_update().get(pk=user.pk)  # two clicks must not both make a row
         if AlertTarget.objects.filter(by=user, run__isnull=False).exclude(run=run).count() >= MOST_OF_A_PERSON:
-            raise NotFollowed(f"You follow {MOST_OF_A_PERSON} runs, which is the most. Stop following one first.")
+            raise NotFollowed(f"You already follow {MOST_OF_A_PERSON} runs, the maximum. Stop following one first.")
         columns: dict[str, Any] = {
             "name": f"{run.pk} for {user.pk}, {user.get_username()}"[:80],
             "kind": TargetKind.MAIL,

@@ -23,8 +23,8 @@ DEFAULT_WISHES = [Wish.BAD, Wish.FAILED]
 class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
     address = forms.CharField(
         max_length=LONGEST,
-        help_text="A webhook's https address (Slack, Mattermost, Discord with /slack at its end, …), or mail "
-        "addresses with commas between. It is stored encrypted and shown masked.",
+        help_text="The https address of a webhook (Slack, Mattermost, Discord with /slack at its end, …), or mail "
+        "addresses separated by commas. It is stored encrypted and shown masked.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
     )
     wants = forms.MultipleChoiceField(
@@ -89,17 +89,13 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
 
 def masked(kind: str, address: str) -> str:
-    """Enough of the address to recognise it, too little to use it."""
+    """Mask an address: enough of it to recognise it, too little to use it."""
     if kind == TargetKind.MAIL:
-        return ", ".join(_masked_mail(mail.strip()) for mail in address.split(","))[:200]
+        mails = (mail.strip().rpartition("@") for mail in address.split(","))
+        return ", ".join(f"{name[:1]}…@{host}" for name, _, host in mails)[:200]
     url = urlsplit(address)
     tail = address[-4:] if len(url.path + url.query) > 16 else ""
     return f"{url.scheme}://{url.netloc}/…{tail}"[:200]
-
-
-def _masked_mail(mail: str) -> str:
-    name, _, host = mail.rpartition("@")
-    return f"{name[:1]}…@{host}"
 
 
 def _check_mails(address: str, *, private_too: bool) -> None:

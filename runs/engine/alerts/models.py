@@ -15,7 +15,7 @@ class TargetKind(models.TextChoices):
 
 
 class Wish(models.TextChoices):
-    """What a target receives: health alerts by level, and how runs end."""
+    """A kind of event that a target receives: health alerts by level, and ends of runs."""
 
     BAD = "bad", "Runs that become unhealthy"
     WARNING = "warning", "Runs that need attention"
@@ -27,14 +27,14 @@ class Wish(models.TextChoices):
 class AlertTarget(models.Model):
     name = models.CharField(max_length=80, unique=True)
     run = models.ForeignKey("runs.Run", null=True, on_delete=models.CASCADE, related_name="followers")
-    """Of this run alone, as `by` wished on its page; None: of all runs, as admins set it up."""
+    """The run that `by` follows on its page; None: all runs, as set up by an admin."""
     kind = models.CharField(max_length=8, choices=TargetKind.choices, default=TargetKind.WEBHOOK)
     sealed = models.TextField()
     """The encrypted address; anyone who knows a webhook's address can post there."""
     shown = models.CharField(max_length=200)
     """The address as pages show it, without its secret part."""
     wants: models.JSONField[list[str], list[str]] = models.JSONField(default=list)
-    """Wishes."""
+    """Values of Wish."""
     private_too = models.BooleanField(default=False)
     """Whether a webhook may be at a private address."""
     links_to = models.CharField(max_length=300)
@@ -62,7 +62,7 @@ class AlertTarget(models.Model):
 
 
 def installations() -> models.QuerySet[AlertTarget]:
-    """Those that admins set up."""
+    """Targets that admins set up, for all runs."""
     return AlertTarget.objects.filter(run=None)
 
 
@@ -77,7 +77,7 @@ class AlertDelivery(models.Model):
 
     target = models.ForeignKey(AlertTarget, on_delete=models.CASCADE, related_name="deliveries")
     event = models.ForeignKey("runs.RunEvent", null=True, on_delete=models.CASCADE, related_name="+")
-    """None: a test."""
+    """None: a test message."""
     state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
     tries = models.IntegerField(default=0)
     due_at = models.DateTimeField()

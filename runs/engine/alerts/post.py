@@ -19,7 +19,7 @@ from workers import outbound
 DEADLINE_S = 10.0
 """Seconds from looking up the webhook's name to the last byte."""
 MOST_READ = 300
-"""Bytes of an answer, where servers explain a refusal."""
+"""Bytes read of an answer, in which servers explain a refusal."""
 TRY_LATER = frozenset({408, 425, 429})
 """The 4xx statuses that are worth a retry."""
 
@@ -77,7 +77,7 @@ def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Respon
 
 
 def _judge(answer: outbound.Response) -> None:
-    """Judge by status: the message has arrived even if the rest of the answer breaks off."""
+    """Raise NotSent for an error status. A good status counts even if the rest of the answer breaks off."""
     if 200 <= answer.status < 300:
         return
     excerpt = " ".join(answer.start.decode(errors="replace").split())[:120]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from django.conf import settings
 from kombu.exceptions import KombuError
 
-from controlplane.catalogue.datasets.folders import held
+from controlplane.catalogue.datasets.folders import try_lock
 from controlplane.celery import app
 from runs.engine.alerts import delivery
 
 
 @app.task(name="alerting.deliver")  # type: ignore[untyped-decorator]  # Celery has no types
 def deliver() -> None:
-    # One at a time: unresponsive servers must not block the worker's last slot, which the tick needs.
-    with held(settings.DATA_DIR / "alerts.lock") as acquired:
+    # One process at a time: unresponsive servers must not block the worker's last slot, which the tick needs.
+    with try_lock(settings.DATA_DIR / "alerts.lock") as acquired:
         if acquired:
             delivery.deliver()
             delivery.forget()

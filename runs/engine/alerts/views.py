@@ -1,9 +1,9 @@
-"""The alerts page: targets, their events, and deliveries. Admins only."""
+"""The alerts page with targets, their events and deliveries, for admins; and the dialog of a run's bell."""
 
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -11,7 +11,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.platform.accounts.roles import admin_required, person
 from controlplane.platform.http.form_pages import form_page
-from runs.engine.alerts import delivery, words
+from runs.engine import queries
+from runs.engine.alerts import delivery, following, words
+from runs.engine.alerts.following import FollowForm, NotFollowed
 from runs.engine.alerts.forms import TargetForm
 from runs.engine.alerts.models import AlertDelivery, State, installations
 from runs.engine.alerts.tasks import soon
@@ -79,6 +81,27 @@ def again(request: HttpRequest, delivery_id: int) -> HttpResponse:
     if delivery.try_again(get_object_or_404(AlertDelivery, pk=delivery_id)):
         soon()
     return redirect("alerts")
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def follow(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """Show or change who gets mail about a run; `stop` ends it. The page itself shows the browser's notifications."""
+    run, user = queries.run_for(request, run_id), person(request)
+    form = FollowForm(request.POST if request.method == "POST" else None)
+    if "stop" in request.POST:
+        following.unfollow(run, user)
+        form = FollowForm()
+    elif request.method == "POST" and form.is_valid():
+        try:
+            following.follow(run, user, form.cleaned_data["mail"], request.build_absolute_uri("/"))
+        except NotFollowed as error:
+            form.add_error(None, str(error))
+    if request.method == "POST" and not request.headers.get("HX-Request") and not form.errors:
+        return redirect("run", run.pk)
+    form.initial["mail"] = following.usual_address(user)
+    context = {"run": run, "form": form, "following": following.of(run, user), "no_server": following.NO_SERVER}
+    return form_page(request, "engine/alerts/_follow.html", context)
 
 
 def _deliveries() -> dict[str, object]:

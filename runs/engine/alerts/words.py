@@ -65,7 +65,7 @@ def slack(lines: Sequence[AlertLine]) -> bytes:
 
 
 def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
-    """Subject and text."""
+    """The subject and the text of a mail."""
     first = lines[0]
     more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
     rows = [f"{x.head}: {x.subject}\n{x.text}\n{x.link}\n" for x in lines[:MOST_LINES]]
@@ -82,7 +82,6 @@ def _rest(lines: Sequence[AlertLine]) -> list[str]:
 
 
 def _of_alert(event: RunEvent) -> str:
-    """The rule's title and sentence, with its step."""
     data = event.data
     step = f" Step {data['step']}." if data.get("step") is not None else ""
     return f"{data.get('title') or data.get('rule') or 'Health'}: {data.get('sentence') or ''}{step}"

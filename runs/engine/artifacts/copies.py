@@ -1,4 +1,4 @@
-"""Checkpoints in the artifact store: what a host is told of the store, and what it says of each checkpoint."""
+"""Copies of checkpoints in the artifact store: the store settings sent to hosts, and the state that hosts report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workers.contract.wire.artifacts import StoreAnswer, Storing
 from workers.contract.wire.documents import ContractError
 
 AGAIN = timedelta(minutes=10)
-"""Until upkeep looks after a copy."""
+"""Time after a host's report until upkeep checks the copy."""
 KINDS = {
     Storing.UPLOADING: UPLOADING,
     Storing.STORED: STORED,
@@ -30,17 +30,18 @@ KINDS = {
 
 
 def store_for(attempt: Attempt, folder: str = "") -> StoreAnswer:
-    """The store with its keys, which are written down nowhere else, and the manifest of a checkpoint that the attempt
-    needs: what it resumes or starts from, or a model of its spec. Raises vault.NotGiven."""
+    """The store with its keys, and the manifest of a checkpoint that the attempt needs: the one in `folder`, if the
+    attempt may read it, or else the one that it starts from. Raises vault.NotGiven."""
     store = vault.artifact_store(run=attempt.run_id)
     start = attempt.resume_from or attempt.run.spec.get("start_from") or ""
-    needed = {checkpoints.folder_in(each) for each in (start, *(_model_paths(attempt) if folder else ()))}
-    wanted = checkpoints.by_folder(folder or start) if not folder or folder in needed else None
-    return StoreAnswer(store, wanted.manifest if wanted else "")
+    needed = {checkpoints.folder_in(path) for path in (start, *(_model_paths(attempt) if folder else ()))}
+    checkpoint = checkpoints.by_folder(folder or start) if not folder or folder in needed else None
+    return StoreAnswer(store, checkpoint.manifest if checkpoint else "")
 
 
-def told(attempt: Attempt, path: str, state: Storing, *, problem: str, manifest: str) -> bool:
-    """Store what a host says of a checkpoint; the same again changes nothing. False: there is no such checkpoint."""
+def record(attempt: Attempt, path: str, state: Storing, *, problem: str, manifest: str) -> bool:
+    """Record the state of a checkpoint's copy as an event; a repeated report changes nothing. False: there is no such
+    checkpoint."""
     with transaction.atomic():
         Attempt.objects.select_for_update(of=("self",)).get(pk=attempt.pk)
         if not RunEvent.objects.filter(attempt=attempt, kind="checkpoint", data__path=path).exists():
@@ -48,33 +49,35 @@ def told(attempt: Attempt, path: str, state: Storing, *, problem: str, manifest:
         about = RunEvent.objects.filter(attempt=attempt, kind__in=KINDS.values(), data__path=path)
         last = about.order_by("-id").first()
         data = {name: text for name, text in (("problem", problem), ("manifest", manifest)) if text}
-        again = state == Storing.UPLOADING and last is not None and last.kind == NOT_STORED  # until it is known why
-        if not again and (last is None or (last.kind, last.data) != (KINDS[state], {"path": path, **data})):
+        # A retry after a failure stays silent: the timeline keeps saying why the upload failed.
+        retries = state == Storing.UPLOADING and last is not None and last.kind == NOT_STORED
+        if not retries and (last is None or (last.kind, last.data) != (KINDS[state], {"path": path, **data})):
             add_event(attempt, KINDS[state], "store", path=path, **data)
-        _keep(attempt, path, state)
+        _schedule(attempt, path, state)
     return True
 
 
-def to_go(checkpoint: Checkpoint) -> None:
-    """Have upkeep remove what the store may hold of it."""
+def schedule_removal(checkpoint: Checkpoint) -> None:
+    """Have upkeep remove the checkpoint's copy from the store, if there may be one."""
     if checkpoint.in_store:
-        to_do = {"wanted": False, "next_at": timezone.now(), "tries": 0}
-        StoredCopy.objects.update_or_create(to_do, attempt=checkpoint.event.attempt, path=checkpoint.event.data["path"])
+        columns = {"wanted": False, "next_at": timezone.now(), "tries": 0}
+        key = {"attempt": checkpoint.event.attempt, "path": checkpoint.event.data["path"]}
+        StoredCopy.objects.update_or_create(columns, **key)
 
 
 def leftovers(run: Run) -> dict[tuple[str, str], StoredCopy]:
-    """What isn't wanted and is still in the store, by attempt and path."""
+    """Unwanted copies that are still in the store, by attempt and path."""
     copies = StoredCopy.objects.filter(attempt__run=run, wanted=False)
     return {(copy.attempt_id, copy.path): copy for copy in copies}
 
 
 def is_expected(attempt: Attempt) -> bool:
-    """Whether upkeep has asked the host for something about one of the attempt's checkpoints."""
+    """Whether upkeep has asked the host to upload one of the attempt's checkpoints."""
     return StoredCopy.objects.filter(attempt=attempt, tries__gt=0, next_at__isnull=False).exists()
 
 
-def _keep(attempt: Attempt, path: str, state: Storing) -> None:
-    """What upkeep works from: it looks at a copy once its attempt has ended."""
+def _schedule(attempt: Attempt, path: str, state: Storing) -> None:
+    """Schedule upkeep's next check of a copy; none for one that was removed."""
     if state == Storing.REMOVED:
         StoredCopy.objects.filter(attempt=attempt, path=path).delete()
         return

@@ -1,4 +1,4 @@
-"""What the artifact store may hold of checkpoints, and what is still to be done about it."""
+"""Copies of checkpoints in the artifact store, with their next check by upkeep."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from runs.engine.models import Attempt
 
 
 class StoredCopy(models.Model):
-    """A checkpoint of which the store may hold something. What is said of it on pages are RunEvents."""
+    """A checkpoint that the store may hold, in part or whole. Pages show its RunEvents instead."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="stored_copies")
     path = models.CharField(max_length=64)
     wanted = models.BooleanField(default=True)
-    """False: it is to leave the store."""
+    """False: upkeep removes it from the store."""
     next_at = models.DateTimeField(null=True, db_index=True)
-    """When upkeep looks at it; None: it is whole, and nothing is to be done."""
+    """When upkeep checks it; None: it is complete, so there is nothing to do."""
     tries = models.IntegerField(default=0)
-    """Of upkeep."""
+    """Checks by upkeep so far."""
     problem = models.CharField(max_length=1000, blank=True)
     """Why it is still in the store although it isn't wanted."""
 

@@ -1,4 +1,4 @@
-"""The models: what runs have saved, and what lies on the hosts. `model_for` is the one gate to a saved model."""
+"""Models that runs saved, and base models on hosts. `model_for` is the only gate to a saved model."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class SavedModel:
 
     @property
     def trained_by(self) -> Run:
-        """The run that has learned these weights."""
+        """The run that trained these weights."""
         return self.run.source or self.run
 
     @property
     def as_model(self) -> str:
-        """The query of a New run page with this model; "" for an adapter, which Clone starts with instead."""
+        """The query string of a New run page with this model. Empty for an adapter, with which Clone starts instead."""
         checkpoint, run = self.checkpoint, self.trained_by
         if checkpoint.is_adapter or not checkpoint.usable or not checkpoint.path:
             return ""
@@ -75,7 +75,7 @@ class SavedModel:
 
 @dataclass(frozen=True)
 class RunModels:
-    """A run with what it has saved and still exists, the newest first."""
+    """A run with its models that still exist, newest first."""
 
     run: Run
     models: list[SavedModel]
@@ -83,7 +83,7 @@ class RunModels:
 
 @dataclass(frozen=True)
 class BaseModel:
-    """A model that lies on a host."""
+    """A base model on a host."""
 
     path: str
     """Its folder, or its id on the hub."""
@@ -99,14 +99,14 @@ def model_for(request: HttpRequest, event_id: int) -> SavedModel:
     """The model saved with this event, or 404. Every signed-in user sees every model."""
     event = RunEvent.objects.filter(pk=event_id, kind=EventKind.CHECKPOINT).first()
     run = queries.run_for(request, event.run_id) if event else None
-    found = checkpoints.find(run, str(event_id)) if run else None
-    if found is None:
+    checkpoint = checkpoints.find(run, str(event_id)) if run else None
+    if checkpoint is None:
         raise Http404(f"There is no model {event_id}.")
-    return SavedModel(found)
+    return SavedModel(checkpoint)
 
 
 def saved(request: HttpRequest, *, words: str, page: int) -> tuple[Page[Any], list[RunModels]]:
-    """A page of the runs that have saved a model, the newest first. `words`: in the name, the id or the base model."""
+    """A page of the runs that have saved a model, newest first. `words` filters by name, id or base model."""
     matching = Q(name__icontains=words) | Q(pk=words) | Q(spec__model__path__icontains=words) if words else Q()
     with_models = RunEvent.objects.filter(kind=EventKind.CHECKPOINT).values("run_id")
     runs = queries.runs_for(request).select_related("owner", "dataset_version__dataset", "source")
@@ -117,19 +117,19 @@ def saved(request: HttpRequest, *, words: str, page: int) -> tuple[Page[Any], li
 
 
 def base_models(words: str) -> list[BaseModel]:
-    """Read the models that hosts announce."""
-    found = [
+    """The models that hosts announce and whose path contains the words."""
+    return [
         BaseModel(entry["model"], host, entry)
         for host in Host.objects.all()
         for entry in inventory.clean(host.inventory).get("model_facts") or ()
+        if words.lower() in entry["model"].lower()
     ]
-    return [model for model in found if words.lower() in model.path.lower()]
 
 
 def siblings(model: SavedModel) -> list[SavedModel]:
-    """Other models that its run saved and that still exist, the newest first."""
-    return [each for each in _existing(model.run) if each.checkpoint.event.pk != model.checkpoint.event.pk]
+    """Other models of the same run that still exist, newest first."""
+    return [other for other in _existing(model.run) if other.checkpoint.event.pk != model.checkpoint.event.pk]
 
 
 def _existing(run: Run) -> list[SavedModel]:
-    return [SavedModel(each) for each in checkpoints.of_run(run) if each.usable]
+    return [SavedModel(checkpoint) for checkpoint in checkpoints.of_run(run) if checkpoint.usable]

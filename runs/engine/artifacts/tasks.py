@@ -1,4 +1,4 @@
-"""Celery's side of the upkeep of the artifact store."""
+"""The Celery task of the artifact store's upkeep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runs.engine.artifacts import upkeep
 
 
 @app.task(name="artifacts.tend")  # type: ignore[untyped-decorator]  # Celery has no types
-def tend() -> None:
+def reconcile() -> None:
     with worker.slot() as free:  # a store that hangs must not keep the tick waiting
         if free:
-            upkeep.tend(timezone.now())
+            upkeep.reconcile(timezone.now())

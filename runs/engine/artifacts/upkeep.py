@@ -1,7 +1,7 @@
-"""The upkeep of the artifact store after a run's end: failed uploads are asked for again, and copies that are no longer
-wanted are removed by the control plane itself, since their host may be gone for good.
+"""Upkeep of the artifact store after a run's end: it asks hosts to repeat failed uploads, and removes unwanted copies
+from the control plane, since their host may be gone for good.
 
-While a run goes on, its own process on the host uploads, and removes what the trainer has removed.
+While a run is active, its own process on the host uploads checkpoints and removes the copies of deleted ones.
 """
 
 from __future__ import annotations
@@ -29,24 +29,26 @@ READ_S = 10.0
 """A store that hangs holds up the worker for a minute at most."""
 
 
-def tend(now: datetime) -> int:
-    """Look at the copies that are due; return at how many. One that another worker has taken is left to it."""
+def reconcile(now: datetime) -> int:
+    """Check the copies that are due, except those that another worker has taken. Return how many were checked."""
     due = StoredCopy.objects.filter(next_at__lte=now).select_related("attempt__run", "attempt__host")
-    looked_at = 0
+    checked = 0
     for copy in due.order_by("next_at")[:MOST_AT_ONCE]:
         unchanged = StoredCopy.objects.filter(pk=copy.pk, next_at=copy.next_at, wanted=copy.wanted)
-        if not unchanged.update(next_at=now + _pause(copy), tries=copy.tries + 1):
+        longer: int = 2 ** min(copy.tries, 10)
+        pause = min(copies.AGAIN * longer, LONGEST)
+        if not unchanged.update(next_at=now + pause, tries=copy.tries + 1):
             continue
-        looked_at += 1
+        checked += 1
         if copy.wanted:
             copy.wanted = _is_wanted(copy, now)
         if not copy.wanted and not _remove(copy):
             break  # the others would wait for the same store
-    return looked_at
+    return checked
 
 
 def _is_wanted(copy: StoredCopy, now: datetime) -> bool:
-    """False: the checkpoint is gone. Otherwise its upload is asked for, if it is missing and its run has ended."""
+    """False if the checkpoint is gone. Otherwise request its upload, if the copy is missing and its run has ended."""
     attempt = copy.attempt
     if attempt.status not in FINAL:
         StoredCopy.objects.filter(pk=copy.pk).update(tries=0)
@@ -58,38 +60,33 @@ def _is_wanted(copy: StoredCopy, now: datetime) -> bool:
     if checkpoint.stored:
         StoredCopy.objects.filter(pk=copy.pk, wanted=True).update(next_at=None, tries=0)
     else:
-        _ask(checkpoint, now)
+        _request_upload(checkpoint, now)
     return True
 
 
-def _ask(checkpoint: Checkpoint, now: datetime) -> None:
-    """Ask its host to upload it. A lost message is sent again by the next look."""
+def _request_upload(checkpoint: Checkpoint, now: datetime) -> None:
+    """Ask the host to upload a checkpoint. The next check repeats a lost message."""
     attempt = checkpoint.event.attempt
     if attempt.host is None or not attempt.host.is_fresh(now) or not vault.has_artifact_store():
         return
     try:
         host_commands.send(attempt.host.name, Task.STORE_MODEL, [checkpoint.folder, attempt_token(attempt.pk)])
     except host_commands.BrokerDown as error:
-        log.warning("the upload of %s was not asked for: %s", checkpoint.folder, error)
+        log.warning("the upload of %s was not requested: %s", checkpoint.folder, error)
 
 
 def _remove(copy: StoredCopy) -> bool:
-    """False: the store failed."""
+    """Remove a copy from the store. False: the store failed."""
     attempt = copy.attempt
     try:
         store = vault.artifact_store(run=attempt.run_id)
         if store is not None:
             ArtifactStore(store, read_s=READ_S).remove(f"{attempt.run_id}/{attempt.number}/{copy.path}")
-            copies.told(attempt, copy.path, Storing.REMOVED, problem="", manifest="")
+            copies.record(attempt, copy.path, Storing.REMOVED, problem="", manifest="")
             return True
-        problem = "There is no store any more: an admin has removed it under Settings, Secrets."
+        problem = "The store is no longer set up: an admin removed it under Settings, Secrets."
     except (StoreError, vault.NotGiven) as error:
         problem = str(error)
     log.warning("the copy of %s stays in the store: %s", copy, problem)
     StoredCopy.objects.filter(pk=copy.pk).update(problem=problem[:1000])
     return False
-
-
-def _pause(copy: StoredCopy) -> timedelta:
-    longer: int = 2 ** min(copy.tries, 10)
-    return min(copies.AGAIN * longer, LONGEST)

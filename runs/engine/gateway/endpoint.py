@@ -1,14 +1,25 @@
-"""What a person needs to connect an agent, or an environment of Atropos, to a run."""
+"""A run's gateway on its page: its address, its key and the code that connects an agent or an environment of Atropos.
+
+An endpoint that other machines reach listens to the network without encryption, so only admins may open one.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_POST
+
+from controlplane.platform.accounts.models import User
+from controlplane.platform.accounts.roles import operator_required
+from controlplane.platform.http import tokens
+from runs.engine import queries
 from runs.engine.models import Run
 from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE
 from workers.contract.run import gateway
-from workers.contract.run.episodes import GatewaySpec
+from workers.contract.run.episodes import EpisodeSpec, GatewaySpec
 from workers.contract.run.jobs import LOOPBACK
 from workers.contract.wire.documents import ContractError
 
@@ -44,9 +55,8 @@ ENVIRONMENT = """python your_environment.py serve \\
   --openai.model_name {model} \\
   --openai.server_type vllm
 """
-
-
 NOW = "now"
+REFUSED = "Only an admin may open a run’s endpoint to other machines"
 
 
 @dataclass(frozen=True)
@@ -114,3 +124,22 @@ def of(run: Run) -> GatewayEndpoint | None:
     else:
         code = CLIENT.format(url=url)
     return GatewayEndpoint(run, settings, url, api, code, live)
+
+
+def may_open(user: User, episodes: EpisodeSpec | None) -> bool:
+    """Whether the user may launch a run with these episodes."""
+    opens = episodes is not None and episodes.gateway is not None and episodes.gateway.open_beyond_loopback
+    return user.may_administer or not opens
+
+
+@require_POST
+@operator_required
+def key(request: HttpRequest, run_id: str) -> HttpResponse:
+    """Show the key to people who may launch runs."""
+    run = queries.run_for(request, run_id)
+    endpoint = of(run)
+    if endpoint is None:
+        raise Http404("The run has no gateway.")
+    answer = render(request, "engine/gateway/_key.html", {"gateway": endpoint, "key": tokens.gateway_key(run.pk)})
+    answer["Cache-Control"] = "no-store"
+    return answer

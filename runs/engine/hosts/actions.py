@@ -37,8 +37,8 @@ def allow_unsandboxed(host: Host, user: User, *, allowed: bool) -> None:
 
 
 def release(leases: Iterable[Lease], user: User) -> list[str]:
-    """Release quarantined leases at an operator's request and notify whoever waits for them. Return the resources
-    released."""
+    """Release quarantined leases at an operator's request and start the runs that wait for them. Return the released
+    resources."""
     with transaction.atomic():
         released = [lease for lease in leases if leasing.release(lease, by=user.get_username())]
         if released:
@@ -69,9 +69,9 @@ def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
 
 
 def revoke(host: Host, user: User) -> tuple[int, str]:
-    """End a host's credentials at once, and its attempts with them: nothing more will be heard of them.
+    """End a host's credentials at once, and its attempts with them, since their reports are refused from now on.
 
-    Return how many attempts ended, and what is still to do, or "". Their resources go into quarantine.
+    Return how many attempts ended, and a remaining problem, or "". Their resources go into quarantine.
     """
     with transaction.atomic():
         if not credentials.revoke(host.name, user):
@@ -94,7 +94,7 @@ def remove(host: Host) -> str:
         if is_fresh(row):
             return f"{host.name} is in reach and would reappear at its next check-in. Stop its worker first."
         if Lease.objects.filter(host=row).exclude(state=Lease.RELEASED).exists():
-            return f"{host.name} still holds leases: give the host up first, or release what is in quarantine."
+            return f"{host.name} still holds leases: mark it as lost first, or release its quarantined resources."
         attempts = Attempt.objects.filter(Q(host=row) | Q(host=None, run__host=row), status__in=ACTIVE)
         waiting = attempts.select_related("run").first()
         if waiting is not None:

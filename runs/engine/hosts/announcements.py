@@ -42,7 +42,7 @@ def is_another_machine(name: str, announcement: dict[str, Any], now: datetime) -
 
 
 def refuse(name: str) -> None:
-    """Send no more launches to a host that isn't served: it doesn't count as in reach."""
+    """Mark a host whose announcement was refused as out of reach, so that no launches go there."""
     Host.every.filter(name=name).exclude(announced_at=None).update(announced_at=None)
 
 

@@ -33,14 +33,13 @@ class HostVerdict:
 
 @dataclass(frozen=True)
 class QueueLine:
-    """One line of the queue."""
-
     attempt: Attempt
     place: int
     waits: Waiting
     above: str
-    """The id of the run ahead of it; "" for the first."""
+    """The id of the run ahead of it; empty for the first."""
     below: str
+    """The id of the run behind it; empty for the last."""
 
     @property
     def priority(self) -> str:

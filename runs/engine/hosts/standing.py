@@ -14,7 +14,7 @@ from controlplane.platform.templatetags.figures import ago, clock, duration
 from workers.contract.wire.joining import TOLERATED_SKEW_S, VERSION
 
 COPIED_FOR = timedelta(minutes=10)
-"""How long a page says that another machine came with a host's token."""
+"""How long pages warn that another machine used a host's token."""
 
 
 def credentials_of(hosts: Iterable[Host]) -> dict[str, HostCredential]:
@@ -24,7 +24,7 @@ def credentials_of(hosts: Iterable[Host]) -> dict[str, HostCredential]:
 
 
 def troubles(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
-    """(grade, word) of each that the card shows at its top."""
+    """The problems that the host's card shows at its top, as (grade, words)."""
     if credential is None:
         return
     if credential.revoked_at:
@@ -39,19 +39,19 @@ def troubles(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
 
 
 def was_copied(credential: HostCredential) -> bool:
-    """True if another machine came with this token lately."""
+    """True if another machine used this token lately."""
     return credential.copied_at is not None and timezone.now() - credential.copied_at < COPIED_FOR
 
 
 def out_of_service(credential: HostCredential | None) -> str:
-    """Why a host that may be on takes no part; "" if it may."""
+    """Why a host that may be running gets no launches, or ""."""
     if credential is None:
         return ""
     if credential.revoked_at:
         by = f" by {credential.revoked_by.username}" if credential.revoked_by else ""
-        words = "Its credentials were revoked {} ({} ago){}. It can do nothing here until it joins again."
+        words = "Its credentials were revoked {} ({} ago){}. It gets no runs until it joins again."
         return format_html(words, clock(credential.revoked_at), ago(credential.revoked_at), by)
-    return f"{credential.refusal} No launches go there; runs that are on it continue." if credential.refusal else ""
+    return f"{credential.refusal} No launches go there; its current runs continue." if credential.refusal else ""
 
 
 def facts(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
@@ -62,10 +62,10 @@ def facts(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
         same = credential.version == VERSION
         yield "Product", credential.version if same else f"{credential.version}; this control plane is {VERSION}"
     if was_copied(credential):
-        words = "Another machine came with it {} ago, and was refused. Revoke this host, and let each join by itself."
+        words = "Another machine used it {} ago and was refused. Revoke this host, and join each machine on its own."
         yield "Token", format_html(words, ago(credential.copied_at))
     if skew := _skew(credential):
-        yield "Clock", f"{skew} of the control plane's. Nothing is decided by it."
+        yield "Clock", f"{skew} of the control plane's. No decision depends on it."
 
 
 def _joined(credential: HostCredential) -> str:

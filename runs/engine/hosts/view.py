@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +22,7 @@ from runs.engine.scheduling.leasing import BUSY_MIB
 from runs.engine.sentences import resource_words
 
 LEAST_SHM_MIB = 1024
-"""Of shared memory (/dev/shm); vLLM and several ranks use more."""
+"""Shared memory (/dev/shm) that vLLM or several ranks need at least."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class GpuView:
     idle_mib: int = 0
     """Memory in use before the run that holds the GPU."""
     history: Any = None
-    """The host's history as it is stored."""
+    """Host.history, unchanged."""
     position: int = 0
     capability: str = ""
 
     @property
     def busy(self) -> bool:
-        """True if anyone uses the GPU, with or without a lease."""
+        """True if any program uses the GPU, with or without a lease."""
         return self.used_mib > BUSY_MIB
 
     @property
@@ -137,7 +137,7 @@ class HostView:
     sharing: tuple[str, ...] = ()
     """Other hosts with the same folder of runs."""
     credential: HostCredential | None = None
-    """The newest, revoked or not."""
+    """The newest credentials, revoked or not."""
 
     @property
     def name(self) -> str:
@@ -171,7 +171,8 @@ class HostView:
         for resource, holder in self.quarantined:
             by_run.setdefault(holder.run_id, []).append((resource, holder))
         return [
-            QuarantinedResources(resource_words([name for name, _ in each]), each[0][1]) for each in by_run.values()
+            QuarantinedResources(resource_words([name for name, _ in leases]), leases[0][1])
+            for leases in by_run.values()
         ]
 
     @property
@@ -216,20 +217,22 @@ def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
 
 
 def _without_ended_runs(views: list[HostView]) -> list[HostView]:
-    """A GPU proved free after its host last announced itself: the announcement still counts the run that has ended."""
+    """Correct the memory of GPUs that were proved free since their host's last announcement, which still counts the
+    ended run."""
     freed = Lease.objects.filter(host__in=[view.row for view in views], resource__startswith="gpu:")
     freed = freed.filter(state=Lease.RELEASED, released_at__gt=F("host__announced_at"))
     names = set(freed.values_list("host_id", "resource"))
-    return [
-        replace(
-            view, gpus=tuple(_idle(gpu) if (view.row.pk, f"gpu:{gpu.index}") in names else gpu for gpu in view.gpus)
-        )
-        for view in views
-    ]
+    return [replace(view, gpus=tuple(_as_idle(gpu, view, names) for gpu in view.gpus)) for view in views]
+
+
+def _as_idle(gpu: GpuView, view: HostView, freed: Collection[tuple[int, str]]) -> GpuView:
+    if gpu.holder or (view.row.pk, f"gpu:{gpu.index}") not in freed:
+        return gpu
+    return replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib))
 
 
 def _sharing(rows: Iterable[Host]) -> dict[int, tuple[str, ...]]:
-    """Host -> the others that announce the same folder of runs."""
+    """Host id -> the names of other hosts that announce the same folder of runs."""
     by_folder: defaultdict[str, list[Host]] = defaultdict(list)
     for row in rows:
         if folder := row.inventory.get("runs_folder"):
@@ -239,10 +242,6 @@ def _sharing(rows: Iterable[Host]) -> dict[int, tuple[str, ...]]:
         for group in by_folder.values()
         for row in group
     }
-
-
-def _idle(gpu: GpuView) -> GpuView:
-    return gpu if gpu.holder else replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib))
 
 
 def is_fresh(host: Host) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,8 +16,13 @@ from pathlib import Path
 
 from django.conf import settings
 
+from controlplane.platform.accounts.models import User
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.jobs import starting
 from runs.engine.models import Attempt, Run
 from runs.engine.states import ACTIVE
+from workers.contract.run.jobs import ARCHIVE, ArchiveSettings
+from workers.contract.wire.documents import ContractError
 
 ENDING, PART_ENDING = ".tar", ".tar.part"
 KEPT_FOR = timedelta(hours=24)
@@ -34,6 +40,27 @@ class Archive:
     path: Path
     size: int
     until: datetime
+
+
+def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
+    """Start the download of a model, or return the one that is under way or still offered. `card`: the text of its
+    README.md.
+
+    Raises ContractError with words for people, and QueueFull.
+    """
+    jobs = checkpoint.run.jobs.filter(kind=ARCHIVE, spec__start_from=checkpoint.folder).order_by("-created_at")
+    if offered := next((job for job in jobs if find(job)), None):
+        return offered
+    try:
+        check_room(int(checkpoint.event.data.get("bytes") or 0))
+    except NoRoom as error:
+        raise ContractError(str(error)) from error
+    return starting.start_once(checkpoint, ARCHIVE, user, settings=ArchiveSettings(name_of(checkpoint), card))
+
+
+def name_of(checkpoint: Checkpoint) -> str:
+    """The name of a model's file, and of the folder inside: letters, digits and dashes."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", checkpoint.name)[:100].strip("-.")
 
 
 def find(job: Run) -> Archive | None:

@@ -6,9 +6,9 @@ from controlplane.catalogue.hardware import inventory
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import archiving, starting
+from runs.engine.jobs import archives, starting
 from runs.engine.models import Run
-from runs.engine.scheduling import homes
+from runs.engine.scheduling import checkpoint_hosts
 from workers.contract.run.gguf import SCRIPT, TYPES
 from workers.contract.run.jobs import GGUF, GgufSettings
 from workers.contract.wire.documents import ContractError
@@ -20,7 +20,7 @@ MERGE_FIRST = (
 
 def is_offered(checkpoint: Checkpoint) -> bool:
     """Whether a host that can have the model has announced that it converts models."""
-    return bool(homes.hosts_for(checkpoint, _converts))
+    return bool(checkpoint_hosts.hosts_for(checkpoint, _converts))
 
 
 def start(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
@@ -34,8 +34,8 @@ def start(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
         raise ContractError(f"its host names no folder of llama.cpp with {SCRIPT} (GRPO_LLAMA_CPP_DIR)")
     if checkpoint.is_adapter:
         raise ContractError(MERGE_FIRST)
-    settings = GgufSettings(f"{archiving.name_of(checkpoint)}-{kind}", kind)
-    [host, *_] = homes.hosts_for(checkpoint, _converts)
+    settings = GgufSettings(f"{archives.name_of(checkpoint)}-{kind}", kind)
+    [host, *_] = checkpoint_hosts.hosts_for(checkpoint, _converts)
     job = starting.start_once(checkpoint, GGUF, user, settings=settings, host=host)
     if job.spec["job"]["type"] != kind:
         raise ContractError(f"a conversion of this model to {job.spec['job']['type']} is under way: wait for its end")

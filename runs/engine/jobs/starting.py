@@ -11,7 +11,7 @@ from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Attempt, Run
-from runs.engine.scheduling import homes, launching
+from runs.engine.scheduling import checkpoint_hosts, launching
 from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE
 from workers.contract.run.hardware import HardwareSpec
@@ -55,7 +55,7 @@ def start(
         spec = replace(spec, lora=None)
     if model:
         spec = replace(spec, model=ModelSpec(model))
-    return launching.submit_job(source, spec, host=host or homes.host_for(checkpoint), user=user)
+    return launching.submit_job(source, spec, host=host or checkpoint_hosts.host_for(checkpoint), user=user)
 
 
 def start_once(

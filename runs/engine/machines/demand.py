@@ -15,8 +15,7 @@ from django.db.models import QuerySet
 from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.hardware.sandboxes import sandbox_of
 from controlplane.platform.templatetags.figures import about
-from runs.engine.machines.kinds import KINDS
-from runs.engine.machines.models import MachineRequest, MachineSource
+from runs.engine.machines.models import KINDS, MachineRequest, MachineSource
 from runs.engine.models import Attempt
 from runs.engine.scheduling import leasing, queueing
 from runs.engine.scheduling.leasing import Need

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 from django import forms
 
 from controlplane.platform.accounts.models import User
-from runs.engine.machines.kinds import KINDS
-from runs.engine.machines.models import MachineSource
+from runs.engine.machines.models import KINDS, MachineSource
 from runs.engine.machines.provider import EngineKind, Option
 
 OPTION = "option_"

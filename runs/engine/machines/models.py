@@ -9,8 +9,12 @@ from django.db import models
 from django.db.models import Q
 
 from controlplane.catalogue.hardware.prices import Money
-from runs.engine.machines.kinds import KINDS
-from runs.engine.machines.provider import MachineShape
+from runs.engine.machines import slurm
+from runs.engine.machines.provider import EngineKind, MachineShape
+from runs.engine.machines.skypilot import provider as skypilot
+
+KINDS: dict[str, EngineKind] = {kind.name: kind for kind in (slurm.KIND, skypilot.KIND)}
+"""The kinds of engines that machines come from, by name."""
 
 
 class MachineSource(models.Model):
@@ -19,7 +23,7 @@ class MachineSource(models.Model):
     name = models.CharField(max_length=40, unique=True)
     """Also how the names of its hosts begin."""
     kind = models.CharField(max_length=16)
-    """Of runs.engine.machines.kinds."""
+    """A key of KINDS; another version may know others."""
     options: models.JSONField[dict[str, str], dict[str, str]] = models.JSONField(default=dict)
     control_url = models.CharField(max_length=300)
     """The control plane's address, as its machines reach it."""

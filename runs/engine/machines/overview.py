@@ -8,8 +8,7 @@ from datetime import timedelta
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from runs.engine.machines.kinds import KINDS
-from runs.engine.machines.models import MachineRequest, MachineSource
+from runs.engine.machines.models import KINDS, MachineRequest, MachineSource
 from runs.engine.machines.provider import EngineKind, price_of
 from runs.engine.sentences import counted
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.utils import timezone
 
 from controlplane.celery import app
-from runs.engine.machines import asking
+from runs.engine.machines import requests
 
 
 @app.task(name="machines.tend")  # type: ignore[untyped-decorator]  # celery has no types
-def tend() -> None:
-    asking.tend(timezone.now())
+def reconcile() -> None:
+    requests.reconcile(timezone.now())

@@ -12,10 +12,9 @@ from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.roles import admin_required, operator_required, person
 from controlplane.platform.http.form_pages import form_page
 from runs.engine.hosts import actions
-from runs.engine.machines import asking, overview
+from runs.engine.machines import overview, requests
 from runs.engine.machines.forms import SourceForm, kind_of
-from runs.engine.machines.kinds import KINDS
-from runs.engine.machines.models import MachineRequest, MachineSource
+from runs.engine.machines.models import KINDS, MachineRequest, MachineSource
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -77,7 +76,7 @@ def release(request: HttpRequest, machine_id: int) -> HttpResponseBase:
     """Let go of a machine, after a page that explains the consequences."""
     row = get_object_or_404(MachineRequest.objects.select_related("source", "attempt__run"), pk=machine_id)
     if request.method == "POST":
-        if problem := asking.release(row, by=person(request).get_username()):
+        if problem := requests.release(row, by=person(request).get_username()):
             messages.error(request, f"{row.host_name} is not released: {problem}")
         else:
             messages.success(request, f"{row.host_name} is released.")

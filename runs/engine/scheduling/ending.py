@@ -11,7 +11,7 @@ from runs.engine.models import Attempt
 from runs.engine.scheduling import launching, leasing, recovery
 from runs.engine.states import ON_HOST, RunStatus, final_status, may_move
 from runs.engine.transitions import move
-from runs.engine.warm import using
+from runs.engine.warm import assignment
 from workers.contract.reports.lines import Receipt
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EndReason
@@ -38,7 +38,7 @@ def end(
         if not move(attempt, to, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
             return False
         leasing.settle(attempt, receipt, by=actor, proved=proved_free)
-        using.let_go(attempt, proved=proved_free or (receipt is not None and receipt.free))
+        assignment.let_go(attempt, proved=proved_free or (receipt is not None and receipt.free))
         recovery.plan(attempt)
         transaction.on_commit(launching.dispatch_ready, robust=True)
     return True

@@ -6,28 +6,30 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.dispatch import receiver
 from django.utils import timezone
 
 from controlplane.catalogue.datasets.models import Dataset
 from controlplane.catalogue.hardware import host_commands
 from controlplane.catalogue.hardware.models import Host
-from controlplane.platform.accounts.models import User
+from controlplane.platform.accounts.models import User, limits_raised
 from controlplane.platform.http.tokens import attempt_token
 from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.gateway import permissions
+from runs.engine.gateway import endpoint
 from runs.engine.models import Attempt, Priority, Run, new_run_id
 from runs.engine.records import RunEvent
-from runs.engine.scheduling import homes, leasing, limits, queueing, spending
+from runs.engine.scheduling import checkpoint_hosts, leasing, limits, queueing, spending
 from runs.engine.scheduling.leasing import Shortage
 from runs.engine.scheduling.queueing import Capacity
 from runs.engine.spec import LaunchRequest, freeze, spec_of
 from runs.engine.states import FINAL, RunStatus
 from runs.engine.transitions import move
-from runs.engine.warm import using
+from runs.engine.warm import assignment
 from workers.contract.run.jobs import KINDS
 from workers.contract.run.spec import AttemptSpec, Placement, RunSpec
 from workers.contract.stack import warm
@@ -56,8 +58,8 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
     `dispatch=False`: the caller submits several runs and dispatches once. Raises QueueFull if the owner may not queue
     more runs, and ContractError for what the user may not launch.
     """
-    if not permissions.may_open(user, request.episodes):
-        raise ContractError(permissions.REFUSED)
+    if not endpoint.may_open(user, request.episodes):
+        raise ContractError(endpoint.REFUSED)
     run_id = new_run_id()
     spec = freeze(request, run_id)
     dataset_version, reward_version, profile = request.chosen()
@@ -143,7 +145,7 @@ def move_resumes() -> None:
         if attempt.host is None or not leasing.host_problem(attempt.host, now):
             continue
         checkpoint = checkpoints.by_folder(attempt.resume_from)
-        host = homes.host_with(checkpoint, attempt.run) if checkpoint else attempt.host
+        host = checkpoint_hosts.host_with(checkpoint, attempt.run) if checkpoint else attempt.host
         if host != attempt.host:
             Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED).update(host=host)
 
@@ -172,14 +174,14 @@ def _resume(
             if problem := spending.used_up(run, last.number + 1):
                 raise NotResumable(problem)
             Attempt.objects.filter(pk=last.pk).update(resumes_at=None)
-            checkpoint = checkpoint or homes.resume_point(run)
+            checkpoint = checkpoint or checkpoint_hosts.resume_point(run)
             attempt = _queue(
                 run,
                 number=last.number + 1,
                 actor=actor,
                 kind="resumed",
                 data=data,
-                host=homes.host_with(checkpoint, run) if checkpoint else run.host,
+                host=checkpoint_hosts.host_with(checkpoint, run) if checkpoint else run.host,
                 priority=last.priority,
                 resume_from=checkpoint.folder if checkpoint else "",
                 resume_step=checkpoint.step if checkpoint else 0,
@@ -205,11 +207,16 @@ def dispatch_ready() -> int:
             _give_up(attempt, error)
             continue
         if isinstance(result, Shortage):
-            using.give_way(result.gives_way)
+            assignment.give_way(result.gives_way)
             _tell(attempt, result)
         else:
             started += result
     return started
+
+
+@receiver(limits_raised)
+def start_queued_runs(**signal: Any) -> None:
+    dispatch_ready()
 
 
 def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
@@ -314,10 +321,10 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
             return False
         leasing.take(attempt, host, placement)
         if servers is not None:
-            server = using.begin(attempt, host, spec, servers)
+            server = assignment.begin(attempt, host, spec, servers)
             transaction.on_commit(lambda: send_launch(server), robust=True)
         elif placement.warm:
-            using.attach(attempt, placement.warm.attempt_id)
+            assignment.attach(attempt, placement.warm.attempt_id)
         if not Host.objects.filter(pk=host.pk).exists():
             # It has just left; a host that leaves locks its row, which leases refer to.
             raise IntegrityError(f"{host.name} has left.")
@@ -334,7 +341,7 @@ def _give_up(attempt: Attempt, error: ContractError) -> None:
         reason, actor = EndReason.LAUNCH_FAILED, "dispatcher"
         if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=unclaimed):
             leasing.settle(attempt, None, by=actor, proved=True)
-            using.let_go(attempt, proved=True)
+            assignment.let_go(attempt, proved=True)
 
 
 def _tell(attempt: Attempt, shortage: Shortage) -> None:

@@ -13,7 +13,7 @@ from controlplane.platform.accounts.models import User
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import starting
 from runs.engine.models import Run
-from runs.engine.scheduling import homes, leasing
+from runs.engine.scheduling import checkpoint_hosts, leasing
 from runs.engine.served.models import Served
 from runs.engine.states import ACTIVE, RunStatus
 from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync
@@ -32,7 +32,7 @@ _HARDWARE = {
 
 def host_for(checkpoint: Checkpoint) -> Host | None:
     """The host that serves it: of those that can have its files, one with the most places."""
-    return max(homes.hosts_for(checkpoint), key=lambda host: len(places_on(host)), default=None)
+    return max(checkpoint_hosts.hosts_for(checkpoint), key=lambda host: len(places_on(host)), default=None)
 
 
 def places_on(host: Host | None) -> list[str]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.contrib import messages
 from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
 
+from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.templatetags.figures import NOTHING, ago, clock
+from runs.engine import queries
 from runs.engine.models import Attempt, Run
 from runs.engine.sentences import placement_text
 from runs.engine.states import ACTIVE, RunStatus
+from runs.engine.warm import assignment
 from runs.engine.warm.models import WarmServer
 
 
@@ -98,3 +105,20 @@ def server_of(attempt: Attempt) -> Run | None:
 def _rows() -> QuerySet[WarmServer]:
     rows = WarmServer.objects.filter(attempt__status__in=ACTIVE)
     return rows.select_related("attempt__run__owner", "attempt__host", "used_by__run")
+
+
+@require_POST
+@operator_required
+def end(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """End a warm server: at once if it is idle, otherwise after the run that uses it."""
+    run = queries.run_for(request, run_id)
+    line = line_of(run)
+    if line is None:
+        messages.info(request, f"{run.name} is no warm server, or has ended.")
+    elif not assignment.end(line.row, person(request)):
+        messages.info(request, f"{run.name} already ends.")
+    elif line.user:
+        messages.success(request, f"{run.name} ends when {line.user.name} has ended.")
+    else:
+        messages.success(request, f"{run.name} ends now.")
+    return redirect("hardware")

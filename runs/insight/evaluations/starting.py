@@ -13,7 +13,7 @@ from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.platform.accounts.models import User
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
-from runs.engine.scheduling import homes, launching
+from runs.engine.scheduling import checkpoint_hosts, launching
 from runs.engine.spec import LaunchRequest, spec_of
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import MERGE
@@ -120,7 +120,7 @@ def _request(run: Run, checkpoint: Checkpoint | None, setup: EvaluationSetup) ->
     return LaunchRequest(
         name=f"{run.name[:90]} · {what}",
         model=spec.model,
-        host=homes.host_for(checkpoint) if checkpoint else homes.host_of_start(run),
+        host=checkpoint_hosts.host_for(checkpoint) if checkpoint else checkpoint_hosts.host_of_start(run),
         dataset_version=setup.dataset,
         reward_version=setup.rewards,
         profile=run.profile,

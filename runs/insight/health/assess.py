@@ -15,16 +15,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.insight.health.history import History
-from runs.insight.health.judging import machine_rules, signals
+from runs.insight.health.judging import (
+    completion_signals,
+    episode_signals,
+    machine_rules,
+    machine_signals,
+    policy_signals,
+    reward_signals,
+)
 from runs.insight.health.judging.rule import HealthRule, Level
 from runs.insight.health.judging.rules import BY_ID, RULES
-from runs.insight.health.judging.signal import Signal
+from runs.insight.health.judging.signal import Of, Signal
 from runs.insight.health.presets import Preset, RuleBounds, bound_text, value_text
 
 EASED = 0.1
 REWARD_METRICS = ("reward", "frac_reward_zero_std", "{metric}")
 MACHINE = {rule.id for rule in machine_rules.RULES}
 REWARD = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
+FIGURES: dict[str, Of] = {
+    **reward_signals.OF,
+    **completion_signals.OF,
+    **episode_signals.OF,
+    **policy_signals.OF,
+    **machine_signals.OF,
+}
+"""Rule -> the function that computes its figure over the newest steps."""
 RANK = {"bad": 0, "warning": 1, "note": 2}
 
 Finding = dict[str, Any]
@@ -131,7 +146,7 @@ def _judge(
     check["bound"] = bound_text(rule, bounds)
     if reason := rule.unless(history.config):
         return {**check, "state": "apart", "why": reason}, None
-    signal = signals.OF[rule.id](history)
+    signal = FIGURES[rule.id](history)
     if signal is None or not len(signal.value) or not np.isfinite(signal.value[-1]):
         if not history.has_stopped(rule.metric):
             return check, None

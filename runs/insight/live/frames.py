@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from django.db.models import Max, Min, Q
 
-from runs.engine import queries
+from runs.engine import queries, timeline
 from runs.engine.models import Run
 from runs.engine.records import MetricRow, RunEvent
 from workers.contract.wire.names import EventKind
@@ -69,7 +69,7 @@ def read(
     extra = _changes(run, sent, with_logs)
     texts = []
     if rows or events or extra:
-        views = [queries.event_view(event) for event in events]
+        views = [timeline.event_view(event) for event in events]
         texts.append(_text({"type": "frame", "last": last, "rows": rows, "events": views, **extra}))
     if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
         # The rows are folded away, or a resume made drawn points void: the page reloads the series.

@@ -10,18 +10,23 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import redis.asyncio
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.utils import timezone
 from redis.exceptions import RedisError
 
+from controlplane.catalogue.hardware import host_commands
 from runs.engine import hints, queries
-from runs.insight.live import frames, waking
+from runs.engine.models import Attempt
+from runs.engine.states import ON_HOST
+from runs.insight.live import frames
 from runs.insight.live.frames import FrameExtras, StreamCursor, StreamFrame
+from workers.contract.wire.names import Task
 
 log = logging.getLogger(__name__)
 
@@ -301,7 +306,7 @@ class ViewerHub:
                 before = await pipe.execute()
             new = [name for name, mark in zip(names, before, strict=True) if mark is None and name != hints.LIST]
             if new:
-                await from_store(lambda: waking.wake(new))
+                await from_store(lambda: wake_supervisors(new))
         await _wait(self._somebody_new, hints.WATCH_EXPIRES_S / 3)
 
     async def _list_tick(self) -> None:
@@ -314,6 +319,21 @@ class ViewerHub:
                     for viewer in self._lists:
                         viewer.offer(run_id)
         self._figures = now
+
+
+def wake_supervisors(run_ids: Collection[str]) -> None:
+    """Tell the hosts of these runs that somebody watches them, as an unwatched supervisor sends its lines seldom. The
+    message may be lost."""
+    now = timezone.now()
+    attempts = Attempt.objects.filter(run__in=run_ids, status__in=ON_HOST, claimed_at__isnull=False)
+    for attempt in attempts.select_related("host").only("run_id", "number", "host"):
+        if attempt.host is None or not attempt.host.is_fresh(now):
+            continue  # messages to a host that is out of reach would only wait
+        try:
+            host_commands.send(attempt.host.name, Task.WATCH_RUN, [attempt.run_id, attempt.number])
+        except host_commands.BrokerDown as error:
+            log.debug("%s is not woken: %s", attempt.pk, error)
+            return
 
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, ViewerHub] = WeakKeyDictionary()

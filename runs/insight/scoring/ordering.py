@@ -18,7 +18,7 @@ class PairCounts:
     all: int = 0
     turned: int = 0
     """The order is inverted."""
-    told_apart: int = 0
+    untied: int = 0
     """Ties that are now broken."""
     made_equal: int = 0
 
@@ -37,15 +37,15 @@ def ranks(totals: Sequence[float | None]) -> list[int | None]:
 def pairs(before: Sequence[float | None], now: Sequence[float | None]) -> PairCounts:
     every = [(b, n) for b, n in zip(before, now, strict=True) if b is not None and n is not None]
     both = every[:PAIRED]
-    total = turned = told_apart = made_equal = 0
+    total = turned = untied = made_equal = 0
     for place, (b, n) in enumerate(both):
         for other_b, other_n in both[place + 1 :]:
             was, is_now = order(b, other_b), order(n, other_n)
             total += 1
             turned += was * is_now < 0
-            told_apart += was == 0 and is_now != 0
+            untied += was == 0 and is_now != 0
             made_equal += was != 0 and is_now == 0
-    return PairCounts(total, turned, told_apart, made_equal)
+    return PairCounts(total, turned, untied, made_equal)
 
 
 def order(first: float, second: float) -> int:

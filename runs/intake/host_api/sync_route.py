@@ -8,20 +8,49 @@ error) takes Django's way, which is the only one that knows how to refuse. Async
 from __future__ import annotations
 
 import re
+from typing import Annotated, Any
 
 import msgspec
+from django.conf import settings
 
 from controlplane.platform.http.body_limit import App, Message, Receive, Send
 from controlplane.platform.http.request_body import BadBody, decode, unpacked
 from controlplane.platform.http.tokens import attempt_token_fits
+from runs.engine.states import FINAL
 from runs.intake.host_api import ingest
+from runs.intake.host_api.group_writer import GroupWriter, writer
 from runs.intake.host_api.ingest import BadLine, Delivery
-from runs.intake.host_api.syncing import SyncBody, answer
-from runs.intake.host_api.together import GroupWriter, writer
+from workers.contract.reports.lines import LONGEST_PAUSE_S, OutboxLine
+from workers.contract.wire.names import StopMode
 
 _SYNC = re.compile(r"/api/attempts/([^/]+)/sync")
 SHORT = 64 * 2**10
 """Bytes of a body, and sixteen times as many unpacked: a longer one would hold up the event loop."""
+
+
+class SyncBody(msgspec.Struct):
+    lines: list[OutboxLine]
+    seen: bool = True
+    """False if a reaper sends the lines: they aren't a sign of life."""
+    turns_after: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """The last chat turn that the supervisor of a served model has; a warm server, which has no chat, sends it to learn
+    which run uses it."""
+    paced: bool = False
+    """Whether the supervisor understands `again_s`. Supervisors outlive an update of the control plane, and earlier
+    versions refuse answers with fields that they don't know."""
+
+
+def answer(ack: int, *, status: str, stop_mode: str, watched: bool, paced: bool, late: bool = False) -> dict[str, Any]:
+    """The answer to a sync: the acknowledged seq, a stop, whether anybody watches, and when to sync again.
+
+    `late`: lines wait here to be stored, so an unwatched run should sync later.
+    """
+    # An attempt that was given up (`host_lost`) while its supervisor lived on must stop training.
+    stop = StopMode.NOW.value if status in FINAL else stop_mode or None
+    document: dict[str, Any] = {"ack": ack, "stop": stop, "watched": watched}
+    if paced and not watched:
+        document["again_s"] = max(LONGEST_PAUSE_S, settings.UNWATCHED_S) if late else settings.UNWATCHED_S
+    return document
 
 
 class SyncRoute:

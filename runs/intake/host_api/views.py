@@ -18,15 +18,16 @@ from controlplane.platform.http.errors import error_json
 from controlplane.platform.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.platform.http.streams import file_answer
 from controlplane.platform.http.tokens import attempt_token_fits
-from runs.engine import corpora, deletions, hints
+from runs.engine import deletions, hints
 from runs.engine.artifacts import copies
 from runs.engine.jobs import archives
 from runs.engine.models import Attempt
 from runs.engine.served import conversation
+from runs.engine.spec import searched_corpus
 from runs.engine.states import ACTIVE
-from runs.engine.warm import using
-from runs.intake.host_api import claiming, ended_tokens, ingest, reaping, syncing, uploads
-from runs.intake.host_api.syncing import SyncBody
+from runs.engine.warm import assignment
+from runs.intake.host_api import claiming, ended_tokens, ingest, reaping, sync_route, uploads
+from runs.intake.host_api.sync_route import SyncBody
 from workers.contract.reports.lines import OutboxLine, Receipt
 from workers.contract.run.jobs import ARCHIVE
 from workers.contract.wire.artifacts import Storing
@@ -149,7 +150,7 @@ def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 @for_attempt("GET")
 def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseBase:
     """A corpus that the run's spec names."""
-    version = corpora.of_run(attempt.run, sha256)
+    version = searched_corpus(attempt.run, sha256)
     if version is None:
         return error_json(404, "The run searches no such corpus, or it is gone.", where="sha256")
     try:
@@ -165,7 +166,7 @@ def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseB
 def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     body = decode(body_of(request, SYNC_LIMIT), SyncBody)
     ack = ingest.accept(attempt, body.lines, seen=body.seen)
-    said = syncing.answer(
+    said = sync_route.answer(
         ack,
         status=attempt.status,
         stop_mode=attempt.stop_mode,
@@ -173,7 +174,7 @@ def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
         paced=body.paced,
     )
     if body.turns_after is not None:
-        if warm := using.news(attempt.pk):
+        if warm := assignment.news(attempt.pk):
             said["warm"] = to_dict(warm)
         else:
             said["chat"] = to_dict(conversation.news(attempt, body.turns_after))
@@ -262,7 +263,7 @@ def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     body = decode(body_of(request, SMALL_LIMIT), StoredBody)
     if refusal := _refused_late(attempt):
         return refusal
-    if not copies.told(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):
+    if not copies.record(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):
         return error_json(409, "The attempt has no such checkpoint.", where="path")
     return JsonResponse({"ok": True})
 

@@ -18,7 +18,7 @@ from controlplane.catalogue.versioned.parameter_forms import StoredChoiceField, 
 from controlplane.platform.accounts import vault
 from runs.engine import checkpoints
 from runs.engine.models import Priority
-from runs.engine.scheduling import homes
+from runs.engine.scheduling import checkpoint_hosts
 from runs.engine.spec import LaunchRequest
 from runs.launch.new_run import starting
 from runs.launch.new_run.fields import advanced_fields, grid
@@ -262,7 +262,7 @@ class LaunchChoices:
         if checkpoint is not None:
             if "start_from" in self.cleaned_data:
                 self.cleaned_data["start_from"] = checkpoint.folder
-            self.cleaned_data["host"] = self.chosen("host") or homes.host_for(checkpoint)
+            self.cleaned_data["host"] = self.chosen("host") or checkpoint_hosts.host_for(checkpoint)
 
 
 class LaunchValues(LaunchChoices):

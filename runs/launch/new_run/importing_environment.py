@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.environments.saving import Composition
+from controlplane.catalogue.environments.saving import EnvironmentComposition
 from controlplane.catalogue.exchange.reading import Reading
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
@@ -26,9 +26,9 @@ def named(name: Any, number: Any, parts: Any) -> EnvironmentVersion | None:
         environment__archived_at=None,
         environment__deleted_at=None,
     )
-    composition = Composition(parts)
+    composition = EnvironmentComposition(parts)
     versions = [*same_name.select_related("environment"), *offered_versions(EnvironmentVersion)]
-    return next((version for version in versions if Composition(version.parts).same_as(composition)), None)
+    return next((version for version in versions if EnvironmentComposition(version.parts).same_as(composition)), None)
 
 
 def needs(reading: Reading, data: Mapping[str, Any]) -> list[str]:

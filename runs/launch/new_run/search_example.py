@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import IntegrityError
 
-from controlplane.catalogue.datasets.corpora import sample
+from controlplane.catalogue.datasets.corpora import building
 from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion
 from controlplane.catalogue.environments import saving as environments
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
@@ -42,14 +42,14 @@ class SearchExample:
 
 def make(user: User) -> SearchExample:
     """Make the missing parts of the example; existing ones stay. Raises DatasetError."""
-    corpus = sample.load(user)
+    corpus = building.create_sample(user)
     questions = offered_datasets().filter(dataset__name=QUESTIONS).order_by("-number")
     return SearchExample(corpus, _environment(corpus, user), _rewards(user), questions.first())
 
 
 def _environment(corpus: CorpusVersion, user: User) -> EnvironmentVersion:
     parts = [{"name": "search", "function": "search", "params": {"corpus": str(corpus)}}]
-    content = environments.Composition(parts, LIMITS)
+    content = environments.EnvironmentComposition(parts, LIMITS)
     there = Environment.objects.filter(name=ENVIRONMENT, archived_at=None).first()
     if there is not None:
         return environments.save(there, content, by=user)[0]

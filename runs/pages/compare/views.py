@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.platform.http.query_params import listed, whole
 from runs.engine import queries
-from runs.engine.names import Parts, own_words, told_apart
+from runs.engine.names import Parts, distinguish, own_words
 from runs.engine.sentences import counted
 from runs.insight.comparing import comparison
 from runs.insight.comparing.comparison import Chosen, ComparedMetric
@@ -160,7 +160,7 @@ def _words(chosen: Chosen, equal: int) -> dict[str, str]:
 
 
 def _apart(chosen: Chosen) -> dict[str, Parts]:
-    return told_apart(run.name for run in chosen.runs)
+    return distinguish(run.name for run in chosen.runs)
 
 
 def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from controlplane.platform.http.streams import resumable_answer
 from runs.engine import deletions
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import archives, archiving, benchmarking, converting, merging
+from runs.engine.jobs import archives, benchmarking, converting, merging
 from runs.engine.scheduling.limits import QueueFull
 from runs.pages.model_pages import card
 from workers.contract.run.jobs import ARCHIVE
@@ -39,7 +39,7 @@ def convert(request: HttpRequest, event_id: int) -> HttpResponseBase:
 @operator_required
 def archive(request: HttpRequest, event_id: int) -> HttpResponseBase:
     def start(model: Checkpoint) -> object:
-        return archiving.start(model, person(request), card=card.text(model))
+        return archives.start(model, person(request), card=card.text(model))
 
     return _start(request, event_id, "downloaded", start)
 
@@ -76,7 +76,7 @@ def download(request: HttpRequest, event_id: int, job_id: str) -> HttpResponseBa
     stored_archive = archives.find(job) if job else None
     if job is None or stored_archive is None:
         raise Http404("This archive is no longer here. Start the download again on the model's page.")
-    name = f"{archiving.name_of(model.checkpoint)}.tar"
+    name = f"{archives.name_of(model.checkpoint)}.tar"
     etag = f'"{job.pk}-{stored_archive.size}"'
     return resumable_answer(request, stored_archive.path.open("rb"), "application/x-tar", save_as=name, etag=etag)
 

@@ -82,7 +82,10 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
     if asked_again and "going" in request.GET and not saved.checkpoint.going:
         return HttpResponse(headers={"HX-Refresh": "true"})
     if person(request).may_operate and not saved.checkpoint.removed and not (asked_again and live):
-        obstacles, consequences = deletions.obstacles(saved.checkpoint), deletions.consequences(saved.checkpoint)
+        obstacles, consequences = (
+            list(deletions.obstacles(saved.checkpoint)),
+            list(deletions.consequences(saved.checkpoint)),
+        )
         context["deletion"] = {"obstacles": obstacles, "consequences": consequences}
     if asked_again:
         context["asked_again"] = True

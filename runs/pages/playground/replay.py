@@ -105,7 +105,7 @@ class GroupReplay:
 
     @property
     def reordered(self) -> bool:
-        return bool(self.pairs.turned or self.pairs.told_apart or self.pairs.made_equal)
+        return bool(self.pairs.turned or self.pairs.untied or self.pairs.made_equal)
 
     @property
     def shown(self) -> list[GroupMember]:

@@ -51,7 +51,7 @@ class GroupWords:
         if pairs.turned:
             return ReplayNote("chip warn", f"{pairs.turned} of {pairs.all} pairs inverted")
         if self.group.reordered:
-            return ReplayNote("muted small", f"{pairs.told_apart} ties broken, {pairs.made_equal} made equal")
+            return ReplayNote("muted small", f"{pairs.untied} ties broken, {pairs.made_equal} made equal")
         return ReplayNote("muted small", "same order")
 
     @property

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.platform.templatetags.figures import NOTHING, duration, sig
+from runs.engine.gain import Spread
 from runs.engine.models import Run
 from runs.engine.sentences import counted, of_attempt
 from runs.insight.comparing import comparison
 from runs.insight.comparing.comparison import ComparedMetric, SettingDifference
 from runs.insight.comparing.curves import Final, curves, finals
-from runs.insight.metrics.spread import Spread
 from runs.pages.reports import charts, pictures
 from runs.pages.reports.markdown import archive, facts, image, plain, sections, table
 from runs.pages.reports.run_document import ended, figure, moment

@@ -10,10 +10,9 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from runs.engine.gain import gain, last
+from runs.engine.gain import Spread, gain, last
 from runs.engine.models import Run
 from runs.insight.comparing import comparison
-from runs.insight.metrics.spread import Spread
 from runs.pages.run_list import columns
 from runs.pages.run_list.query import TAG, RunListQuery
 

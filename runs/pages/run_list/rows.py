@@ -19,7 +19,7 @@ from controlplane.platform.templatetags.frame import EmptyState
 from runs.engine import queries
 from runs.engine.gain import gain
 from runs.engine.models import Lease, Run, SavedView
-from runs.engine.names import Parts, told_apart
+from runs.engine.names import Parts, distinguish
 from runs.engine.scheduling import leasing, queueing
 from runs.engine.sentences import counted
 from runs.engine.states import ACTIVE, RunStatus
@@ -127,7 +127,7 @@ class RunListing:
     @cached_property
     def apart(self) -> dict[str, Parts]:
         """Distinguishes the runs of the page that have similar names."""
-        return told_apart(row.run.name for row in self.rows)
+        return distinguish(row.run.name for row in self.rows)
 
     @property
     def shown(self) -> set[str]:

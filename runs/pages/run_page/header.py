@@ -18,14 +18,8 @@ from runs.engine.gateway import endpoint
 from runs.engine.jobs import results as job_results
 from runs.engine.models import Attempt, Run
 from runs.engine.records import MetricRow
-from runs.engine.scheduling import homes, recovery
-from runs.engine.sentences import (
-    ENDED,
-    counted,
-    is_saving,
-    placement_text,
-    stopping,
-)
+from runs.engine.scheduling import checkpoint_hosts, recovery
+from runs.engine.sentences import ENDED, counted, is_saving, placement_text, stopping
 from runs.engine.spec import unreadable
 from runs.engine.states import ACTIVE, FINAL, RunStatus
 from runs.insight import diagnosis
@@ -309,5 +303,5 @@ def _reward_editor(run: Run) -> str:
 
 
 def _resume_step(run: Run) -> int | None:
-    saved = homes.resume_point(run) if run.trains else None
+    saved = checkpoint_hosts.resume_point(run) if run.trains else None
     return saved.step if saved and checkpoints.trains_on(run, saved.step) else None

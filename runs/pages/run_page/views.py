@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.platform.accounts.roles import operator_required, person
-from runs.engine import checkpoints, queries
+from runs.engine import checkpoints, queries, timeline
 from runs.engine.models import Run
 from runs.engine.scheduling import recovery, stopping
 from runs.engine.sentences import STOPS
@@ -66,7 +66,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "marked": sorted(run_charts.MARKED),
         "events": [
             {name: event[name] for name in ("id", "at", "step", "kind", "text")}
-            for event in queries.events(run)
+            for event in timeline.events(run)
             if event["kind"] in run_charts.MARKED
         ],
         "starts": run.trainings(),

@@ -34,11 +34,11 @@ def test_a_mapping_needs_to_say_no_more_than_the_page_does():
     program = Program()
     uploaded(program)
     version = DatasetVersion.objects.get()
-    worker.work(version)
+    worker.process(version)
     answer = program.post(f"datasets/{version.dataset_id}/1/mapping", {"values": {"prompt": "q", "answer": "a"}})
     assert answer.status_code == 200, answer.json()
     version.refresh_from_db()
-    worker.work(version)
+    worker.process(version)
     assert program.get(f"datasets/{version.dataset_id}/1/rows").json()["items"][0]["answer"] == "2"
 
 

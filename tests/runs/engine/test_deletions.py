@@ -127,7 +127,7 @@ def test_what_is_at_work_on_it_forbids_it(model: tuple[Run, str]) -> None:
 def test_a_run_that_goes_on_keeps_its_checkpoints(sent: Sent) -> None:
     run, page = trained()
     Attempt.objects.update(resumes_at=timezone.now())
-    assert "call that off first" in delete(page)
+    assert "cancel that first" in delete(page)
     Attempt.objects.update(resumes_at=None, status=RunStatus.RUNNING)
     assert "Its run is running" in delete(page)
     assert events(run) == []
@@ -142,7 +142,13 @@ def test_what_refers_to_it_is_said_first(model: tuple[Run, str]) -> None:
         attempt = an_attempt(RunStatus.RUNNING, run=other)
         move(attempt, RunStatus.SUCCEEDED, reason="completed", actor="test", facts={"receipt": FREE})
     shown = text(operator(), page)
-    for words in ("1 run began with it", "further", "1 evaluation of it", "1 job on it", "last checkpoint of its run"):
+    for words in (
+        "1 run started from it",
+        "further",
+        "1 evaluation of it",
+        "1 job on it",
+        "last checkpoint of its run",
+    ):
         assert words in shown
 
 

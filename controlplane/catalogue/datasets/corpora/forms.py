@@ -8,7 +8,7 @@ from django import forms
 from django.http import QueryDict
 
 from controlplane.catalogue.datasets.corpora import plain_text
-from controlplane.catalogue.datasets.corpora.making import columns_of
+from controlplane.catalogue.datasets.corpora.building import columns_of
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages.forms import NAME_LENGTH
 from workers.environments.search import LONGEST_QUERY

@@ -9,9 +9,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.catalogue.datasets import reader_process
-from controlplane.catalogue.datasets.corpora import archiving, making, plain_text
-from controlplane.catalogue.datasets.corpora import sample as samples
+from controlplane.catalogue.datasets import archiving, reader_process
+from controlplane.catalogue.datasets.corpora import building, plain_text
 from controlplane.catalogue.datasets.corpora.forms import CorpusForm, QueryForm, TextForm
 from controlplane.catalogue.datasets.corpora.queries import corpora_for, corpus_for
 from controlplane.catalogue.datasets.errors import DatasetError
@@ -46,14 +45,14 @@ def new(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         try:
-            made = making.make(
+            made = building.create(
                 person(request), data["name"], version, text=data["text"], title=data["title"], about=data["about"]
             )
         except DatasetError as error:
             form.add_error(None, str(error))
         else:
             return redirect(made)
-    context = {"form": form, "version": version, "columns": making.columns_of(version)}
+    context = {"form": form, "version": version, "columns": building.columns_of(version)}
     return form_page(request, "catalogue/datasets/corpora/new.html", context)
 
 
@@ -68,7 +67,7 @@ def text(request: HttpRequest) -> HttpResponse:
         data, name = form.cleaned_data, shown_name(str(form.cleaned_data["file"].name))
         try:
             lines = plain_text.lines(data["file"].read(plain_text.MOST_BYTES + 1), name)
-            made = making.make_of_lines(person(request), data["name"], lines, source=name, about=data["about"])
+            made = building.create_from_lines(person(request), data["name"], lines, source=name, about=data["about"])
         except DatasetError as error:
             form.add_error("file", str(error))
         else:
@@ -81,7 +80,7 @@ def text(request: HttpRequest) -> HttpResponse:
 def sample(request: HttpRequest) -> HttpResponse:
     """The made-up encyclopaedia as a corpus, and a dataset of questions that it answers."""
     try:
-        version = samples.load(person(request))
+        version = building.create_sample(person(request))
     except DatasetError as error:
         messages.error(request, str(error))
         return redirect("corpora")
@@ -124,19 +123,11 @@ def state(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
 
 @operator_required
 @require_POST
-def archive(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+def archive(request: HttpRequest, corpus_id: int, number: int, archived: bool) -> HttpResponse:
     version = corpus_for(request, corpus_id, number)
-    if archiving.archive(version):
-        messages.success(request, f"Archived {version}: it isn't offered any more. What uses it goes on.")
-    return redirect(version)
-
-
-@operator_required
-@require_POST
-def unarchive(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
-    version = corpus_for(request, corpus_id, number)
-    if archiving.unarchive(version):
-        messages.success(request, f"{version} is offered again.")
+    if archiving.set_archived(version, archived):
+        words = "is no longer offered. Whatever uses it keeps working" if archived else "is offered again"
+        messages.success(request, f"{version} {words}.")
     return redirect(version)
 
 
@@ -146,7 +137,7 @@ def delete(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
     version = corpus_for(request, corpus_id, number)
     title = str(version)
     try:
-        archiving.delete(version)
+        archiving.delete_corpus_version(version)
     except DatasetError as error:
         messages.error(request, str(error))
         return redirect(version)

@@ -1,9 +1,7 @@
-"""The worker's side of fetching: starts the process and stores its result."""
+"""Starts the process that fetches a source, and turns its answer into columns of the version."""
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +16,6 @@ from workers.packages import interpreter
 from workers.packages.interpreter import PackageMissing
 from workers.sandbox.outcomes import SandboxUnavailable
 from workers.sandbox.selftest import best as best_backend
-
-log = logging.getLogger(__name__)
 
 PROGRAM = ("-m", "controlplane.catalogue.datasets.fetching")
 PASSED_ON = (
@@ -41,7 +37,7 @@ def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, A
         environment = _of_the_hub(str(version.folder))
     elif version.source_kind == DatasetVersion.TASKS:
         arguments["backend"], environment[PYTHON] = _for_tasks()
-    output = reader_process.work(
+    answer = reader_process.run_answer(
         version.folder,
         version.source_kind,
         arguments,
@@ -49,11 +45,6 @@ def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, A
         program=PROGRAM,
         environment=environment,
     )
-    try:
-        answer = json.loads(output)
-    except ValueError as error:
-        log.exception("fetching dataset version %s returned invalid JSON", version.pk)
-        raise ChildFailed("server", reader_process.BROKEN) from error
     if refused := answer.get("refused"):
         kind = "source" if refused["passing"] else "refused"
         raise ChildFailed(kind, refused["message"], refused["advice"])
@@ -66,8 +57,7 @@ def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, A
 
 
 def _for_tasks() -> tuple[str, str]:
-    """The sandbox's backend, and the interpreter with reasoning-gym, which is built now if there is none. Raises
-    ChildFailed."""
+    """The sandbox's backend, and the interpreter with reasoning-gym, which is built if missing. Raises ChildFailed."""
     try:
         return best_backend(), interpreter.build()
     except (PackageMissing, SandboxUnavailable) as error:

@@ -58,7 +58,7 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         ColumnMapping.from_dict(version.mapping), leave_out=False
     )
     leave_out = is_same_mapping and may_leave_out(version) and request.POST.get("leave_out") == "1"
-    queued = importing.ask_for_import(
+    queued = importing.request_import(
         version,
         form.mapping(leave_out=leave_out),
         share=fields["share"],

@@ -42,19 +42,11 @@ def try_again(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
 
 @operator_required
 @require_POST
-def archive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+def archive(request: HttpRequest, dataset_id: int, number: int, archived: bool) -> HttpResponse:
     version = version_for(request, dataset_id, number)
-    if archiving.archive(version):
-        messages.success(request, f"Archived version {number}: it isn't offered for new runs. What used it stays.")
-    return redirect(version)
-
-
-@operator_required
-@require_POST
-def unarchive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    version = version_for(request, dataset_id, number)
-    if archiving.unarchive(version):
-        messages.success(request, f"Version {number} is offered for new runs again.")
+    if archiving.set_archived(version, archived):
+        words = "is no longer offered. Whatever uses it keeps working" if archived else "is offered again"
+        messages.success(request, f"Version {number} {words}.")
     return redirect(version)
 
 

@@ -1,6 +1,6 @@
 """All rules, in reading order.
 
-`signals.OF` computes each rule's figure; `assess` is the one interpreter. The rules' own bounds are those of the mixed
+`assess` is the one interpreter; its FIGURES compute each rule's figure. The rules' own bounds are those of the mixed
 preset; other presets override them. The first bound opens a finding at the level `mild`, the second a bad one.
 """
 

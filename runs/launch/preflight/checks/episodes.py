@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from runs.engine.gateway.permissions import REFUSED
+from runs.engine.gateway.endpoint import REFUSED
 from runs.launch.preflight.checks.packages import not_installed
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn

@@ -22,7 +22,7 @@ def uploaded(content: bytes | None = None, *, name: str = "", file_name: str = "
 
 
 def worked(version: DatasetVersion) -> DatasetVersion:
-    worker.work(version)
+    worker.process(version)
     version.refresh_from_db()
     return version
 
@@ -33,6 +33,6 @@ def checked(content: bytes | None = None, *, name: str = "") -> DatasetVersion:
 
 def ready(rows: list[Any] | None = None, mapping: ColumnMapping = MAPPING, *, share: float = 0.0) -> DatasetVersion:
     version = checked(jsonl(rows) if rows is not None else None)
-    if not importing.ask_for_import(version, mapping, share=share):
+    if not importing.request_import(version, mapping, share=share):
         raise AssertionError(f"{version} does not wait for a mapping: {version.report}")
     return worked(version)

@@ -10,7 +10,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from pytest_django import Settings
 
-from controlplane.catalogue.datasets.corpora import archiving, making, plain_text, queries, sample
+from controlplane.catalogue.datasets import archiving
+from controlplane.catalogue.datasets.corpora import building, plain_text, queries
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion, DatasetVersion
 from tests.controlplane.catalogue.datasets.sources import jsonl
@@ -35,14 +36,14 @@ def _data(settings: Settings, tmp_path: Path) -> None:
 
 
 def made(version: CorpusVersion) -> CorpusVersion:
-    making.work(version)
+    building.build(version)
     version.refresh_from_db()
     return version
 
 
 def a_corpus(name: str = "Towns", documents: list[Any] | None = None, **more: Any) -> CorpusVersion:
     source = checked(jsonl(documents or DOCUMENTS))
-    return made(making.make(None, name, source, **{"text": ["body"], "title": "title", **more}))
+    return made(building.create(None, name, source, **{"text": ["body"], "title": "title", **more}))
 
 
 def test_rows_become_documents_without_repeated_and_empty_ones() -> None:
@@ -71,7 +72,7 @@ def test_a_ready_dataset_and_one_made_by_a_filter_have_columns_too(text: list[st
     DatasetVersion.objects.filter(pk=version.pk).update(source_kind=DatasetVersion.DERIVED)
     version.refresh_from_db()
     version.source_path.unlink()
-    assert made(making.make(None, "answers", version, text=text)).documents == 5
+    assert made(building.create(None, "answers", version, text=text)).documents == 5
 
 
 def test_a_corpus_without_any_text_says_so() -> None:
@@ -83,7 +84,7 @@ def test_a_corpus_without_any_text_says_so() -> None:
 
 def test_a_corpus_whose_dataset_is_gone_says_so() -> None:
     source = checked(jsonl(DOCUMENTS))
-    version = making.make(None, "Towns", source, text=["body"])
+    version = building.create(None, "Towns", source, text=["body"])
     source.source_path.unlink()
     assert "is gone" in made(version).report["file_error"]["message"]
 
@@ -99,15 +100,15 @@ def test_too_many_documents_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_version_that_was_deleted_while_it_was_made_leaves_no_file() -> None:
-    version = making.make(None, "Towns", checked(jsonl(DOCUMENTS)), text=["body"])
+    version = building.create(None, "Towns", checked(jsonl(DOCUMENTS)), text=["body"])
     CorpusVersion.objects.all().delete()
-    making.work(version)
+    building.build(version)
     assert not version.folder.exists()
 
 
 def test_a_column_that_is_missing_makes_nothing() -> None:
     with pytest.raises(DatasetError, match="no column nope"):
-        making.make(None, "Towns", checked(jsonl(DOCUMENTS)), text=["nope"])
+        building.create(None, "Towns", checked(jsonl(DOCUMENTS)), text=["nope"])
     assert not Corpus.objects.exists()
 
 
@@ -129,7 +130,7 @@ def test_a_corpus_that_is_missing_is_named(title: str, said: str) -> None:
 
 def test_a_corpus_in_use_is_archived_and_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     version = a_corpus()
-    monkeypatch.setattr(archiving, "USERS", [lambda version: ["the run one", "the environment two"]])
+    monkeypatch.setattr(archiving, "CORPUS_USERS", [lambda version: ["the run one", "the environment two"]])
     page = operator().post(f"{version.get_absolute_url()}delete/", follow=True).content.decode()
     assert "used by the run one, the environment two" in page
     operator().post(f"{version.get_absolute_url()}archive/")
@@ -180,12 +181,12 @@ def test_a_form_with_an_error_makes_nothing(fields: dict[str, Any], said: str) -
 
 
 def test_the_state_asks_for_a_new_page_once_it_is_made_or_gone() -> None:
-    version = making.make(None, "Towns", checked(jsonl(DOCUMENTS)), text=["body"])
+    version = building.create(None, "Towns", checked(jsonl(DOCUMENTS)), text=["body"])
     state = f"{version.get_absolute_url()}state/"
     assert "Waiting" in viewer().get(state).content.decode()
     made(version)
     assert viewer().get(state).headers["HX-Refresh"] == "true"
-    archiving.delete(version)
+    archiving.delete_corpus_version(version)
     assert viewer().get(state, headers={"HX-Request": "true"}).headers["HX-Refresh"] == "true"
 
 
@@ -195,7 +196,7 @@ def test_the_sample_is_a_corpus_and_questions_ready_to_train_on() -> None:
     questions = worked(DatasetVersion.objects.get())
     assert (questions.status, questions.rows) == (DatasetVersion.READY, 200)
     assert operator().post("/datasets/corpora/sample/")["Location"] == address
-    assert sample.load(None) == CorpusVersion.objects.get()
+    assert building.create_sample(None) == CorpusVersion.objects.get()
 
 
 # --- text files ---------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def test_a_version_that_a_run_used_is_archived_but_not_deleted():
         with pytest.raises(DatasetError, match="Archive it instead"):
             delete()
     assert version.rows_path.exists()
-    assert archiving.archive(version)
+    assert archiving.set_archived(version, True)
     version.refresh_from_db()
     assert version.archived_at is not None
     assert Run.objects.get().dataset_version == version

@@ -74,11 +74,11 @@ def test_the_list_is_searched_by_name_source_and_person() -> None:
 
 def test_what_is_archived_is_behind_a_switch() -> None:
     version, other = ready(), ready()
-    archiving.archive(version)
+    archiving.set_archived(version, True)
     assert named(viewer()) == {other.dataset.name}
     assert named(viewer(), "?archived=1") == {version.dataset.name, other.dataset.name}
     assert "1 archived not shown" in viewer().get("/datasets/").content.decode()
-    archiving.archive(other)
+    archiving.set_archived(other, True)
     assert "Every dataset is archived" in viewer().get("/datasets/").content.decode()
 
 
@@ -348,7 +348,7 @@ def test_a_dataset_that_runs_use_is_archived_and_not_deleted() -> None:
     assert Dataset.objects.exists()
     assert version.rows_path.exists()
     page = operator().post(at(version, "archive/"), follow=True).content.decode()
-    assert "Archived version 1" in page
+    assert "Version 1 is no longer offered" in page
     assert "Train on it" not in page
     assert "Train on it" in operator().post(at(version, "unarchive/"), follow=True).content.decode()
 

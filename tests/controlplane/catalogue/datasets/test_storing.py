@@ -36,7 +36,7 @@ def bucket(server: ObjectStore) -> ObjectStore:
 
 def tend() -> None:
     StoredFolder.objects.update(next_at=None)
-    storing.tend(timezone.now())
+    storing.reconcile(timezone.now())
 
 
 def test_a_lost_folder_comes_back_as_it_was(bucket: ObjectStore) -> None:
@@ -54,7 +54,7 @@ def test_two_versions_of_one_file_keep_it_once_and_the_last_one_takes_it_along(b
     first = ready()
     tend()
     second = importing.map_again(None, first)
-    importing.ask_for_import(second, MAPPING, share=0.4)
+    importing.request_import(second, MAPPING, share=0.4)
     worked(second)
     tend()
     shared, only_here = f"datasets/{first.source_sha256}", f"datasets/{first.sha256}"
@@ -82,9 +82,9 @@ def test_a_full_store_is_said_and_tried_again_later() -> None:
     version: DatasetVersion = ready()
     with refusing_store.refusing_store(refusing_store.FULL) as full:
         a_store(f"{full.endpoint}/grpo", "id:secret")
-        storing.tend(timezone.now())
+        storing.reconcile(timezone.now())
         assert "is full: There is not enough" in viewer().get(at(version)).content.decode()
-        storing.tend(timezone.now())
+        storing.reconcile(timezone.now())
         assert StoredFolder.objects.get().tries == 1  # not before its time
 
 

@@ -91,7 +91,7 @@ def test_the_rows_are_mapped_as_they_are_proposed_and_their_answers_score_1():
         assert version.status == DatasetVersion.NEEDS_MAPPING, version.report
         mapping = ColumnMapping.from_dict(version.report["recognised"]["mapping"])
         assert (mapping.prompt, mapping.answer) == ("question", "answer")
-        importing.ask_for_import(version, mapping, share=0.0)
+        importing.request_import(version, mapping, share=0.0)
         assert worked(version).rows == 8
         rows = [row_for_rewards(row, row["metadata"], chat=False) for row in canonical.rows(version.rows_path)]
         answers = [f"<answer>{row['answer']}</answer>" for row in rows]

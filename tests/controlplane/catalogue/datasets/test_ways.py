@@ -95,10 +95,10 @@ def test_bad_rows_are_left_out_only_when_somebody_says_so():
     version = checked(jsonl(ROWS) + b"broken\n")
     assert version.status == DatasetVersion.INVALID
     assert version.usable_without_bad_rows
-    assert not importing.ask_for_import(version, MAPPING)
+    assert not importing.request_import(version, MAPPING)
     assert importing.leave_bad_rows_out(version)
     version.refresh_from_db()
-    assert importing.ask_for_import(version, MAPPING, share=0)
+    assert importing.request_import(version, MAPPING, share=0)
     assert worked(version).status == DatasetVersion.READY
     assert (version.rows, version.mapping["leave_out"], version.report["mapped"]["bad_rows"]) == (5, False, 1)
 
@@ -107,7 +107,7 @@ def test_bad_rows_that_nobody_has_decided_about_are_not_lost_by_mapping_the_file
     again = importing.map_again(None, checked(jsonl(ROWS) + b"broken\n"))
     assert again.status == DatasetVersion.INVALID
     assert again.usable_without_bad_rows
-    assert not importing.ask_for_import(again, MAPPING)
+    assert not importing.request_import(again, MAPPING)
 
 
 def test_a_file_that_can_not_be_read_is_no_choice():
@@ -122,14 +122,14 @@ def test_a_mapping_that_fits_no_row_goes_back_to_the_mapping():
     version = ready(ROWS, ColumnMapping(prompt="nothing"))
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert version.report["mapped"]["usable"] is False
-    assert importing.ask_for_import(version, MAPPING)
+    assert importing.request_import(version, MAPPING)
     assert worked(version).status == DatasetVersion.READY
 
 
 def test_a_ready_version_never_changes():
     version = ready()
     before = version.sha256
-    assert not importing.ask_for_import(version, ColumnMapping(prompt="answer"))
+    assert not importing.request_import(version, ColumnMapping(prompt="answer"))
     assert importing.cancel(version) == importing.TOO_LATE
     assert worked(version).sha256 == before
     assert version.mapping["prompt"] == "question"
@@ -140,7 +140,7 @@ def test_another_mapping_of_the_same_file_is_a_new_version():
     new = importing.map_again(None, old)
     assert (new.number, new.parent, new.status) == (2, old, DatasetVersion.NEEDS_MAPPING)
     assert (new.source_sha256, new.mapping["prompt"], "mapped" in new.report) == (old.source_sha256, "question", False)
-    importing.ask_for_import(new, ColumnMapping(prompt="answer"), share=0)
+    importing.request_import(new, ColumnMapping(prompt="answer"), share=0)
     assert worked(new).status == DatasetVersion.READY
     assert rows_of(new)[0]["prompt"][0]["content"] == "Easy. #### 0"
     assert rows_of(old)[0]["prompt"][0]["content"] == "What is 0 plus 0?"
@@ -238,10 +238,10 @@ def test_an_archived_version_is_not_offered_for_launches(rf, django_user_model):
     request.user = django_user_model.objects.create_user("ann")
     version = ready()
     assert list(ready_versions(request)) == [version]
-    assert archiving.archive(version)
-    assert not archiving.archive(version)
+    assert archiving.set_archived(version, True)
+    assert not archiving.set_archived(version, True)
     assert list(ready_versions(request)) == []
-    assert archiving.unarchive(version)
+    assert archiving.set_archived(version, False)
     assert list(ready_versions(request)) == [version]
 
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from controlplane.catalogue.datasets import importing, reader_process, worker
 from controlplane.catalogue.datasets.errors import ChildFailed, NoSpace
-from controlplane.catalogue.datasets.folders import held
+from controlplane.catalogue.datasets.folders import try_lock
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.receiving import incoming_folder
@@ -56,21 +56,21 @@ def test_an_upload_is_sent_to_the_worker_and_so_is_its_mapping(sent):
     made = []
     assert sent(lambda: made.append(uploaded())) == [made[0].pk]
     worked(made[0])
-    assert sent(lambda: importing.ask_for_import(made[0], MAPPING)) == [made[0].pk]
+    assert sent(lambda: importing.request_import(made[0], MAPPING)) == [made[0].pk]
 
 
 def test_only_one_worker_is_at_a_version():
     version = uploaded()
-    with held(version.folder / "lock"):
+    with try_lock(version.folder / "lock"):
         assert worked(version).check_started_at is None
     assert worked(version).status == DatasetVersion.NEEDS_MAPPING
 
 
 def test_no_more_datasets_are_worked_on_than_there_are_slots(sent):
     version, later, folder = uploaded(), uploaded(), incoming_folder().parent
-    with held(folder / "slot0.lock"), held(folder / "slot1.lock"):
+    with try_lock(folder / "slot0.lock"), try_lock(folder / "slot1.lock"):
         assert worked(version).check_started_at is None
-    assert sent(lambda: worker.work(version)) == [later.pk]
+    assert sent(lambda: worker.process(version)) == [later.pk]
 
 
 def test_doing_it_twice_changes_nothing():
@@ -83,7 +83,7 @@ def test_a_version_deleted_while_it_waits_is_left_alone():
     pk = version.pk
     version.dataset.delete()
     version.pk = pk
-    worker.work(version)
+    worker.process(version)
     assert not DatasetVersion.objects.exists()
     assert not version.folder.exists()
 
@@ -114,14 +114,14 @@ def test_a_child_that_fails_is_told_in_words_and_may_be_asked_again(monkeypatch,
 
 def test_an_import_that_fails_goes_back_to_its_mapping(monkeypatch):
     version = checked()
-    importing.ask_for_import(version, MAPPING)
+    importing.request_import(version, MAPPING)
     program = ("-c", "import sys; open(sys.argv[1] + '/rows.parquet.part', 'w').close(); raise SystemExit(3)")
     with monkeypatch.context() as patch:
         patch.setattr(reader_process, "PROGRAM", program)
         worked(version)
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert version.report["mapped"]["file_error"]["kind"] == "limits"
-    importing.ask_for_import(version, MAPPING)
+    importing.request_import(version, MAPPING)
     assert worked(version).status == DatasetVersion.READY
     assert not (version.folder / "rows.parquet.part").exists()
 
@@ -154,7 +154,7 @@ def test_a_running_check_that_is_cancelled_leaves_nothing(monkeypatch, django_ca
     version = uploaded()
     folder = version.folder
     done = hanging(monkeypatch, cancel)
-    worker.work(version)
+    worker.process(version)
     assert done == [importing.DELETED]
     assert not folder.exists()
     assert not Dataset.objects.exists()
@@ -172,26 +172,26 @@ PROPOSED = replace(MAPPING, transform="gsm8k")
 )
 def test_an_import_that_is_cancelled_goes_back_and_can_be_asked_for_again(monkeypatch, mapping, left):
     version = checked()
-    importing.ask_for_import(version, mapping)
+    importing.request_import(version, mapping)
     with monkeypatch.context() as patch:
         done = hanging(patch, importing.cancel)
         worked(version)
     assert done == [importing.BACK]
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert {path.name for path in version.folder.iterdir()} == {files.SOURCE, "lock"} | left
-    importing.ask_for_import(version, mapping)
+    importing.request_import(version, mapping)
     assert worked(version).status == DatasetVersion.READY
 
 
 def verbs(monkeypatch):
     """The children that the worker starts from now on."""
-    real, begun = reader_process.work, []
+    real, begun = reader_process.run, []
 
     def work(folder, verb, *arguments, **options):
         begun.append(verb)
         return real(folder, verb, *arguments, **options)
 
-    monkeypatch.setattr(reader_process, "work", work)
+    monkeypatch.setattr(reader_process, "run", work)
     return begun
 
 
@@ -203,7 +203,7 @@ def test_a_file_is_checked_again_only_for_a_mapping_that_the_check_did_not_have(
         (replace(MAPPING, answer="", answer_after=""), ["check", "import"]),
     ):
         version = checked()
-        importing.ask_for_import(version, mapping)
+        importing.request_import(version, mapping)
         with monkeypatch.context() as patch:
             done = verbs(patch)
             assert worked(version).status == DatasetVersion.READY
@@ -212,7 +212,7 @@ def test_a_file_is_checked_again_only_for_a_mapping_that_the_check_did_not_have(
 
 def test_a_check_that_is_cancelled_at_its_end_leaves_the_files_of_no_mapping(monkeypatch):
     version = checked()
-    importing.ask_for_import(version, MAPPING)
+    importing.request_import(version, MAPPING)
     real = worker._check
 
     def cancelled(version):
@@ -225,7 +225,7 @@ def test_a_check_that_is_cancelled_at_its_end_leaves_the_files_of_no_mapping(mon
         worked(version)
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert not (version.folder / files.REPORT).exists()
-    importing.ask_for_import(version, PROPOSED)
+    importing.request_import(version, PROPOSED)
     assert worked(version).report["checked"]["transform"] == "gsm8k"
 
 
@@ -239,14 +239,14 @@ def test_a_version_deleted_the_moment_it_is_taken_up_leaves_nothing(monkeypatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(DatasetVersion, "refresh_from_db", gone)
-        worker.work(version)
+        worker.process(version)
     assert not folder.exists()
 
 
 def test_a_version_that_somebody_mapped_since_it_was_looked_at_is_kept_when_it_is_cancelled():
     version = checked()
     seen = DatasetVersion.objects.get(pk=version.pk)
-    importing.ask_for_import(version, MAPPING)
+    importing.request_import(version, MAPPING)
     assert importing.cancel(seen) == importing.BACK
     assert worked(version).status == DatasetVersion.NEEDS_MAPPING
 
@@ -270,11 +270,11 @@ def test_a_cancelled_version_of_a_dataset_leaves_the_others(django_capture_on_co
 
 def test_a_child_that_takes_too_long_is_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(reader_process, "PROGRAM", HANGS)
-    with pytest.raises(ChildFailed, match="longer than a page may wait"):
+    with pytest.raises(ChildFailed, match="longer than a page can wait"):
         reader_process.ask(tmp_path, "look", {}, seconds=0.5)
     monkeypatch.setattr(reader_process, "WORK_SECONDS", 0.2)
     with pytest.raises(ChildFailed, match="more time than is allowed"):
-        reader_process.work(tmp_path, "check", {}, is_wanted=lambda: True)
+        reader_process.run(tmp_path, "check", {}, is_wanted=lambda: True)
 
 
 def test_a_download_that_is_given_up_ends_its_child(monkeypatch, tmp_path):
@@ -291,12 +291,12 @@ def test_a_download_that_is_given_up_ends_its_child(monkeypatch, tmp_path):
 
 def test_a_child_dies_with_its_worker_and_the_work_is_sent_again(tmp_path, sent):
     version = checked()
-    importing.ask_for_import(version, MAPPING)
+    importing.request_import(version, MAPPING)
     tells = "import os, sys, time; open(sys.argv[1] + '/pid', 'w').write(str(os.getpid())); time.sleep(600)"
     starts_it = (
         "import django; django.setup()\nfrom pathlib import Path\n"
         "from controlplane.catalogue.datasets import reader_process\n"
-        f"reader_process.work(Path({str(tmp_path)!r}), 'import', {{}}, is_wanted=lambda: 1, program=('-c', {tells!r}))"
+        f"reader_process.run(Path({str(tmp_path)!r}), 'import', {{}}, is_wanted=lambda: 1, program=('-c', {tells!r}))"
     )
     environment = os.environ | {"CONTROLPLANE_DATA": str(tmp_path / "data")}
     process = subprocess.Popen([sys.executable, "-c", starts_it], cwd=django_settings.BASE_DIR, env=environment)
@@ -309,28 +309,28 @@ def test_a_child_dies_with_its_worker_and_the_work_is_sent_again(tmp_path, sent)
     wait_until(lambda: not Path(f"/proc/{child}/cmdline").exists(), lambda: "the child outlives its worker")
     long_ago(check_started_at=timezone.now())
     (version.folder / "rows.parquet.part").write_bytes(b"half")
-    assert sent(worker.sweep) == [version.pk]
+    assert sent(worker.reconcile) == [version.pk]
     assert worked(version).status == DatasetVersion.READY
     assert not (version.folder / "rows.parquet.part").exists()
 
 
 def test_work_that_was_just_asked_for_is_not_sent_again(sent):
     uploaded()
-    assert sent(worker.sweep) == []
+    assert sent(worker.reconcile) == []
 
 
 def test_work_whose_message_was_lost_is_sent_again_and_one_at_work_is_not(sent):
     version = uploaded()
     long_ago()
-    assert sent(worker.sweep) == [version.pk]
-    with held(version.folder / "lock"):
-        assert sent(worker.sweep) == []
+    assert sent(worker.reconcile) == [version.pk]
+    with try_lock(version.folder / "lock"):
+        assert sent(worker.reconcile) == []
 
 
 def test_versions_that_wait_for_nothing_are_left_alone(sent):
     checked()
     long_ago()
-    assert sent(worker.sweep) == []
+    assert sent(worker.reconcile) == []
 
 
 def test_files_that_no_row_knows_of_go_once_they_are_old(sent):
@@ -338,12 +338,12 @@ def test_files_that_no_row_knows_of_go_once_they_are_old(sent):
     orphan, half = incoming_folder().parent / "987654", incoming_folder() / "half"
     orphan.mkdir()
     half.write_bytes(b"x")
-    sent(worker.sweep)
+    sent(worker.reconcile)
     assert orphan.exists()
     assert half.exists()
     for path in (orphan, half, kept.folder):
         os.utime(path, (1, 1))
-    sent(worker.sweep)
+    sent(worker.reconcile)
     assert not orphan.exists()
     assert not half.exists()
     assert (kept.folder / files.SOURCE).exists()
@@ -381,7 +381,7 @@ def test_a_disk_that_is_full_is_told_and_what_was_asked_for_works_once_there_is_
     version = checked(jsonl(rows))
     assert version.status == DatasetVersion.NEEDS_MAPPING
     fill(small_disk / "others")
-    importing.ask_for_import(version, MAPPING)
+    importing.request_import(version, MAPPING)
     worked(version)
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert version.report["mapped"]["file_error"]["kind"] == "disk"
@@ -390,7 +390,7 @@ def test_a_disk_that_is_full_is_told_and_what_was_asked_for_works_once_there_is_
     assert not Dataset.objects.filter(name="another").exists()
     assert list(incoming_folder().iterdir()) == []
     (small_disk / "others").unlink()
-    importing.ask_for_import(version, MAPPING)
+    importing.request_import(version, MAPPING)
     assert worked(version).status == DatasetVersion.READY
 
 

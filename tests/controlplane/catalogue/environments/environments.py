@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.catalogue.environments import saving
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.environments.saving import Composition
+from controlplane.catalogue.environments.saving import EnvironmentComposition
 from workers.contract.run.episodes import EpisodeLimits
 from workers.contract.wire.documents import to_dict
 from workers.environments.library import LIBRARY
@@ -17,7 +17,7 @@ CALCULATOR = {"name": "calculator", "function": "calculator", "params": {"digits
 def an_environment(
     name: str = "sums", parts: list[dict[str, Any]] | None = None, limits: dict[str, Any] | None = None, **columns: Any
 ) -> EnvironmentVersion:
-    return saving.make(name, Composition(parts or [CALCULATOR], limits or {}), **columns)
+    return saving.make(name, EnvironmentComposition(parts or [CALCULATOR], limits or {}), **columns)
 
 
 def fields(*functions: str, name: str = "mine", **changes: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from django.test import Client
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion
 from controlplane.catalogue.environments import config_yaml, saving
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
-from controlplane.catalogue.environments.saving import Composition
+from controlplane.catalogue.environments.saving import EnvironmentComposition
 from tests.controlplane.catalogue.environments.environments import CALCULATOR, an_environment, fields
 from tests.controlplane.people import admin, operator, viewer
 from workers.environments.library import LIBRARY
@@ -117,10 +117,10 @@ def test_a_change_makes_a_version_and_the_same_again_makes_none() -> None:
 
 def test_a_version_saved_meanwhile_is_not_overwritten_unseen() -> None:
     version = an_environment()
-    saving.save(version.environment, Composition([CALCULATOR], {"turns": 2}))
+    saving.save(version.environment, EnvironmentComposition([CALCULATOR], {"turns": 2}))
     sent = fields("calculator", name="sums", **{"based_on": "1", "limits-turns": "9"})
     answer = save(sent, to=f"{version.environment_id}/")
-    assert "has saved version 2 since you opened this" in answer.content.decode()
+    assert "has saved version 2 since you opened version 1" in answer.content.decode()
     assert version.environment.versions.count() == 2
 
 
@@ -130,7 +130,7 @@ def test_the_versions_page_shows_what_changed() -> None:
         CALCULATOR | {"params": {"digits": 3}},
         {"name": "python", "function": "python_interpreter", "params": {}},
     ]
-    saving.save(version.environment, Composition(changed, {"turns": 2}))
+    saving.save(version.environment, EnvironmentComposition(changed, {"turns": 2}))
     page = viewer().get(f"/environments/{version.environment_id}/versions/").content.decode()
     assert "calculator digits" in page
     assert "Python interpreter" in page

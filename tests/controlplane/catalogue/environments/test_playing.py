@@ -132,4 +132,4 @@ def test_a_game_that_raises_ends_the_episode_in_words(game: EnvironmentVersion) 
 
 def test_two_parts_that_are_played_in_are_refused(game: EnvironmentVersion) -> None:
     answer = operator().post("/environments/new/", fields("guessing", "guessing"))
-    assert "Only one part can be played in" in answer.content.decode()
+    assert "There can be only one game or server" in answer.content.decode()

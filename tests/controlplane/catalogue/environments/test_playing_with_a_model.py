@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.rewards import saving
-from controlplane.catalogue.rewards.saving import Composition
+from controlplane.catalogue.rewards.saving import RewardComposition
 from tests.controlplane.catalogue.environments.chat_server import ChatServer, calling
 from tests.controlplane.catalogue.environments.environments import an_environment
 from tests.controlplane.catalogue.environments.guessing import GUESSING
@@ -134,7 +134,7 @@ EPISODE = [
 
 
 def scored(*components: dict[str, Any], messages: Any = EPISODE, **sent: Any) -> str:
-    config = saving.make("by", Composition(list(components), "sum_then_normalize", 1.0))
+    config = saving.make("by", RewardComposition(list(components), "sum_then_normalize", 1.0))
     episode = messages if isinstance(messages, str) else json.dumps(messages)
     return post("scores/", {"reward_version": config.pk, "episode": episode, **sent}, an_environment())
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.catalogue.environments import saving
-from controlplane.catalogue.environments.saving import Composition
+from controlplane.catalogue.environments.saving import EnvironmentComposition
 from runs.engine.scheduling import leasing
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
 from workers.contract.run.hardware import HardwareSpec
@@ -18,7 +18,7 @@ def calculator(**params: Any) -> dict[str, Any]:
 
 
 def test_a_version_tells_a_run_its_parts_and_limits() -> None:
-    version = saving.make("sums", Composition([calculator(digits=4)], {"turns": 3}))
+    version = saving.make("sums", EnvironmentComposition([calculator(digits=4)], {"turns": 3}))
     spec = version.episode_spec(0.5)
     assert (spec.name, spec.version, spec.turn_advantage_coef) == ("sums", 1, 0.5)
     assert spec.parts == (PartSpec("calculator", "calculator", {"digits": 4}),)
@@ -26,14 +26,14 @@ def test_a_version_tells_a_run_its_parts_and_limits() -> None:
 
 
 def test_saving_the_same_content_makes_no_version() -> None:
-    version = saving.make("sums", Composition([calculator()]))
-    again, created = saving.save(version.environment, Composition([calculator(digits=10)], {"turns": 6}))
+    version = saving.make("sums", EnvironmentComposition([calculator()]))
+    again, created = saving.save(version.environment, EnvironmentComposition([calculator(digits=10)], {"turns": 6}))
     assert (again, created) == (version, False)
 
 
 def test_saving_other_limits_makes_the_next_version() -> None:
-    version = saving.make("sums", Composition([calculator()]))
-    changed, created = saving.save(version.environment, Composition([calculator()], {"turns": 2}))
+    version = saving.make("sums", EnvironmentComposition([calculator()]))
+    changed, created = saving.save(version.environment, EnvironmentComposition([calculator()], {"turns": 2}))
     assert created
     assert changed.number == 2
     assert version.episode_limits.turns == 6

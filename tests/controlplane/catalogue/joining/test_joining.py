@@ -155,9 +155,9 @@ def test_a_host_in_redis_has_its_own_queue_and_nothing_else(shared_redis: Shared
 def test_redis_forgets_users_and_gets_them_again(shared_redis: Shared) -> None:
     url = join(a_code()).json()["redis_url"]
     shared_redis.client().acl_deluser(host_redis.user_of("gpu1"))
-    host_redis.tend()
+    host_redis.reconcile()
     assert shared_redis.client(url).ping()
     credentials.revoke("gpu1", None)  # while Redis was away
-    host_redis.tend()
+    host_redis.reconcile()
     with pytest.raises(redis.AuthenticationError):
         shared_redis.client(url).ping()

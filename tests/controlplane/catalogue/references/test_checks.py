@@ -34,7 +34,7 @@ CODE = [
 
 def checked(version: DatasetVersion, *components: dict[str, Any]) -> ReferenceCheck:
     check = starting.start(version, saving.make("config", list(components)), a_user())
-    worker.work()
+    worker.score_waiting()
     check.refresh_from_db()
     return check
 
@@ -53,7 +53,7 @@ def test_answers_that_fail_are_listed_and_left_out_of_a_new_version():
     assert (failure.component, failure.score, failure.excerpt) == ("right", None, "none of these")
     assert "can't read this answer" in failure.message
     derived = starting.leave_out(check, a_user())
-    datasets_worker.work(derived)
+    datasets_worker.process(derived)
     derived.refresh_from_db()
     assert (derived.rows, derived.parent) == (5, version)
     assert derived.source["why"] == "leaving out answers that fail config v1"
@@ -85,7 +85,7 @@ def test_a_check_that_was_interrupted_goes_on_after_what_is_stored(monkeypatch):
     ReferenceCheck.objects.filter(pk=check.pk).update(
         status="running", done=3, counts={"right": {"scored": 3, "failed": 1}}
     )
-    worker.work()
+    worker.score_waiting()
     check.refresh_from_db()
     assert (check.status, check.done, check.counts) == (
         "succeeded",
@@ -97,7 +97,7 @@ def test_a_check_that_was_interrupted_goes_on_after_what_is_stored(monkeypatch):
 def test_a_stopped_check_stores_nothing_more():
     check = starting.start(ready(NUMBERS, MAPPING), saving.make("config", [TAG]), a_user())
     assert starting.stop(check)
-    worker.work()
+    worker.score_waiting()
     check.refresh_from_db()
     assert (check.status, check.done) == ("stopped", 0)
     assert not starting.stop(check)

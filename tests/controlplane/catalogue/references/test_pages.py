@@ -32,7 +32,7 @@ def test_a_check_is_followed_to_its_end_and_says_what_fails(client):
     check, address = started(client, TAG, FORM)
     waiting = client.get(address, headers={"HX-Request": "true"})
     assert (waiting.status_code, "Waits for the background worker" in waiting.content.decode()) == (200, True)
-    worker.work()
+    worker.score_waiting()
     ended = client.get(address, headers={"HX-Request": "true"})
     assert ended.status_code == 286
     page = client.get(address).content.decode()
@@ -51,7 +51,7 @@ def test_the_rows_that_fail_are_left_out_by_a_button(client):
     check, address = started(client, TAG)
     early = client.post(f"{address}leave-out/", follow=True).content.decode()
     assert "The check is not over yet" in early
-    worker.work()
+    worker.score_waiting()
     answer = client.post(f"{address}leave-out/")
     derived = DatasetVersion.objects.get(parent=check.dataset_version)
     assert answer["Location"] == derived.get_absolute_url()

@@ -248,7 +248,7 @@ def test_an_admin_saves_code_that_works_and_none_that_fails(admin: User, web_san
 def test_an_operators_form_with_new_code_is_refused_beside_the_code(operator: User) -> None:
     answer = signed_in(user=operator).post("/rewards/new/", editor(GOOD))
     assert answer.status_code == 422
-    [form] = answer.context["editor"].components
+    [form] = answer.context["editor"].rows
     assert form.errors == {"p_source": [permissions.refused(RewardVersion)]}
     assert not RewardConfig.objects.exists()
 

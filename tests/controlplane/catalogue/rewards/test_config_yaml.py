@@ -9,7 +9,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from controlplane.catalogue.rewards import config_yaml, saving
 from controlplane.catalogue.rewards.models import NORMALIZE_THEN_SUM, RewardConfig
-from controlplane.catalogue.rewards.saving import Composition
+from controlplane.catalogue.rewards.saving import RewardComposition
 from controlplane.catalogue.versioned import parts_yaml
 from controlplane.platform.safe_yaml import YamlRefused
 from tests.controlplane.people import operator, viewer
@@ -32,26 +32,26 @@ def read(text: str) -> Any:
 
 def errors(text: str) -> str:
     editor = read(text)
-    said = [editor.problem, *(str(form.errors) for form in (editor.config, *editor.components))]
+    said = [editor.problem, *(str(form.errors) for form in (editor.form, *editor.rows))]
     return " ".join(said)
 
 
 def test_what_is_exported_comes_back_as_it_was() -> None:
-    version = saving.make("mine", Composition(PARTS, NORMALIZE_THEN_SUM, 0.1), description="what: it is")
+    version = saving.make("mine", RewardComposition(PARTS, NORMALIZE_THEN_SUM, 0.1), description="what: it is")
     document = config_yaml.export(version)
     RewardConfig.objects.all().delete()
     editor = config_yaml.read(document.encode())
-    assert editor.is_valid(), [editor.problem, [form.errors for form in editor.components]]
+    assert editor.is_valid(), [editor.problem, [form.errors for form in editor.rows]]
     saved, _ = editor.save(None)
-    assert Composition.of(saved).same_as(_with_defaults(PARTS))
+    assert RewardComposition.of(saved).same_as(_with_defaults(PARTS))
     assert (saved.config.name, saved.config.description) == ("mine", "what: it is")
 
 
-def _with_defaults(parts: list[dict[str, Any]]) -> Composition:
+def _with_defaults(parts: list[dict[str, Any]]) -> RewardComposition:
     from workers.rewards.library import LIBRARY
 
     full = [{**part, "params": LIBRARY[part["function"]].defaults() | part["params"]} for part in parts]
-    return Composition(full, NORMALIZE_THEN_SUM, 0.1)
+    return RewardComposition(full, NORMALIZE_THEN_SUM, 0.1)
 
 
 def test_lines_are_written_as_lines() -> None:
@@ -89,7 +89,7 @@ def test_what_is_left_out_is_the_default() -> None:
         ("name: n\ncomponents: [{function: think_tags, params: {partial: x}}]\n", "partial: must be true or false"),
         ("name: n\ncomponents: [{function: regex_match, params: {pattern: '('}}]\n", "attern"),
         ("name: n\ncomponents: [{function: json_valid, params: {schema: '{'}}]\n", "chema"),
-        ("name: n\ncomponents:\n" + "- {function: length}\n" * 30, "30, of which the first 24 are taken"),
+        ("name: n\ncomponents:\n" + "- {function: length}\n" * 30, "30, but only the first 24 are used"),
         ("name: n\n", "Add at least one component"),
         ("name: n\ncomponents: [{function: length}, {function: length}]\n", "Another component has this name"),
         ("name: n\ncomponents: [{function: length, weight: 0}]\n", "Every weight is 0"),
@@ -131,6 +131,6 @@ def test_anybody_takes_a_version_away_as_yaml() -> None:
 
 def test_an_operator_brings_no_code_in_a_document() -> None:
     text = "name: n\ncomponents:\n- function: python\n"
-    sent = read(text).config.data
+    sent = read(text).form.data
     answer = operator().post("/rewards/new/", sent)
     assert (answer.status_code, b"Only an admin may add or change code" in answer.content) == (422, True)

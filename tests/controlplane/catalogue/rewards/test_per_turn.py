@@ -25,7 +25,7 @@ WHOLE = {"name": "right", "function": "exact_match", "weight": 2.0, "params": {}
 
 
 def errors(text: str) -> str:
-    return " ".join(str(form.errors) for form in config_yaml.read(text.encode()).components)
+    return " ".join(str(form.errors) for form in config_yaml.read(text.encode()).rows)
 
 
 def test_the_editor_saves_it_and_shows_it_again() -> None:
@@ -41,7 +41,7 @@ def test_the_editor_saves_it_and_shows_it_again() -> None:
 def test_yaml_carries_it_and_refuses_what_is_no_choice() -> None:
     document = config_yaml.export(saving.make("mine", [EACH, WHOLE]))
     assert document.count("per_turn: true") == document.count("per_turn") == 1
-    [each, whole] = config_yaml.read(document.encode()).components
+    [each, whole] = config_yaml.read(document.encode()).rows
     assert (each.spec().per_turn, whole.spec().per_turn) == (True, False)
     of = "name: n\ncomponents:\n- function: {}\n  per_turn: {}\n"
     assert "per_turn: expected true or false, got often" in errors(of.format("length", "often"))

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.catalogue.rewards import saving
 from controlplane.catalogue.rewards.models import NORMALIZE_THEN_SUM, RewardVersion
-from controlplane.catalogue.rewards.saving import Composition
+from controlplane.catalogue.rewards.saving import RewardComposition
 from controlplane.catalogue.rewards.version_views import differences
 from tests.controlplane.catalogue.rewards.test_pages import COMPONENTS, fields
 from tests.controlplane.people import operator
@@ -36,8 +36,8 @@ def test_saving_what_scores_the_same_makes_no_version() -> None:
 
 def test_another_aggregation_or_share_is_another_version() -> None:
     first = version()
-    second, fresh = saving.save(first.config, Composition(COMPONENTS, NORMALIZE_THEN_SUM))
-    third, _ = saving.save(first.config, Composition(COMPONENTS, NORMALIZE_THEN_SUM, 0.1))
+    second, fresh = saving.save(first.config, RewardComposition(COMPONENTS, NORMALIZE_THEN_SUM))
+    third, _ = saving.save(first.config, RewardComposition(COMPONENTS, NORMALIZE_THEN_SUM, 0.1))
     assert (fresh, second.number, third.number) == (True, 2, 3)
 
 
@@ -55,7 +55,7 @@ def test_two_who_edit_at_once_are_told_and_nothing_is_lost() -> None:
     saving.save(first.config, LONG)
     client, sent = operator(), fields("overlong", name="tags", based_on="1")
     answer = client.post(f"/rewards/{first.config_id}/", sent)
-    assert (answer.status_code, b"has saved version 2 since you opened this" in answer.content) == (422, True)
+    assert (answer.status_code, b"has saved version 2 since you opened version 1" in answer.content) == (422, True)
     assert b'name="based_on" value="2"' in answer.content
     assert client.post(f"/rewards/{first.config_id}/", sent | {"based_on": "2"}).status_code == 302
     assert [one.number for one in first.config.versions.all()] == [3, 2, 1]
@@ -99,4 +99,4 @@ def test_what_is_archived_can_not_be_changed() -> None:
     first, client = version(), operator()
     client.post(f"/rewards/{first.config_id}/archive/")
     answer = client.post(f"/rewards/{first.config_id}/", fields("length", name="tags"))
-    assert (answer.status_code, b"This config is archived" in answer.content) == (422, True)
+    assert (answer.status_code, b"This reward config is archived" in answer.content) == (422, True)

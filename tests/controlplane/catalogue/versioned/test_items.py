@@ -59,8 +59,8 @@ CASES = (
     Case(
         EnvironmentVersion,
         environments,
-        environments.Composition([{"name": "sum", "function": "calculator", "params": {}}]),
-        environments.Composition([{"name": "sum", "function": "calculator", "params": {"digits": 2}}]),
+        environments.EnvironmentComposition([{"name": "sum", "function": "calculator", "params": {}}]),
+        environments.EnvironmentComposition([{"name": "sum", "function": "calculator", "params": {"digits": 2}}]),
         "environment_version",
     ),
 )

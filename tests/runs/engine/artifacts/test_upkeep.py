@@ -38,7 +38,7 @@ def server() -> Iterator[ObjectStore]:
 def look() -> None:
     """As if all were due."""
     StoredCopy.objects.exclude(next_at=None).update(next_at=timezone.now())
-    upkeep.tend(timezone.now())
+    upkeep.reconcile(timezone.now())
 
 
 def end(attempt: Attempt) -> None:
@@ -78,10 +78,10 @@ def test_a_lost_hosts_model_is_deleted_with_its_copy(saved: Attempt, sent: Sent,
     Host.objects.update(removed_at=timezone.now())
     page = f"/models/{checkpoint(saved).event.pk}/"
     asked = operator().get(page).content.decode()
-    assert "box is gone: what is still on its disk stays there." in asked
+    assert "box is gone: the files that are still on its disk stay there." in asked
     assert "Its copy in the artifact store is removed, too." in asked
     assert "This model was deleted" in operator().post(f"{page}delete", follow=True).content.decode()
-    upkeep.tend(timezone.now())
+    upkeep.reconcile(timezone.now())
     assert server.names() == ["other/1/checkpoints/checkpoint-10/a"]
     assert not checkpoint(saved).in_store
     assert not StoredCopy.objects.exists()
@@ -102,7 +102,7 @@ def test_what_stays_in_the_store_is_said_with_the_reason(saved: Attempt, sent: S
     end(saved)
     Host.objects.update(removed_at=timezone.now())
     deletions.request(checkpoint(saved), a_user())
-    upkeep.tend(timezone.now())
+    upkeep.reconcile(timezone.now())
     shown = viewer().get(f"/runs/{saved.run_id}/checkpoints/").content.decode()
     assert "still in the store" in shown
     assert "can&#x27;t be reached" in shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from runs.engine.machines import asking
+from runs.engine.machines import requests
 from runs.engine.machines.models import MachineRequest, MachineSource
 from runs.engine.scheduling import launching
 from runs.engine.states import RunStatus
@@ -24,9 +24,9 @@ def a_source(**options: str) -> MachineSource:
     return MachineSource.objects.create(**source, gpus=1, gpu_kind="H100", cpus=16)
 
 
-def tend() -> MachineRequest:
+def a_round() -> MachineRequest:
     MachineRequest.objects.update(looked_at=None)
-    asking.tend(timezone.now())
+    requests.reconcile(timezone.now())
     return MachineRequest.objects.get()
 
 
@@ -34,8 +34,8 @@ def tend() -> MachineRequest:
 def test_the_host_of_a_machine_has_the_list_price_of_its_instance_type(sky: SkyPilotServer) -> None:
     a_source(instance_type="p5.4xlarge")
     a_run(hardware=ONE_GPU)
-    host = joins(tend())
-    tend()
+    host = joins(a_round())
+    a_round()
     host.refresh_from_db()
     assert (host.gpu_hour_price, host.currency) == (6.88, "$")
 
@@ -44,10 +44,10 @@ def test_the_host_of_a_machine_has_the_list_price_of_its_instance_type(sky: SkyP
 def test_a_price_that_an_admin_has_set_stays(sky: SkyPilotServer) -> None:
     a_source(instance_type="p5.4xlarge")
     a_run(hardware=ONE_GPU)
-    host = joins(tend())
+    host = joins(a_round())
     host.gpu_hour_price = 5.0
     host.save()
-    tend()
+    a_round()
     host.refresh_from_db()
     assert host.gpu_hour_price == 5.0
 
@@ -56,14 +56,14 @@ def test_a_price_that_an_admin_has_set_stays(sky: SkyPilotServer) -> None:
 def test_a_spot_machine_that_is_taken_back_ends_its_run_as_preempted(sky: SkyPilotServer) -> None:
     a_source(spot="yes")
     run = a_run(hardware=ONE_GPU)
-    request = tend()
+    request = a_round()
     joins(request)
     sky.finish(sky.launches()[0], "SUCCEEDED")
     sky.has(request.handle, "UP")
-    assert tend().state == State.JOINED
+    assert a_round().state == State.JOINED
     launching.dispatch_ready()
     sky.clusters.clear()
-    assert tend().state == State.LOST
+    assert a_round().state == State.LOST
     attempt = run.latest()
     assert attempt is not None
     assert attempt.reason == EndReason.HOST_PREEMPTED
@@ -72,9 +72,9 @@ def test_a_spot_machine_that_is_taken_back_ends_its_run_as_preempted(sky: SkyPil
 def test_what_skypilot_says_of_a_launch_that_fails_is_what_the_request_says(sky: SkyPilotServer) -> None:
     a_source()
     a_run(hardware=ONE_GPU)
-    tend()
+    a_round()
     sky.finish(sky.launches()[0], "FAILED", error=("ResourcesUnavailableError", "No launchable resource found."))
-    request = tend()
+    request = a_round()
     assert request.state == State.FAILED
     assert request.sentence == "SkyPilot got no machine: No launchable resource found."
 
@@ -82,7 +82,7 @@ def test_what_skypilot_says_of_a_launch_that_fails_is_what_the_request_says(sky:
 def test_a_machine_that_no_run_needs_any_more_is_withdrawn(sky: SkyPilotServer) -> None:
     a_source()
     run = a_run(hardware=ONE_GPU)
-    tend()
+    a_round()
     run.attempts.update(status=RunStatus.STOPPED)
-    assert tend().state == State.RELEASED
+    assert a_round().state == State.RELEASED
     assert sky.launches()[0].status == "CANCELLED"

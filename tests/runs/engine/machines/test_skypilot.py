@@ -13,7 +13,7 @@ import yaml
 
 from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.models import Secret
-from runs.engine.machines.kinds import KINDS
+from runs.engine.machines.models import KINDS
 from runs.engine.machines.provider import EngineError, MachinePhase, MachineShape
 from runs.engine.machines.skypilot import server as client
 from runs.engine.machines.skypilot import task

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from runs.engine import queries
+from runs.engine import queries, timeline
 from runs.engine.models import Attempt, HealthPreset, Run
 from runs.engine.records import MetricRow, RunEvent
 from runs.insight.health import tick as health
@@ -63,7 +63,7 @@ def test_a_finding_that_opens_and_closes_is_two_events(attempt: Attempt, clock: 
         write(attempt, 25, kl=kl)
         health.tick(next(clock))
     assert told(attempt) == [("kl", "open", "bad"), ("kl", "closed", "bad")]
-    opened = queries.events(Run.objects.get(pk=attempt.run_id))[-2]
+    opened = timeline.events(Run.objects.get(pk=attempt.run_id))[-2]
     assert opened["text"].startswith("KL drift: The policy stays 5 nats away")
     assert opened["step"] == 65
 

@@ -16,9 +16,10 @@ from pytest_django import Settings
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion
 from controlplane.platform.http.tokens import attempt_token
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
-from runs.engine import corpora, queries, sentences
+from runs.engine import queries, sentences
 from runs.engine.models import Attempt
 from runs.engine.records import LogChunk, MetricRow, SampleRow
+from runs.engine.spec import runs_searching
 from runs.engine.states import RunStatus
 from runs.intake.host_api import views
 from tests.runs.builders import FREE, a_host, an_attempt
@@ -275,7 +276,7 @@ def test_a_corpus_is_sent_to_runs_that_search_it_alone(attempt: Attempt, setting
     attempt.run.spec["episodes"] = {"corpora": [to_dict(version.spec)]}
     attempt.run.save(update_fields=["spec"])
     assert Client().get(url, headers=headers).getvalue() == b"documents"
-    assert corpora.users(version) == [f"the run {attempt.run.name}"]
+    assert runs_searching(version) == [f"the run {attempt.run.name}"]
     version.path.unlink()
     assert Client().get(url, headers=headers).status_code == 404
 

@@ -17,9 +17,9 @@ from runs.engine.models import Attempt, Run
 from runs.engine.records import MetricRow
 from runs.engine.states import RunStatus
 from runs.intake.host_api import ingest, statements
+from runs.intake.host_api.group_writer import GroupWriter
 from runs.intake.host_api.ingest import Delivery
 from runs.intake.host_api.sync_route import SHORT, SyncRoute
-from runs.intake.host_api.together import GroupWriter
 from tests.runs.builders import a_run, an_attempt, train
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("sent")]

@@ -9,7 +9,7 @@ from django.test import Client
 
 from controlplane.catalogue.environments import saving
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.environments.saving import Composition
+from controlplane.catalogue.environments.saving import EnvironmentComposition
 from runs.engine.models import Run
 from runs.engine.scheduling import launching
 from runs.engine.spec import spec_of
@@ -35,7 +35,7 @@ def client() -> Client:
 
 
 def an_environment(name: str = "sums with a calculator", **limits: Any) -> EnvironmentVersion:
-    return saving.make(name, Composition([CALCULATOR], limits))
+    return saving.make(name, EnvironmentComposition([CALCULATOR], limits))
 
 
 def test_an_environment_is_frozen_with_its_limits_and_those_of_the_run(client):
@@ -89,7 +89,7 @@ def test_a_clone_has_the_environment_and_only_the_limits_that_were_changed(clien
 def test_a_clone_says_what_has_become_of_the_environment(client):
     version = an_environment()
     run = launched(client, environment=str(version.pk))
-    saving.save(version.environment, Composition([CALCULATOR], {"turns": 2}))
+    saving.save(version.environment, EnvironmentComposition([CALCULATOR], {"turns": 2}))
     assert "a newer version of its environment" in client.get(f"/runs/{run.pk}/clone/").content.decode()
     version.environment.delete()
     run.refresh_from_db()

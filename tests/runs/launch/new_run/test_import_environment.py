@@ -107,7 +107,7 @@ def test_an_environment_that_is_not_here_is_named(client):
     text = exported(client, run)
     version.environment.delete()
     assert "No environment here has these parts" in notes(imported(client, text))
-    same = environments.make("another name", environments.Composition([CALCULATOR]))
+    same = environments.make("another name", environments.EnvironmentComposition([CALCULATOR]))
     assert value(imported(client, text), "environment") == str(same.pk)
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from controlplane.catalogue.hardware.models import Host
-from controlplane.catalogue.joining import codes, credentials, embedded
+from controlplane.catalogue.joining import codes, credentials
 from controlplane.catalogue.joining.credentials import HostNameTaken
 from controlplane.catalogue.joining.models import HostCredential, JoinCode
 from runs.engine.models import Attempt
@@ -153,11 +153,11 @@ def test_a_name_that_cannot_be_is_refused_with_the_form(settings: Settings) -> N
 
 
 def test_the_host_of_up_gets_a_token_when_its_own_does_not_fit() -> None:
-    token = embedded.token_for("box", "")
+    token = credentials.embedded_token("box", "")
     assert token is not None
-    assert embedded.token_for("box", f"{token}\n") is None
-    assert embedded.token_for("box", "of an earlier version") not in (None, token)
+    assert credentials.embedded_token("box", f"{token}\n") is None
+    assert credentials.embedded_token("box", "of an earlier version") not in (None, token)
     assert not credentials.fits("box", token)
     credentials.issue("gpu1")
     with pytest.raises(HostNameTaken, match="Another machine has joined as gpu1"):
-        embedded.token_for("gpu1", "")
+        credentials.embedded_token("gpu1", "")

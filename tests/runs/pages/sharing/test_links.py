@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from controlplane.platform.accounts.logmask import _masked
 from controlplane.platform.accounts.models import ApiScope, Role
-from runs.engine import queries, tags
+from runs.engine import tags, timeline
 from runs.engine.models import Attempt, Run
 from runs.engine.sharing import links
 from runs.engine.sharing.models import SharedLink
@@ -113,7 +113,7 @@ def test_a_link_ends_with_its_day_by_hand_and_with_its_run(attempt: Attempt) -> 
     tags.unarchive([run.pk], run.owner)
     assert ends(three)[0] == 410, "what has ended stays so"
     assert list(links.open_links(run)) == []
-    said = [each["text"] for each in queries.events(Run.objects.get(pk=run.pk)) if "link" in each["text"]]
+    said = [each["text"] for each in timeline.events(Run.objects.get(pk=run.pk)) if "link" in each["text"]]
     assert [text[:16] for text in said] == ["Shared by a link"] * 3 + ["Revoked a link t"]
     SharedLink.objects.update(expires_at=timezone.now() - timedelta(days=100))
     tasks.forget_all(timezone.now())

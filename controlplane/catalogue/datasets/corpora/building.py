@@ -1,41 +1,37 @@
-"""Makes corpora: asked for on a page, made by the background worker's child process."""
+"""Creates corpora, whose documents the background worker's child process builds, and the sample."""
 
 from __future__ import annotations
 
-import logging
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
-from django.db.models import Max
 from django.utils import timezone
-from kombu.exceptions import KombuError
 
-from controlplane.catalogue.datasets import reader_process
-from controlplane.catalogue.datasets.errors import ChildFailed, DatasetError, NameTaken, NoSpace
-from controlplane.catalogue.datasets.folders import LOCK, held, make_folder
-from controlplane.catalogue.datasets.models import Corpus, CorpusVersion, DatasetVersion
+from controlplane.catalogue.datasets import importing, reader_process
+from controlplane.catalogue.datasets.errors import ChildFailed, DatasetError, NoSpace
+from controlplane.catalogue.datasets.folders import LOCK, make_folder, remove_orphans, try_lock
+from controlplane.catalogue.datasets.importing import numbered
+from controlplane.catalogue.datasets.models import Corpus, CorpusVersion, Dataset, DatasetVersion
 from controlplane.catalogue.datasets.reader import files
-from controlplane.catalogue.datasets.worker import FORGOTTEN_AFTER_S, slot, storable
-from controlplane.celery import app
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.catalogue.datasets.work_queue import CORPUS_TASK, send_on_commit
+from controlplane.catalogue.datasets.worker import slot, storable
 from controlplane.platform.accounts.models import User
 from workers.contract.run.dataset import COLUMNS
+from workers.environments import encyclopaedia
 
-log = logging.getLogger(__name__)
-
-TASK = "datasets.corpus"
 SENT_AGAIN_AFTER = timedelta(seconds=20)
 GONE = {"kind": "gone", "message": "The dataset version behind this corpus is gone.", "advice": ""}
 
 
 def columns_of(version: DatasetVersion) -> list[str]:
-    """The columns of which documents can be made: the file's, or the canonical ones of a derived version."""
+    """The columns that documents can be built from: the file's, or the canonical ones of a derived version."""
     if version.status in DatasetVersion.AT_WORK:
         return []
     if version.source_kind != DatasetVersion.DERIVED:
@@ -43,7 +39,7 @@ def columns_of(version: DatasetVersion) -> list[str]:
     return [name for name in COLUMNS if name not in ("row_id", "split")]
 
 
-def make(
+def create(
     user: User | None, name: str, source: DatasetVersion, *, text: Sequence[str], title: str = "", about: str = ""
 ) -> CorpusVersion:
     """Queue the next version of the corpus `name`, created if missing. Raises DatasetError."""
@@ -51,7 +47,7 @@ def make(
     missing = [column for column in (*text, *([title] if title else [])) if column not in known]
     if missing or not text:
         raise DatasetError(f"{source} has no column {missing[0]}." if missing else "Choose a column for the text.")
-    with _made(user, name) as version:
+    with _new_version(user, name) as version:
         version.dataset_version, version.source = source, str(source)[:255]
         version.text_columns, version.title_column, version.about = list(text), title, about
         version.save()
@@ -59,9 +55,9 @@ def make(
     return version
 
 
-def make_of_lines(user: User | None, name: str, lines: bytes, *, source: str, about: str = "") -> CorpusVersion:
-    """The same of JSON Lines with "title" and "text", kept with the corpus until it is made."""
-    with _made(user, name) as version:
+def create_from_lines(user: User | None, name: str, lines: bytes, *, source: str, about: str = "") -> CorpusVersion:
+    """Queue a version of JSON Lines with "title" and "text", which are stored with it until it is built."""
+    with _new_version(user, name) as version:
         version.source, version.text_columns, version.title_column, version.about = source, ["text"], "title", about
         version.save()
         make_folder(version.folder)
@@ -72,48 +68,51 @@ def make_of_lines(user: User | None, name: str, lines: bytes, *, source: str, ab
     return version
 
 
-def work(version: CorpusVersion) -> None:
-    """Make it, unless another process is at it. Safe to call twice."""
+def create_sample(user: User | None) -> CorpusVersion:
+    """Create the sample: a made-up encyclopaedia as a corpus, and a dataset of questions that it answers.
+
+    Existing ones are kept. Raises DatasetError.
+    """
+    if not Dataset.objects.filter(name=encyclopaedia.QUESTIONS).exists():
+        questions = BytesIO(encyclopaedia.lines(encyclopaedia.questions()))
+        mapping = ColumnMapping(prompt="question", answer="answer")
+        importing.create_from_upload(
+            user, encyclopaedia.QUESTIONS, questions, "questions.jsonl", new=True, mapping=mapping
+        )
+    usable = CorpusVersion.objects.filter(corpus__name=encyclopaedia.NAME, archived_at=None)
+    if (existing := usable.exclude(status=CorpusVersion.INVALID).first()) is not None:
+        return existing
+    documents = encyclopaedia.lines(encyclopaedia.documents())
+    return create_from_lines(
+        user, encyclopaedia.NAME, documents, source="the sample of this product", about=encyclopaedia.ABOUT
+    )
+
+
+def build(version: CorpusVersion) -> None:
+    """Build the corpus, unless another process is building it. Safe to call twice."""
     if not version.folder.is_dir():
         return
     with slot() as free:
         if not free:
-            return  # the sweep sends it again
-        with held(version.folder / LOCK) as mine:
-            if mine and _wanted(version):
-                _work(version)
-            if mine and not CorpusVersion.objects.filter(pk=version.pk).exists():
+            return  # `reconcile` sends it again
+        with try_lock(version.folder / LOCK) as acquired:
+            if acquired and _wanted(version):
+                _build(version)
+            if acquired and not CorpusVersion.objects.filter(pk=version.pk).exists():
                 shutil.rmtree(version.folder, ignore_errors=True)
 
 
-def sweep() -> None:
-    """Send work again that nobody is at, and remove files that no row knows of."""
+def reconcile() -> None:
+    """Send versions again that no process builds, and remove files without a row."""
     for version in CorpusVersion.objects.filter(status=CorpusVersion.MAKING):
         if timezone.now() - version.created_at > SENT_AGAIN_AFTER:
-            send_to_worker(version)
+            send_on_commit(CORPUS_TASK, version.pk)
     folder = Path(settings.DATA_DIR) / "corpora"
     known = {str(pk) for pk in CorpusVersion.objects.values_list("pk", flat=True)}
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.name not in known and time.time() - path.stat().st_mtime > FORGOTTEN_AFTER_S:
-            shutil.rmtree(path, ignore_errors=True)
+    remove_orphans(folder.iterdir() if folder.is_dir() else (), known)
 
 
-def send_to_worker(version: CorpusVersion) -> None:
-    """On commit. Without a broker it waits until the sweep sends it again."""
-    pk = version.pk
-
-    def send() -> None:
-        if not settings.REDIS_URL:
-            return  # the demo and tests call the worker directly
-        try:
-            app.send_task(TASK, (pk,), retry=False)
-        except (KombuError, OSError):
-            log.warning("No broker to queue corpus version %s; it is sent again later", pk)
-
-    transaction.on_commit(send)
-
-
-def _work(version: CorpusVersion) -> None:
+def _build(version: CorpusVersion) -> None:
     source = _source(version)
     arguments = {
         "source": str(source),
@@ -126,7 +125,7 @@ def _work(version: CorpusVersion) -> None:
         if source is None:
             report: dict[str, Any] = {"file_error": GONE}
         else:
-            report = reader_process.work_answer(version.folder, "corpus", arguments, is_wanted=lambda: _wanted(version))
+            report = reader_process.run_answer(version.folder, "corpus", arguments, is_wanted=lambda: _wanted(version))
     except ChildFailed as error:
         report = {"file_error": error.as_dict()}
     except reader_process.Unwanted:
@@ -146,8 +145,8 @@ def _work(version: CorpusVersion) -> None:
 
 
 def _source(version: CorpusVersion) -> Path | None:
-    own, of = version.folder / files.SOURCE, version.dataset_version
-    candidates = [own] if of is None else [own, of.source_path, of.rows_path]
+    uploaded, parent = version.folder / files.SOURCE, version.dataset_version
+    candidates = [uploaded] if parent is None else [uploaded, parent.source_path, parent.rows_path]
     return next((path for path in candidates if path.is_file()), None)
 
 
@@ -156,19 +155,8 @@ def _wanted(version: CorpusVersion) -> bool:
 
 
 @contextmanager
-def _made(user: User | None, name: str) -> Iterator[CorpusVersion]:
+def _new_version(user: User | None, name: str) -> Iterator[CorpusVersion]:
     """The next version for the block to fill and save, then queued. If the block fails, nothing is left."""
-    version = CorpusVersion(created_by=user)
-    try:
-        with transaction.atomic():
-            corpus, _ = Corpus.objects.get_or_create(name=name, defaults={"owner": user})
-            version.corpus = Corpus.objects.select_for_update().get(pk=corpus.pk)  # one number at a time
-            version.number = (corpus.versions.aggregate(last=Max("number"))["last"] or 0) + 1
-            yield version
-            send_to_worker(version)
-    except BaseException as error:
-        if version.pk is not None:
-            shutil.rmtree(version.folder, ignore_errors=True)
-        if isinstance(error, (IntegrityError, Corpus.DoesNotExist)):
-            raise NameTaken(f"Someone else is changing “{name}” right now. Try again.") from error
-        raise
+    with numbered(CorpusVersion(created_by=user), Corpus, name) as version:
+        yield version
+        send_on_commit(CORPUS_TASK, version.pk)

@@ -11,7 +11,7 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.joining import codes, credentials
 from controlplane.catalogue.joining.models import JoinCode
-from runs.engine.machines import asking, demand, leaving
+from runs.engine.machines import demand, leaving, requests
 from runs.engine.machines.models import Expectation, MachineRequest, MachineSource
 from runs.engine.models import Attempt, Run
 from runs.engine.scheduling import launching, leasing, stopping
@@ -29,14 +29,14 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 State = MachineRequest.State
 
 
-def tend(after: timedelta = timedelta(0)) -> datetime:
+def a_round(after: timedelta = timedelta(0)) -> datetime:
     """A round, as if `after` had passed since all that has happened."""
     if after:
         times = ("created_at", "looked_at", "ended_at", "joined_at")
         MachineRequest.objects.update(**{name: F(name) - after for name in times})
         MachineSource.objects.update(changed_at=F("changed_at") - after)
         Attempt.objects.update(created_at=F("created_at") - after)
-    asking.tend(timezone.now())
+    requests.reconcile(timezone.now())
     return timezone.now()
 
 
@@ -54,7 +54,7 @@ def test_a_run_that_fits_nowhere_asks_once_and_says_so(engine: Engine) -> None:
     run = a_run(hardware=ONE_GPU)
     launching.dispatch_ready()
     for _ in range(3):
-        tend(timedelta(seconds=20))
+        a_round(timedelta(seconds=20))
     assert [job.split("|")[0] for job in engine.jobs] == ["PENDING"]
     assert the_request().host_name.startswith("cluster-a-")
     words = "A machine of Cluster A is asked for. Job 1 waits in Slurm's queue: other jobs come first."
@@ -66,7 +66,7 @@ def test_a_run_that_a_host_can_start_asks_for_nothing(engine: Engine) -> None:
     a_source(engine)
     a_host(gpus=1)
     a_run(hardware=ONE_GPU)
-    tend()
+    a_round()
     assert engine.jobs == []
 
 
@@ -74,24 +74,24 @@ def test_runs_that_fit_on_one_machine_ask_for_one(engine: Engine) -> None:
     a_source(engine, gpus=2)
     for name in ("a", "b", "c"):
         a_run(name, hardware=ONE_GPU)
-    tend()
+    a_round()
     assert len(engine.jobs) == 2
-    tend()
+    a_round()
     assert len(engine.jobs) == 2
 
 
 def test_a_machine_that_is_too_small_is_not_asked_for(engine: Engine) -> None:
     a_source(engine)
     run = a_run(hardware=SERVER)
-    tend()
+    a_round()
     assert (engine.jobs, says(run)) == ([], "")
 
 
 def test_no_more_machines_than_the_source_may_have(engine: Engine) -> None:
     a_source(engine, most=1)
     runs = [a_run(name, hardware=ONE_GPU) for name in ("a", "b")]
-    tend()
-    tend()
+    a_round()
+    a_round()
     assert len(engine.jobs) == 1
     assert says(runs[1]) == "Cluster A has given its machine."
 
@@ -103,26 +103,26 @@ def test_a_host_that_only_has_to_become_free_is_waited_for_a_while(engine: Engin
     move(busy, RunStatus.STARTING, reason="test", actor="test", facts={"host": host})
     leasing.take(busy, host, Placement("box", gpus=(0,)))
     run = a_run("next", hardware=ONE_GPU)
-    tend()
+    a_round()
     assert engine.jobs == []
     assert says(run).startswith("A machine of Cluster A is asked for in 5 min")
-    tend(timedelta(minutes=6))
+    a_round(timedelta(minutes=6))
     assert len(engine.jobs) == 1
 
 
 def test_a_run_for_a_certain_host_asks_for_none(engine: Engine) -> None:
     a_source(engine)
     a_run(hardware=ONE_GPU, host=a_host(announced_at=None))
-    tend()
+    a_round()
     assert engine.jobs == []
 
 
 def test_what_nobody_needs_any_more_is_released(engine: Engine) -> None:
     a_source(engine)
     run = a_run(hardware=ONE_GPU)
-    tend()
+    a_round()
     stopping.request_stop(run.latest(), StopMode.NOW, a_user())
-    tend()
+    a_round()
     assert (the_request().state, engine.cancelled) == (State.RELEASED, "1\n")
     assert codes.problem(JoinCode.objects.get()) == "This join code has expired."
 
@@ -130,9 +130,9 @@ def test_what_nobody_needs_any_more_is_released(engine: Engine) -> None:
 def test_a_code_lives_as_long_as_its_job_waits(engine: Engine) -> None:
     a_source(engine)
     a_run(hardware=ONE_GPU)
-    tend()
+    a_round()
     JoinCode.objects.update(expires_at=timezone.now() - timedelta(hours=5))
-    tend(timedelta(minutes=1))
+    a_round(timedelta(minutes=1))
     assert codes.problem(JoinCode.objects.get()) == ""
 
 
@@ -140,17 +140,17 @@ def test_a_job_that_ends_without_a_host_is_told_and_tried_again_up_to_a_bound(en
     a_source(engine)
     run = a_run(hardware=ONE_GPU)
     for job in range(1, demand.TRIES + 1):
-        tend(timedelta(hours=1))
+        a_round(timedelta(hours=1))
         assert len(engine.jobs) == job
         engine.set("NODE_FAIL", job=str(job))
-        tend(timedelta(seconds=20))
+        a_round(timedelta(seconds=20))
         assert len(engine.jobs) == job
     assert "was asked 5 times" in says(run)
     assert "Job 5 ended: its node failed." in says(run)
-    tend(timedelta(hours=1))
+    a_round(timedelta(hours=1))
     assert len(engine.jobs) == demand.TRIES
     MachineSource.objects.get().save()
-    tend()
+    a_round()
     assert len(engine.jobs) == demand.TRIES + 1
 
 
@@ -158,19 +158,19 @@ def test_a_refusal_is_told_at_once(engine: Engine) -> None:
     a_source(engine)
     engine.refuse("Invalid account")
     run = a_run(hardware=ONE_GPU)
-    tend()
+    a_round()
     assert says(run) == "Cluster A gives no machine: sbatch says: Invalid account"
     assert (the_request().state, the_request().sentence) == (State.FAILED, "sbatch says: Invalid account")
-    tend()
+    a_round()
     assert says(run).startswith("A machine of Cluster A did not come. The last: sbatch says: Invalid account")
 
 
 def test_an_answer_that_was_lost_brings_no_second_machine(engine: Engine) -> None:
     a_source(engine)
     a_run(hardware=ONE_GPU)
-    tend()
+    a_round()
     MachineRequest.objects.update(state=State.ASKING, handle="", looked_at=None)
-    tend(timedelta(minutes=5))
+    a_round(timedelta(minutes=5))
     assert (len(engine.jobs), the_request().handle, the_request().state) == (1, "1", State.WAITING)
 
 
@@ -178,9 +178,9 @@ def test_an_answer_that_was_lost_brings_no_second_machine(engine: Engine) -> Non
 def test_a_machine_joins_takes_the_run_and_leaves(engine: Engine) -> None:
     a_source(engine)
     run = a_run(hardware=ONE_GPU)
-    tend()
+    a_round()
     host = joins(the_request())
-    tend()
+    a_round()
     assert leaving.leave(host.name, Leaving.IDLE) == f"first is about to start on {host.name}."
     launching.dispatch_ready()
     assert (the_request().state, run.latest().host) == (State.JOINED, host)
@@ -198,9 +198,9 @@ def test_a_machine_joins_takes_the_run_and_leaves(engine: Engine) -> None:
 def a_run_on_a_machine(engine: Engine) -> Attempt:
     a_source(engine)
     run = a_run(hardware=ONE_GPU)
-    tend()
+    a_round()
     joins(the_request())
-    tend()
+    a_round()
     launching.dispatch_ready()
     Attempt.objects.update(claimed_at=timezone.now())
     attempt = run.latest()
@@ -213,14 +213,14 @@ def a_run_on_a_machine(engine: Engine) -> Attempt:
 def test_a_run_whose_machine_is_taken_back_goes_on_on_the_next(engine: Engine) -> None:
     first = a_run_on_a_machine(engine)
     engine.set("PREEMPTED")
-    tend(timedelta(minutes=2))
+    a_round(timedelta(minutes=2))
     first.refresh_from_db()
     assert (first.reason, the_request().state) == ("host_preempted", State.LOST)
     launching.resume_planned(first, actor="recovery", number=0, of=0)
-    tend()
+    a_round()
     machine = MachineRequest.objects.get(state=State.WAITING)
     joins(machine)
-    tend()
+    a_round()
     launching.move_resumes()
     launching.dispatch_ready()
     second = first.run.attempts.get(number=2)
@@ -231,7 +231,7 @@ def test_a_run_whose_machine_is_taken_back_goes_on_on_the_next(engine: Engine) -
 def test_a_machine_whose_node_failed_ends_its_run_as_lost_and_frees_what_it_held(engine: Engine) -> None:
     attempt = a_run_on_a_machine(engine)
     engine.set("NODE_FAIL")
-    tend(timedelta(minutes=2))
+    a_round(timedelta(minutes=2))
     attempt.refresh_from_db()
     assert (attempt.reason, attempt.detail) == ("host_lost", "Job 1 ended: its node failed.")
     assert not leasing.held()
@@ -242,7 +242,7 @@ def test_a_machine_whose_node_failed_ends_its_run_as_lost_and_frees_what_it_held
 def test_a_released_machine_takes_no_more_runs_and_is_told_to_end(engine: Engine) -> None:
     a_run_on_a_machine(engine)
     engine.set("RUNNING")
-    assert asking.release(the_request(), by="olga") == ""
+    assert requests.release(the_request(), by="olga") == ""
     assert engine.cancelled == "--batch --signal=TERM 1\n"
     assert Host.objects.get().draining
 
@@ -251,7 +251,7 @@ def test_a_released_machine_takes_no_more_runs_and_is_told_to_end(engine: Engine
 def test_a_host_that_is_told_to_end_gives_back_what_it_had_not_begun(engine: Engine) -> None:
     a_source(engine)
     run = a_run(hardware=ONE_GPU)
-    tend()
+    a_round()
     host = joins(the_request())
     launching.dispatch_ready()
     for how in (Leaving.STOPPING, Leaving.STOPPED):

@@ -24,8 +24,7 @@ from controlplane.platform.http.tokens import machine_code
 from runs.engine import hints
 from runs.engine.machines import demand
 from runs.engine.machines.demand import MachineDemand
-from runs.engine.machines.kinds import KINDS
-from runs.engine.machines.models import Expectation, MachineRequest, MachineSource
+from runs.engine.machines.models import KINDS, Expectation, MachineRequest, MachineSource
 from runs.engine.machines.provider import EngineError, MachinePhase, MachineProvider, MachineState
 from runs.engine.models import Attempt, Lease
 from runs.engine.scheduling import ending, leasing, recovery
@@ -44,7 +43,7 @@ HISTORY = timedelta(days=30)
 State = MachineRequest.State
 
 
-def tend(now: datetime) -> None:
+def reconcile(now: datetime) -> None:
     """One round."""
     if not MachineSource.objects.exists():
         return

@@ -1,0 +1,153 @@
+"""The editor of an item: its own form and a form for each part, validated together and saved as a version.
+
+Rows are added and removed in the browser, so each has a random prefix; the hidden field `row` repeats them in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from django import forms
+from django.db import transaction
+from django.http import QueryDict
+
+from controlplane.catalogue.versioned import saving
+from controlplane.catalogue.versioned.models import Version
+from controlplane.catalogue.versioned.parameter_forms import CONTROL, PREFIX, ParametersForm
+from controlplane.catalogue.versioned.saving import Composition
+from workers.contract.wire.documents import ContractError, from_dict
+
+MOST_PARTS = 24
+_MOST_ROWS = 4 * MOST_PARTS
+"""Rows to read, so that a user with too many loses none along with the error."""
+RowT = TypeVar("RowT", bound="PartForm")
+SpecT = TypeVar("SpecT")
+
+
+class ItemForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
+    """An item's name and description, and the note of its next version."""
+
+    note = forms.CharField(
+        label="What changes",
+        max_length=200,
+        required=False,
+        help_text="Shown beside the version.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    based_on = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    @property
+    def name_taken(self) -> str:
+        """The error of a name that another item has."""
+        return str((self._meta.error_messages or {})["name"]["unique"])
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if CONTROL.search(name):
+            raise forms.ValidationError("A name can't contain control characters.")
+        return name
+
+
+class PartForm(ParametersForm):
+    """A part of an item: its name, and a field for each parameter of its function."""
+
+    @property
+    def shown_name(self) -> str:
+        """The name in its current state, sent or not."""
+        return str(self["name"].value() or "")
+
+
+@dataclass
+class ItemEditor(Generic[RowT]):
+    """The forms of an item, validated together."""
+
+    form: ItemForm
+    rows: list[RowT]
+    problem: str = ""
+    model: ClassVar[type[Version]]
+
+    def is_valid(self) -> bool:
+        valid = [*(form.is_valid() for form in self.item_forms()), *(row.is_valid() for row in self.rows)]
+        self.check_names()
+        if len(self.rows) > MOST_PARTS:
+            parts = self.model.kind.parts
+            self.problem = f"At most {MOST_PARTS} {parts}, but there are {len(self.rows)}. Remove some."
+        else:
+            self.problem = self.composition_problem(all(valid)) or self.problem
+        return all(valid) and not self.problem and not any(form.errors for form in self.rows)
+
+    def item_forms(self) -> Sequence[forms.BaseForm]:
+        """The forms above the rows."""
+        return (self.form,)
+
+    def check_names(self) -> None:
+        """Add errors to rows that can't be together."""
+        raise NotImplementedError
+
+    def composition_problem(self, valid: bool) -> str:
+        """The reason why the rows can't be saved together; `valid`: each of them is valid."""
+        raise NotImplementedError
+
+    def composition(self) -> Composition:
+        """The composition of a valid editor."""
+        raise NotImplementedError
+
+    @property
+    def wrong(self) -> list[tuple[str, str, str]]:
+        """(id on the page, label, sentences) of each field with an error: the page is longer than a screen."""
+        mistakes = []
+        for form in self.item_forms():
+            for name, errors in form.errors.items():
+                field = form[name] if name in form.fields else None
+                mistakes.append((field.id_for_label if field else "editor", str(field.label) if field else "", errors))
+        for row in self.rows:
+            title = row.shown_name or row.entry.title
+            for name, errors in row.errors.items():
+                label = f"{title}, {str(row[name].label).lower()}" if name in row.fields else title
+                mistakes.append((str(row.prefix), label, errors))
+        return [(place, label, " ".join(map(str, errors))) for place, label, errors in mistakes]
+
+    def rebase(self, number: int) -> None:
+        """Base the form on this version: the user was shown it, and the next save changes it."""
+        self.form.data = {**dict(self.form.data.items()), "based_on": str(number)}
+
+    def save(self, by: Any) -> tuple[Any, bool]:
+        """The version with this content, and whether this call created it: name and description belong to the item.
+
+        IntegrityError: the name is taken.
+        """
+        item, note = self.form.save(commit=False), self.form.cleaned_data["note"]
+        if item.pk is None:
+            columns = {"owner": by, "description": item.description, "note": note}
+            return saving.make(self.model, item.name, self.composition(), **columns), True
+        with transaction.atomic():
+            item.save(update_fields=["name", "description"])
+            return saving.save(self.model, item, self.composition(), by=by, note=note)
+
+
+def rows_from(post: QueryDict, library: Mapping[str, Any], form: Callable[..., RowT]) -> list[RowT]:
+    """The rows of a submitted form. Rows of unknown functions are dropped."""
+    prefixes = [p for p in dict.fromkeys(post.getlist("row")) if PREFIX.fullmatch(p)]
+    return [
+        form(library[key], post, prefix=prefix)
+        for prefix in prefixes[:_MOST_ROWS]
+        if (key := post.get(f"{prefix}-function", "")) in library
+    ]
+
+
+def rows_of(parts: Sequence[Any], spec: type[SpecT], row: Callable[[SpecT], RowT]) -> tuple[list[RowT], str]:
+    """The rows of a version's stored parts, and a sentence that names those that the library no longer has."""
+    rows, lost = [], []
+    for part in parts:
+        try:
+            rows.append(row(from_dict(spec, part)))
+        except (ContractError, KeyError):
+            lost.append(str(part.get("name") if isinstance(part, dict) else part))
+    return rows, f"No longer in the library and removed when you save: {', '.join(lost)}." if lost else ""
+
+
+def unused_name(key: str, used: Collection[str]) -> str:
+    names = [key, *(f"{key}_{n}" for n in range(2, len(used) + 3))]
+    return next(name for name in names if name not in used)

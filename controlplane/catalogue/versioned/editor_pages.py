@@ -1,0 +1,140 @@
+"""The pages that edit an item: a new one, an existing one, and one from an imported document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+
+from controlplane.catalogue.versioned import parts_yaml
+from controlplane.catalogue.versioned.editing import ItemEditor
+from controlplane.catalogue.versioned.models import Item, Version
+from controlplane.catalogue.versioned.queries import item_for
+from controlplane.platform import safe_yaml
+from controlplane.platform.accounts.roles import person
+
+EditorT = TypeVar("EditorT", bound=ItemEditor[Any])
+
+
+@dataclass(frozen=True)
+class EditorPages(Generic[EditorT]):
+    """The pages of one kind of item."""
+
+    model: type[Version]
+    editor_from: Callable[[QueryDict, Any], EditorT]
+    """The editor of a submitted form, for this item or a new one (None)."""
+    editor_of: Callable[[Any], EditorT]
+    """The editor filled from a version."""
+    read: Callable[[bytes], EditorT]
+    """The editor filled from a document. Raises YamlRefused."""
+    version_page: Callable[[HttpRequest, Any], HttpResponse]
+    """The read-only page of a version."""
+    refusals: Callable[[HttpRequest, EditorT], Mapping[int, str]]
+    """Index of a row → why this user may not save it; for valid editors."""
+    context: Callable[[HttpRequest, EditorT], dict[str, Any]]
+    """What the template needs beyond the editor."""
+
+    def new(self, request: HttpRequest, empty: Callable[[], EditorT]) -> HttpResponse:
+        if request.method == "POST":
+            return self._save(request, self.editor_from(request.POST, None), None)
+        return self._page(request, empty(), None)
+
+    def edit(self, request: HttpRequest, item_id: int) -> HttpResponse:
+        """The editor for users who may edit; the read-only page for others and for archived items."""
+        items, may = self.model.items(), person(request).may_operate
+        if request.method == "POST" and may and not items._default_manager.filter(pk=item_id).exists():
+            return self._deleted(request)
+        item: Any = item_for(items, request, item_id)
+        if request.method == "POST":
+            if not may:
+                raise PermissionDenied("This requires the operator role. Ask an admin of this installation for it.")
+            return self._save(request, self.editor_from(request.POST, item), item)
+        if item.archived_at or not may:
+            return self.version_page(request, item.newest())
+        return self._page(request, self.editor_of(item.newest()), item)
+
+    def import_(self, request: HttpRequest) -> HttpResponse:
+        """Open an uploaded or pasted document in a new item's editor, with errors per field; nothing is saved."""
+        if request.method != "POST":
+            return self._import_form(request)
+        try:
+            editor = self.read(safe_yaml.document(request, parts_yaml.MOST_BYTES))
+        except safe_yaml.YamlRefused as error:
+            return self._import_form(request, str(error))
+        return self._page(request, editor, None, status=422 if editor.problem or editor.wrong else 200, imported=True)
+
+    def _save(self, request: HttpRequest, editor: EditorT, item: Item | None) -> HttpResponse:
+        before = item.name if item else ""
+        if editor.is_valid() and self._may_be_saved(request, editor, item):
+            try:
+                with transaction.atomic():
+                    version, is_new = editor.save(person(request))
+            except IntegrityError:  # the name was taken between the check and the save
+                editor.form.add_error("name", editor.form.name_taken)
+            else:
+                messages.success(request, _saved_message(version, is_new))
+                return redirect(self.model.kind.route, version.item.pk)
+        if item:
+            item.name = before  # the form has overwritten it with the typed one
+        return self._page(request, editor, item, status=422)
+
+    def _deleted(self, request: HttpRequest) -> HttpResponse:
+        """Keep the edits of an item that was deleted meanwhile, as a new item."""
+        editor = self.editor_from(request.POST, None)
+        editor.is_valid()
+        reason = f"This {self.model.kind.name} was deleted since you opened it. Save again to create a new one."
+        editor.problem = f"{reason} {editor.problem}".strip()
+        return self._page(request, editor, None, status=422)
+
+    def _may_be_saved(self, request: HttpRequest, editor: EditorT, item: Any) -> bool:
+        if item and item.archived_at:
+            editor.problem = f"This {self.model.kind.name} is archived. Unarchive it to change it."
+            return False
+        refusals = self.refusals(request, editor)
+        for place, reason in refusals.items():
+            editor.rows[place].refuse(reason)
+        if item and not refusals:
+            newest, based_on = item.newest(), editor.form.cleaned_data["based_on"]
+            if based_on is not None and based_on != newest.number:
+                by = newest.created_by.get_username() if newest.created_by else "Somebody"
+                editor.problem = (
+                    f"{by} has saved version {newest.number} since you opened version {based_on}. Save again to make "
+                    f"version {newest.number + 1} from this form; version {newest.number} is kept."
+                )
+                editor.rebase(newest.number)
+                return False
+        return not refusals
+
+    def _page(
+        self, request: HttpRequest, editor: EditorT, item: Any, *, status: int = 200, imported: bool = False
+    ) -> HttpResponse:
+        context = {
+            "editor": editor,
+            "form": editor.form,
+            "kind": self.model.kind,
+            "item": item,
+            "imported": imported,
+            "version": item.newest() if item else None,
+            **self.context(request, editor),
+        }
+        return render(request, f"catalogue/{self.model._meta.app_label}/edit.html", context, status=status)
+
+    def _import_form(self, request: HttpRequest, problem: str = "") -> HttpResponse:
+        text, most = request.POST.get("text", ""), parts_yaml.MOST_BYTES
+        context = {"problem": problem, "text": text if len(text) <= most else "", "most": most}
+        template = f"catalogue/{self.model._meta.app_label}/import.html"
+        return render(request, template, context, status=422 if problem else 200)
+
+
+def _saved_message(version: Version, is_new: bool) -> str:
+    if not is_new:
+        return f"Saved {version.item}. Its content is unchanged, so it is still version {version.number}."
+    if version.number == 1:
+        return f"Saved {version.item}."
+    return f"Saved {version.item} as version {version.number}. Existing runs keep their version."
