@@ -108,3 +108,23 @@ def test_an_advantage_has_its_sign_and_grows_from_the_middle() -> None:
 )
 def test_a_name_that_may_be_cut_keeps_its_end(name: Any, parts: list[tuple[str, str]]) -> None:
     assert figures.ends(name) == parts
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "–"), (0.0312, '31<span class="unit">ms</span>'), (1.5, "1.5 s"), (90, "1 min 30 s")]
+)
+def test_a_computing_time_is_in_milliseconds_below_a_second(seconds: float | None, text: str) -> None:
+    assert figures.computing_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "text"),
+    [
+        (0.5, "percent", '50<span class="unit">%</span>'),
+        (12, "tokens", '12<span class="unit">tok</span>'),
+        (None, "tokens", "–"),
+        (12, "number", "12"),
+    ],
+)
+def test_a_tiles_figure_has_the_unit_of_its_format(value: float | None, form: str, text: str) -> None:
+    assert figures.in_format(value, form) == text

@@ -41,9 +41,7 @@ class FirstStep:
 def steps() -> list[FirstStep]:
     datasets = Dataset.objects.filter(versions__status=DatasetVersion.READY).distinct().count()
     configs, runs = RewardConfig.objects.count(), Run.objects.count()
-    now = timezone.now()
-    hosts = [host for host in Host.objects.all() if host.is_fresh(now)]
-    ready = [host.name for host in hosts if host.inventory.get("trainer") == "ready"]
+    ready = _ready_hosts()
     return [
         FirstStep(
             "Data",
@@ -80,3 +78,9 @@ def steps() -> list[FirstStep]:
             "New run",
         ),
     ]
+
+
+def _ready_hosts() -> list[str]:
+    now = timezone.now()
+    hosts = [host for host in Host.objects.all() if host.is_fresh(now)]
+    return [host.name for host in hosts if host.inventory.get("trainer") == "ready"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -15,6 +16,7 @@ from controlplane.platform.http.middleware import STOP_POLLING
 from controlplane.platform.templatetags.frame import EmptyState
 from runs.engine import deletions
 from runs.engine.artifacts import saved_models as catalogue
+from runs.engine.artifacts.saved_models import SavedModel
 from runs.engine.jobs import benchmarking, converting, merging
 from runs.engine.jobs import results as job_results
 from runs.engine.served import conversation
@@ -82,23 +84,32 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
     if asked_again and "going" in request.GET and not saved.checkpoint.going:
         return HttpResponse(headers={"HX-Refresh": "true"})
     if person(request).may_operate and not saved.checkpoint.removed and not (asked_again and live):
-        obstacles, consequences = deletions.obstacles(saved.checkpoint), deletions.consequences(saved.checkpoint)
+        obstacles, consequences = (
+            list(deletions.obstacles(saved.checkpoint)),
+            list(deletions.consequences(saved.checkpoint)),
+        )
         context["deletion"] = {"obstacles": obstacles, "consequences": consequences}
     if asked_again:
         context["asked_again"] = True
         return render(request, "pages/model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)
-    if converting.is_offered(saved.checkpoint):
-        context["gguf"] = {"types": TYPES, "merge_first": converting.MERGE_FIRST}
-    context |= {"benchmark_tasks": TASKS, "benchmark_examples": USUAL_EXAMPLES}
+    return render(request, "pages/model_pages/model.html", context | _whole_page(saved))
+
+
+def _whole_page(saved: SavedModel) -> dict[str, Any]:
+    """Context beside the jobs."""
+    checkpoint = saved.checkpoint
     of_run = evaluation_results.of_run(saved.trained_by)
-    evaluations = [result for result in of_run if result.folder in ("", saved.checkpoint.folder)]
+    evaluations = [result for result in of_run if result.folder in ("", checkpoint.folder)]
     own = [result for result in evaluations if result.folder and (result.live or result.ended_well)]
     newest = max(own, key=lambda result: result.run.created_at, default=None)
-    deletion = saved.checkpoint.deletion
-    failure = f"It was not deleted: {deletion.data.get('problem', '')}" if deletion else ""
-    context |= {
+    failure = f"It was not deleted: {checkpoint.deletion.data.get('problem', '')}" if checkpoint.deletion else ""
+    gguf = {"types": TYPES, "merge_first": converting.MERGE_FIRST} if converting.is_offered(checkpoint) else None
+    return {
+        "gguf": gguf,
+        "benchmark_tasks": TASKS,
+        "benchmark_examples": USUAL_EXAMPLES,
         "evaluations": [("Before training" if result.step is None else "This model", result) for result in evaluations],
-        "chat_css": "primary" if saved.checkpoint.usable else "",
+        "chat_css": "primary" if checkpoint.usable else "",
         "warning": facts.why_unusable(saved) or failure,
         "fact_cards": [
             ("quality", "Quality", facts.quality_facts(saved, quality.of(saved), newest)),
@@ -106,4 +117,3 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
             ("lineage", "Lineage", facts.lineage_facts(saved, catalogue.siblings(saved))),
         ],
     }
-    return render(request, "pages/model_pages/model.html", context)

@@ -57,22 +57,22 @@ class Grouping:
         return max((group.reward.high for group in self.groups if group.reward.high is not None), default=None)
 
 
-def grouping(query: RunListQuery, chosen: Sequence[columns.Column], matching: QuerySet[Run], found: int) -> Grouping:
-    """The matching runs in groups, with the metrics of the chosen columns; a run with several tags is in several."""
-    metrics = [each for each in chosen if each.kind == columns.METRIC]
+def grouping(query: RunListQuery, chosen: Sequence[columns.Column], matching: QuerySet[Run], total: int) -> Grouping:
+    """Group the matching runs, with their chosen metrics; a run with several tags is in several groups."""
+    metrics = [column for column in chosen if column.kind == columns.METRIC]
     by_value: dict[str, list[_GroupFigures]] = defaultdict(list)
     value_of = "tags" if query.group == TAG else "grouped_by"
     if query.group != TAG:
         matching = matching.annotate(grouped_by=columns.expression(query.group))
     rows = matching.order_by("-created_at").values_list("pk", value_of, "reward_ends", "last_metrics")[:MOST]
     for pk, value, ends, newest in rows:
-        for each in (value or [None]) if query.group == TAG else [value]:
+        for group_value in (value or [None]) if query.group == TAG else [value]:
             others = [_number(newest.get(column.name)) for column in metrics]
-            by_value[json.dumps(each)].append(_GroupFigures(pk, last(ends), gain(ends), others))
+            by_value[json.dumps(group_value)].append(_GroupFigures(pk, last(ends), gain(ends), others))
     groups = [_group(query, json.loads(value), metrics, figures) for value, figures in by_value.items()]
     groups.sort(key=lambda group: (group.reward.mean is None, -(group.reward.mean or 0), group.words))
     words = "Tag" if query.group == TAG else columns.column(query.group).heading
-    return Grouping(words, metrics, groups, max(0, found - MOST))
+    return Grouping(words, metrics, groups, max(0, total - MOST))
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class RunListing:
 
     @property
     def extent(self) -> str:
-        """Which of the runs this page lists."""
+        """Range of the listed runs, and their total."""
         if self.last_page == 1:
             return counted(self.found, "run")
         first = (self.query.page - 1) * PAGE_SIZE

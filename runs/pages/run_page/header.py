@@ -123,11 +123,9 @@ def head(run: Run, user: User) -> dict[str, Any]:
     final = attempt.status in FINAL
     problem = unreadable(run)
     job = job_results.view(run) if run.kind in jobs.KINDS else None
-    failure = cause(attempt) if attempt.status == RunStatus.FAILED else None
     resumes = recovery.planned(run, attempt)
     stop_effect = stop_follows(attempt, away=summary["out_of_reach_since"] is not None)
     return {
-        "run": run,
         "attempt": attempt,
         "s": summary,
         "status_word": _RUNNING_WORDS.get(run.kind, "Running")
@@ -141,7 +139,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "job": job,
         "unreadable": problem,
         "out_of_reach": datetime.fromisoformat(silent) if (silent := summary["out_of_reach_since"]) else None,
-        "cause": failure,
+        "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
         "receipt": receipt_of(attempt) if final else None,
         "health": card(run),
         "step_time": step_time.of_run(run),

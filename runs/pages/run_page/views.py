@@ -42,12 +42,9 @@ TABS_OF_A_JOB = {"logs": "Logs", "events": "Events", "spec": "Spec", "charts": "
 @require_safe
 def run(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
-    is_job = run.kind in jobs.KINDS
-    tabs = TABS_OF_A_JOB if is_job else TABS
-    first = next(iter(tabs))
-    tab = request.GET.get("tab", first)
-    if tab not in tabs:
-        tab = first
+    tabs = TABS_OF_A_JOB if run.kind in jobs.KINDS else TABS
+    first, tab = next(iter(tabs)), request.GET.get("tab", "")
+    tab = tab if tab in tabs else first
     groups = drawn.with_bounds(run_charts.plan_of(run), run)
     context = header.head(run, person(request))
     stepless = context["final"] and not run.step
@@ -64,11 +61,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "head": reverse("run_head", args=[run.pk]),
         "charts": run_charts.as_json(groups),
         "marked": sorted(run_charts.MARKED),
-        "events": [
-            {name: event[name] for name in ("id", "at", "step", "kind", "text")}
-            for event in timeline.events(run)
-            if event["kind"] in run_charts.MARKED
-        ],
+        "events": _marks(run),
         "starts": run.trainings(),
         "tab": tab,
         "first": first,
@@ -85,6 +78,12 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "tab": tab,
     }
     return render(request, "pages/run_page/run.html", context)
+
+
+def _marks(run: Run) -> list[dict[str, Any]]:
+    """Events that are marked on the charts."""
+    marked = [event for event in timeline.events(run) if event["kind"] in run_charts.MARKED]
+    return [{name: event[name] for name in ("id", "at", "step", "kind", "text")} for event in marked]
 
 
 def _crumbs(run: Run) -> list[tuple[str, str]]:

@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import Role
-from runs.engine.hosts.view import host_views
+from runs.engine.hosts.view import GpuView, Holder, host_views
 from runs.engine.models import Lease
-from runs.pages.hosts.host_card import FactText, HostCard, host_card
+from runs.pages.hosts.host_card import FactText, GpuTile, HostCard, host_card
 from tests.runs.builders import ONE_GPU, a_host, a_run, a_user
 
 pytestmark = pytest.mark.django_db
@@ -184,3 +184,18 @@ def test_of_many_models_six_are_listed() -> None:
 
 def test_what_a_host_says_is_escaped_in_the_summary() -> None:
     assert "&lt;b&gt;" in a_card(with_inventory(versions={"torch": "<b>2</b>"})).summary
+
+
+@pytest.mark.parametrize(
+    ("quarantined", "used_mib", "css"),
+    [
+        (None, 0, "gpu-tile"),
+        (None, 9000, "gpu-tile busy"),
+        (False, 9000, "gpu-tile held"),
+        (True, 9000, "gpu-tile quarantined"),
+    ],
+)
+def test_a_gpus_tile_shows_who_holds_it(quarantined: bool | None, used_mib: int, css: str) -> None:
+    holder = None if quarantined is None else Holder(1, "r1", "run", timezone.now(), quarantined)
+    gpu = GpuView(0, "H200", "", 10_000, used_mib, None, None, None, holder)
+    assert GpuTile(gpu).css == css

@@ -32,7 +32,7 @@ def test_a_completion_climbs_or_falls(before, now, tone, text):
         (a_group(flat_now=True, turned=1), "loses its spread"),
         (a_group(flat_before=True, turned=1), "gains a spread"),
         (a_group(turned=2, all=6), "2 of 6 pairs inverted"),
-        (a_group(told_apart=1, made_equal=2), "1 ties broken, 2 made equal"),
+        (a_group(untied=1, made_equal=2), "1 ties broken, 2 made equal"),
         (a_group(), "same order"),
     ],
 )
