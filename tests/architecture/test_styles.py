@@ -8,7 +8,7 @@ from collections import Counter
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 STYLES = ROOT / "frontend/static/css"
-MOST_LINES = 7799
+MOST_LINES = 7749
 """Lines of all style sheets. Lower it with each clean-up; raise it only with a reason beside it."""
 
 COMPONENTS = {

@@ -199,7 +199,7 @@ def test_the_button_shows_the_traceback_of_what_fails(web_sandbox: None) -> None
     text = pressed("def reward(completions):\n    return [1 / 0 for _ in completions]\n").content.decode()
     assert "This can’t be saved." in text
     assert "ZeroDivisionError" in text
-    assert "<pre>" in text
+    assert '<pre class="verbatim' in text
 
 
 @needs_sandbox

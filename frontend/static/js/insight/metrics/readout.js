@@ -37,7 +37,7 @@ export function rowsOf(points, suffix, place) {
  * @param {MouseEvent | TouchEvent} event  of the pointer @param {Told} told
  */
 export function tell(element, plot, x, event, { where, rows }) {
-  const head = Object.assign(document.createElement("p"), { className: "where", textContent: where });
+  const head = Object.assign(document.createElement("p"), { className: "where muted nowrap", textContent: where });
   box.replaceChildren(head, ...rows.map(line));
   const inside = element.closest("dialog") !== null;
   box.classList.toggle("inside", inside);
@@ -61,10 +61,10 @@ addEventListener("pointerdown", hush);
 
 /** @param {Row} row */
 function line({ colour, label, text }) {
-  const element = Object.assign(document.createElement("p"), { className: "line" });
+  const element = Object.assign(document.createElement("p"), { className: "row single line" });
   const swatch = Object.assign(document.createElement("i"), { className: "swatch" });
   swatch.style.background = colour;
-  const value = Object.assign(document.createElement("span"), { className: "told", textContent: text });
+  const value = Object.assign(document.createElement("span"), { className: "told nowrap", textContent: text });
   const name = Object.assign(document.createElement("span"), { className: "name", textContent: label });
   element.append(swatch, name, value);
   return element;
