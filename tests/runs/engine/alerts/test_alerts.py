@@ -47,7 +47,7 @@ def test_the_form_starts_with_the_address_that_the_admin_came_to() -> None:
         ({"address": "http://chat.example/"}, "require https"),
         ({"address": "http://localhost:9/x"}, "allow private addresses below"),
         ({"address": "https://10.1.2.3/x"}, "allow private addresses below"),
-        ({"address": "https://chat.example:99999999/"}, "port can&#x27;t be read"),
+        ({"address": "https://chat.example:99999999/"}, "its host or port is invalid"),
         ({"address": "https://[::1/x"}, "not a web address"),
         ({"address": ""}, "required"),
         ({"address": "https://x/" + "y" * 3000}, "at most 2000"),
