@@ -28,7 +28,8 @@ COVERED = {
 }
 """Files that no test imports, by the tests that read them."""
 FRONTEND = ("frontend/templates", "frontend/static/js", "frontend/static/css")
-"""Folders whose folders and files are named for pages: run_page/head.html and run_page.css are the run page's."""
+"""Folders of wings, whose folders and files are named for pages: pages/run_page/head.html and pages/run_page.css are
+the run page's."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ def _room_of_page(path: str) -> str:
     """`run_page` for frontend/static/js/pages/run_page/logs.js; empty for other files, and for those of all pages."""
     for folder in FRONTEND:
         if path.startswith(f"{folder}/"):
-            return PurePosixPath(path.removeprefix(f"{folder}/")).parts[0].partition(".")[0]
+            parts = PurePosixPath(path.removeprefix(f"{folder}/")).parts
+            return parts[1 if len(parts) > 1 else 0].partition(".")[0]
     return ""
 
 
