@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max, QuerySet
+from django.db.models import Max, QuerySet, Value
+from django.db.models.functions import Concat
 from django.utils import timezone
 
 from controlplane.platform.accounts.models import User
@@ -17,7 +18,7 @@ from runs.engine.models import Attempt, Run
 from runs.engine.served import starting
 from runs.engine.served.models import Answer, Served, Turn
 from runs.engine.states import ACTIVE, RunStatus
-from workers.contract.reports.chat import LONGEST_CHAT, Ask, ChatNews, ChatTurn, Sampling
+from workers.contract.reports.chat import LONGEST_CHAT, Ask, ChatNews, ChatTurn, Finish, Sampling
 from workers.contract.run.jobs import SERVE
 
 PRESENT_S = 90.0
@@ -29,6 +30,7 @@ MOST_SHOWN = 100
 """Turns on a page: the newest ones."""
 
 Message = dict[str, Any]
+_FINISHES = frozenset(Finish)
 
 
 class NotAsked(Exception):
@@ -115,6 +117,28 @@ def news(attempt: Attempt, after: int) -> ChatNews | None:
     queued = Attempt.objects.filter(status=RunStatus.QUEUED, waits_on=attempt.run_id)
     is_needed = not served.key_sha256 and queued.exists()
     return ChatNews(tuple(map(_chat_turn, open_turns)), served.stopped, present, is_needed)
+
+
+def take_answer(run_id: str, data: dict[str, Any]) -> None:
+    """Store a piece of an answer, one line of EventKind.ANSWER, in ingest's transaction, so that it is stored once."""
+    answer = Answer.objects.filter(turn__run=run_id, turn__number=data["turn"], model=data["model"], finish="")
+    if text := _storable(data["text"]):
+        answer.update(text=Concat("text", Value(text)))
+    if end := data["end"]:
+        why, tokens, seconds = (end.get(name) for name in ("why", "tokens", "seconds"))
+        counted = isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens < 2**31
+        timed = isinstance(seconds, int | float) and 0 <= seconds < 1e9
+        answer.update(
+            finish=why if why in _FINISHES else Finish.ERROR,
+            error=_storable(str(end.get("error") or ""))[:1000],
+            tokens=tokens if counted else None,
+            seconds=float(seconds) if timed else None,
+        )
+
+
+def _storable(text: str) -> str:
+    """Replace NULs, which PostgreSQL can't store."""
+    return text.replace("\0", "\ufffd")
 
 
 def _chat_turn(turn: Turn) -> ChatTurn:

@@ -125,16 +125,7 @@ def try_on(
     shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
     weight_of = dict(zip(map(id, counted), weights, strict=True))
     return PlaygroundTrial(
-        columns=[
-            ScoredComponent(
-                scores,
-                mean(scores.values),
-                deviation(scores.values),
-                shares.get(id(scores)),
-                in_total=bool(weight_of.get(id(scores), 1.0)),
-            )
-            for scores in columns
-        ],
+        columns=[_component(scores, shares.get(id(scores)), weight_of.get(id(scores), 1.0)) for scores in columns],
         group=[
             ScoredCompletion(completion, [_cell(scores, i) for scores in columns], result.totals[i], advantage)
             for i, (completion, advantage) in enumerate(zip(group, result.advantages, strict=True))
@@ -175,6 +166,10 @@ def _contributions(scores: ComponentScores, weight: float, aggregation: str) -> 
 def _covariance(xs: Sequence[float], ys: Sequence[float]) -> float:
     x_mean, y_mean = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
     return math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / len(xs)
+
+
+def _component(scores: ComponentScores, share: float | None, weight: float) -> ScoredComponent:
+    return ScoredComponent(scores, mean(scores.values), deviation(scores.values), share, in_total=bool(weight))
 
 
 def _cell(scores: ComponentScores, index: int) -> Cell:

@@ -22,7 +22,7 @@ from runs.engine.models import Attempt, Run
 from runs.engine.monitoring.measured import MeasuredDuration, measuring
 from runs.engine.records import MetricRow, RunEvent
 from runs.engine.scheduling import ending
-from runs.engine.served import answering
+from runs.engine.served import conversation
 from runs.engine.states import ACTIVE, RunStatus
 from runs.engine.transitions import move
 from runs.insight.completions import progress
@@ -352,6 +352,6 @@ _APPLY: dict[str, Callable[[_Batch, OutboxLine], None]] = {
     EventKind.PHASE: _phase,
     EventKind.STAGE: lambda batch, line: batch.facts.update(phase_detail=line.data["stage"]),
     EventKind.TRAINING: _training,
-    EventKind.ANSWER: lambda batch, line: answering.take(batch.attempt.run_id, line.data),
+    EventKind.ANSWER: lambda batch, line: conversation.take_answer(batch.attempt.run_id, line.data),
     EventKind.ENDED: _ended,
 }
