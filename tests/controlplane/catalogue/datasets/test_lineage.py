@@ -78,6 +78,6 @@ def test_a_dataset_goes_with_its_last_version_and_stays_with_any_other():
 
 def test_a_file_that_could_not_be_read_to_its_end_is_not_mapped_again():
     for version in (uploaded(), checked(b"\x89PNG\r\n\x1a\n")):
-        with pytest.raises(DatasetError, match="not read to the end"):
+        with pytest.raises(DatasetError, match="wasn't read to the end"):
             map_again(None, version)
     assert DatasetVersion.objects.count() == 2

@@ -164,7 +164,7 @@ def test_a_filtered_version_keeps_its_rows_names_and_parts(rf):
     assert made.validation_rows == sum(row["split"] == "validation" for row in rows_of(made))
     told = lineage.lineage(made)
     assert (told.parents, lineage.lineage(parent).children, told.run_count) == ([parent], [made], 0)
-    with pytest.raises(DatasetError, match="another one's rows"):
+    with pytest.raises(DatasetError, match="derived from another version"):
         importing.map_again(None, made)
 
 
