@@ -21,9 +21,10 @@ COMMANDS_PAGE = ROOT / "controlplane/setup/management/README.md"
 PAGES = ("controlplane", "runs", "workers", "frontend", "docker", "tests")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_page_of_commands_names_every_command(command: str) -> None:
-    assert f"manage.py {command}`" in re.sub(r"(manage\.py \w+)[^`]*`", r"\1`", COMMANDS_PAGE.read_text())
+def test_the_page_of_commands_names_every_command(subtests: pytest.Subtests) -> None:
+    for command in COMMANDS:
+        with subtests.test(command=command):
+            assert f"manage.py {command}`" in re.sub(r"(manage\.py \w+)[^`]*`", r"\1`", COMMANDS_PAGE.read_text())
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", COMMANDS_PAGE], ids=["README", "commands"])

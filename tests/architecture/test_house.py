@@ -15,15 +15,15 @@ BOUNDS = {
     "import_cycles": 0,
     "upward_imports": 0,
     "controlplane_imports_runs": 0,
-    "files_under_40_lines": 94,  # the goal is 40
-    "class_names_in_several_modules": 36,  # the goal is 20
+    "files_under_40_lines": 40,
+    "class_names_in_several_modules": 20,
     "functions_over_40_lines": 20,
     "largest_room_modules": 20,
     "most_neighbours": 12,
     "longest_module": 400,
-    "product_python_lines": 118_900,  # the goal is 112,000
-    "css_lines": 9_039,  # the goal is 6,500
-    "template_conditions": 1_475,  # the goal is 1,200
+    "product_python_lines": 118_200,  # the goal is 112,000
+    "css_lines": 7_749,  # the goal is 6,500
+    "template_conditions": 1_200,
     "template_lines_over_160": 0,
     "readme_lines": 140,
     "changelog_lines": 60,
@@ -31,8 +31,7 @@ BOUNDS = {
     "settings_without_readme": 0,
 }
 """What each figure may be at most. Lower a bound with each clean-up; raise it only with the reason beside it."""
-MOST_CASES = 11_170
-"""Test cases; the goal is 9,000."""
+MOST_CASES = 9_000
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +39,13 @@ def figures() -> dict[str, house.Figure]:
     return house.figures(ROOT)
 
 
-@pytest.mark.parametrize("name", BOUNDS)
-def test_each_figure_of_the_house_is_within_its_bound(name: str, figures: dict[str, house.Figure]) -> None:
-    figure = figures[name]
-    assert figure.value <= BOUNDS[name], figure.offenders
+def test_each_figure_of_the_house_is_within_its_bound(
+    figures: dict[str, house.Figure], subtests: pytest.Subtests
+) -> None:
+    for name in BOUNDS:
+        with subtests.test(name=name):
+            figure = figures[name]
+            assert figure.value <= BOUNDS[name], figure.offenders
 
 
 def test_every_figure_has_a_bound(figures: dict[str, house.Figure]) -> None:

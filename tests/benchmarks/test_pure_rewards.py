@@ -24,8 +24,9 @@ def test_every_pure_reward_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["pure_group_ms"] > 0
 
 
-@pytest.mark.parametrize("key", [key for key, reward in LIBRARY.items() if reward.cost is Cost.PURE])
-def test_no_reward_is_fast_because_it_has_nothing_to_do(key: str) -> None:
-    rows = [{"answer": pure_rewards.ANSWERS.get(key, "#### 18")}] * 64
-    given = score(LIBRARY[key], pure_rewards.completions(), rows, pure_rewards.PARAMS.get(key, {}))
-    assert None not in given.values
+def test_no_reward_is_fast_because_it_has_nothing_to_do(subtests: pytest.Subtests) -> None:
+    for key in [key for key, reward in LIBRARY.items() if reward.cost is Cost.PURE]:
+        with subtests.test(key=key):
+            rows = [{"answer": pure_rewards.ANSWERS.get(key, "#### 18")}] * 64
+            given = score(LIBRARY[key], pure_rewards.completions(), rows, pure_rewards.PARAMS.get(key, {}))
+            assert None not in given.values

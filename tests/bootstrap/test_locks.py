@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -23,23 +22,25 @@ WANTED = [
 ]
 
 
-@pytest.mark.parametrize(("lock", "requirements"), WANTED, ids=[lock.name for lock, _ in WANTED])
-def test_a_lock_holds_every_requirement_at_its_pin(lock: Path, requirements: list[str]) -> None:
-    have = locked(lock)
-    for requirement in requirements:
-        name, pin = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?(?:==([^ ;]+))?", requirement).groups()  # type: ignore[union-attr]
-        name = name.lower().replace("_", "-")
-        assert name in have, f"{lock.name} lacks {name}: run python -m controlplane.setup.bootstrap"
-        assert pin is None or pin in have[name], f"{lock.name} has {name} {have[name]}, not {pin}"
+def test_a_lock_holds_every_requirement_at_its_pin(subtests: pytest.Subtests) -> None:
+    for lock, requirements in WANTED:
+        with subtests.test(lock=lock):
+            have = locked(lock)
+            for requirement in requirements:
+                name, pin = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?(?:==([^ ;]+))?", requirement).groups()  # type: ignore[union-attr]
+                name = name.lower().replace("_", "-")
+                assert name in have, f"{lock.name} lacks {name}: run python -m controlplane.setup.bootstrap"
+                assert pin is None or pin in have[name], f"{lock.name} has {name} {have[name]}, not {pin}"
 
 
-@pytest.mark.parametrize("lock", [lock for lock, _ in WANTED], ids=lambda lock: lock.name)
-def test_a_lock_names_no_machine_and_hashes_everything(lock: Path) -> None:
-    text = lock.read_text()
-    assert "://" not in text
-    assert not re.search(r"^\s*-(-index|-extra|-find|i |f )", text, re.MULTILINE)
-    blocks = re.split(r"\n(?=\S)", text.strip())
-    assert all("--hash=sha256:" in block for block in blocks)
+def test_a_lock_names_no_machine_and_hashes_everything(subtests: pytest.Subtests) -> None:
+    for lock in [lock for lock, _ in WANTED]:
+        with subtests.test(lock.name):
+            text = lock.read_text()
+            assert "://" not in text
+            assert not re.search(r"^\s*-(-index|-extra|-find|i |f )", text, re.MULTILINE)
+            blocks = re.split(r"\n(?=\S)", text.strip())
+            assert all("--hash=sha256:" in block for block in blocks)
 
 
 def test_the_tests_run_on_the_versions_that_are_shipped() -> None:

@@ -22,10 +22,11 @@ PATHS = (
 )
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_what_a_page_is_for_is_said_where_its_rows_will_be(path: str) -> None:
-    page = admin().get(path).content.decode()
-    assert re.search(r'<section class="card"[^>]*>\s*<div class="empty"', page)
+def test_what_a_page_is_for_is_said_where_its_rows_will_be(subtests: pytest.Subtests) -> None:
+    for path in PATHS:
+        with subtests.test(path=path):
+            page = admin().get(path).content.decode()
+            assert re.search(r'<section class="card"[^>]*>\s*<div class="empty"', page)
 
 
 def test_a_page_without_javascript_says_what_stays_empty() -> None:

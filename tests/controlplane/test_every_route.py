@@ -151,15 +151,16 @@ def test_every_route_has_a_rule_and_every_rule_a_route():
     assert set(ROUTES) == set(RULES)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_whoever_is_not_signed_in_gets_nowhere(method: str, address: Any) -> None:
-    let_in = []
-    for name in set(RULES) - set(of(OPEN, CODE)):
-        answer = Client().generic(method, address(name))
-        refused = answer.status_code in (401, 403, 405) or answer.get("Location", "").startswith("/sign-in/")
-        if not refused:
-            let_in.append((name, answer.status_code))
-    assert not let_in
+def test_whoever_is_not_signed_in_gets_nowhere(address: Any, subtests: pytest.Subtests) -> None:
+    for method in METHODS:
+        with subtests.test(method=method):
+            let_in = []
+            for name in set(RULES) - set(of(OPEN, CODE)):
+                answer = Client().generic(method, address(name))
+                refused = answer.status_code in (401, 403, 405) or answer.get("Location", "").startswith("/sign-in/")
+                if not refused:
+                    let_in.append((name, answer.status_code))
+            assert not let_in
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
@@ -231,11 +232,12 @@ def test_pages_for_operators_are_closed_to_viewers(method: str, address: Any) ->
     assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_pages_for_admins_are_closed_to_operators(method: str, address: Any) -> None:
-    client = signed_in(Role.OPERATOR)
-    answers = {name: client.generic(method, address(name)).status_code for name in of(ADMIN)}
-    assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
+def test_pages_for_admins_are_closed_to_operators(address: Any, subtests: pytest.Subtests) -> None:
+    for method in METHODS:
+        with subtests.test(method=method):
+            client = signed_in(Role.OPERATOR)
+            answers = {name: client.generic(method, address(name)).status_code for name in of(ADMIN)}
+            assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])

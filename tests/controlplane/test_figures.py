@@ -18,9 +18,10 @@ ALIKE = json.loads((BASE_DIR / "tests" / "js" / "figures.json").read_text())
 """How the server and the pages' scripts both write a number; `figures.test.js` holds the scripts to it."""
 
 
-@pytest.mark.parametrize(("value", "text"), ALIKE["significant"])
-def test_a_number_has_three_significant_digits(value: float, text: str) -> None:
-    assert figures.sig(value) == text
+def test_a_number_has_three_significant_digits(subtests: pytest.Subtests) -> None:
+    for value, text in ALIKE["significant"]:
+        with subtests.test(value=value):
+            assert figures.sig(value) == text
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "", True])
@@ -28,15 +29,17 @@ def test_what_is_no_number_is_a_dash(value: object) -> None:
     assert figures.sig(value) == "–"
 
 
-@pytest.mark.parametrize(("value", "text"), ALIKE["change"])
-def test_a_change_is_written_as_people_read_it(value: float, text: str) -> None:
-    assert figures.change(value) == text
+def test_a_change_is_written_as_people_read_it(subtests: pytest.Subtests) -> None:
+    for value, text in ALIKE["change"]:
+        with subtests.test(value=value):
+            assert figures.change(value) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), ALIKE["duration"])
-def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
-    assert figures.duration(seconds) == text
-    assert figures.duration(timedelta(seconds=seconds)) == text
+def test_a_duration_has_its_two_largest_units(subtests: pytest.Subtests) -> None:
+    for seconds, text in ALIKE["duration"]:
+        with subtests.test(seconds=seconds):
+            assert figures.duration(seconds) == text
+            assert figures.duration(timedelta(seconds=seconds)) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), ALIKE["about"])

@@ -56,18 +56,20 @@ def test_without_it_the_database_is_a_file_in_the_data_folder(address: Any, tmp_
     assert address("")["NAME"] == tmp_path / "controlplane.sqlite3"
 
 
-@pytest.mark.parametrize(("url", "found"), READABLE, ids=[url for url, _ in READABLE])
-def test_an_address_is_taken_apart(address: Any, url: str, found: tuple[str, ...]) -> None:
-    chosen = address(url)
-    assert tuple(chosen[part] for part in ("USER", "PASSWORD", "HOST", "PORT", "NAME")) == found
+def test_an_address_is_taken_apart(address: Any, subtests: pytest.Subtests) -> None:
+    for url, found in READABLE:
+        with subtests.test(url=url):
+            chosen = address(url)
+            assert tuple(chosen[part] for part in ("USER", "PASSWORD", "HOST", "PORT", "NAME")) == found
 
 
-@pytest.mark.parametrize("url", UNUSABLE)
-def test_an_address_that_cannot_be_used_is_named_and_never_shown(address: Any, url: str) -> None:
-    with pytest.raises(DatabaseUnusable, match=URL) as raised:
-        address(url)
-    assert SECRET not in str(raised.value)
-    assert raised.value.__cause__ is None
+def test_an_address_that_cannot_be_used_is_named_and_never_shown(address: Any, subtests: pytest.Subtests) -> None:
+    for url in UNUSABLE:
+        with subtests.test(url=url):
+            with pytest.raises(DatabaseUnusable, match=URL) as raised:
+                address(url)
+            assert SECRET not in str(raised.value)
+            assert raised.value.__cause__ is None
 
 
 def test_options_of_the_address_come_before_ours(address: Any) -> None:

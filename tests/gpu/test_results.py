@@ -123,18 +123,19 @@ def test_every_object_has_every_promised_key_and_steps_or_why_it_failed() -> Non
     assert all(one["steps"] or one.get(FIGURE.get(one["name"], "")) or one["failed"] for one in COMMITTED)
 
 
-@pytest.mark.parametrize("entry", PROVED, ids=lambda entry: entry["name"])
-def test_each_promised_value_of_what_was_proved_has_its_type(entry: dict[str, Any]) -> None:
-    assert entry["gpus"] in range(1, 9)
-    assert isinstance(entry["steps"], int)
-    assert _numbers([entry["tokens_per_s"], entry["first_step_s"]])
-    assert _numbers(entry["peak_gib"])
-    assert all(_numbers(list(parts.values())) for parts in entry["peak_parts_gib"])
-    assert len(entry["peak_gib"]) == len(entry["peak_parts_gib"]) == entry["gpus"]
-    assert _numbers(entry["kill_free_s"])
-    assert entry["step_ratio"] is None or _numbers([entry["step_ratio"]])
-    assert date.fromisoformat(entry["date"])
-    assert entry["command"].startswith("python -m tests.gpu.prove ")
+def test_each_promised_value_of_what_was_proved_has_its_type(subtests: pytest.Subtests) -> None:
+    for entry in PROVED:
+        with subtests.test(entry["name"]):
+            assert entry["gpus"] in range(1, 9)
+            assert isinstance(entry["steps"], int)
+            assert _numbers([entry["tokens_per_s"], entry["first_step_s"]])
+            assert _numbers(entry["peak_gib"])
+            assert all(_numbers(list(parts.values())) for parts in entry["peak_parts_gib"])
+            assert len(entry["peak_gib"]) == len(entry["peak_parts_gib"]) == entry["gpus"]
+            assert _numbers(entry["kill_free_s"])
+            assert entry["step_ratio"] is None or _numbers([entry["step_ratio"]])
+            assert date.fromisoformat(entry["date"])
+            assert entry["command"].startswith("python -m tests.gpu.prove ")
 
 
 def _numbers(values: list[Any]) -> bool:

@@ -86,11 +86,12 @@ def test_a_run_is_renamed_deleted_and_restored(terminal: Terminal) -> None:
     assert "it can no longer be restored" in text
 
 
-@pytest.mark.parametrize("word", ["health", "evaluations", "completions", "receipts", "checkpoints", "events"])
-def test_what_a_run_produced_is_shown(terminal: Terminal, word: str) -> None:
-    run = an_attempt().run
-    assert terminal("runs", word, run.pk)[0] == 0
-    assert terminal("runs", word, run.pk, "--json")[0] == 0
+def test_what_a_run_produced_is_shown(terminal: Terminal, subtests: pytest.Subtests) -> None:
+    for word in ["health", "evaluations", "completions", "receipts", "checkpoints", "events"]:
+        with subtests.test(word=word):
+            run = an_attempt().run
+            assert terminal("runs", word, run.pk)[0] == 0
+            assert terminal("runs", word, run.pk, "--json")[0] == 0
 
 
 @pytest.mark.parametrize("thing", ["datasets", "rewards", "environments", "profiles", "models", "hosts"])

@@ -28,9 +28,10 @@ MEASURED = json.loads(memory.COMMITTED.read_text(encoding="utf-8"))["cases"]
 WITHIN_PERCENT = 10.0
 
 
-@pytest.mark.parametrize("compared", list(estimates.trainers()), ids=lambda one: one.name)
-def test_a_trainer_is_estimated_within_ten_percent(compared: estimates.Compared) -> None:
-    assert abs(compared.error_percent) <= WITHIN_PERCENT, compared
+def test_a_trainer_is_estimated_within_ten_percent(subtests: pytest.Subtests) -> None:
+    for compared in list(estimates.trainers()):
+        with subtests.test(compared.name):
+            assert abs(compared.error_percent) <= WITHIN_PERCENT, compared
 
 
 def test_whole_runs_are_estimated_within_ten_percent() -> None:
@@ -42,13 +43,14 @@ def test_whole_runs_are_estimated_within_ten_percent() -> None:
 UNPACKED = [case for case in MEASURED if "uint8" not in case["parameters"]]
 
 
-@pytest.mark.parametrize("case", UNPACKED, ids=lambda case: case["name"])
-def test_parameters_are_counted_exactly(case: dict[str, Any]) -> None:
-    shape, _, settings = estimates.of_case(case)
-    trained = sum(count for name, count in case["parameters"].items() if "trained" in name)
-    total = sum(case["parameters"].values())
-    assert trained == (adapter(shape, settings.lora) if settings.lora else shape.total)
-    assert total - (trained if settings.lora else 0) == shape.total
+def test_parameters_are_counted_exactly(subtests: pytest.Subtests) -> None:
+    for case in UNPACKED:
+        with subtests.test(case["name"]):
+            shape, _, settings = estimates.of_case(case)
+            trained = sum(count for name, count in case["parameters"].items() if "trained" in name)
+            total = sum(case["parameters"].values())
+            assert trained == (adapter(shape, settings.lora) if settings.lora else shape.total)
+            assert total - (trained if settings.lora else 0) == shape.total
 
 
 def test_packed_experts_stay_as_they_are_in_four_bits() -> None:

@@ -12,7 +12,7 @@ import pytest
 from workers.contract.run import settings as table
 from workers.contract.run.limits import LimitsSpec, NoBetterSpec
 from workers.contract.run.prompts import PromptsSpec
-from workers.contract.run.settings import CHOSEN, SETTINGS, Setting, chosen_settings, only_for, section_of
+from workers.contract.run.settings import CHOSEN, SETTINGS, chosen_settings, only_for, section_of
 from workers.contract.run.spec import HangSpec, RecoverySpec, RunSettings, RunSpec
 from workers.contract.wire.documents import from_dict, to_dict
 
@@ -39,14 +39,15 @@ def test_a_path_and_a_field_are_stated_once() -> None:
     assert len({setting.path for setting in SETTINGS}) == len({setting.name for setting in SETTINGS}) == len(SETTINGS)
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.path)
-def test_a_default_keeps_to_its_type_and_bounds(setting: Setting) -> None:
-    default = setting.default
-    if default is None or isinstance(default, tuple):
-        return
-    assert isinstance(default, setting.type)
-    assert setting.low is None or not default or default >= setting.low
-    assert setting.high is None or default <= setting.high
+def test_a_default_keeps_to_its_type_and_bounds(subtests: pytest.Subtests) -> None:
+    for setting in SETTINGS:
+        with subtests.test(setting.path):
+            default = setting.default
+            if default is None or isinstance(default, tuple):
+                return
+            assert isinstance(default, setting.type)
+            assert setting.low is None or not default or default >= setting.low
+            assert setting.high is None or default <= setting.high
 
 
 def test_a_section_of_empty_fields_has_the_defaults() -> None:

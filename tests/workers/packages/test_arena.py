@@ -25,17 +25,18 @@ def game(tools, **params):
     return ENTRY.open("game", ENTRY.build(params), tools)
 
 
-@pytest.mark.parametrize("name", GAMES)
-def test_each_game_begins_and_answers_the_same_for_the_same_seed(name, tools):
-    said = []
-    for _ in range(2):
-        session = game(tools, game=name, moves=2)
-        said.append([session.reset({}, 7), session.answer("[1]", 20), session.answer("I don't know.", 20)])
-    assert said[0] == said[1]
-    rules, *_, last = said[0]
-    assert len(rules) > 100
-    assert last.done
-    assert isinstance(last.reward, float)
+def test_each_game_begins_and_answers_the_same_for_the_same_seed(tools, subtests):
+    for name in GAMES:
+        with subtests.test(name=name):
+            said = []
+            for _ in range(2):
+                session = game(tools, game=name, moves=2)
+                said.append([session.reset({}, 7), session.answer("[1]", 20), session.answer("I don't know.", 20)])
+            assert said[0] == said[1]
+            rules, *_, last = said[0]
+            assert len(rules) > 100
+            assert last.done
+            assert isinstance(last.reward, float)
 
 
 def test_a_number_is_guessed_by_its_hints(tools):

@@ -15,7 +15,7 @@ from tests.workers.sandbox.conftest import forks_of, left_of, zygote
 from tests.workers.sandbox.test_pool import wait_for
 from workers.packages import reasoning
 from workers.rewards.library import LIBRARY
-from workers.rewards.reward import Completion, Cost, Example, Scores
+from workers.rewards.reward import Completion, Cost, Scores
 from workers.rewards.sandboxed import PRELOADED
 from workers.rewards.scoring import score
 from workers.rewards.tools import Tools
@@ -76,13 +76,14 @@ def test_a_zygote_that_is_killed_leaves_the_row_without_a_score_and_the_next_has
 EXAMPLES = [(key, number, each) for key in SANDBOXED for number, each in enumerate(LIBRARY[key].examples)]
 
 
-@pytest.mark.parametrize(("key", "number", "example"), EXAMPLES)
-def test_every_example_scores_as_its_page_says(key: str, number: int, example: Example, tools: Tools) -> None:
-    completion = Completion(example.completion, example.turns, example.tokens)
-    scores = score(LIBRARY[key], [completion], [example.row], example.params, tools)
-    assert scores.values == [pytest.approx(example.score)]
-    low, high = LIBRARY[key].expected(example.params)
-    assert low <= (example.score or 0.0) <= (float("inf") if high is None else high)
+def test_every_example_scores_as_its_page_says(tools: Tools, subtests: pytest.Subtests) -> None:
+    for key, _, example in EXAMPLES:
+        with subtests.test(key=key):
+            completion = Completion(example.completion, example.turns, example.tokens)
+            scores = score(LIBRARY[key], [completion], [example.row], example.params, tools)
+            assert scores.values == [pytest.approx(example.score)]
+            low, high = LIBRARY[key].expected(example.params)
+            assert low <= (example.score or 0.0) <= (float("inf") if high is None else high)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +170,10 @@ def test_a_test_that_needs_more_than_plain_values_never_counts_as_passed(tools: 
     assert scores.failures == []
 
 
-@pytest.mark.parametrize("cases", [None, [], "", [" "], 7])
-def test_a_row_without_tests_is_not_applicable(cases: Any, tools: Tools) -> None:
-    assert one("tests_passed", ADD, tools, {"test_cases": cases}) is None
+def test_a_row_without_tests_is_not_applicable(tools: Tools, subtests: pytest.Subtests) -> None:
+    for cases in [None, [], "", [" "], 7]:
+        with subtests.test(cases=cases):
+            assert one("tests_passed", ADD, tools, {"test_cases": cases}) is None
 
 
 def test_a_completion_without_code_passes_nothing(tools: Tools) -> None:
@@ -216,10 +218,11 @@ def test_rules_that_ruff_does_not_have_are_a_failure_and_no_score(tools: Tools) 
     assert "QQ" in scores.failures[0].message
 
 
-@pytest.mark.parametrize("rules", ["", "e", "E, F", "--fix", "E;F", "E,"])
-def test_rules_are_checked_for_their_form(rules: str) -> None:
-    [complaint] = LIBRARY["python_style"].check({"rules": rules})
-    assert complaint.startswith("rules: ")
+def test_rules_are_checked_for_their_form(subtests: pytest.Subtests) -> None:
+    for rules in ["", "e", "E, F", "--fix", "E;F", "E,"]:
+        with subtests.test(rules=rules):
+            [complaint] = LIBRARY["python_style"].check({"rules": rules})
+            assert complaint.startswith("rules: ")
 
 
 def test_the_range_follows_the_parameters() -> None:
@@ -235,15 +238,20 @@ def refused(preload: tuple[str, ...]) -> Sandbox:
     raise SandboxUnavailable("bubblewrap: bwrap is not installed.")
 
 
-@pytest.mark.parametrize("key", SANDBOXED)
-def test_without_a_sandbox_nothing_is_scored_and_every_row_is_told(key: str) -> None:
-    example = LIBRARY[key].examples[0]
-    row = example.row | MADE if key == "reasoning_gym" else example.row  # its only example is a row without a judge
-    scores = score(LIBRARY[key], [example.completion] * 2, [row] * 2, example.params, Tools(open_sandbox=refused))
-    assert scores.values == [None, None]
-    assert [failure.kind for failure in scores.failures] == ["unavailable"] * 2
-    if not LIBRARY[key].package:  # those of a package may lack the package first
-        assert {failure.message for failure in scores.failures} == {"bubblewrap: bwrap is not installed."}
+def test_without_a_sandbox_nothing_is_scored_and_every_row_is_told(subtests: pytest.Subtests) -> None:
+    for key in SANDBOXED:
+        with subtests.test(key=key):
+            example = LIBRARY[key].examples[0]
+            row = (
+                example.row | MADE if key == "reasoning_gym" else example.row
+            )  # its only example is a row without a judge
+            scores = score(
+                LIBRARY[key], [example.completion] * 2, [row] * 2, example.params, Tools(open_sandbox=refused)
+            )
+            assert scores.values == [None, None]
+            assert [failure.kind for failure in scores.failures] == ["unavailable"] * 2
+            if not LIBRARY[key].package:  # those of a package may lack the package first
+                assert {failure.message for failure in scores.failures} == {"bubblewrap: bwrap is not installed."}
 
 
 def test_a_batch_without_code_opens_no_sandbox() -> None:

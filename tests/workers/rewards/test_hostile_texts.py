@@ -56,12 +56,13 @@ INTERRUPTED = {("regex_match", "open tags")}
 """A pattern that is fine on pages and slow on megabytes is interrupted: a failure, which counts for nothing."""
 
 
-@pytest.mark.parametrize("key", PURE)
-def test_hostile_texts_get_a_score_in_range(key: str) -> None:
-    for name in HOSTILE:
-        begun = time.process_time()
-        gets_a_score_in_range(key, name)
-        assert time.process_time() - begun < LONGEST_S, name
+def test_hostile_texts_get_a_score_in_range(subtests: pytest.Subtests) -> None:
+    for key in PURE:
+        with subtests.test(key=key):
+            for name in HOSTILE:
+                begun = time.process_time()
+                gets_a_score_in_range(key, name)
+                assert time.process_time() - begun < LONGEST_S, name
 
 
 def gets_a_score_in_range(key: str, name: str) -> None:
@@ -95,11 +96,22 @@ def test_hostile_texts_between_tags_are_no_crash(key: str, before: str, after: s
         assert time.process_time() - begun < LONGEST_S, name
 
 
-@pytest.mark.parametrize("key", PURE)
-def test_a_hostile_answer_column_is_no_crash(key: str) -> None:
-    answers: tuple[Any, ...] = (*HOSTILE.values(), 7, 7.5, ["a"], {"a": 1}, True, [], [None], [HOSTILE["digits"]])
-    for answer in answers:
-        assert score(LIBRARY[key], [Completion("7", tokens=1)], [{"answer": answer}], {}).failures == []
+def test_a_hostile_answer_column_is_no_crash(subtests: pytest.Subtests) -> None:
+    for key in PURE:
+        with subtests.test(key=key):
+            answers: tuple[Any, ...] = (
+                *HOSTILE.values(),
+                7,
+                7.5,
+                ["a"],
+                {"a": 1},
+                True,
+                [],
+                [None],
+                [HOSTILE["digits"]],
+            )
+            for answer in answers:
+                assert score(LIBRARY[key], [Completion("7", tokens=1)], [{"answer": answer}], {}).failures == []
 
 
 TURNS: list[Any] = [

@@ -31,38 +31,41 @@ def test_no_two_rewards_have_one_key() -> None:
     assert sorted(keys) == sorted(set(keys))
 
 
-@pytest.mark.parametrize("key", LIBRARY)
-def test_a_reward_describes_itself_for_a_form(key: str) -> None:
-    reward = LIBRARY[key]
-    assert reward.key == key
-    for entry in json.loads(json.dumps(reward.schema())):
-        assert set(entry) == {"name", "type", "default", "help", "choices", "min", "max", "longest", "widget"}
-        assert entry["type"] in {"bool", "int", "float", "str"}
-        assert entry["help"].endswith(".")
-    assert {problem.split(":")[0] for problem in reward.check(reward.defaults())} <= FREE
+def test_a_reward_describes_itself_for_a_form(subtests: pytest.Subtests) -> None:
+    for key in LIBRARY:
+        with subtests.test(key=key):
+            reward = LIBRARY[key]
+            assert reward.key == key
+            for entry in json.loads(json.dumps(reward.schema())):
+                assert set(entry) == {"name", "type", "default", "help", "choices", "min", "max", "longest", "widget"}
+                assert entry["type"] in {"bool", "int", "float", "str"}
+                assert entry["help"].endswith(".")
+            assert {problem.split(":")[0] for problem in reward.check(reward.defaults())} <= FREE
 
 
-@pytest.mark.parametrize("key", LIBRARY)
-def test_a_reward_says_what_its_scores_mean_and_when_to_use_it(key: str) -> None:
-    reward = LIBRARY[key]
-    for words in (reward.help, reward.low, reward.high, reward.use):
-        assert words[-1:] in {".", "”"}, words
-    assert reward.title
-    assert reward.examples
-    assert (reward.typical is None) == (reward.range[1] is not None)
-    assert [reward.function, reward.whole, reward.batch, reward.compare].count(None) == 3
+def test_a_reward_says_what_its_scores_mean_and_when_to_use_it(subtests: pytest.Subtests) -> None:
+    for key in LIBRARY:
+        with subtests.test(key=key):
+            reward = LIBRARY[key]
+            for words in (reward.help, reward.low, reward.high, reward.use):
+                assert words[-1:] in {".", "”"}, words
+            assert reward.title
+            assert reward.examples
+            assert (reward.typical is None) == (reward.range[1] is not None)
+            assert [reward.function, reward.whole, reward.batch, reward.compare].count(None) == 3
 
 
-@pytest.mark.parametrize("key", LIBRARY)
-def test_a_function_says_the_same_to_who_reads_the_code(key: str) -> None:
+def test_a_function_says_the_same_to_who_reads_the_code(subtests: pytest.Subtests) -> None:
     """Its range comes first, then what the ends mean, and when to use it."""
-    reward = LIBRARY[key]
-    words = inspect.getdoc(reward.function or reward.whole or reward.batch or reward.compare) or ""
-    first, *rest = re.split(r"(?<=[.:,;])\s", words, maxsplit=1)
-    assert re.search(r"\d|number|function returns", first)
-    assert len(" ".join(rest)) > 60
-    assert "0" in words
-    assert words.endswith(".")
+    for key in LIBRARY:
+        with subtests.test(key=key):
+            reward = LIBRARY[key]
+            words = inspect.getdoc(reward.function or reward.whole or reward.batch or reward.compare) or ""
+            first, *rest = re.split(r"(?<=[.:,;])\s", words, maxsplit=1)
+            assert re.search(r"\d|number|function returns", first)
+            assert len(" ".join(rest)) > 60
+            assert "0" in words
+            assert words.endswith(".")
 
 
 def test_no_two_rewards_share_a_docstring() -> None:
@@ -70,24 +73,26 @@ def test_no_two_rewards_share_a_docstring() -> None:
     assert len({inspect.getdoc(function) for function in functions}) == len(LIBRARY)
 
 
-@pytest.mark.parametrize(("key", "number"), EXAMPLES)
-def test_a_worked_example_scores_as_it_says(key: str, number: int) -> None:
-    reward, example = LIBRARY[key], LIBRARY[key].examples[number]
-    completion = Completion(example.completion, example.turns, example.tokens)
-    assert reward.check(example.params) == []
-    given = score(reward, [completion], [example.row], example.params)
-    assert given.failures == []
-    assert given.values == [pytest.approx(example.score)]
-    low, high = reward.expected(example.params)
-    assert given.values[0] is not None
-    assert low <= given.values[0] <= (float("inf") if high is None else high)
-    assert example.why.endswith(".")
+def test_a_worked_example_scores_as_it_says(subtests: pytest.Subtests) -> None:
+    for key, number in EXAMPLES:
+        with subtests.test(key=key):
+            reward, example = LIBRARY[key], LIBRARY[key].examples[number]
+            completion = Completion(example.completion, example.turns, example.tokens)
+            assert reward.check(example.params) == []
+            given = score(reward, [completion], [example.row], example.params)
+            assert given.failures == []
+            assert given.values == [pytest.approx(example.score)]
+            low, high = reward.expected(example.params)
+            assert given.values[0] is not None
+            assert low <= given.values[0] <= (float("inf") if high is None else high)
+            assert example.why.endswith(".")
 
 
-@pytest.mark.parametrize("key", PURE)
-def test_worked_examples_show_more_than_one_score(key: str) -> None:
-    scores = [example.score for example in LIBRARY[key].examples]
-    assert len(set(scores)) > 1 or key == "unique_chars_normalised"
+def test_worked_examples_show_more_than_one_score(subtests: pytest.Subtests) -> None:
+    for key in PURE:
+        with subtests.test(key=key):
+            scores = [example.score for example in LIBRARY[key].examples]
+            assert len(set(scores)) > 1 or key == "unique_chars_normalised"
 
 
 def test_a_batch_pairs_each_completion_with_its_row() -> None:
@@ -143,10 +148,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "params", "complaint"), REFUSED)
-def test_a_wrong_parameter_is_named(key: str, params: dict[str, Any], complaint: str) -> None:
-    [said] = LIBRARY[key].check(params)
-    assert said.startswith(complaint) if complaint.endswith(" ") else said == complaint
+def test_a_wrong_parameter_is_named(subtests: pytest.Subtests) -> None:
+    for key, params, complaint in REFUSED:
+        with subtests.test(key=key):
+            [said] = LIBRARY[key].check(params)
+            assert said.startswith(complaint) if complaint.endswith(" ") else said == complaint
 
 
 def test_a_whole_float_is_taken_for_a_whole_number() -> None:

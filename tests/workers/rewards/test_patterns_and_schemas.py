@@ -30,27 +30,31 @@ FINE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("typed", CATASTROPHIC)
-def test_a_pattern_that_backtracks_catastrophically_is_refused_soon(typed: str) -> None:
-    started = time.process_time()
-    [said] = LIBRARY["regex_match"].check({"pattern": typed})
-    assert said.startswith("pattern: backtracks catastrophically: 2,000 characters beginning with '")
-    assert time.process_time() - started < 5
+def test_a_pattern_that_backtracks_catastrophically_is_refused_soon(subtests: pytest.Subtests) -> None:
+    for typed in CATASTROPHIC:
+        with subtests.test(typed=typed):
+            started = time.process_time()
+            [said] = LIBRARY["regex_match"].check({"pattern": typed})
+            assert said.startswith("pattern: backtracks catastrophically: 2,000 characters beginning with '")
+            assert time.process_time() - started < 5
 
 
-@pytest.mark.parametrize("typed", TOO_MANY)
-def test_a_pattern_that_would_fill_the_memory_is_never_compiled(typed: str) -> None:
-    assert pattern.problem(typed) == "must not repeat anything more than 10,000 times"
+def test_a_pattern_that_would_fill_the_memory_is_never_compiled(subtests: pytest.Subtests) -> None:
+    for typed in TOO_MANY:
+        with subtests.test(typed=typed):
+            assert pattern.problem(typed) == "must not repeat anything more than 10,000 times"
 
 
-@pytest.mark.parametrize("typed", BROKEN)
-def test_a_pattern_that_does_not_compile_is_refused(typed: str) -> None:
-    assert pattern.problem(typed).startswith("is not a valid regular expression")
+def test_a_pattern_that_does_not_compile_is_refused(subtests: pytest.Subtests) -> None:
+    for typed in BROKEN:
+        with subtests.test(typed=typed):
+            assert pattern.problem(typed).startswith("is not a valid regular expression")
 
 
-@pytest.mark.parametrize("typed", FINE)
-def test_a_usual_pattern_is_fine(typed: str) -> None:
-    assert pattern.problem(typed) == ""
+def test_a_usual_pattern_is_fine(subtests: pytest.Subtests) -> None:
+    for typed in FINE:
+        with subtests.test(typed=typed):
+            assert pattern.problem(typed) == ""
 
 
 def test_matching_is_interrupted_and_counts_for_nothing() -> None:
@@ -85,10 +89,11 @@ NO_SCHEMAS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("typed", "complaint"), NO_SCHEMAS)
-def test_what_is_no_schema_is_refused(typed: str, complaint: str) -> None:
-    [said] = LIBRARY["json_valid"].check({"schema": typed})
-    assert said.startswith(f"schema: {complaint}")
+def test_what_is_no_schema_is_refused(subtests: pytest.Subtests) -> None:
+    for typed, complaint in NO_SCHEMAS:
+        with subtests.test(typed=typed):
+            [said] = LIBRARY["json_valid"].check({"schema": typed})
+            assert said.startswith(f"schema: {complaint}")
 
 
 SCHEMAS = ["{}", "true", json.dumps(PERSON), '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}']

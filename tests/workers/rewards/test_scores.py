@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.workers.rewards.scoring import one
@@ -197,14 +195,14 @@ MATCHES = [
 ]
 
 
-@pytest.mark.parametrize(("key", "completion", "params", "expected"), SCORES)
-def test_a_reward_scores_a_text(key: str, completion: str, params: dict[str, Any], expected: float) -> None:
-    assert one(key, completion, None, params) == pytest.approx(expected)
+def test_a_reward_scores_a_text(subtests: pytest.Subtests) -> None:
+    for key, completion, params, expected in SCORES:
+        with subtests.test(key=key):
+            assert one(key, completion, None, params) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("key", "completion", "answer", "params", "expected"), MATCHES)
-def test_a_reward_compares_with_the_answer(
-    key: str, completion: str, answer: Any, params: dict[str, Any], expected: float | None
-) -> None:
-    given = one(key, completion, answer, params)
-    assert given == (expected if expected is None else pytest.approx(expected))
+def test_a_reward_compares_with_the_answer(subtests: pytest.Subtests) -> None:
+    for key, completion, answer, params, expected in MATCHES:
+        with subtests.test(key=key):
+            given = one(key, completion, answer, params)
+            assert given == (expected if expected is None else pytest.approx(expected))

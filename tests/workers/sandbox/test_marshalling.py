@@ -112,9 +112,10 @@ MORE_RIGHTLY = [
 ]
 
 
-@pytest.mark.parametrize("test", MORE_RIGHTLY)
-def test_what_is_more_than_plain_crosses_as_itself(test: str) -> None:
-    assert judged(MORE, test).messages == ""
+def test_what_is_more_than_plain_crosses_as_itself(subtests: pytest.Subtests) -> None:
+    for test in MORE_RIGHTLY:
+        with subtests.test(test=test):
+            assert judged(MORE, test).messages == ""
 
 
 @pytest.mark.parametrize(

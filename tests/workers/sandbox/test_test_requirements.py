@@ -23,9 +23,10 @@ def doubts(test: str) -> str:
     return requirements.doubts if requirements else ""
 
 
-@pytest.mark.parametrize("test", RIGHTLY)
-def test_plain_tests_need_nothing_more(test: str) -> None:
-    assert problems(test) == ""
+def test_plain_tests_need_nothing_more(subtests: pytest.Subtests) -> None:
+    for test in RIGHTLY:
+        with subtests.test(test=test):
+            assert problems(test) == ""
 
 
 @pytest.mark.parametrize(
@@ -135,12 +136,17 @@ def test_a_verifier_gets_the_requirements_of_short_tests_as_they_were_read(test:
     assert Requirements.unpacked(test, packed) == read(test)
 
 
-@pytest.mark.parametrize(
-    "test",
-    ["assert f(", "from solution import f\nassert f(1)", "assert f('\\d')", "assert f(1)\n" * 1_000, "f(" * 61, "\0"],
-)
-def test_others_are_left_to_the_verifier(test: str) -> None:
-    assert packed_of_short(test) is None
+def test_others_are_left_to_the_verifier(subtests: pytest.Subtests) -> None:
+    for test in [
+        "assert f(",
+        "from solution import f\nassert f(1)",
+        "assert f('\\d')",
+        "assert f(1)\n" * 1_000,
+        "f(" * 61,
+        "\0",
+    ]:
+        with subtests.test(test=test):
+            assert packed_of_short(test) is None
 
 
 def test_functions_that_only_pytest_would_run_are_named() -> None:

@@ -131,10 +131,11 @@ RIGHTLY = [
 ]
 
 
-@pytest.mark.parametrize("test", RIGHTLY)
-def test_a_right_solution_passes(test: str) -> None:
-    found = judged(SOLUTION, test)
-    assert (found.messages, found.passed) == ("", [True])
+def test_a_right_solution_passes(subtests: pytest.Subtests) -> None:
+    for test in RIGHTLY:
+        with subtests.test(test=test):
+            found = judged(SOLUTION, test)
+            assert (found.messages, found.passed) == ("", [True])
 
 
 WRONG = (
@@ -166,12 +167,13 @@ WRONGLY = [
 ]
 
 
-@pytest.mark.parametrize(("test", "said"), WRONGLY)
-def test_a_wrong_solution_fails_in_words(test: str, said: str) -> None:
-    found = judged(WRONG, test)
-    assert found.passed == [False]
-    assert said in found.messages
-    assert found.results[0].needs == ""
+def test_a_wrong_solution_fails_in_words(subtests: pytest.Subtests) -> None:
+    for test, said in WRONGLY:
+        with subtests.test(test=test):
+            found = judged(WRONG, test)
+            assert found.passed == [False]
+            assert said in found.messages
+            assert found.results[0].needs == ""
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,12 @@ def test_lines_passed_over_for_a_report_that_got_lost_are_passed_over_again(tmp_
 # --- what a trainer writes ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", WRITTEN)
-def test_a_trainers_line_goes_on_as_it_is(text: bytes) -> None:
-    taken = trainer_line(text)
-    assert taken is not None
-    assert json.loads(numbered(taken.text, 7)) == {"seq": 7, **json.loads(text)}
+def test_a_trainers_line_goes_on_as_it_is(subtests: pytest.Subtests) -> None:
+    for text in WRITTEN:
+        with subtests.test(text=text):
+            taken = trainer_line(text)
+            assert taken is not None
+            assert json.loads(numbered(taken.text, 7)) == {"seq": 7, **json.loads(text)}
 
 
 GOOD = line("train", 1, {"loss": 1.5})

@@ -13,12 +13,19 @@ GOOD = "def area(r):\n    return 3.14 * r ** 2\n"
 BROKEN = "def area(r):\n    return 3.14 * (r ** 2\n"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [GOOD, "", "# nothing\n", "assert area(1) == 3.14", 'x = "\\d"', "return 5", "a = (\n1,\n)", "x = 1\r\ny = 2\r\n"],
-)
-def test_what_parses(text: str) -> None:
-    assert code.problem(text) is None
+def test_what_parses(subtests: pytest.Subtests) -> None:
+    for text in [
+        GOOD,
+        "",
+        "# nothing\n",
+        "assert area(1) == 3.14",
+        'x = "\\d"',
+        "return 5",
+        "a = (\n1,\n)",
+        "x = 1\r\ny = 2\r\n",
+    ]:
+        with subtests.test(text=text):
+            assert code.problem(text) is None
 
 
 @pytest.mark.parametrize(

@@ -207,12 +207,13 @@ BAD_ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "mapping", "kind", "field"), BAD_ROWS)
-def test_what_is_wrong_with_a_row_is_named(row: dict[str, Any], mapping: ColumnMapping, kind: str, field: str) -> None:
-    with pytest.raises(RowProblem) as caught:
-        canonical(row, mapping, 0)
-    assert (caught.value.kind, caught.value.field) == (kind, field)
-    assert kind in KINDS
+def test_what_is_wrong_with_a_row_is_named(subtests: pytest.Subtests) -> None:
+    for row, mapping, kind, field in BAD_ROWS:
+        with subtests.test(field=field):
+            with pytest.raises(RowProblem) as caught:
+                canonical(row, mapping, 0)
+            assert (caught.value.kind, caught.value.field) == (kind, field)
+            assert kind in KINDS
 
 
 def test_an_unbalanced_chat_says_which_message_breaks_it() -> None:
@@ -245,10 +246,11 @@ BAD_MAPPINGS = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "field", "words"), BAD_MAPPINGS)
-def test_a_mapping_that_cannot_work_says_why(changes: dict[str, Any], field: str, words: str) -> None:
-    found = list(problems(ColumnMapping(**{"prompt": "q", "answer": "a", **changes}), COLUMNS))
-    assert any(name == field and words in sentence for name, sentence in found), found
+def test_a_mapping_that_cannot_work_says_why(subtests: pytest.Subtests) -> None:
+    for changes, field, words in BAD_MAPPINGS:
+        with subtests.test(field=field):
+            found = list(problems(ColumnMapping(**{"prompt": "q", "answer": "a", **changes}), COLUMNS))
+            assert any(name == field and words in sentence for name, sentence in found), found
 
 
 HEAD = 'def add(a, b):\n    """The sum."""\n'
@@ -283,11 +285,12 @@ def test_an_answer_of_several_lines_keeps_the_indentation_of_the_first() -> None
     assert mapped({"q": "x", "a": "  42 \n"}, prompt="q", answer="a")["answer"] == "42"
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_every_transform_works_with_the_columns_that_it_takes_by_itself(name: str) -> None:
-    columns = [*TRANSFORMS[name].columns.values(), "entry_point", "q", "a"]
-    own = {} if TRANSFORMS[name].columns else {"prompt": "q", "answer": "a"}
-    assert list(problems(ColumnMapping(transform=name, **own), columns)) == []
+def test_every_transform_works_with_the_columns_that_it_takes_by_itself(subtests: pytest.Subtests) -> None:
+    for name in TRANSFORMS:
+        with subtests.test(name=name):
+            columns = [*TRANSFORMS[name].columns.values(), "entry_point", "q", "a"]
+            own = {} if TRANSFORMS[name].columns else {"prompt": "q", "answer": "a"}
+            assert list(problems(ColumnMapping(transform=name, **own), columns)) == []
 
 
 def test_a_mapping_survives_the_way_through_json_and_what_it_does_not_know() -> None:

@@ -260,39 +260,40 @@ def test_a_check_can_be_cancelled_by_operators(django_capture_on_commit_callback
 # --- what is shown is text ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nasty", HOSTILE)
-def test_text_of_a_dataset_is_shown_as_text(nasty: str) -> None:
-    rows = [{"question": nasty, "answer": f"#### {nasty}", nasty: nasty, "tags": [nasty]} for _ in range(3)]
-    ready_one, bad, needs = ready(rows), checked(f"{nasty}\n{nasty}\n".encode()), checked(jsonl(rows))
-    named_so = uploaded(name=nasty[:80], file_name=f"{nasty}.jsonl")
-    client = operator()
-    pages = [at(one) for one in (ready_one, bad, needs, named_so)] + ["/datasets/"]
-    pages += [at(ready_one, part) for part in ("rows/", "rows/0/", "report/")]
-    pages += [at(bad, "report/?kind=malformed_json"), at(needs, "report/")]
-    for address in pages:
-        page = client.get(address).content.decode()
-        for piece in ("<script>alert", "<img src=x", "<svg/onload", "<b>bold", 'href="javascript:', "14{%"):
-            assert piece not in page, (address, piece)
+def test_text_of_a_dataset_is_shown_as_text(subtests: pytest.Subtests) -> None:
+    for nasty in HOSTILE:
+        with subtests.test(nasty=nasty):
+            rows = [{"question": nasty, "answer": f"#### {nasty}", nasty: nasty, "tags": [nasty]} for _ in range(3)]
+            ready_one, bad, needs = ready(rows), checked(f"{nasty}\n{nasty}\n".encode()), checked(jsonl(rows))
+            named_so = uploaded(name=nasty[:80], file_name=f"{nasty}.jsonl")
+            client = operator()
+            pages = [at(one) for one in (ready_one, bad, needs, named_so)] + ["/datasets/"]
+            pages += [at(ready_one, part) for part in ("rows/", "rows/0/", "report/")]
+            pages += [at(bad, "report/?kind=malformed_json"), at(needs, "report/")]
+            for address in pages:
+                page = client.get(address).content.decode()
+                for piece in ("<script>alert", "<img src=x", "<svg/onload", "<b>bold", 'href="javascript:', "14{%"):
+                    assert piece not in page, (address, piece)
 
 
 # --- who may ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path", ["upload/", "rows/", "hub/", "path/", "1/upload/", "1/rows/", "1/hub/", "1/path/", "name/"]
-)
-def test_viewers_add_nothing(path: str) -> None:
-    assert viewer().get(f"/datasets/{path}").status_code == 403
+def test_viewers_add_nothing(subtests: pytest.Subtests) -> None:
+    for path in ["upload/", "rows/", "hub/", "path/", "1/upload/", "1/rows/", "1/hub/", "1/path/", "name/"]:
+        with subtests.test(path=path):
+            assert viewer().get(f"/datasets/{path}").status_code == 403
 
 
 ACTS = ("mapping", "example", "leave-out", "again", "cancel", "try-again", "archive", "unarchive", "delete", "derive")
 
 
-@pytest.mark.parametrize("path", [f"1/1/{act}/" for act in ACTS])
-def test_acts_take_an_operator_and_a_post(path: str) -> None:
-    assert viewer().post(f"/datasets/{path}").status_code == 403
-    assert operator().get(f"/datasets/{path}").status_code == 405
-    assert operator().post(f"/datasets/{path}").status_code == 404
+def test_acts_take_an_operator_and_a_post(subtests: pytest.Subtests) -> None:
+    for path in [f"1/1/{act}/" for act in ACTS]:
+        with subtests.test(path=path):
+            assert viewer().post(f"/datasets/{path}").status_code == 403
+            assert operator().get(f"/datasets/{path}").status_code == 405
+            assert operator().post(f"/datasets/{path}").status_code == 404
 
 
 @pytest.mark.parametrize("kind", NAMES)

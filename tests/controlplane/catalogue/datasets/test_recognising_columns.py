@@ -165,18 +165,17 @@ def recognised(*rows: dict[str, Any]) -> Recognised:
     return recognise(rows, [{"name": name, "filled": len(rows), "types": {}} for name in columns])
 
 
-@pytest.mark.parametrize(("row", "schema", "wanted"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_each_schema_is_recognised_and_its_proposal_works(
-    row: dict[str, Any], schema: str, wanted: dict[str, Any]
-) -> None:
-    found = recognised(row, row)
-    assert found.schema == schema
-    mapping = found.mapping.as_dict()
-    assert {name: mapping[name] for name in wanted} == wanted
-    assert list(problems(found.mapping, list(row))) == []
-    assert canonical(row, found.mapping, 0)["prompt"]
-    assert found.why.endswith(".")
-    assert found.title
+def test_each_schema_is_recognised_and_its_proposal_works(subtests: pytest.Subtests) -> None:
+    for row, schema, wanted in [case[1:] for case in CASES]:
+        with subtests.test(row=row):
+            found = recognised(row, row)
+            assert found.schema == schema
+            mapping = found.mapping.as_dict()
+            assert {name: mapping[name] for name in wanted} == wanted
+            assert list(problems(found.mapping, list(row))) == []
+            assert canonical(row, found.mapping, 0)["prompt"]
+            assert found.why.endswith(".")
+            assert found.title
 
 
 # As training scripts for arithmetic bring them: what to do, and the question itself.

@@ -101,13 +101,14 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_body_that_is_not_the_named_one_leaves_nothing(name: str, folder: Path) -> None:
-    answer = send(answered(body_of(FILES)), BROKEN[name])
-    assert answer.status_code == 400
-    assert set(answer.json()["error"]) == {"what", "where", "fix"}
-    assert list(folder.iterdir()) == []
-    assert not Tokenizer.objects.exists()
+def test_a_body_that_is_not_the_named_one_leaves_nothing(folder: Path, subtests: pytest.Subtests) -> None:
+    for name in BROKEN:
+        with subtests.test(name=name):
+            answer = send(answered(body_of(FILES)), BROKEN[name])
+            assert answer.status_code == 400
+            assert set(answer.json()["error"]) == {"what", "where", "fix"}
+            assert list(folder.iterdir()) == []
+            assert not Tokenizer.objects.exists()
 
 
 def test_more_than_the_limit_is_refused_by_its_first_line() -> None:

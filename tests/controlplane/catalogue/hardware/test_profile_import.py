@@ -46,18 +46,19 @@ def test_a_tuned_deepspeed_json_becomes_a_profile_that_keeps_it():
     assert operator().post("/hardware/profiles/new/", data).status_code == 302
 
 
-@pytest.mark.parametrize("slug", [profile.slug for profile in SHIPPED])
-def test_an_exported_run_gives_its_profile_back(slug):
-    shipped = by_slug(slug)
-    run = RunSpec(
-        "r-1", "r", "train", ModelSpec("m"), DataSpec("d", 1, "0" * 64, 9), (RewardSpec("a", "think_tags"),),
-        shipped.spec, {**shipped.batch}, lora=shipped.lora,
-    )  # fmt: skip
-    for write in (trl_yaml, accelerate_yaml):
-        form = imported(write(run)).context["form"]
-        assert set(form.errors) == {"name"}  # there is one of this name
-        assert form.result.columns()["spec"] == {**shipped.columns()["spec"], "profile": ""}
-        assert (form.result.lora, form.result.batch) == (shipped.lora, shipped.batch)
+def test_an_exported_run_gives_its_profile_back(subtests):
+    for slug in [profile.slug for profile in SHIPPED]:
+        with subtests.test(slug=slug):
+            shipped = by_slug(slug)
+            run = RunSpec(
+                "r-1", "r", "train", ModelSpec("m"), DataSpec("d", 1, "0" * 64, 9), (RewardSpec("a", "think_tags"),),
+                shipped.spec, {**shipped.batch}, lora=shipped.lora,
+            )  # fmt: skip
+            for write in (trl_yaml, accelerate_yaml):
+                form = imported(write(run)).context["form"]
+                assert set(form.errors) == {"name"}  # there is one of this name
+                assert form.result.columns()["spec"] == {**shipped.columns()["spec"], "profile": ""}
+                assert (form.result.lora, form.result.batch) == (shipped.lora, shipped.batch)
 
 
 @pytest.mark.parametrize("slug", [profile.slug for profile in SHIPPED if profile.spec.strategy in ZERO])

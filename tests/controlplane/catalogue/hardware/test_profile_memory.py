@@ -21,7 +21,7 @@ from controlplane.catalogue.hardware.profile_pages.profile_memory import (
     sentence,
     shipped_as,
 )
-from controlplane.catalogue.hardware.shipped import SHIPPED, Shipped, by_slug
+from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
 from controlplane.platform.activity.models import Act
 from tests.controlplane.people import operator
 from tests.gpu.estimates import shape_named
@@ -33,18 +33,20 @@ from workers.contract.memory.known import LADDER, known_shape
 ON_GPUS = [profile for profile in SHIPPED if profile.card_gib]
 
 
-@pytest.mark.parametrize("profile", ON_GPUS, ids=lambda profile: profile.slug)
-def test_each_built_in_profile_holds_a_model_on_the_hardware_it_names_and_says_which(profile: Shipped) -> None:
-    models = fitted_models(profile, profile.card_gib)
-    fitting = [one for one in models if one.fits]
-    assert fitting
-    assert f"models up to {fitting[-1].name}" in sentence(profile, profile.card_gib)
+def test_each_built_in_profile_holds_a_model_on_the_hardware_it_names_and_says_which(subtests: pytest.Subtests) -> None:
+    for profile in ON_GPUS:
+        with subtests.test(profile.slug):
+            models = fitted_models(profile, profile.card_gib)
+            fitting = [one for one in models if one.fits]
+            assert fitting
+            assert f"models up to {fitting[-1].name}" in sentence(profile, profile.card_gib)
 
 
-@pytest.mark.parametrize("profile", SHIPPED, ids=lambda profile: profile.slug)
-def test_no_description_has_words_about_memory_written_by_hand(profile: Shipped) -> None:
-    for words in (" GiB", "bytes per parameter", "measured", "took "):
-        assert words not in profile.description
+def test_no_description_has_words_about_memory_written_by_hand(subtests: pytest.Subtests) -> None:
+    for profile in SHIPPED:
+        with subtests.test(profile.slug):
+            for words in (" GiB", "bytes per parameter", "measured", "took "):
+                assert words not in profile.description
 
 
 def test_those_that_were_measured_are_those_of_the_proofs() -> None:
@@ -148,15 +150,16 @@ def test_the_cpu_profile_and_a_broken_one_have_no_bars() -> None:
         assert "Estimated memory" not in operator().get(f"/hardware/profiles/{row.pk}/").content.decode()
 
 
-@pytest.mark.parametrize("profile", [one for one in SHIPPED if one.guide], ids=lambda profile: profile.slug)
-def test_built_in_batches_are_the_guides_divided_by_the_memory_model(profile: Shipped) -> None:
-    guides = replace(profile, batch={**profile.batch, **profile.guide})
-    now, then, gain = division(guides, known_shape(profile.model), profile.card_gib, any_share=False)
-    assert then is not None
-    assert then.micro_batch == profile.batch["per_device_train_batch_size"]
-    assert then.passes == profile.batch["gradient_accumulation_steps"]
-    assert now.micro_batch * now.passes == then.micro_batch * then.passes
-    assert gain > 1
+def test_built_in_batches_are_the_guides_divided_by_the_memory_model(subtests: pytest.Subtests) -> None:
+    for profile in [one for one in SHIPPED if one.guide]:
+        with subtests.test(profile.slug):
+            guides = replace(profile, batch={**profile.batch, **profile.guide})
+            now, then, gain = division(guides, known_shape(profile.model), profile.card_gib, any_share=False)
+            assert then is not None
+            assert then.micro_batch == profile.batch["per_device_train_batch_size"]
+            assert then.passes == profile.batch["gradient_accumulation_steps"]
+            assert now.micro_batch * now.passes == then.micro_batch * then.passes
+            assert gain > 1
 
 
 def test_built_in_profiles_with_the_guides_batch_have_no_room_for_more() -> None:

@@ -43,30 +43,33 @@ def test_every_field_has_a_label_a_sentence_of_help_and_a_place():
     assert all(text.endswith(".") for text in HELP.values())
 
 
-@pytest.mark.parametrize("slug", SLUGS)
-def test_a_shipped_profile_is_there_and_can_run(slug):
-    profile = profile_of(HardwareProfile.objects.get(name=by_slug(slug).name))
-    assert profile.columns() == by_slug(slug).columns()
-    assert profile_problems(profile) == []
+def test_a_shipped_profile_is_there_and_can_run(subtests):
+    for slug in SLUGS:
+        with subtests.test(slug=slug):
+            profile = profile_of(HardwareProfile.objects.get(name=by_slug(slug).name))
+            assert profile.columns() == by_slug(slug).columns()
+            assert profile_problems(profile) == []
 
 
-@pytest.mark.parametrize("slug", SLUGS)
-def test_a_shipped_profile_goes_through_its_own_form_unchanged(slug):
-    row = HardwareProfile.objects.get(name=by_slug(slug).name)
-    form = ProfileForm(as_submitted(values_of(profile_of(row))), profile=row)
-    assert form.is_valid(), form.errors
-    assert form.result.columns() == by_slug(slug).columns()
+def test_a_shipped_profile_goes_through_its_own_form_unchanged(subtests):
+    for slug in SLUGS:
+        with subtests.test(slug=slug):
+            row = HardwareProfile.objects.get(name=by_slug(slug).name)
+            form = ProfileForm(as_submitted(values_of(profile_of(row))), profile=row)
+            assert form.is_valid(), form.errors
+            assert form.result.columns() == by_slug(slug).columns()
 
 
-@pytest.mark.parametrize("slug", SLUGS)
-def test_what_the_page_of_a_shipped_profile_shows_is_what_it_saves(slug):
-    row = HardwareProfile.objects.get(name=by_slug(slug).name)
-    form = operator().get(f"/hardware/profiles/{row.pk}/").context["form"]
-    shown = {bound.name: bound.value() for bound in form}
-    browser = {name: "on" if v is True else v for name, v in shown.items() if v is not None and v is not False}
-    assert operator().post(f"/hardware/profiles/{row.pk}/", browser).status_code == 302
-    row.refresh_from_db()
-    assert profile_of(row).columns() == by_slug(slug).columns()
+def test_what_the_page_of_a_shipped_profile_shows_is_what_it_saves(subtests):
+    for slug in SLUGS:
+        with subtests.test(slug=slug):
+            row = HardwareProfile.objects.get(name=by_slug(slug).name)
+            form = operator().get(f"/hardware/profiles/{row.pk}/").context["form"]
+            shown = {bound.name: bound.value() for bound in form}
+            browser = {name: "on" if v is True else v for name, v in shown.items() if v is not None and v is not False}
+            assert operator().post(f"/hardware/profiles/{row.pk}/", browser).status_code == 302
+            row.refresh_from_db()
+            assert profile_of(row).columns() == by_slug(slug).columns()
 
 
 def test_slugs_and_names_are_unique():

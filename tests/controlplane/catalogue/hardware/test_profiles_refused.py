@@ -189,9 +189,10 @@ BATCH: list[Row] = [
 ROWS = [*NAMES, *TRAINING, *PINS, *ROLLOUTS, *ATTACHED_ONES, *LORA_ONES, *VARIABLES, *BATCH]
 
 
-@pytest.mark.parametrize(("field", "changes"), ROWS, ids=[f"{f}: {str(c)[:90]}" for f, c in ROWS])
-def test_what_could_not_run_is_refused_beside_its_field(field, changes):
-    assert field in refused(**changes)
+def test_what_could_not_run_is_refused_beside_its_field(subtests):
+    for field, changes in ROWS:
+        with subtests.test(field=field):
+            assert field in refused(**changes)
 
 
 def test_a_batch_that_does_not_fit_is_told_what_would():

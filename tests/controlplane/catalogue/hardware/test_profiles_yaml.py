@@ -40,14 +40,15 @@ def beside(text: str, field: str | None) -> str:
     return " ".join(errors.get(field or "__all__", []))
 
 
-@pytest.mark.parametrize("slug", SLUGS)
-def test_a_shipped_profile_survives_the_way_out_and_in(slug):
-    row = HardwareProfile.objects.get(name=by_slug(slug).name)
-    answer = operator().get(f"/hardware/profiles/{row.pk}/profile.yaml")
-    assert answer["Content-Disposition"].startswith("attachment; filename=")
-    row.delete()
-    form = imported(answer.content, 200).context["form"]
-    assert form.result.columns() == by_slug(slug).columns()
+def test_a_shipped_profile_survives_the_way_out_and_in(subtests):
+    for slug in SLUGS:
+        with subtests.test(slug=slug):
+            row = HardwareProfile.objects.get(name=by_slug(slug).name)
+            answer = operator().get(f"/hardware/profiles/{row.pk}/profile.yaml")
+            assert answer["Content-Disposition"].startswith("attachment; filename=")
+            row.delete()
+            form = imported(answer.content, 200).context["form"]
+            assert form.result.columns() == by_slug(slug).columns()
 
 
 def test_what_was_imported_is_saved_by_its_form():
@@ -68,12 +69,13 @@ def test_the_document_has_every_field_under_its_own_name():
     assert tuple(document["batch"]) == BATCH_FIELDS
 
 
-@pytest.mark.parametrize("name", ["yes", "1:30", "1e3", "2020-01-01", "null", "0x1f", "# no", "a: b", "zwölf ≥ 1", "~"])
-def test_names_that_yaml_could_take_for_something_else_stay_text(name):
-    profile = dataclasses.replace(by_slug("cpu"), name=name)
-    text = profile_yaml.export(profile)
-    assert profile_yaml.read(text.encode()).values["name"] == name
-    assert yaml.safe_load(text)["name"] == name
+def test_names_that_yaml_could_take_for_something_else_stay_text(subtests):
+    for name in ["yes", "1:30", "1e3", "2020-01-01", "null", "0x1f", "# no", "a: b", "zwölf ≥ 1", "~"]:
+        with subtests.test(name=name):
+            profile = dataclasses.replace(by_slug("cpu"), name=name)
+            text = profile_yaml.export(profile)
+            assert profile_yaml.read(text.encode()).values["name"] == name
+            assert yaml.safe_load(text)["name"] == name
 
 
 def test_what_is_not_named_keeps_its_default():
@@ -130,10 +132,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "field", "cause"), WRONG, ids=[text for text, _, _ in WRONG])
-def test_a_wrong_value_is_named_with_its_path_beside_its_field(text, field, cause):
-    named = text if text.startswith(("name", "description")) else f"name: mine\n{text}"
-    assert cause in beside(named, field)
+def test_a_wrong_value_is_named_with_its_path_beside_its_field(subtests):
+    for text, field, cause in WRONG:
+        with subtests.test(field=field):
+            named = text if text.startswith(("name", "description")) else f"name: mine\n{text}"
+            assert cause in beside(named, field)
 
 
 def test_every_wrong_value_is_named_at_once():
@@ -182,13 +185,14 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("text", ATTACKS.values(), ids=list(ATTACKS))
-def test_a_document_that_is_none_is_refused_with_a_sentence(text):
-    with pytest.raises(YamlRefused) as refused:
-        profile_yaml.read(text.encode(errors="surrogatepass"))
-    assert 10 < len(str(refused.value)) < 300
-    if "\ud800" not in text:
-        assert imported(text).context["problem"]
+def test_a_document_that_is_none_is_refused_with_a_sentence(subtests):
+    for text in ATTACKS.values():
+        with subtests.test(text=text):
+            with pytest.raises(YamlRefused) as refused:
+                profile_yaml.read(text.encode(errors="surrogatepass"))
+            assert 10 < len(str(refused.value)) < 300
+            if "\ud800" not in text:
+                assert imported(text).context["problem"]
 
 
 def test_a_document_of_ten_megabytes_is_refused():

@@ -58,16 +58,17 @@ DROWNED = [
 ]
 
 
-@pytest.mark.parametrize("specs", DROWNED)
-def test_both_fixes_mend_it(specs: list[RewardSpec]) -> None:
-    found = balance(specs, SUM_THEN_NORMALIZE).drowns
-    assert found is not None
-    assert found.span.spec == specs[-1]
-    others, drowning = specs[:-1], specs[-1]
-    assert balance([*others, replace(drowning, weight=found.weight)], SUM_THEN_NORMALIZE).drowns is None
-    if found.instead:
-        mild = replace(drowning, function=found.instead)
-        assert balance([*others, mild], SUM_THEN_NORMALIZE).drowns is None
+def test_both_fixes_mend_it(subtests: pytest.Subtests) -> None:
+    for specs in DROWNED:
+        with subtests.test(specs=specs):
+            found = balance(specs, SUM_THEN_NORMALIZE).drowns
+            assert found is not None
+            assert found.span.spec == specs[-1]
+            others, drowning = specs[:-1], specs[-1]
+            assert balance([*others, replace(drowning, weight=found.weight)], SUM_THEN_NORMALIZE).drowns is None
+            if found.instead:
+                mild = replace(drowning, function=found.instead)
+                assert balance([*others, mild], SUM_THEN_NORMALIZE).drowns is None
 
 
 @pytest.mark.parametrize("aggregation", [SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM])

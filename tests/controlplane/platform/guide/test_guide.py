@@ -48,12 +48,13 @@ def test_the_documentation_is_the_readme_with_its_links_and_pictures() -> None:
     assert "frontend/static" not in page.partition("<article")[2].partition("<pre>")[0]
 
 
-@pytest.mark.parametrize("document", documents.DOCUMENTS, ids=lambda document: document.path)
-def test_every_document_is_a_page_whose_anchors_hold(document: documents.GuideDocument) -> None:
-    assert viewer().get(documents.address(document)).status_code == 200
-    html = documents.rendered(document).html
-    anchors = set(re.findall(r'href="#([^"]+)"', html))
-    assert anchors <= set(re.findall(r'id="([^"]+)"', html))
+def test_every_document_is_a_page_whose_anchors_hold(subtests: pytest.Subtests) -> None:
+    for document in documents.DOCUMENTS:
+        with subtests.test(document.path):
+            assert viewer().get(documents.address(document)).status_code == 200
+            html = documents.rendered(document).html
+            anchors = set(re.findall(r'href="#([^"]+)"', html))
+            assert anchors <= set(re.findall(r'id="([^"]+)"', html))
 
 
 def test_a_document_that_is_not_installed_is_not_offered(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

@@ -21,14 +21,16 @@ def test_a_public_address_may_be_sent_to_by_https(address: str) -> None:
     assert "unencrypted" in str(addresses.rule_for("HTTP://chat.example/", private_too=True)(address))
 
 
-@pytest.mark.parametrize("address", [*PRIVATE, "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1"])
-def test_a_private_address_takes_an_admins_word_however_it_is_written(address: str) -> None:
-    assert addresses.refusal(address, private_too=False)
-    assert addresses.refusal(address, private_too=True) is None
-    assert addresses.rule_for("http://chat.example/", private_too=True)(address) is None
+def test_a_private_address_takes_an_admins_word_however_it_is_written(subtests: pytest.Subtests) -> None:
+    for address in [*PRIVATE, "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1"]:
+        with subtests.test(address=address):
+            assert addresses.refusal(address, private_too=False)
+            assert addresses.refusal(address, private_too=True) is None
+            assert addresses.rule_for("http://chat.example/", private_too=True)(address) is None
 
 
-@pytest.mark.parametrize("address", [*NEVER, "::ffff:0.0.0.0", "::ffff:169.254.169.254"])
-def test_some_addresses_are_never_sent_to(address: str) -> None:
-    assert addresses.refusal(address, private_too=False)
-    assert addresses.refusal(address, private_too=True)
+def test_some_addresses_are_never_sent_to(subtests: pytest.Subtests) -> None:
+    for address in [*NEVER, "::ffff:0.0.0.0", "::ffff:169.254.169.254"]:
+        with subtests.test(address=address):
+            assert addresses.refusal(address, private_too=False)
+            assert addresses.refusal(address, private_too=True)

@@ -60,11 +60,10 @@ def test_the_order_is_priority_then_turn(sent: Sent) -> None:
     assert [attempt.run.name for attempt in sorted(Attempt.objects.all(), key=queueing.key)] == ["c", "d", "b", "a"]
 
 
-@pytest.mark.parametrize(
-    ("place", "words"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (11, "11th"), (22, "22nd"), (112, "112th")]
-)
-def test_places_have_their_endings(place: int, words: str) -> None:
-    assert queueing.ordinal(place) == words
+def test_places_have_their_endings(subtests: pytest.Subtests) -> None:
+    for place, words in [(1, "1st"), (2, "2nd"), (3, "3rd"), (11, "11th"), (22, "22nd"), (112, "112th")]:
+        with subtests.test(place=place):
+            assert queueing.ordinal(place) == words
 
 
 def test_a_small_run_does_not_take_what_is_kept_for_a_large_one_before_it(sent: Sent) -> None:

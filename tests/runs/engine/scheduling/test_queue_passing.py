@@ -74,10 +74,11 @@ def starts(hosts: list[Host], held: Placed, queue: list[Job], ends: tuple[str, .
     return when
 
 
-@pytest.mark.parametrize("seeds", [range(first, first + 25) for first in range(0, 150, 25)], ids=str)
-def test_nobody_starts_later_for_those_behind(seeds: range) -> None:
-    for seed in seeds:
-        starts_no_later_for_those_behind(seed)
+def test_nobody_starts_later_for_those_behind(subtests: pytest.Subtests) -> None:
+    for seeds in [range(first, first + 25) for first in range(0, 150, 25)]:
+        with subtests.test(seeds=seeds):
+            for seed in seeds:
+                starts_no_later_for_those_behind(seed)
 
 
 def starts_no_later_for_those_behind(seed: int) -> None:

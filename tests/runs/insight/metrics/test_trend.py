@@ -20,14 +20,15 @@ from tests.runs.builders import a_host, a_run, a_user, an_attempt, event, train
 LARGEST = sys.float_info.max
 
 
-@pytest.mark.parametrize("count", [0, 1, 39, 40, 41, 80, 81, 1000, 12_345])
-def test_one_by_one_or_all_at_once_it_is_the_mean_of_equal_stretches(count: int) -> None:
-    rewards = [(n * 37 % 101) / 7 for n in range(count)]
-    points, of = trend.grown([], 0, rewards)
-    assert of == count
-    assert len(points) <= trend.MAX_POINTS
-    width = next(2**k for k in range(30) if count <= trend.MAX_POINTS * 2**k)
-    assert points == pytest.approx([fmean(rewards[at : at + width]) for at in range(0, count, width)])
+def test_one_by_one_or_all_at_once_it_is_the_mean_of_equal_stretches(subtests: pytest.Subtests) -> None:
+    for count in [0, 1, 39, 40, 41, 80, 81, 1000, 12_345]:
+        with subtests.test(count=count):
+            rewards = [(n * 37 % 101) / 7 for n in range(count)]
+            points, of = trend.grown([], 0, rewards)
+            assert of == count
+            assert len(points) <= trend.MAX_POINTS
+            width = next(2**k for k in range(30) if count <= trend.MAX_POINTS * 2**k)
+            assert points == pytest.approx([fmean(rewards[at : at + width]) for at in range(0, count, width)])
 
 
 def test_the_largest_numbers_have_a_mean() -> None:

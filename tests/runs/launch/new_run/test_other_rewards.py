@@ -65,10 +65,11 @@ def test_other_rewards_of_the_same_names_are_refused_beside_their_field(client):
     assert "format is a component of both" in " ".join(refusals(same)["eval_reward_version"])
 
 
-@pytest.mark.parametrize(("changes", "grade", "field", "words"), CASES, ids=[c[3] for c in CASES])
-def test_preflight_says_what_cannot_come(changes: dict[str, Any], grade: Grade, field: str, words: str) -> None:
-    [finding] = [each for each in found(**changes) if each.field == field]
-    assert (finding.grade, words in finding.cause, bool(finding.fix)) == (grade, True, True)
+def test_preflight_says_what_cannot_come(subtests: pytest.Subtests) -> None:
+    for changes, grade, field, words in CASES:
+        with subtests.test(field=field):
+            [finding] = [each for each in found(**changes) if each.field == field]
+            assert (finding.grade, words in finding.cause, bool(finding.fix)) == (grade, True, True)
 
 
 @pytest.mark.parametrize("metric", ["eval_other_reward", "eval_rewards/short/mean", "eval_rewards/right/mean"])

@@ -45,7 +45,7 @@ def test_endpoints_are_offered_and_one_that_is_gone_stays_until_another_is_chose
     an_endpoint("WB")
     page = client.post("/runs/new/", sent(send_wandb="on", send_wandb_secret="GONE")).content.decode()
     assert '<option value="WB">' in page
-    assert '<option value="GONE" selected>GONE (not there)</option>' in page
+    assert '<option value="GONE" selected>GONE (deleted)</option>' in page
 
 
 @pytest.mark.parametrize(

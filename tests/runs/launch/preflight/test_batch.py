@@ -41,19 +41,21 @@ TABLE: list[tuple[dict[str, int], set[BatchRule]]] = [
 BROKEN = [(sizes, rules) for sizes, rules in TABLE if rules]
 
 
-@pytest.mark.parametrize(("sizes", "rules"), TABLE, ids=[str(sizes) for sizes, _ in TABLE])
-def test_a_batch_breaks_just_these_rules(sizes, rules):
-    assert {problem.rule for problem in broken(Batch(**sizes))} == rules
+def test_a_batch_breaks_just_these_rules(subtests):
+    for sizes, rules in TABLE:
+        with subtests.test(sizes=sizes):
+            assert {problem.rule for problem in broken(Batch(**sizes))} == rules
 
 
-@pytest.mark.parametrize(("sizes", "rules"), BROKEN, ids=[str(sizes) for sizes, _ in BROKEN])
-def test_every_repair_ends_that_rule_and_breaks_no_other(sizes, rules):
-    batch = Batch(**sizes)
-    for rule in rules - {BatchRule.BOTH_GIVEN}:
-        offered = repairs(batch, rule)
-        assert offered
-        for name, value in offered:
-            assert {p.rule for p in broken(Batch(**{**sizes, name: value}))} <= rules - {rule}
+def test_every_repair_ends_that_rule_and_breaks_no_other(subtests):
+    for sizes, rules in BROKEN:
+        with subtests.test(sizes=sizes):
+            batch = Batch(**sizes)
+            for rule in rules - {BatchRule.BOTH_GIVEN}:
+                offered = repairs(batch, rule)
+                assert offered
+                for name, value in offered:
+                    assert {p.rule for p in broken(Batch(**{**sizes, name: value}))} <= rules - {rule}
 
 
 def test_the_nearest_values_come_first():

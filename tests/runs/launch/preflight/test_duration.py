@@ -34,18 +34,19 @@ def steady(seconds: float = 2.0, tokens: float = 4000.0, count: int = 6) -> list
     return [PastStep(number, seconds if number > 1 else 90.0, tokens * number) for number in range(1, count + 1)]
 
 
-@pytest.mark.parametrize("name", [entry["name"] for entry in MEASURED])
-def test_the_rule_of_thumb_is_within_a_factor_of_two_of_every_recorded_run(name: str) -> None:
-    entry = next(entry for entry in MEASURED if entry["name"] == name)
-    setup = setups.EVERYTHING[name]
-    assert isinstance(setup, setups.Setup)
-    spec, settings, _ = estimates.of_setup(setup)
-    completions = settings.batch * settings.passes * spec.processes
-    length, limit = settings.length, settings.completion_tokens
-    work = StepWork(completions, length, settings.batch, settings.passes, limit, generations=1)
-    total = estimates.shape_named(setup.shape).total
-    seconds = generation_s(work, spec, total) + training_s(work, spec, total)
-    assert 0.5 < seconds / entry["step_median_s"] < 2, f"{seconds:.2f} s for {entry['step_median_s']} s"
+def test_the_rule_of_thumb_is_within_a_factor_of_two_of_every_recorded_run(subtests: pytest.Subtests) -> None:
+    for name in [entry["name"] for entry in MEASURED]:
+        with subtests.test(name=name):
+            entry = next(entry for entry in MEASURED if entry["name"] == name)
+            setup = setups.EVERYTHING[name]
+            assert isinstance(setup, setups.Setup)
+            spec, settings, _ = estimates.of_setup(setup)
+            completions = settings.batch * settings.passes * spec.processes
+            length, limit = settings.length, settings.completion_tokens
+            work = StepWork(completions, length, settings.batch, settings.passes, limit, generations=1)
+            total = estimates.shape_named(setup.shape).total
+            seconds = generation_s(work, spec, total) + training_s(work, spec, total)
+            assert 0.5 < seconds / entry["step_median_s"] < 2, f"{seconds:.2f} s for {entry['step_median_s']} s"
 
 
 def test_the_rule_counts_gpus_steps_and_money() -> None:

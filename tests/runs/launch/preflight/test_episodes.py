@@ -94,7 +94,7 @@ CASES: list[tuple[Draft, Grade, str, str]] = [
         drafted(EpisodeSpec(gateway=GatewaySpec("atropos", max_token_len=16))),
         Grade.STOP,
         "max_token_len",
-        "told 16 tokens",
+        "a limit of 16 tokens",
     ),
 ]
 

@@ -176,11 +176,12 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
 IDS = [f"{case[2]}: {case[3]}" for case in CASES]
 
 
-@pytest.mark.parametrize(("changes", "grade", "field", "words"), CASES, ids=IDS)
-def test_a_change_brings_up_its_finding(changes: dict[str, Any], grade: Grade, field: str, words: str) -> None:
-    findings = found(**changes)
-    assert any(f.grade == grade and f.field == field and words in f.cause for f in findings), findings
-    assert all(f.fix for f in findings if f.grade != Grade.NOTE)
+def test_a_change_brings_up_its_finding(subtests: pytest.Subtests) -> None:
+    for changes, grade, field, words in CASES:
+        with subtests.test(field=field):
+            findings = found(**changes)
+            assert any(f.grade == grade and f.field == field and words in f.cause for f in findings), findings
+            assert all(f.fix for f in findings if f.grade != Grade.NOTE)
 
 
 FINE_ONES: list[dict[str, Any]] = [
@@ -197,9 +198,10 @@ FINE_ONES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("changes", FINE_ONES, ids=[str(number) for number in range(len(FINE_ONES))])
-def test_what_can_run_is_not_refused(changes: dict[str, Any]) -> None:
-    assert not preflight.blocks(found(**changes)), [f for f in found(**changes) if f.grade == Grade.STOP]
+def test_what_can_run_is_not_refused(subtests: pytest.Subtests) -> None:
+    for changes in FINE_ONES:
+        with subtests.test(changes=changes):
+            assert not preflight.blocks(found(**changes)), [f for f in found(**changes) if f.grade == Grade.STOP]
 
 
 @pytest.mark.parametrize(
@@ -262,10 +264,11 @@ BROKEN: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("changes", BROKEN, ids=[str(number) for number in range(len(BROKEN))])
-def test_a_profile_that_makes_no_sense_is_refused_and_breaks_no_check(changes: dict[str, Any]) -> None:
-    assert MODEL["ok"]
-    assert preflight.check(replace(FINE, hosts=(BIG_BOX,), **{**SEVEN, **changes}))
+def test_a_profile_that_makes_no_sense_is_refused_and_breaks_no_check(subtests: pytest.Subtests) -> None:
+    for changes in BROKEN:
+        with subtests.test(changes=changes):
+            assert MODEL["ok"]
+            assert preflight.check(replace(FINE, hosts=(BIG_BOX,), **{**SEVEN, **changes}))
 
 
 def test_a_gpu_that_something_else_works_on_is_no_matter_while_there_are_others():

@@ -41,12 +41,13 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "grade", "field", "words"), CASES, ids=[case[3] for case in CASES])
-def test_what_the_machine_lacks_is_said(changes: dict[str, Any], grade: Grade, field: str, words: str) -> None:
-    finding = found(drafted(**changes), words)
-    assert finding is not None
-    assert (finding.grade, finding.field) == (grade, field)
-    assert finding.fix
+def test_what_the_machine_lacks_is_said(subtests: pytest.Subtests) -> None:
+    for changes, grade, field, words in CASES:
+        with subtests.test(field=field):
+            finding = found(drafted(**changes), words)
+            assert finding is not None
+            assert (finding.grade, finding.field) == (grade, field)
+            assert finding.fix
 
 
 @pytest.mark.parametrize(

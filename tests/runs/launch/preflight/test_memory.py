@@ -79,13 +79,14 @@ OVER: list[tuple[str, Draft, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("draft", "words"), [case[1:] for case in OVER], ids=[case[0] for case in OVER])
-def test_what_is_over_is_refused_with_its_parts_and_each_fix_makes_it_fit(draft: Draft, words: str) -> None:
-    [finding] = [one for one in about_memory(draft) if one.grade == Grade.STOP]
-    assert words in finding.cause
-    assert finding.fix.startswith("The largest part is ")
-    for fix in finding.fixes:
-        assert not [one for one in about_memory(after(draft, fix)) if one.grade == Grade.STOP], fix
+def test_what_is_over_is_refused_with_its_parts_and_each_fix_makes_it_fit(subtests: pytest.Subtests) -> None:
+    for draft, words in [case[1:] for case in OVER]:
+        with subtests.test(draft=draft):
+            [finding] = [one for one in about_memory(draft) if one.grade == Grade.STOP]
+            assert words in finding.cause
+            assert finding.fix.startswith("The largest part is ")
+            for fix in finding.fixes:
+                assert not [one for one in about_memory(after(draft, fix)) if one.grade == Grade.STOP], fix
 
 
 @pytest.mark.parametrize(
@@ -166,9 +167,10 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize("draft", FITS, ids=[str(number) for number in range(len(FITS))])
-def test_what_can_run_is_not_refused(draft: Draft) -> None:
-    assert [one for one in about_memory(draft) if one.grade == Grade.STOP] == []
+def test_what_can_run_is_not_refused(subtests: pytest.Subtests) -> None:
+    for draft in FITS:
+        with subtests.test(draft=draft):
+            assert [one for one in about_memory(draft) if one.grade == Grade.STOP] == []
 
 
 def test_the_bar_shows_the_parts_of_each_gpu() -> None:

@@ -300,16 +300,18 @@ def test_a_draft_that_is_fine_has_only_notes():
     assert not preflight.blocks(found())
 
 
-@pytest.mark.parametrize(("changes", "grade", "field", "words"), CASES, ids=[f"{c[2]}: {c[3]}" for c in CASES])
-def test_a_change_brings_up_its_finding(changes, grade, field, words):
-    findings = found(**changes)
-    told = (f"{f.cause} {f.detail}" for f in findings if (f.grade, f.field) == (grade, field))
-    assert any(words in each for each in told), findings
+def test_a_change_brings_up_its_finding(subtests):
+    for changes, grade, field, words in CASES:
+        with subtests.test(field=field):
+            findings = found(**changes)
+            told = (f"{f.cause} {f.detail}" for f in findings if (f.grade, f.field) == (grade, field))
+            assert any(words in each for each in told), findings
 
 
-@pytest.mark.parametrize(("changes", "grade", "field", "words"), CASES, ids=[f"{c[2]}: {c[3]}" for c in CASES])
-def test_whatever_is_wrong_comes_with_what_to_do(changes, grade, field, words):
-    assert all(f.fix for f in found(**changes) if f.grade != Grade.NOTE)
+def test_whatever_is_wrong_comes_with_what_to_do(subtests):
+    for changes, _, field, _ in CASES:
+        with subtests.test(field=field):
+            assert all(f.fix for f in found(**changes) if f.grade != Grade.NOTE)
 
 
 def test_a_server_profile_on_two_gpus_is_fine():
@@ -356,15 +358,14 @@ def test_an_empty_draft_is_checked_without_an_error():
 NUMERIC_FIXES = [case for case in CASES if case[1] == Grade.STOP and "grpo" in case[0]]
 
 
-@pytest.mark.parametrize(
-    ("changes", "grade", "field", "words"), NUMERIC_FIXES, ids=[f"{c[2]}: {c[3]}" for c in NUMERIC_FIXES]
-)
-def test_a_one_click_fix_ends_the_finding(changes, grade, field, words):
-    finding = next(f for f in found(**changes) if f.field == field and words in f.cause)
-    for fix in finding.fixes:
-        values = {name: _typed(text) for name, text in fix.values.items()}
-        mended = {**changes, "grpo": {k: v for k, v in {**changes["grpo"], **values}.items() if v is not None}}
-        assert not any(f.field == field and words in f.cause for f in found(**mended)), fix
+def test_a_one_click_fix_ends_the_finding(subtests):
+    for changes, _, field, words in NUMERIC_FIXES:
+        with subtests.test(field=field):
+            finding = next(f for f in found(**changes) if f.field == field and words in f.cause)
+            for fix in finding.fixes:
+                values = {name: _typed(text) for name, text in fix.values.items()}
+                mended = {**changes, "grpo": {k: v for k, v in {**changes["grpo"], **values}.items() if v is not None}}
+                assert not any(f.field == field and words in f.cause for f in found(**mended)), fix
 
 
 def _typed(text: str) -> Any:

@@ -66,12 +66,17 @@ def test_long_completions_are_a_warning_with_their_share() -> None:
     assert "about 21%, up to 40%" in finding.cause
 
 
-@pytest.mark.parametrize(
-    ("noise", "tokens", "percent"),
-    [(0.015, 512, 0.1), (0.015, 2048, 5), (0.015, 8192, 21), (0.05, 512, 17), (0.05, 2048, 31), (0.05, 8192, 40)],
-)
-def test_the_share_is_that_of_the_normal_distribution(noise: float, tokens: int, percent: float) -> None:
-    assert 100 * share_masked(tokens, 3.0, noise) == pytest.approx(percent, abs=0.6)
+def test_the_share_is_that_of_the_normal_distribution(subtests: pytest.Subtests) -> None:
+    for noise, tokens, percent in [
+        (0.015, 512, 0.1),
+        (0.015, 2048, 5),
+        (0.015, 8192, 21),
+        (0.05, 512, 17),
+        (0.05, 2048, 31),
+        (0.05, 8192, 40),
+    ]:
+        with subtests.test(noise=noise):
+            assert 100 * share_masked(tokens, 3.0, noise) == pytest.approx(percent, abs=0.6)
 
 
 def test_a_raw_count_beside_scores_from_0_to_1_is_said() -> None:

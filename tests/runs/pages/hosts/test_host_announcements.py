@@ -120,16 +120,18 @@ def test_only_post_is_allowed(path):
     assert (answer.status_code, answer["Allow"]) == (405, "POST")
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000])
-def test_a_body_that_is_no_object_is_said(body):
-    answer = post("/api/hosts/announce", body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["where"] == "body"
+def test_a_body_that_is_no_object_is_said(subtests):
+    for body in [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000]:
+        with subtests.test(body=body):
+            answer = post("/api/hosts/announce", body)
+            assert answer.status_code == 400
+            assert answer.json()["error"]["where"] == "body"
 
 
-@pytest.mark.parametrize("name", [None, 7, "", "../x", "a b", "x" * 65, "-x"])
-def test_a_name_that_will_not_do_is_refused(name):
-    assert announce(name=name).json()["error"]["where"] == "name"
+def test_a_name_that_will_not_do_is_refused(subtests):
+    for name in [None, 7, "", "../x", "a b", "x" * 65, "-x"]:
+        with subtests.test(name=name):
+            assert announce(name=name).json()["error"]["where"] == "name"
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,10 @@ def test_a_host_that_tells_often_keeps_no_more_than_is_drawn():
     assert len(kept) <= history.MAX_ENTRIES
 
 
-@pytest.mark.parametrize("stored", [None, 3, [3], [[1]], [["x", []]], [[1, "x"]], [[1, [None]]]])
-def test_an_odd_history_is_none(stored):
-    assert history.lines(stored, 0, 600) == []
+def test_an_odd_history_is_none(subtests):
+    for stored in [None, 3, [3], [[1]], [["x", []]], [[1, "x"]], [[1, [None]]]]:
+        with subtests.test(stored=stored):
+            assert history.lines(stored, 0, 600) == []
 
 
 def test_the_line_of_use_breaks_where_nobody_knows():

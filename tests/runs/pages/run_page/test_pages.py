@@ -47,10 +47,11 @@ def a_sample(attempt: Attempt, step: int, **more: Any) -> None:
     SampleRow.objects.create(run=attempt.run, attempt=attempt, line=line, step=step, data=data)
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_every_part_of_a_run_is_shown_to_a_viewer(part: str) -> None:
-    run = an_attempt().run
-    assert viewer().get(f"/runs/{run.pk}/{part}").status_code == 200
+def test_every_part_of_a_run_is_shown_to_a_viewer(subtests: pytest.Subtests) -> None:
+    for part in PARTS:
+        with subtests.test(part=part):
+            run = an_attempt().run
+            assert viewer().get(f"/runs/{run.pk}/{part}").status_code == 200
 
 
 def test_the_page_knows_when_each_attempt_began_to_train() -> None:
@@ -59,23 +60,26 @@ def test_the_page_knows_when_each_attempt_began_to_train() -> None:
     assert viewer().get(f"/runs/{attempt.run_id}/").context["page"]["starts"] == [1001.0]
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_no_part_of_a_run_is_shown_to_a_stranger(part: str) -> None:
-    run = an_attempt().run
-    answer = Client().get(f"/runs/{run.pk}/{part}")
-    assert answer.status_code == 302
-    assert answer["Location"].startswith("/sign-in/")
+def test_no_part_of_a_run_is_shown_to_a_stranger(subtests: pytest.Subtests) -> None:
+    for part in PARTS:
+        with subtests.test(part=part):
+            run = an_attempt().run
+            answer = Client().get(f"/runs/{run.pk}/{part}")
+            assert answer.status_code == 302
+            assert answer["Location"].startswith("/sign-in/")
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_parts_of_a_run_are_read_only(part: str) -> None:
-    run = an_attempt().run
-    assert operator().post(f"/runs/{run.pk}/{part}").status_code == 405
+def test_parts_of_a_run_are_read_only(subtests: pytest.Subtests) -> None:
+    for part in PARTS:
+        with subtests.test(part=part):
+            run = an_attempt().run
+            assert operator().post(f"/runs/{run.pk}/{part}").status_code == 405
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_run_that_is_not_there_is_not_found(part: str) -> None:
-    assert viewer().get(f"/runs/rnowhere/{part}").status_code == 404
+def test_a_run_that_is_not_there_is_not_found(subtests: pytest.Subtests) -> None:
+    for part in PARTS:
+        with subtests.test(part=part):
+            assert viewer().get(f"/runs/rnowhere/{part}").status_code == 404
 
 
 def test_the_start_page_is_the_list_of_runs() -> None:

@@ -127,6 +127,10 @@ def test_the_api_finds_the_same_without_what_only_a_browser_does() -> None:
     assert program.get("search").json()["items"] == []
 
 
-@pytest.mark.parametrize("text", ["\ud800", "%", "'\"", "x" * 300, "🦓", "a\\b_"])
-def test_odd_words_find_nothing_and_break_nothing(text: str) -> None:
-    assert signed_in().get(reverse("search"), {"q": text.encode(errors="surrogatepass")}).status_code in (200, 400)
+def test_odd_words_find_nothing_and_break_nothing(subtests: pytest.Subtests) -> None:
+    for text in ["\ud800", "%", "'\"", "x" * 300, "🦓", "a\\b_"]:
+        with subtests.test(text=text):
+            assert signed_in().get(reverse("search"), {"q": text.encode(errors="surrogatepass")}).status_code in (
+                200,
+                400,
+            )
