@@ -8,6 +8,7 @@ folders, `--changed` takes what a change touches. Paths that are named run whole
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ WHOLE_WAYS = ("browser", "processes", "trainer")
 TELLING = "telling"
 MOST_TELLING = 20
 """At most so many test functions may be marked: together they take a few minutes."""
+SELECTION = "selection"
 ROOT = Path(__file__).parent.parent
 COLLECTED = pytest.StashKey[int]()
 """The number of all cases, chosen or not; only of a run without paths."""
@@ -31,14 +33,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Decide once; xdist's workers inherit the options."""
+    """Decide once; a worker of xdist takes over what was decided."""
     config.addinivalue_line("markers", "telling: one of the whole ways that every run takes")
     if hasattr(config, "workerinput"):
+        config.args[:], config.option.everything, config.option.ways = config.workerinput[SELECTION]
         return
     if config.option.changed:
         _take_changed(config)
     elif config.args_source is pytest.Config.ArgsSource.ARGS:
         config.option.everything = True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Hand the decision to a worker of xdist, which knows only the command line."""
+    option = node.config.option
+    node.workerinput[SELECTION] = (node.config.args, option.everything, option.ways)
 
 
 def _take_changed(config: pytest.Config) -> None:

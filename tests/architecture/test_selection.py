@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +46,16 @@ def test_a_run_takes_fast_tests_telling_ways_and_those_asked_for(
 ) -> None:
     item = an_item("tests/rooms/test_a.py::test_b[c]", *names)
     assert selection.is_chosen(item, ways) is taken  # type: ignore[arg-type]
+
+
+def test_workers_take_the_whole_ways_of_named_files(tmp_path: Path) -> None:
+    file = tmp_path / "test_way.py"
+    file.write_text("import pytest\n@pytest.mark.processes\ndef test_way(): ...\n")
+    options = ("-c", os.devnull, f"--rootdir={tmp_path}", "-p", "no:django", "-p", "tests.selection", "-q", "-n", "1")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, file], cwd=selection.ROOT, capture_output=True, text=True
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_at_most_twenty_ways_are_telling_and_each_is_a_whole_way() -> None:
