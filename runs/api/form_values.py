@@ -45,7 +45,7 @@ def checked(form: F, *, where: str = "") -> F:
 
 
 def _first_options(form: BaseForm) -> dict[str, Any]:
-    """What a browser sends of a list in which nobody has chosen."""
+    """Return the value that a browser sends for a list without a choice."""
     lists = {name: field for name, field in form.fields.items() if type(field) is forms.ChoiceField}
     options = {name: cast("Iterable[tuple[Any, Any]]", field.choices) for name, field in lists.items()}
     return {name: next((value for value, _ in each), None) for name, each in options.items()}

@@ -26,7 +26,7 @@ UPLOADING, STORED, NOT_STORED, UNSTORED = (
 """Kinds of RunEvent, written by artifacts.copies; data: {"path", "manifest" or "problem"}. The last one applies."""
 
 FOLDER_PARTS = 4
-"""run/attempt/checkpoints/checkpoint-N"""
+"""Number of parts in a checkpoint folder's path: run/attempt/checkpoints/checkpoint-N."""
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def runs_for(request: HttpRequest) -> QuerySet[Run]:
 
 
 def trial_for(request: HttpRequest, trial_id: int) -> ProfileTrial:
-    """The trial with this id, or 404; open to every signed-in user, as runs are."""
+    """Return the trial with this id, or raise Http404; open to every signed-in user, as runs are."""
     try:
         return trials_for(request).get(pk=trial_id)
     except ProfileTrial.DoesNotExist:

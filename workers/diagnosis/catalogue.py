@@ -76,9 +76,9 @@ class CatalogueEntry:
     events: tuple[str, ...] = ()
     """Kinds of events in the outbox that prove this cause; their data must match `patterns` if there are any."""
     figures: bool = False
-    """Whether the trainer's lines of figures are searched too."""
+    """True if the trainer's lines of figures are searched too."""
     anywhere: bool = False
-    """Whether a match is certain on any line; otherwise only on a line where an error is raised or logged."""
+    """True if a match is certain on any line; otherwise only on a line where an error is raised or logged."""
     changes: tuple[Change, ...] = ()
 
     def words(self, text: str, values: dict[str, str]) -> str:

@@ -50,7 +50,7 @@ class Facts:
     events: tuple[tuple[str, str], ...] = ()
     """(kind, data as JSON) of the events that may be evidence."""
     trained: bool | None = None
-    """Whether training had begun; None: unknown."""
+    """True if training had begun; None: unknown."""
 
     @property
     def first_role(self) -> str:
@@ -110,7 +110,7 @@ class _Match:
     at: float = 0.0
     """The position in the log, from 0 to 1."""
     mild: bool = False
-    """Whether the evidence is no more than a warning."""
+    """True if the evidence is no more than a warning."""
 
 
 @dataclass(frozen=True)

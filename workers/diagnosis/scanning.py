@@ -75,11 +75,11 @@ class LineFacts:
     text: str
     """The text without prefixes and colours."""
     raised: bool
-    """Whether the line raises or logs an error."""
+    """True if the line raises or logs an error."""
     mild: bool
-    """Whether the line is logged as a warning or below."""
+    """True if the line is logged as a warning or below."""
     figures: bool
-    """Whether the line has the trainer's figures."""
+    """True if the line has the trainer's figures."""
 
 
 class Level(Enum):

@@ -108,7 +108,7 @@ class Entry(Described):
     use: str = ""
     """When to use it."""
     admin_only: bool = False
-    """Whether only admins may add it to an environment or change it there, as it contains code."""
+    """True if only admins may add it to an environment or change it there, as it contains code."""
     name_of: Callable[[Any], str] | None = field(default=None, repr=False)
     """Returns the part's name from checked params; None: people choose it."""
     package: str = ""

@@ -47,7 +47,7 @@ class Call:
     name: str
     arguments: Any
     unreadable: bool = False
-    """Whether the model began a call that can't be parsed."""
+    """True if the model began a call that can't be parsed."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EnvironmentAnswer:
     reward: float | None = None
     done: bool = False
     failed: bool = False
-    """Whether the environment broke, so that the episode can't continue."""
+    """True if the environment broke, so that the episode can't continue."""
 
 
 @dataclass
@@ -121,12 +121,12 @@ class Executor:
 
     @property
     def has_game(self) -> bool:
-        """Whether the model's text without calls is answered."""
+        """True if the model's text without calls is answered."""
         return bool(self._game)
 
     @property
     def keeps_state(self) -> bool:
-        """Whether a part has state, so that even an episode's last move counts."""
+        """True if a part has state, so that even an episode's last move counts."""
         return bool(self._stateful)
 
     def begin(self, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[OpenEpisode]:

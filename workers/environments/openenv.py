@@ -65,7 +65,7 @@ class _ServerSession(EpisodeSession):
         self._session = 0
         self._start = 0
         self._lost = False
-        """Whether the server's side of the episode is gone; only a reset connects again."""
+        """True if the server's side of the episode is gone; only a reset connects again."""
         self._tools: list[ToolDescription] | None = None
 
     def reset(self, row: Mapping[str, Any], seed: int) -> str:

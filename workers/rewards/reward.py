@@ -135,7 +135,7 @@ class Reward(Described):
     compare: GroupsFunction | None = None
     """Scores a group's completions by comparison. It gets whole groups, even if several ranks share them."""
     per_turn: bool = True
-    """Whether it can score each turn of an episode separately."""
+    """True if it can score each turn of an episode separately."""
     needs: tuple[str, ...] = ()
     """Dataset columns that the reward needs."""
     cost: Cost = Cost.PURE
@@ -151,9 +151,9 @@ class Reward(Described):
     range_of: Callable[[Any], tuple[float, float | None]] | None = None
     """Computes the range from the parameters, if they change it."""
     whole_batch: bool = False
-    """Whether scores may depend on the batch's other completions, so that it is never scored in parts."""
+    """True if scores may depend on the batch's other completions, so that it is never scored in parts."""
     admin_only: bool = False
-    """Whether only admins may add it to a config or change it there."""
+    """True if only admins may add it to a config or change it there."""
     package: str = ""
     """The distribution it needs in the interpreter of workers.packages; "": none."""
 

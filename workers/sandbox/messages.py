@@ -114,7 +114,7 @@ class Channel:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.not_a_number = False
-        """Whether the last message contained a NaN."""
+        """True if the last message contained a NaN."""
         self._buffer = MessageBuffer(LONGEST_REQUEST)
 
     def bound(self, longest: int) -> None:

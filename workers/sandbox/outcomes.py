@@ -106,7 +106,7 @@ class Outcome:
     """A line for people about the exception or the limit; "" for OK."""
     traceback: str = ""
     trouble: bool = False
-    """Whether the sandbox itself failed, which says nothing about the code; then `kind` is KILLED."""
+    """True if the sandbox itself failed, which says nothing about the code; then `kind` is KILLED."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class _Attack:
     source: str
     """Code that defines attack(secret, folder, pid, port), which returns the parts that succeeded."""
     bare: bool = False
-    """Whether BARE must prevent it too."""
+    """True if BARE must prevent it too."""
 
 
 def probe() -> BackendReport:

@@ -31,7 +31,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 class TestStopped(BaseException):
-    """The present test must end, whatever it catches."""
+    """Signal that ends the running test, whatever exceptions the test catches."""
 
 
 def verify(channel: Channel, peer: Channel) -> None:

@@ -62,7 +62,7 @@ class Lifecycle:
 
     @property
     def hurried(self) -> bool:
-        """Whether somebody watches the run, or it is ending: then ticks follow faster."""
+        """True if somebody watches the run, or it is ending: then ticks follow faster."""
         attempt = self.attempt
         return attempt is not None and (attempt.step == AttemptStep.ENDING or attempt.report.syncer.watched)
 

@@ -43,7 +43,7 @@ class LimitWatch:
 
     @property
     def reads(self) -> bool:
-        """Whether a limit or rule depends on the trainer's metrics."""
+        """True if a limit or rule depends on the trainer's metrics."""
         return bool(self._limits.tokens is not None or self._no_better or self._beyond)
 
     def note(self, step: int | None, values: Mapping[str, Any]) -> None:

@@ -225,7 +225,7 @@ class ModelRequest:
     """Several only for completions."""
     stream: bool
     usage: bool
-    """Whether the stream ends with the counts of tokens."""
+    """True if the stream ends with the counts of tokens."""
     top: int | None = None
     """Score the prompts, with this many of the most probable tokens at each position; None: generate."""
 

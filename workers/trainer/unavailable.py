@@ -1,4 +1,4 @@
-"""Explains why a model of the hub is unavailable: huggingface_hub's exceptions as sentences."""
+"""Reasons why a hub model is unavailable: huggingface_hub's exceptions as sentences."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ class StoredFolder(models.Model):
     name = models.CharField(max_length=64, unique=True)
     """Relative to the data folder: datasets/12, corpora/3."""
     files = models.JSONField(default=list)
-    """[{"path", "size", "sha256"}]; each is kept by its sha256, for all versions that have it."""
+    """The folder's files: [{"path", "size", "sha256"}]; each content is stored once, for all versions that have it."""
     store = models.CharField(max_length=500, blank=True)
     """The store's address at the upload."""
     stored_at = models.DateTimeField(null=True)

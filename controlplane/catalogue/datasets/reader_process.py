@@ -1,4 +1,4 @@
-"""Starts the process that reads files: with limits, without secrets, and only while its answer is wanted.
+"""The process that reads files: started with limits and without secrets, and killed once nobody needs its answer.
 
 `ask` is for pages: a small answer within seconds. `run` is for the worker: minutes, files instead of an answer, and
 an early end once it is no longer wanted. `stream` yields the child's output as it is written.

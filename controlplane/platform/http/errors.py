@@ -150,7 +150,7 @@ def _error(
 
 
 def _ways(request: HttpRequest) -> list[tuple[str, str]]:
-    """Return links as (address, label): the list that the request's address is below, and the runs."""
+    """Return links as (address, label): to the list that contains the requested page, and to all runs."""
     section = request.path.strip("/").partition("/")[0]
     known = [(reverse(SECTIONS[section][0]), SECTIONS[section][1])] if section in SECTIONS else []
     ways = [way for way in known if way[0] != request.path]

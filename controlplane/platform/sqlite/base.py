@@ -44,12 +44,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         connection: sqlite3.Connection = self.connection
         connection.execute("PRAGMA busy_timeout = 0")
         try:
-            while not self._begun(end):
+            while not self._try_begin(end):
                 time.sleep(ASK_EVERY_S)
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
 
-    def _begun(self, end: float) -> bool:
+    def _try_begin(self, end: float) -> bool:
         try:
             super()._start_transaction_under_autocommit()  # type: ignore[misc]  # unknown to django-stubs
         except OperationalError as error:

@@ -40,7 +40,7 @@ def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -
 
 @dataclass(frozen=True)
 class EmptyState:
-    """What a page shows where there is nothing yet, with the next step."""
+    """The text of a page without content yet, with the next step."""
 
     icon: str
     title: str

@@ -1,4 +1,4 @@
-"""The form of a target. The address is never sent back to the page: an empty field keeps the stored one."""
+"""The form of an alert target. The stored address is never sent to the page; an empty field keeps it."""
 
 from __future__ import annotations
 

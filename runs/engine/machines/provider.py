@@ -28,9 +28,9 @@ class MachineShape:
     cpus: int
     """Cores."""
     minutes: int
-    """The machine's longest lifetime."""
+    """Longest lifetime of the machine, in minutes."""
     idle_minutes: int
-    """The machine leaves after this time without a run."""
+    """Minutes without a run after which the machine leaves."""
     memory_gib: int = 0
     """Main memory; 0: the engine's default."""
     gpu_kind: str = ""

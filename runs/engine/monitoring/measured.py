@@ -69,7 +69,7 @@ class _Sums:
         return True
 
     def read(self) -> dict[str, float]:
-        """The sums of all processes; without Redis, this process's own."""
+        """Return the sums of all processes; without Redis, those of this process."""
         self.flush()
         if not settings.REDIS_URL:
             with self._lock:

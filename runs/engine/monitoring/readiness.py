@@ -79,7 +79,7 @@ def _tick() -> str:
     at = ticked_at()
     if at is None:
         return "There has been no tick yet. Start the control worker (`manage.py serve worker`)."
-    seconds = abs(time.time() - at)  # in the future: the clock was set back since
-    if seconds <= max(TICK_FRESH_S, 3 * settings.TICK_S):
+    age_s = abs(time.time() - at)  # in the future: the clock was set back since
+    if age_s <= max(TICK_FRESH_S, 3 * settings.TICK_S):
         return ""
-    return f"The last tick was {seconds:.0f} s ago. Look at the control worker's log and start it again."
+    return f"The last tick was {age_s:.0f} s ago. Look at the control worker's log and start it again."

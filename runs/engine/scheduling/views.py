@@ -68,7 +68,7 @@ def queue_remove(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 
 def _loss(attempt: Attempt) -> str:
-    """What a queued attempt loses by leaving the queue."""
+    """Return what a queued attempt loses by leaving the queue."""
     if attempt.number == 1:
         return "It has not started, so nothing is lost."
     checkpoint = f" from its checkpoint of step {attempt.resume_step}" if attempt.resume_step else ""

@@ -50,7 +50,7 @@ class WarmLine:
 
     @property
     def state(self) -> str:
-        """starting, in use, idle or ending"""
+        """The warm server's state: starting, in use, idle or ending."""
         if self.attempt.status == RunStatus.STOPPING or self.attempt.stop_mode or (self.row.leaving and not self.user):
             return "ending"
         if self.attempt.status == RunStatus.STARTING:

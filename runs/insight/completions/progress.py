@@ -98,7 +98,7 @@ def recount(run_id: str, rows: Sequence[int]) -> None:
 
 
 def forget(run_id: str, visits: Iterable[Visit]) -> None:
-    """Keep the sums of visits whose groups are deleted, where recounts start. The caller holds the store's lock."""
+    """Add visits whose groups are deleted to the sums from which recounts start. The caller holds the store's lock."""
     by_row = _by_row(visits)
     stored = list(PromptProgress.objects.filter(run_id=run_id, row__in=by_row).only("pk", "row", "gone"))
     for prompt in stored:

@@ -100,7 +100,7 @@ def checkpoint_of(evaluation: Run) -> str:
 
 
 def _evaluated_with(run: Run, setup: EvaluationSetup) -> set[str]:
-    """The folders of checkpoints with a pending or finished evaluation of this setup; empty for the starting model."""
+    """Return checkpoint folders with a pending or finished evaluation of this setup; empty for the starting model."""
     return {
         checkpoint_of(evaluation)
         for evaluation in evaluations_of(run)

@@ -315,7 +315,7 @@ def _marked(column: MetricHistory, old: Mark) -> Mark:
 
 
 def _summed(column: MetricHistory, old: Sums) -> Sums:
-    """The sums including the values that the next assessment may no longer read."""
+    """Return the sums, extended by the values that the next assessment may no longer read."""
     if len(column) < RECENT:
         return old
     until = int(column.step[SETTLED])

@@ -66,7 +66,7 @@ class Lane:
     idle: float | None
     """The share of the step in which it was idle; None for lanes that needn't be busy."""
     gaps: tuple[tuple[float, float], ...] = ()
-    """When it was idle: (start, seconds)."""
+    """Idle periods: (start, seconds)."""
 
     @property
     def idle_s(self) -> float:

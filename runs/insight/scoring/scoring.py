@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def trouble(self) -> str:
-        """What there is to know of it: its failure, or its note."""
+        """The failure of the score, or its note."""
         return self.failed or self.note
 
 

@@ -67,7 +67,7 @@ def launch_fields(schema: Mapping[str, Any] | None, chosen: Mapping[str, Any]) -
 
 
 class LaunchChoices:
-    """What a launch is chosen to be so far. Each method reads only valid values."""
+    """The choices of a launch so far. Each method reads only valid values."""
 
     schema: dict[str, Any] | None
     fields: dict[str, forms.Field]
@@ -90,7 +90,7 @@ class LaunchChoices:
         raise NotImplementedError
 
     def chosen(self, name: str) -> Any:
-        """A field's valid value, or None. Any: each field has a type of its own."""
+        """Return a field's valid value, or None. Any: the type depends on the field."""
         return getattr(self, "cleaned_data", {}).get(name)
 
     @property
@@ -105,7 +105,7 @@ class LaunchChoices:
 
     @property
     def variations(self) -> list[Variation]:
-        """What the runs of a valid launch differ by; [] for a single run."""
+        """Return the settings by which the runs of a valid launch differ; [] for a single run."""
         return grid.variations(self.axes) if self.axes and self.is_valid() else []
 
     def run_name(self) -> str:

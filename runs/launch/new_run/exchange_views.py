@@ -41,10 +41,10 @@ def import_config(request: HttpRequest) -> HttpResponse:
     except UnreadableDocument as error:
         form = LaunchForm(request.POST, schema=schema)
         plain = importing.without_open_choices(LaunchForm(request.POST, schema=schema))
-        return _shown(request, form, shown=plain, import_problem=str(error), status=422)
+        return _form_page(request, form, shown=plain, import_problem=str(error), status=422)
     text = content.decode("utf-8-sig", "replace")
     form = LaunchForm(imported.data, schema=schema)
-    return _shown(request, form, shown=imported.form(), imported=imported, import_text=text)
+    return _form_page(request, form, shown=imported.form(), imported=imported, import_text=text)
 
 
 @require_POST
@@ -64,7 +64,7 @@ def search_example(request: HttpRequest) -> HttpResponse:
         problem = str(error)
     form = LaunchForm(data, schema=schema)
     plain = importing.without_open_choices(LaunchForm(data, schema=schema))
-    return _shown(request, form, shown=plain, example_problem=problem)
+    return _form_page(request, form, shown=plain, example_problem=problem)
 
 
 @require_POST
@@ -115,7 +115,7 @@ def _document(request: HttpRequest) -> bytes:
     return text.encode(errors="replace")
 
 
-def _shown(request: HttpRequest, checking: LaunchForm, *, status: int = 200, **extra: Any) -> HttpResponse:
+def _form_page(request: HttpRequest, checking: LaunchForm, *, status: int = 200, **extra: Any) -> HttpResponse:
     """The page for a form whose open choices are no errors yet."""
     draft_check = checked(checking, person(request))
     findings = findings_of(checking, draft_check)

@@ -53,7 +53,7 @@ def _lora(lora: LoraSpec) -> dict[str, str]:
 
 
 def measured_roads(draft: Draft) -> tuple[float, float] | None:
-    """Seconds of a step's generation and update with an adapter and with merged weights; None: not both measured."""
+    """Return a step's seconds with an adapter and with merged weights, as measured; None: not both were measured."""
     shape, work, lora = shape_for(draft.inspection), work_of(draft), draft.lora
     if shape is None or work is None or lora is None or draft.server is None:
         return None

@@ -35,7 +35,7 @@ class OfferedPrompt:
 
 @dataclass(frozen=True)
 class PromptAnswer:
-    """A run's completions of the prompt at one visit; empty if it never visited it or they are deleted."""
+    """A run's completions of a prompt at one visit; empty if the run never visited it or they are deleted."""
 
     run: Run
     step: int | None = None

@@ -136,9 +136,9 @@ def _y_axis(picture: Picture, curves: Sequence[ReportCurve]) -> _Axis:
 def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
     for tick in y.ticks():
         yield _rule(LEFT, y.at(tick), x.end, y.at(tick), "line")
-        yield _words(LEFT - 6, y.at(tick) + 4, _figure(tick) + picture.suffix, "ink-3", anchor="end")
+        yield _words(LEFT - 6, y.at(tick) + 4, _number_text(tick) + picture.suffix, "ink-3", anchor="end")
     for tick in x.ticks():
-        yield _words(x.at(tick), HEIGHT - BOTTOM + 15, _figure(tick), "ink-3", anchor="middle")
+        yield _words(x.at(tick), HEIGHT - BOTTOM + 15, _number_text(tick), "ink-3", anchor="middle")
     yield _rule(LEFT, y.start, x.end, y.start, "line-strong")
     yield _words((LEFT + x.end) / 2, HEIGHT - 8, picture.x_title, "ink-3", anchor="middle")
     for bound in picture.bounds:
@@ -158,7 +158,7 @@ def _nice(step: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * 0.999)
 
 
-def _figure(value: float) -> str:
+def _number_text(value: float) -> str:
     if abs(value) >= 10_000:
         return si(value)
     text = significant(value, 4)

@@ -34,7 +34,7 @@ def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """The notes; `?edit` opens them as a form for users who may edit."""
+    """Show a run's notes; `?edit` opens them as a form for users who may edit."""
     if request.method == "POST":
         return write_notes(request, run_id)
     run = queries.run_for(request, run_id)

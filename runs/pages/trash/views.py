@@ -43,7 +43,7 @@ class DeletedRow:
     row: Any
     restorable: bool
     waits_for: str
-    """What the deletion of a row waits for, if it is too late to restore it."""
+    """Return what the deletion of a row waits for, if it is too late to restore it."""
 
 
 @require_safe

@@ -65,7 +65,7 @@ def phases(shape: Shape, hardware: HardwareSpec, settings: Settings, *, main: bo
 
 
 def steady(shape: Shape, hardware: HardwareSpec, settings: Settings) -> Parts:
-    """What a trainer process holds between two steps, when a colocated vLLM generates."""
+    """Estimate the memory of a trainer process between two steps, when a colocated vLLM generates."""
     return _Model(shape, hardware, settings, main=True).steady()
 
 

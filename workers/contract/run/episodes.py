@@ -120,7 +120,7 @@ class GatewaySpec:
     max_token_len: int = 2048
     """Token limit sent to Atropos, for prompt and completion together."""
     requests: int = 0
-    """Requests of Atropos' environments answered within `interval_s`; further ones wait. 0: no limit."""
+    """Limit of requests from Atropos' environments per `interval_s`; further ones wait. 0: no limit."""
     interval_s: float = 10.0
 
 

@@ -62,7 +62,7 @@ class GgufSettings:
     name: str
     """The file, without its ending."""
     type: str
-    """Of workers.contract.run.gguf.TYPES."""
+    """One of workers.contract.run.gguf.TYPES."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class PromptsSpec:
     by_difficulty: bool = False
     """Prompts are drawn by what they have taught so far, rather than in epochs."""
     least_weight: float = 0.05
-    """Of a prompt that has taught nothing, beside 1 for the one that teaches most: it is tried again now and then. Less
+    """Weight of a prompt that has taught nothing; the one that teaches most has 1. It is tried again now and then. Less
     where such prompts together would come often."""
 
     @property

@@ -120,18 +120,18 @@ class RunSettings:
     """Environment and limits of episodes of several turns; None: each completion is one turn."""
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
     rewards_beside: bool = False
-    """Rewards that wait score each group as soon as it is complete (see workers.contract.run.concurrent_rewards)."""
+    """Score each group with judges and sandboxes once it is complete (see workers.contract.run.concurrent_rewards)."""
     ahead: bool = False
     """Generate each batch while the one before is trained on (see workers.contract.run.async_generation)."""
     sinks: tuple[SinkSpec, ...] = ()
     """Other programs that the run's metrics are sent to."""
 
     def chosen_settings(self) -> dict[str, Any]:
-        """Name -> value of these settings, for another dataclass that has them."""
+        """Return these settings by name, for another dataclass that has them."""
         return {setting.name: getattr(self, setting.name) for setting in fields(RunSettings)}
 
     def only(self, *names: str) -> dict[str, Any]:
-        """The default settings, but for these, which stay as they are."""
+        """Return the default settings, except the named ones, which keep their values."""
         return {**RunSettings().chosen_settings(), **{name: getattr(self, name) for name in names}}
 
 

@@ -108,7 +108,7 @@ def environment_problem(name: str, value: str) -> str:
 
 
 def is_local(model: str) -> bool:
-    """Whether it is a folder on the host instead of a hub id such as org/name."""
+    """True if it is a folder on the host instead of a hub id such as org/name."""
     return model.startswith(("/", "./", "../", "~"))
 
 
@@ -210,7 +210,7 @@ def trainer_argv(folder: PurePath | str, programs: Programs) -> list[str]:
 
 
 def has_ranks(spec: AttemptSpec) -> bool:
-    """Whether the trainer starts torchrun; DeepSpeed needs a process group even for one rank."""
+    """True if the trainer starts torchrun; DeepSpeed needs a process group even for one rank."""
     hardware = spec.run.hardware
     return hardware.processes > 1 or hardware.strategy in ZERO
 

@@ -115,7 +115,7 @@ def usual_config(hardware: HardwareSpec) -> dict[str, Any]:
 
 
 def deepspeed_problems(hardware: HardwareSpec) -> Iterator[Problem]:
-    """What is wrong with the configuration that a profile keeps, whatever the run trains."""
+    """Yield problems of a profile's kept configuration that don't depend on the run."""
     kept = hardware.deepspeed
     if not kept:
         return
@@ -143,7 +143,7 @@ def deepspeed_problems(hardware: HardwareSpec) -> Iterator[Problem]:
 
 
 def number_problems(hardware: HardwareSpec, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Numbers of the kept configuration that differ from the GRPOConfig arguments, which transformers refuses."""
+    """Yield a problem for each number that differs from a GRPOConfig argument, which transformers refuses."""
     kept = hardware.deepspeed or {}
     wants = {name: settings.get(field) for name, field in RUNS.items()}
     batch, accumulation = wants["train_micro_batch_size_per_gpu"], wants["gradient_accumulation_steps"]
@@ -177,7 +177,7 @@ def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
 
 
 def offload_in(zero: Mapping[str, Any]) -> Offload:
-    """What a zero_optimization section keeps outside the GPUs."""
+    """Return what a zero_optimization section keeps outside the GPUs."""
     devices = {name: value_at(zero, f"{name}.device") for name in ("offload_optimizer", "offload_param")}
     if devices["offload_param"] not in (None, "none"):
         return Offload.PARAMETERS

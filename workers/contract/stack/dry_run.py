@@ -77,7 +77,7 @@ def shell(process: PlannedProcess) -> str:
 
 
 def from_hub(spec: AttemptSpec) -> bool:
-    """Whether a model is a hub id, which is downloaded first."""
+    """True if a model is a hub id, which is downloaded first."""
     return bool(hub_models(spec.run))
 
 
@@ -230,7 +230,7 @@ exit "$status"
 def _fetching(spec: AttemptSpec) -> str:
     return f"""\
 # The model, once; after this nothing asks the hub again. HF_TOKEN in your environment gives leave for gated ones.
-{_words('"$TRAINER_PYTHON"', *map(shlex.quote, _fetch_arguments(spec)))}
+{_wrapped_command('"$TRAINER_PYTHON"', *map(shlex.quote, _fetch_arguments(spec)))}
 export HF_HUB_OFFLINE=1
 unset HF_TOKEN
 """
@@ -248,7 +248,7 @@ def _starting(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> str:
     environment = server_environment(spec, place)
     if argv[1:2] == ["-m"]:
         environment["PYTHONSAFEPATH"] = "1"
-    command = _words("env", *_assignments(environment), program, *map(shlex.quote, argv[1:]))
+    command = _wrapped_command("env", *_assignments(environment), program, *map(shlex.quote, argv[1:]))
     log = f"logs/{place.role}.log"
     return f"""\
 echo "run.sh: starting {place.role} on port {place.port}; its log is {log}."
@@ -264,7 +264,7 @@ pids+=("{_variable(place)}")
 def _training(spec: AttemptSpec) -> str:
     environment = {**trainer_environment(spec), "PYTHONSAFEPATH": "1"}
     threads = spec.run.hardware.threads
-    command = _words(
+    command = _wrapped_command(
         "env",
         *_assignments(environment),
         '"$TRAINER_PYTHON"',
@@ -292,7 +292,7 @@ def _assignments(environment: Mapping[str, str]) -> Iterator[str]:
     return (f"{name}={shlex.quote(value)}" for name, value in sorted(environment.items()))
 
 
-def _words(*words: str) -> str:
+def _wrapped_command(*words: str) -> str:
     """One command on lines of readable length."""
     lines = [""]
     for word in words:

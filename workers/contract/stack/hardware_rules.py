@@ -49,7 +49,7 @@ def run_problems(run: RunSpec) -> list[Problem]:
 
 
 def start_problems(spec: HardwareSpec) -> Iterator[Problem]:
-    """Of a training that starts with the weights of a checkpoint."""
+    """Yield problems of a training that starts with the weights of a checkpoint."""
     if spec.strategy in (Strategy.ZERO3, Strategy.FSDP2):
         yield Problem(
             "start_from",

@@ -1,4 +1,4 @@
-"""How long a step takes on GPUs, by a rule of thumb.
+"""The duration of a step on GPUs, by a rule of thumb.
 
 - generation: as many times one token as a completion may be long. vLLM takes 2 ms for a token of all its sequences and
   0.6 ms more for each billion parameters on a GPU, and twice that with 256 sequences at once; sequences that its KV
@@ -19,24 +19,24 @@ from workers.contract.run.hardware import HardwareSpec, Quantization, Rollout
 
 VLLM_TOKEN_S, VLLM_TOKEN_S_PER_BILLION = 0.002, 0.0006
 CROWD = 256
-"""Sequences at once that double the time of a token in vLLM."""
+"""Number of concurrent sequences that doubles the time of a token in vLLM."""
 TRAINER_TOKEN_S, TRAINER_TOKEN_S_PER_BILLION = 0.03, 0.002
 PASS_S = 0.25
 OPERATIONS = 8
-"""For each parameter and token: forward, backward, and forward again for what checkpointing has dropped."""
+"""Operations per parameter and token: forward, backward, and forward again with gradient checkpointing."""
 OPERATIONS_PER_S = 2.3e14
 ANSWER_S = 1.0
-"""Assumed for the tools' part of a turn, all episodes side by side."""
+"""Assumed seconds of the tools in a turn, with all episodes in parallel."""
 UNPACKING = 2
-"""How many times longer a pass over quantized weights takes."""
+"""Factor by which a pass over quantized weights takes longer."""
 
 
 @dataclass(frozen=True)
 class StepWork:
-    """What a step has to do, by a run's settings."""
+    """The work of a step, derived from a run's settings."""
 
     completions: float
-    """Generated for one step."""
+    """Completions generated for one step."""
     length: int
     """The most tokens of a prompt with its completion."""
     micro_batch: int
@@ -45,9 +45,9 @@ class StepWork:
     limit: int
     """The most tokens of a completion."""
     generations: float
-    """In a step; less than 1 where later steps reuse completions."""
+    """Generations per step; less than 1 where later steps reuse completions."""
     answers: int = 0
-    """Of the environment in an episode, at most."""
+    """Most answers of the environment in an episode."""
 
     @property
     def steps_per_generation(self) -> int:

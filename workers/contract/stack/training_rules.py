@@ -108,7 +108,7 @@ class Usual:
     low: float
     high: float
     otherwise: str
-    """What lower or higher values do."""
+    """The effect of lower or higher values."""
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high

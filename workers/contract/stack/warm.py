@@ -25,7 +25,7 @@ KINDS = frozenset({"train", EVALUATION, CHECK})
 
 
 def wanted(run: RunSpec) -> bool:
-    """Whether the run keeps its servers warm, or takes warm ones."""
+    """True if the run keeps its servers warm, or takes warm ones."""
     server = run.hardware.vllm_server
     return (
         server is not None
@@ -38,12 +38,12 @@ def wanted(run: RunSpec) -> bool:
 
 
 def key(run: RunSpec) -> str:
-    """What two runs have in common that may use one server after the other, but for the sizes of its CUDA graphs."""
+    """Return what two runs must have in common to share a server, apart from the sizes of its CUDA graphs."""
     return digest(_Alike.of(run))
 
 
 def fits(graphs: int, run: RunSpec) -> bool:
-    """Whether a server with these CUDA graphs (0: all sizes) has those that the run's batches reach."""
+    """True if a server with these CUDA graphs (0: all sizes) has those that the run's batches reach."""
     return not graphs or 0 < largest_graph(run) <= graphs
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints in the artifact store: its address, what a host is told of it, and what it says of each checkpoint."""
+"""Checkpoints in the artifact store: the store's address, the answers to hosts, and the state of each upload."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from workers.contract.wire.documents import ContractError
 STORE = "ARTIFACT_STORE"
 """The name of the secret that holds the store's address and keys."""
 STORES = "GRPO_STORES_CHECKPOINTS"
-"""Among a claim's secrets: there is a store. It holds no key."""
+"""The name of a claim's secret that tells the host that there is a store. It holds no key."""
 
 
 RUN_FOLDER = re.compile(r"(?P<run>[A-Za-z0-9_-]{1,64})")
 ATTEMPT_FOLDER = re.compile(rf"{RUN_FOLDER.pattern}/(?P<attempt>[1-9][0-9]{{0,5}})")
-"""Relative to RUNS_DIR."""
+"""An attempt's folder, relative to RUNS_DIR."""
 CHECKPOINT_FOLDER = re.compile(rf"{ATTEMPT_FOLDER.pattern}/(?P<path>checkpoints/checkpoint-[0-9]{{1,9}})")
-"""As above, and the name of the copy in the store."""
+"""A checkpoint's folder, relative to RUNS_DIR, which is also the name of its copy in the store."""
 
 
 class Storing(StrEnum):
-    """What a host says of a checkpoint."""
+    """The state of a checkpoint's copy, as its host reports it."""
 
     UPLOADING = "uploading"
     STORED = "stored"
@@ -45,7 +45,7 @@ class Store:
 
 @dataclass(frozen=True)
 class StoreAnswer:
-    """The answer to a supervisor's question for the store."""
+    """The answer to a supervisor that asks for the store."""
 
     store: Store | None
     manifest: str = ""
@@ -53,7 +53,7 @@ class StoreAnswer:
 
 
 def store_of(address: str, keys: str) -> Store:
-    """Of https://server/bucket/prefix?region=name and KEY_ID:SECRET. Raises ContractError."""
+    """Parse https://server/bucket/prefix?region=name and KEY_ID:SECRET. Raises ContractError."""
     parts = urlsplit(address)
     bucket, _, prefix = parts.path.strip("/").partition("/")
     key, _, secret = keys.partition(":")

@@ -70,7 +70,7 @@ def bad_token(hub: str) -> str:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a snapshot folder has everything a run loads: configuration, a tokenizer, and all weight files."""
+    """True if a snapshot folder has everything a run loads: configuration, a tokenizer, and all weight files."""
     if not (folder / "config.json").exists() or not any((folder / name).exists() for name in TOKENIZERS):
         return False
     if (folder / SINGLE).exists():

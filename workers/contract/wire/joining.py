@@ -1,4 +1,4 @@
-"""What a control plane and a host that joins it agree on: names, versions, the queue and its keys in Redis."""
+"""The agreement of a control plane and a joining host: names, versions, the queue and its keys in Redis."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from enum import StrEnum
 from ipaddress import ip_address
 
 VERSION = "0.1.0"
-"""Of the whole product: control plane and hosts are released together."""
+"""The version of the product: control plane and hosts are released together."""
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HOST_NAME_WORDS = "letters, digits, dots, dashes and underscores, up to 64"
 JOIN = "/api/hosts/join"
 LEAVE = "/api/hosts/leave"
 REVOKED = "revoked credentials"
-"""Where an error is, in answers to a host that was revoked: what it runs ends."""
+"""The `where` of errors sent to a revoked host, whose runs then end."""
 TOLERATED_SKEW_S = 30
-"""Clocks this close together are not worth a word. Nothing is decided by a host's clock."""
+"""Largest difference of clocks, in seconds, that isn't reported. Nothing is decided by a host's clock."""
 
 
 class Leaving(StrEnum):
-    """What a host says that leaves for good."""
+    """The stages of a host that leaves permanently."""
 
     STOPPING = "stopping"
-    """It was told to end: no more runs should come, and those it has are ending."""
+    """It accepts no more runs, and its runs are ending."""
     STOPPED = "stopped"
-    """They have ended."""
+    """Its runs have ended."""
     IDLE = "idle"
-    """It has had nothing to do for long."""
+    """It has been idle for a long time."""
 
 
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})(\.\d{1,6})?([.a-z+-].{0,40})?")
@@ -50,7 +50,7 @@ def version_problem(of_host: str, of_control: str = VERSION) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address, as it is written, leads to the machine itself."""
+    """True if a host name or address, as it is written, leads to the machine itself."""
     name = host.strip("[]").rstrip(".").lower()
     try:
         return ip_address(name).is_loopback

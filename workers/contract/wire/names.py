@@ -112,7 +112,7 @@ TRAINER_KINDS = frozenset(
 
 
 class StepPart(StrEnum):
-    """What a trainer rank is doing."""
+    """The activity of a trainer rank."""
 
     PREPARING = "preparing"  # between the parts of a step
     GENERATION = "generation"

@@ -32,7 +32,7 @@ class JudgeReply:
     trouble: str = ""
     """One sentence for people when there is no good answer; "" when there is."""
     late: bool = False
-    """Whether it timed out."""
+    """True if it timed out."""
 
 
 class _Busy(OutboundError):

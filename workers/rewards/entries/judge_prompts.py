@@ -1,4 +1,4 @@
-"""What rewards that ask a judge have in common: its server's parameters, fenced texts, and reading its reply."""
+"""Shared parts of rewards that ask a judge: its server's parameters, fenced texts, and reading its reply."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class AttemptFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lost = False
-        """Whether the folder was removed while it was held: nothing more is written to it, and it isn't recreated."""
+        """True if the folder was removed while it was held: nothing more is written to it, and it isn't recreated."""
         self._fd: int | None = None
 
     @classmethod
@@ -189,7 +189,7 @@ class AttemptFolder:
 class HostStop(NamedTuple):
     reason: EndReason
     saves: bool
-    """Whether the trainer saves first."""
+    """True if the trainer saves first."""
     within_s: float | None = None
     """Seconds until everything must be over; None: unknown."""
 

@@ -39,7 +39,7 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether the process may hold memory, GPUs and ports. A zombie holds nothing but its pid, unless only its
+        """True if the process may hold memory, GPUs and ports. A zombie holds nothing but its pid, unless only its
         first thread has ended."""
         return self.state not in "ZX" or self.threads > 1
 

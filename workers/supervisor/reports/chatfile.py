@@ -24,7 +24,7 @@ class ChatFile:
 
     @property
     def present(self) -> bool:
-        """Whether somebody has the chat open."""
+        """True if somebody has the chat open."""
         return self._written.present
 
     def take(self, news: ChatNews) -> None:

@@ -47,7 +47,7 @@ class ControlRefused(ControlError):
 
     @property
     def revoked(self) -> bool:
-        """Whether this host's credentials were revoked, so that its runs must end."""
+        """True if this host's credentials were revoked, so that its runs must end."""
         return self.where == REVOKED
 
 

@@ -43,7 +43,7 @@ class _LogStream:
     live_at: float = float("-inf")
     """When the next window may be sent."""
     over: bool = False
-    """Whether the budget for windows is used up, which the stream then says."""
+    """True if the budget for windows is used up, which the stream then says."""
     refused: bool = False
     fd: int | None = None
     """Opened once it exists: a removed log is still sent to its end."""
@@ -73,7 +73,7 @@ class LogUploader:
         self._closing = False
         self._next_at = float("-inf")
         self.drained = False
-        """Whether all processes have ended and their logs are sent. Set by the sending thread."""
+        """True if all processes have ended and their logs are sent. Set by the sending thread."""
 
     def close(self) -> None:
         """Send the tails from now on: all processes have ended, so the files are complete."""

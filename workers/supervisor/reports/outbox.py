@@ -88,7 +88,7 @@ class Outbox:
 
     @property
     def removed(self) -> bool:
-        """Whether somebody has removed the file: its content can be read here until this process ends."""
+        """True if somebody has removed the file: its content can be read here until this process ends."""
         try:
             return not self._in_memory and os.fstat(self._fd).st_nlink == 0
         except OSError:

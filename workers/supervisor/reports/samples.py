@@ -35,7 +35,7 @@ class SampleUploader:
         self._closing = False
         self.refused = False
         self.drained = False
-        """Whether the trainer has ended and the control plane has every line. Set by the sending thread."""
+        """True if the trainer has ended and the control plane has every line. Set by the sending thread."""
 
     def close(self) -> None:
         """Note that the trainer has ended, so that the file is complete."""

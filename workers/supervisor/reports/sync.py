@@ -69,7 +69,7 @@ class Syncer:
         self.watched = False
         self.failing = False
         self.given_up = False
-        """Whether the control plane has denied for long enough that it knows this attempt."""
+        """True if the control plane has denied for long enough that it knows this attempt."""
 
     def changed(self, *, urgent: bool = False) -> None:
         if urgent:

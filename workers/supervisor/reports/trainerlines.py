@@ -15,13 +15,13 @@ EVENT_BYTES = 16_384
 class TrainerProgress:
     step: int | None = None
     ended: bool = False
-    """Whether it has left its training loop."""
+    """True if it has left its training loop."""
     stopped: bool = False
-    """Whether it left the loop before the last step, because of STOP."""
+    """True if it left the loop before the last step, because of STOP."""
     saved: bool = False
-    """Whether it has saved a checkpoint."""
+    """True if it has saved a checkpoint."""
     is_job: bool = False
-    """Whether a job has ended, whose steps are parts of its work."""
+    """True if a job has ended, whose steps are parts of its work."""
 
     def note(self, line: Line) -> None:
         if line.step is not None:

@@ -46,7 +46,7 @@ class HealthProbe:
         whether it will never answer again; called after a failure."""
         self._has_ended = has_ended
         self.ended = False
-        """Whether a warm server will never answer again."""
+        """True if a warm server will never answer again."""
         self.place = place
         self._served_name = served_name
         self._tree = tree

@@ -35,7 +35,7 @@ class TurnResult:
     logprobs: list[float | None] | None
     """None: the backend returns none."""
     full: bool
-    """Whether the limit was reached."""
+    """True if the limit was reached."""
 
 
 def generate(trainer: Any, requests: Sequence[TurnRequest]) -> list[TurnResult] | None:

@@ -38,7 +38,7 @@ class Branch:
     versions: frozenset[int] = frozenset()
     """Versions of the policies that wrote it."""
     full: bool = False
-    """Whether the last answer was cut off at its token limit."""
+    """True if the last answer was cut off at its token limit."""
     has_logprobs: bool = True
 
     @property

@@ -27,7 +27,7 @@ class PolicyAnswer:
     ids: list[int]
     logprobs: list[float | None] | None
     full: bool
-    """Whether the token limit was reached."""
+    """True if the token limit was reached."""
     version: int
     """The policy's version: the training step after which its weights were taken."""
 

@@ -32,7 +32,7 @@ class AgentTask:
     row: Mapping[str, Any]
     prompt: Any
     evaluation: bool = False
-    """Whether it belongs to an evaluation, which isn't trained on."""
+    """True if it belongs to an evaluation, which isn't trained on."""
     handed_out: int = 0
     session: AgentSession | None = None
     """The session that counts, once it has ended or its last agent is gone."""

@@ -47,7 +47,7 @@ class PromptScores:
     top: tuple[dict[str, float] | None, ...]
     """The most probable tokens at each position, and the prompt's own."""
     further: bool
-    """Whether the last token is not the prompt's but the model's continuation."""
+    """True if the last token is not the prompt's but the model's continuation."""
 
 
 class ModelEngine(Protocol):
@@ -56,7 +56,7 @@ class ModelEngine(Protocol):
     name: str
     models: tuple[str, ...]
     template: bool
-    """Whether the tokenizer has a chat template; without one, messages are joined as plain text."""
+    """True if the tokenizer has a chat template; without one, messages are joined as plain text."""
     context: int | None
     """Tokens of prompt and answer together."""
     at_once: int

@@ -151,7 +151,7 @@ class _ChatInbox:
         self._offset = 0
         self._news = ChatNews()
         self.closed = False
-        """Whether all answers must end."""
+        """True if all answers must end."""
 
     def read(self) -> list[ChatTurn]:
         """Return the turns added since the last call."""
@@ -171,7 +171,7 @@ class _ChatInbox:
 
     @property
     def wanted(self) -> bool:
-        """Whether another run waits for the model's place."""
+        """True if another run waits for the model's place."""
         return self._news.wanted
 
     def patience(self, settings: ServeSettings) -> float:

@@ -11,7 +11,7 @@ from workers.rewards.reward import Completion, Failure, Row, Scores
 from workers.rewards.scoring import failed
 
 Make = Callable[[Any], Callable[..., Any]]
-"""Parameters -> TRL's reward function."""
+"""Factory of a TRL reward function from its parameters."""
 
 
 def _accuracy(params: Any) -> Callable[..., Any]:

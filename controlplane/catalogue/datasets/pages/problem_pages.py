@@ -114,9 +114,9 @@ def _excerpt_position(text: str, column: int, *, in_code: bool) -> int | None:
         return None
     if not text.startswith("…") or in_code:
         return column - 1 if column <= len(text) else None
-    passed = 0
+    passed_bytes = 0
     for place, character in enumerate(text[1:], 1):
-        if passed >= EXCERPT // 2:
+        if passed_bytes >= EXCERPT // 2:
             return place
-        passed += 1 if character == "\ufffd" else len(character.encode("utf-8", "replace"))
+        passed_bytes += 1 if character == "\ufffd" else len(character.encode("utf-8", "replace"))
     return None

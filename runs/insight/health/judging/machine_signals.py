@@ -120,9 +120,9 @@ def _slow_rewards(history: History) -> Signal | None:
     rewards = rolled(history.get("time/rewards_s"), rolling_median, ROLL)
     if rewards is None or len(parts) < 2:
         return None
-    whole = sum(float(np.median(column.value[-ROLL:])) for column in parts)
-    words = {"seconds": significant(float(rewards.value[-1])), "whole": significant(whole)}
-    return Signal(rewards.at, rewards.value / max(whole, 1e-9), words)
+    step_seconds = sum(float(np.median(column.value[-ROLL:])) for column in parts)
+    words = {"seconds": significant(float(rewards.value[-1])), "whole": significant(step_seconds)}
+    return Signal(rewards.at, rewards.value / max(step_seconds, 1e-9), words)
 
 
 def _stalled(history: History) -> Signal | None:

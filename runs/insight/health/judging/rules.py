@@ -1,4 +1,4 @@
-"""All rules, in reading order.
+"""The health rules, in reading order.
 
 `assess` is the one interpreter; its FIGURES compute each rule's figure. The rules' own bounds are those of the mixed
 preset; other presets override them. The first bound opens a finding at the level `mild`, the second a bad one.

@@ -1,4 +1,4 @@
-"""The environment of a run: its parts, what the host needs for them, its limits, its rewards, its chat template."""
+"""Checks of a run's environment: its parts, their needs on the host, limits, rewards and chat template."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from controlplane.catalogue.datasets.reader.columns.mapping import (
     normalised_prompt,
     problems,
 )
-from controlplane.catalogue.datasets.reader.columns.templating import fill, places
+from controlplane.catalogue.datasets.reader.columns.templating import fill, placeholder_names
 from controlplane.catalogue.datasets.reader.columns.transforms import TRANSFORMS
 from controlplane.catalogue.datasets.reader.problems import KINDS
 
@@ -302,7 +302,7 @@ def test_a_template_is_filled_with_texts_and_nothing_else() -> None:
     row = {"unit": "cm", "n": 3, "l": ["ä"], "none": None, "prompt": "own"}
     filled = fill("{prompt} in {unit}, {n} {l} {none}{gone} \\boxed{} {{prompt}}", "How long", row)
     assert filled == 'How long in cm, 3 ["ä"]  \\boxed{} {prompt}'
-    assert places("{a} {{b}} {} {a} { c }") == ["a", "c"]
+    assert placeholder_names("{a} {{b}} {} {a} { c }") == ["a", "c"]
     assert fill("{prompt}", "{unit} {0.__class__}", row) == "{unit} {0.__class__}"
 
 

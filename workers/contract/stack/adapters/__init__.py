@@ -1,4 +1,4 @@
-"""What is known of vLLM's speed with a LoRA adapter: kernels tuned for a card, and tokens per second as measured.
+"""vLLM's speed with a LoRA adapter: kernels tuned for a card, and measured tokens per second.
 
 kernels/VLLM-VERSION/ holds configs of vLLM's shrink and expand kernels, in vLLM's own files, one set for each card;
 `python -m tests.gpu.lora_kernels` makes them. speed.json holds what `python -m tests.gpu.lora` measured.
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 KERNELS = HERE / "kernels"
 SPEED = HERE / "speed.json"
 MOST_APART = 0.5
-"""Doublings of the parameters between a model and the one that was measured."""
+"""Largest distance to a measured model, in doublings of the number of parameters."""
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,21 @@ class Speed:
     """One engine with all requests of a step at once; None: not measured."""
 
     card: str
-    """As NVML and torch name it."""
+    """The GPU's name in NVML and torch."""
     vllm: str
     parameters: int
     rank: int
     requests: int
     base_tokens_per_s: float | None = None
-    """Of the model without an adapter, and so of merged weights."""
+    """Tokens per second of the model without an adapter, and so of merged weights."""
     plain_tokens_per_s: float | None = None
-    """Of an adapter, with vLLM's own kernel configs."""
+    """Tokens per second with an adapter and vLLM's own kernel configs."""
     tuned_tokens_per_s: float | None = None
-    """Of an adapter, with those of KERNELS."""
+    """Tokens per second with an adapter and the kernel configs of KERNELS."""
     swap_s: float | None = None
-    """To load an adapter and leave the one before."""
+    """Seconds to load an adapter and unload the one before."""
     push_s: float | None = None
-    """To merge it into the weights and stream these by NCCL."""
+    """Seconds to merge an adapter into the weights and to stream these by NCCL."""
 
     def adapter_tokens_per_s(self, *, tuned: bool) -> float | None:
         return self.tuned_tokens_per_s if tuned and self.tuned_tokens_per_s else self.plain_tokens_per_s

@@ -84,7 +84,7 @@ def looks_like_python(text: str) -> bool:
 
 
 def blocks(text: str) -> Iterator[tuple[int, int, str]]:
-    """(line, column, code) of each closed fenced block of Python, without the fence's indentation.
+    """Yield (line, column, code) of each closed fenced block of Python, without the fence's indentation.
 
     Sessions (`>>>`) are skipped: they show input and output.
     """

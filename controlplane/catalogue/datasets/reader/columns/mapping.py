@@ -221,7 +221,7 @@ def _follow_up_problems(mapping: ColumnMapping) -> Iterator[tuple[str, str]]:
 def _template_problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
     if not mapping.template.strip():
         return
-    placeholders = templating.places(mapping.template)
+    placeholders = templating.placeholder_names(mapping.template)
     available = {templating.PROMPT, *columns}
     for name in placeholders:
         if name not in available:

@@ -17,7 +17,7 @@ PROMPT = "prompt"
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}\n]{1,200})\}")
 
 
-def places(template: str) -> list[str]:
+def placeholder_names(template: str) -> list[str]:
     """The distinct names of the placeholders, in order."""
     return list(dict.fromkeys(piece for is_place, piece in _pieces(template) if is_place))
 
