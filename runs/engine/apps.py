@@ -11,7 +11,7 @@ class RunsConfig(AppConfig):
 
         # Its models are only ready now.
         from runs.engine import audit, hints, step_spans  # noqa: F401  # Django has to know all models and signal handlers
-        from runs.engine.scheduling import launching  # noqa: F401
+        from runs.engine.scheduling import dispatching  # noqa: F401
         from runs.engine.spec import runs_searching
 
         audit.watch_all()

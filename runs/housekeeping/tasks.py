@@ -17,7 +17,7 @@ from controlplane.platform.http import outage
 from runs.engine import idempotency
 from runs.engine.monitoring import measured
 from runs.engine.monitoring.readiness import TICKED
-from runs.engine.scheduling import launching
+from runs.engine.scheduling import dispatching
 from runs.engine.sharing import links
 from runs.engine.trash import purging
 from runs.housekeeping import tick as runs_tick
@@ -45,7 +45,7 @@ def purge() -> None:
 
 @app.task(name="runs.dispatch")  # type: ignore[untyped-decorator]
 def dispatch() -> None:
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
 
 
 def forget_all(now: datetime) -> None:

@@ -19,7 +19,7 @@ from runs.engine import queries
 from runs.engine.jobs import archives
 from runs.engine.models import Attempt, Lease
 from runs.engine.records import RunEvent
-from runs.engine.scheduling import ending, launching, leasing, recovery
+from runs.engine.scheduling import dispatching, ending, launching, leasing, recovery
 from runs.engine.states import ON_HOST, RunStatus
 from runs.engine.warm import assignment
 from runs.insight.completions import group_retention, text_retention
@@ -48,7 +48,7 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
         lambda: recovery.resume_due(now),
         lambda: assignment.end_idle(now),
         launching.move_resumes,
-        launching.dispatch_ready,
+        dispatching.dispatch_ready,
         folding.fold_all,
         lambda: judge(now),
         text_retention.thin_all,
@@ -88,7 +88,7 @@ def resend_launches(now: datetime) -> None:
             )
         elif attempt.host is not None and not _stale(attempt, now):
             # Messages to a host that is out of reach would only wait. The tries are saved for its return.
-            launching.send_launch(attempt, now)
+            dispatching.send_launch(attempt, now)
 
 
 def end_rebooted(now: datetime, started_at: datetime) -> None:

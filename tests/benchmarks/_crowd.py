@@ -27,7 +27,7 @@ from controlplane.platform.accounts.models import User
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards.models import RewardVersion
-from runs.engine.scheduling import launching
+from runs.engine.scheduling import dispatching, launching
 from runs.engine.models import Attempt
 from controlplane.platform.http.tokens import attempt_token
 runs = [
@@ -38,7 +38,7 @@ runs = [
         user=User.objects.get(username="operator"), dispatch=False)
     for number in range(count)
 ]
-launching.dispatch_ready()
+dispatching.dispatch_ready()
 found = Attempt.objects.filter(run__in=runs).order_by("created_at")
 result = [{"id": a.pk, "run": a.run_id, "token": attempt_token(a.pk), "status": a.status} for a in found]
 """
@@ -46,10 +46,10 @@ TOKEN = "from controlplane.catalogue.joining import credentials\nresult = creden
 DISPATCH = """
 import time
 from django.utils import timezone
-from runs.engine.scheduling import launching
+from runs.engine.scheduling import dispatching, launching
 from runs.housekeeping import tick
 result = []
-for act in (launching.dispatch_ready, lambda: tick.tick(timezone.now())):
+for act in (dispatching.dispatch_ready, lambda: tick.tick(timezone.now())):
     times = []
     for _ in range(7):
         begin = time.perf_counter()

@@ -21,7 +21,7 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import Host
 from runs.intake.host_api import claiming, ingest
 from controlplane.catalogue.hardware import host_commands
-from runs.engine.scheduling import ending, launching, stopping
+from runs.engine.scheduling import dispatching, ending, launching, stopping
 from runs.insight.metrics import folding
 from runs.engine import queries
 from runs.housekeeping import tick

@@ -21,7 +21,7 @@ for number in range(runs):
     a_run(f"{round_}-{number}", host=host, hardware=hardware)
 Host.objects.filter(pk=host.pk).update(announced_at=timezone.now())
 """
-DISPATCH = "result = [launching.dispatch_ready(), sent]"
+DISPATCH = "result = [dispatching.dispatch_ready(), sent]"
 LEASED = """
 leases = Lease.objects.filter(host__name=f"box{round_}")
 attempts = Attempt.objects.filter(run__host__name=f"box{round_}")

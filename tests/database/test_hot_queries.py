@@ -47,7 +47,7 @@ HOT = {
     "a frame": "from runs.insight.live import frames\n"
     "    frames.read(some[0].run_id, frames.Cursor(5, 0), frames.FrameExtras())",
     "a page's first cursor": "from runs.insight.live import frames\n    frames.start(some[0].run_id, 5)",
-    "the queue": "launching.dispatch_ready()",
+    "the queue": "dispatching.dispatch_ready()",
     "the tick": "tick.tick(now)",
     "alerts": "from runs.engine.alerts import delivery\n    delivery.deliver(now)",
 }

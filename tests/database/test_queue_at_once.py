@@ -79,7 +79,7 @@ result = [a.run_id for a in queueing.waiting()]
 def test_dispatchers_start_no_more_than_one_person_may_have(racers: Racers) -> None:
     for _ in range(ROUNDS):
         racers.alone(MANY)
-        started = racers.at_once("result = launching.dispatch_ready()")
+        started = racers.at_once("result = dispatching.dispatch_ready()")
         look = "result = [Attempt.objects.filter(status=s).count() for s in ('starting', 'queued')]"
         assert racers.alone(look) == [2, 4]
         assert sum(started) == 2

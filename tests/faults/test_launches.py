@@ -17,14 +17,14 @@ pytestmark = pytest.mark.processes
 
 DELIVER = """
 from controlplane.catalogue.hardware import host_commands
-from runs.engine.scheduling import launching
+from runs.engine.scheduling import dispatching
 from runs.engine.models import Attempt
 from controlplane.platform.http.tokens import attempt_token
 from workers.contract.wire.names import Task
 from workers.contract.wire.documents import to_dict
 a = Attempt.objects.get(run_id=run, number=number)
 for _ in range(times):
-    host_commands.send("testhost", Task.LAUNCH_RUN, [to_dict(launching.attempt_spec(a)), attempt_token(a.pk)])
+    host_commands.send("testhost", Task.LAUNCH_RUN, [to_dict(dispatching.attempt_spec(a)), attempt_token(a.pk)])
 """
 TICKS = """
 from datetime import timedelta

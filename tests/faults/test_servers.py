@@ -21,7 +21,7 @@ ENDS = {
     "dies_after:0.5": ("vllm_exited", "EngineDeadError"),
 }
 ENGINE = "VLLM::EngineCor"
-DISPATCH = "from runs.engine.scheduling import launching\nlaunching.dispatch_ready()"
+DISPATCH = "from runs.engine.scheduling import dispatching\ndispatching.dispatch_ready()"
 QUARANTINED = """
 from runs.engine.models import Lease
 result = list(Lease.objects.filter(state="quarantined").order_by("pk").values_list("pk", flat=True))

@@ -15,7 +15,7 @@ from controlplane.platform.accounts.models import User
 from controlplane.platform.activity.recording import record
 from runs.engine.hosts.view import is_fresh
 from runs.engine.models import Attempt, Lease
-from runs.engine.scheduling import ending, launching, leasing, recovery
+from runs.engine.scheduling import dispatching, ending, leasing, recovery
 from runs.engine.sentences import resource_words
 from runs.engine.states import ACTIVE, ON_HOST, RunStatus
 
@@ -25,7 +25,7 @@ def drain(host: Host, *, draining: bool) -> None:
     host.draining = draining
     host.save(update_fields=["draining"])
     if not draining:
-        launching.dispatch_ready()
+        dispatching.dispatch_ready()
 
 
 def allow_unsandboxed(host: Host, user: User, *, allowed: bool) -> None:
@@ -33,7 +33,7 @@ def allow_unsandboxed(host: Host, user: User, *, allowed: bool) -> None:
     host.unsandboxed_allowed, host.unsandboxed_by = allowed, user
     host.save(update_fields=["unsandboxed_allowed", "unsandboxed_by"])
     if allowed:
-        launching.dispatch_ready()
+        dispatching.dispatch_ready()
 
 
 def release(leases: Iterable[Lease], user: User) -> list[str]:
@@ -44,7 +44,7 @@ def release(leases: Iterable[Lease], user: User) -> list[str]:
         if released:
             recovery.plan_all(lease.attempt_id for lease in released)
             record(released[0].host, f"Released {resource_words(lease.resource for lease in released)} from quarantine")
-            transaction.on_commit(launching.dispatch_ready, robust=True)
+            transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return [lease.resource for lease in released]
 
 

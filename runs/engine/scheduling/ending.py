@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from runs.engine.models import Attempt
-from runs.engine.scheduling import launching, leasing, recovery
+from runs.engine.scheduling import dispatching, leasing, recovery
 from runs.engine.states import ON_HOST, RunStatus, final_status, may_move
 from runs.engine.transitions import move
 from runs.engine.warm import assignment
@@ -40,7 +40,7 @@ def end(
         leasing.settle(attempt, receipt, by=actor, proved=proved_free)
         assignment.let_go(attempt, proved=proved_free or (receipt is not None and receipt.free))
         recovery.plan(attempt)
-        transaction.on_commit(launching.dispatch_ready, robust=True)
+        transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return True
 
 
@@ -66,4 +66,4 @@ def late_receipt(attempt: Attempt, receipt: Receipt, *, actor: str) -> None:
         with transaction.atomic():
             leasing.settle(attempt, receipt, by=actor)
             recovery.plan(attempt)
-            transaction.on_commit(launching.dispatch_ready, robust=True)
+            transaction.on_commit(dispatching.dispatch_ready, robust=True)

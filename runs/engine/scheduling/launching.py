@@ -1,51 +1,33 @@
-"""Launching, from a frozen spec to a claimed attempt: submit or resume, lease all resources, send the launch."""
+"""Launching, from a frozen spec to a queued attempt: submit, resume, and the checks before them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
-from django.dispatch import receiver
 from django.utils import timezone
 
 from controlplane.catalogue.datasets.models import Dataset
-from controlplane.catalogue.hardware import host_commands
 from controlplane.catalogue.hardware.models import Host
-from controlplane.platform.accounts.models import User, limits_raised
-from controlplane.platform.http.tokens import attempt_token
+from controlplane.platform.accounts.models import User
 from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.gateway import endpoint
 from runs.engine.models import Attempt, Priority, Run, new_run_id
 from runs.engine.records import RunEvent
-from runs.engine.scheduling import checkpoint_hosts, leasing, limits, queueing, spending
-from runs.engine.scheduling.leasing import Shortage
-from runs.engine.scheduling.queueing import Capacity
-from runs.engine.spec import LaunchRequest, freeze, spec_of
+from runs.engine.scheduling import checkpoint_hosts, dispatching, leasing, limits, spending
+from runs.engine.spec import LaunchRequest, freeze
 from runs.engine.states import FINAL, RunStatus
-from runs.engine.transitions import move
-from runs.engine.warm import assignment
 from workers.contract.run.jobs import KINDS
-from workers.contract.run.spec import AttemptSpec, Placement, RunSpec
-from workers.contract.stack import warm
-from workers.contract.wire.documents import ContractError, from_dict, to_dict
-from workers.contract.wire.names import EndReason, EventKind, Task
+from workers.contract.run.spec import RunSpec
+from workers.contract.wire.documents import ContractError, to_dict
 
 log = logging.getLogger(__name__)
 
-TRIES = 5
-"""Tries per attempt and pass through the queue, each after another dispatcher took a resource first."""
 TRAINING_KINDS = frozenset({"train", "trial"})
 """Runs of other kinds wait until no training does, unless a person raises their priority in the queue."""
-UNDONE = ("status", "host", "placement", "first_seq", "last_seq", "dispatched_at", "waits_for", "waits_how", "waits_on")
-"""Fields that a failed start may have written on the attempt in memory."""
-LATE_ROOM = 1_000_000
-"""Seqs left free after an attempt whose last line is missing: its outbox may still arrive."""
 
 
 class NotResumable(Exception):
@@ -108,7 +90,7 @@ def _insert(run: Run, spec: RunSpec, *, priority: int, dispatch: bool = True) ->
         actor = run.owner.get_username()
         _queue(run, number=1, actor=actor, kind="submitted", host=run.host, priority=priority)
         if dispatch:
-            transaction.on_commit(dispatch_ready, robust=True)
+            transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return run
 
 
@@ -188,69 +170,10 @@ def _resume(
             )
             # An active run is never archived.
             Run.objects.filter(pk=run.pk).exclude(archived_at=None).update(archived_at=None)
-            transaction.on_commit(dispatch_ready, robust=True)
+            transaction.on_commit(dispatching.dispatch_ready, robust=True)
     except IntegrityError:
         raise NotResumable(f"{run.name} has just been resumed by somebody else.") from None
     return attempt
-
-
-def dispatch_ready() -> int:
-    """Go through the queue in order and start every attempt whose resources are free and not reserved. Return how many
-    started."""
-    started = 0
-    capacity: Capacity | None = None
-    for attempt in queueing.waiting().select_related("run__owner", "run__group"):
-        capacity = capacity or Capacity.read()
-        try:
-            result = _start_somewhere(attempt, capacity)
-        except ContractError as error:
-            _give_up(attempt, error)
-            continue
-        if isinstance(result, Shortage):
-            assignment.give_way(result.gives_way)
-            _store_shortage(attempt, result)
-        else:
-            started += result
-    return started
-
-
-@receiver(limits_raised)
-def start_queued_runs(**signal: Any) -> None:
-    dispatch_ready()
-
-
-def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
-    """Send the launch message again. Of two senders only one does; without a broker the tick retries."""
-    now = now or timezone.now()
-    try:
-        spec = attempt_spec(attempt)
-    except ContractError as error:
-        _give_up(attempt, error)
-        return False
-    unclaimed = Attempt.objects.filter(pk=attempt.pk, status=RunStatus.STARTING, claimed_at=None)
-    sent = attempt.launches_sent
-    if not unclaimed.filter(launches_sent=sent).update(launches_sent=sent + 1, launch_sent_at=now):
-        return False
-    arguments = [to_dict(spec), attempt_token(attempt.pk)]
-    try:
-        host_commands.send(spec.placement.host, Task.LAUNCH_RUN, arguments)
-    except host_commands.BrokerDown as error:
-        log.warning("launch of %s was not sent: %s", attempt.pk, error)
-        unclaimed.filter(launches_sent=sent + 1).update(launches_sent=sent, launch_sent_at=None)
-        return False
-    return True
-
-
-def attempt_spec(attempt: Attempt) -> AttemptSpec:
-    """The content of spec.json, which the launcher writes."""
-    return AttemptSpec(
-        attempt_id=attempt.pk,
-        number=attempt.number,
-        first_seq=attempt.first_seq or 1,
-        run=spec_of(attempt.run),
-        placement=from_dict(Placement, attempt.placement),
-        resume_from=attempt.resume_from or None,
-    )
 
 
 def _queue(
@@ -277,90 +200,3 @@ def _queue(
     about = {"attempt": number, "step": resume_step, **(data or {})}
     RunEvent.objects.create(run=run, attempt=attempt, at=timezone.now(), kind=kind, actor=actor, data=about)
     return attempt
-
-
-def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
-    """Start an attempt where its resources are free. Return what it waits for, or whether this call started it, as
-    another dispatcher or a cancellation may be first."""
-    over = capacity.over_limit(attempt.run)
-    if over is not None:
-        return over
-    for _ in range(TRIES):
-        result = capacity.find_for(attempt)
-        if isinstance(result, Shortage):
-            return result
-        try:
-            started = _start(attempt, *result)
-        except limits.OverLimit as error:
-            return Shortage(str(error))
-        except IntegrityError:
-            # Another dispatcher took one of the resources first.
-            attempt.refresh_from_db(fields=UNDONE)
-            capacity.read_again()
-            continue
-        if started:
-            capacity.take(*result, attempt.run)
-        else:
-            capacity.read_again()
-        return started
-    return Shortage("waits for its turn")
-
-
-def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
-    """Write the leases, STARTING and the seq range in one transaction, and send the launch on commit. False: the
-    attempt no longer waits."""
-    spec, servers = spec_of(attempt.run), None
-    if warm.wanted(spec) and placement.warm is None:
-        placement, servers = warm.split(placement, spec, f"{new_run_id()}-1")
-    with transaction.atomic():
-        limits.claim_start(attempt.run)
-        first = _first_seq(attempt)
-        placement = spending.placed(attempt, host, placement)
-        facts = {"host": host, "placement": to_dict(placement), "first_seq": first, "last_seq": first - 1}
-        if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
-            return False
-        leasing.take(attempt, host, placement)
-        if servers is not None:
-            server = assignment.begin(attempt, host, spec, servers)
-            transaction.on_commit(lambda: send_launch(server), robust=True)
-        elif placement.warm:
-            assignment.attach(attempt, placement.warm.attempt_id)
-        if not Host.objects.filter(pk=host.pk).exists():
-            # The host has just left: leaving locks its row, to which leases refer.
-            raise IntegrityError(f"{host.name} has left.")
-        transaction.on_commit(lambda: send_launch(attempt), robust=True)
-    return True
-
-
-def _give_up(attempt: Attempt, error: ContractError) -> None:
-    """End an unstarted attempt whose spec the contract can no longer read (after a downgrade), so that it doesn't block
-    others."""
-    log.error("%s can't be launched: %s", attempt.pk, error)
-    detail, unclaimed = f"The run's spec can't be read: {error}", Q(claimed_at=None)
-    with transaction.atomic():
-        reason, actor = EndReason.LAUNCH_FAILED, "dispatcher"
-        if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=unclaimed):
-            leasing.settle(attempt, None, by=actor, proved=True)
-            assignment.let_go(attempt, proved=True)
-
-
-def _store_shortage(attempt: Attempt, shortage: Shortage) -> None:
-    """Store what the attempt waits for, if that has changed."""
-    hold = shortage.hold
-    columns = {
-        "waits_for": shortage.text[:200],
-        "waits_how": hold.how if hold else "",
-        "waits_on_id": hold.run_id if hold else None,
-    }
-    if any(getattr(attempt, name) != value for name, value in columns.items()):
-        Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED).update(**columns)
-
-
-def _first_seq(attempt: Attempt) -> int:
-    if attempt.number == 1:
-        return 1
-    last = Run.objects.values_list("last_seq", flat=True).get(pk=attempt.run_id)
-    before = attempt.run.attempts.filter(number__lt=attempt.number, first_seq__isnull=False)
-    ended = RunEvent.objects.filter(run=attempt.run_id, seq=last, kind=EventKind.ENDED)
-    complete = not before.exists() or ended.exists()
-    return last + 1 if complete else last + 1 + LATE_ROOM

@@ -14,7 +14,7 @@ from django.db import transaction
 
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Priority, Run
-from runs.engine.scheduling import launching, queueing
+from runs.engine.scheduling import dispatching, queueing
 from runs.engine.timeline import add_event
 
 APART_S = 1.0
@@ -117,4 +117,4 @@ def _space(others: Sequence[Attempt], priority: int) -> None:
 
 def _note(attempt: Attempt, user: User, kind: str, data: dict[str, Any]) -> None:
     add_event(attempt, kind, user.get_username(), **data)
-    transaction.on_commit(launching.dispatch_ready, robust=True)
+    transaction.on_commit(dispatching.dispatch_ready, robust=True)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from controlplane.catalogue.hardware import host_commands
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt
-from runs.engine.scheduling import launching
+from runs.engine.scheduling import dispatching
 from runs.engine.sentences import STOPS, counted
 from runs.engine.states import ACTIVE, FINAL, RunStatus
 from runs.engine.timeline import add_event
@@ -49,7 +49,7 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool
         )
         if cancelled and dispatch:
             # Its reserved resources are available to others now.
-            transaction.on_commit(launching.dispatch_ready, robust=True)
+            transaction.on_commit(dispatching.dispatch_ready, robust=True)
         if not cancelled:
             transaction.on_commit(lambda: _push(attempt, mode), robust=True)
     attempt.refresh_from_db()
@@ -90,7 +90,7 @@ def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> St
         else:
             outcomes["ended" if attempt.status in FINAL else "before"] += 1
     if outcomes["cancelled"]:
-        transaction.on_commit(launching.dispatch_ready, robust=True)
+        transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return StopCounts(mode, outcomes["requested"], outcomes["cancelled"], outcomes["before"], outcomes["ended"])
 
 
@@ -101,7 +101,7 @@ def cancel(attempt: Attempt, user: User) -> bool:
         actor = user.get_username()
         if not move(attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=actor, only_if=waiting):
             return False
-        transaction.on_commit(launching.dispatch_ready, robust=True)
+        transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return True
 
 

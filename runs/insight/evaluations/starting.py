@@ -13,7 +13,7 @@ from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.platform.accounts.models import User
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
-from runs.engine.scheduling import checkpoint_hosts, launching
+from runs.engine.scheduling import checkpoint_hosts, dispatching, launching
 from runs.engine.spec import LaunchRequest, spec_of
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import MERGE
@@ -62,7 +62,7 @@ def start(run: Run, checkpoints: list[Checkpoint], setup: EvaluationSetup, user:
     missing = [point for point in (None, *checkpoints) if (point.folder if point else "") not in evaluated]
     with transaction.atomic():
         started = [launching.submit(_request(run, point, setup), user=user, dispatch=False) for point in missing]
-        transaction.on_commit(launching.dispatch_ready, robust=True)
+        transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return started
 
 

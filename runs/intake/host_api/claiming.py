@@ -16,7 +16,7 @@ from controlplane.platform.http import tokens
 from runs.engine import hints
 from runs.engine.models import Attempt, Run
 from runs.engine.scheduling import ending
-from runs.engine.scheduling.launching import attempt_spec
+from runs.engine.scheduling.dispatching import attempt_spec
 from runs.engine.served.models import Served
 from runs.engine.spec import spec_of
 from runs.engine.states import ON_HOST, RunStatus

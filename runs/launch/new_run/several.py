@@ -18,7 +18,7 @@ from controlplane.catalogue.hardware.prices import total
 from controlplane.platform.accounts.models import User
 from runs.engine.idempotency import once
 from runs.engine.models import Run, RunGroup
-from runs.engine.scheduling import launching
+from runs.engine.scheduling import dispatching, launching
 from runs.launch.new_run import past_runs
 from runs.launch.new_run.choices import LaunchChoices, LaunchValues
 from runs.launch.new_run.drafting import Checked, checked, findings_of
@@ -159,7 +159,7 @@ def launch(parts: list[PlannedRun], user: User, *, at_once: int | None, key: str
         for part in parts:
             run = launching.submit(replace(part.checked.request, group=group), user=user, dispatch=False)
             Run.objects.filter(pk=run.pk).update(tags=[group.tag])
-        transaction.on_commit(launching.dispatch_ready, robust=True)
+        transaction.on_commit(dispatching.dispatch_ready, robust=True)
         return group
 
     return once(RunGroup.objects.all(), key, make)

@@ -22,7 +22,7 @@ from runs.engine import queries
 from runs.engine.hosts.view import HostView, host_views
 from runs.engine.idempotency import once
 from runs.engine.models import ProfileTrial
-from runs.engine.scheduling import launching, leasing, limits, stopping
+from runs.engine.scheduling import dispatching, launching, leasing, limits, stopping
 from runs.engine.spec import LaunchRequest
 from runs.engine.states import ACTIVE
 from runs.launch import preflight
@@ -144,7 +144,7 @@ def _launch(
         if refused is not None:
             trial.refused.append({"profile": row.pk, "name": row.name, "why": refused.why, "fits": refused.fits})
     trial.save(update_fields=["refused"])
-    transaction.on_commit(launching.dispatch_ready, robust=True)
+    transaction.on_commit(dispatching.dispatch_ready, robust=True)
 
 
 def _submit(trial: ProfileTrial, setup: TrialSetup, row: HardwareProfile, user: User) -> Refusal | None:

@@ -12,7 +12,7 @@ from controlplane.catalogue.hardware.models import Host
 from runs.engine import queries
 from runs.engine.models import Attempt, Lease, Run
 from runs.engine.records import RunEvent
-from runs.engine.scheduling import ending, launching
+from runs.engine.scheduling import dispatching, ending
 from runs.engine.states import RunStatus
 from runs.housekeeping import tick as runs_tick
 from runs.intake.host_api import reaping
@@ -114,7 +114,7 @@ def test_a_launch_whose_spec_is_not_read_any_more_keeps_no_other(starting: Attem
     Run.objects.filter(pk=starting.run_id).update(spec={})
     a_host("other")
     a_run("well")
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     well = Attempt.objects.get(run__name="well")
     Attempt.objects.update(launches_sent=1, launch_sent_at=NOW)
     tick(31)

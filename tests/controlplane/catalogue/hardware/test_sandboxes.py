@@ -12,7 +12,7 @@ from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.hardware.sandboxes import BARE, problem, sandbox_of
 from runs.engine.hosts import announcements
 from runs.engine.models import Attempt
-from runs.engine.scheduling import launching
+from runs.engine.scheduling import dispatching
 from tests.controlplane.people import admin, operator, viewer
 from tests.runs.builders import a_host, a_run, rewards_named
 from tests.runs.pages.hosts.page import page
@@ -70,7 +70,7 @@ def test_a_host_without_one_says_so_and_why() -> None:
 def test_an_admin_allows_code_all_the_same_and_the_page_says_who() -> None:
     host = told(NONE)
     a_run(reward_version=rewards_named("code", [{"name": "tests", "function": "math_equivalent"}]))
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     assert Attempt.objects.get().status == "queued"
     client = admin()
     asked = client.get(f"/hardware/hosts/{host.pk}/unsandboxed/").content.decode()

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from runs.engine.machines import requests
 from runs.engine.machines.models import MachineRequest, MachineSource
-from runs.engine.scheduling import launching
+from runs.engine.scheduling import dispatching
 from runs.engine.states import RunStatus
 from tests.fakes.fake_skypilot import SkyPilotServer
 from tests.runs.builders import ONE_GPU, a_run
@@ -61,7 +61,7 @@ def test_a_spot_machine_that_is_taken_back_ends_its_run_as_preempted(sky: SkyPil
     sky.finish(sky.launches()[0], "SUCCEEDED")
     sky.has(request.handle, "UP")
     assert a_round().state == State.JOINED
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     sky.clusters.clear()
     assert a_round().state == State.LOST
     attempt = run.latest()

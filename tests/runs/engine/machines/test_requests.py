@@ -14,7 +14,7 @@ from controlplane.catalogue.joining.models import JoinCode
 from runs.engine.machines import demand, leaving, requests
 from runs.engine.machines.models import Expectation, MachineRequest, MachineSource
 from runs.engine.models import Attempt, Run
-from runs.engine.scheduling import launching, leasing, stopping
+from runs.engine.scheduling import dispatching, launching, leasing, stopping
 from runs.engine.sentences import waiting
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
@@ -52,7 +52,7 @@ def the_request() -> MachineRequest:
 def test_a_run_that_fits_nowhere_asks_once_and_says_so(engine: Engine) -> None:
     a_source(engine)
     run = a_run(hardware=ONE_GPU)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     for _ in range(3):
         a_round(timedelta(seconds=20))
     assert [job.split("|")[0] for job in engine.jobs] == ["PENDING"]
@@ -182,7 +182,7 @@ def test_a_machine_joins_takes_the_run_and_leaves(engine: Engine) -> None:
     host = joins(the_request())
     a_round()
     assert leaving.leave(host.name, Leaving.IDLE) == f"first is about to start on {host.name}."
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     assert (the_request().state, run.latest().host) == (State.JOINED, host)
     assert leaving.leave(host.name, Leaving.IDLE) == "first is on cluster-a-" + host.name[-6:] + " or waits for it."
     stopping.request_stop(run.latest(), StopMode.NOW, a_user())
@@ -199,7 +199,7 @@ def a_run_on_a_machine(engine: Engine) -> Attempt:
     a_round()
     joins(the_request())
     a_round()
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     Attempt.objects.update(claimed_at=timezone.now())
     attempt = run.latest()
     begun = event(1, "training", max_steps=20, step=0)
@@ -220,7 +220,7 @@ def test_a_run_whose_machine_is_taken_back_goes_on_on_the_next(engine: Engine) -
     joins(machine)
     a_round()
     launching.move_resumes()
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     second = first.run.attempts.get(number=2)
     assert (second.host.name, second.resume_step) == (machine.host_name, 4)  # type: ignore[union-attr]
 
@@ -251,7 +251,7 @@ def test_a_host_that_is_told_to_end_gives_back_what_it_had_not_begun(engine: Eng
     run = a_run(hardware=ONE_GPU)
     a_round()
     host = joins(the_request())
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     for how in (Leaving.STOPPING, Leaving.STOPPED):
         assert leaving.leave(host.name, how) == ""
     attempt = run.latest()

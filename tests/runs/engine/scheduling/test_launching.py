@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 from controlplane.catalogue.rewards import saving
 from runs.engine import sentences, tags
 from runs.engine.models import Attempt, Lease, Run
-from runs.engine.scheduling import launching, leasing
+from runs.engine.scheduling import dispatching, launching, leasing
 from runs.engine.spec import spec_of
 from runs.engine.states import RunStatus
 from runs.intake.host_api import claiming, ingest, reaping
@@ -119,7 +119,7 @@ def test_a_run_behind_another_says_who_holds_what_it_needs(sent: Sent, commits: 
     assert str(sentences.waiting(waiting)) == "waits for GPU 0, held by early (olga)"
     assert waiting.waits_on == Run.objects.get(name="early")
     Lease.objects.update(state=Lease.QUARANTINED)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     waiting.refresh_from_db()
     text = "waits for GPU 0, in quarantine after early (olga): it was not proved free"
     assert str(sentences.waiting(waiting)) == text
@@ -138,7 +138,7 @@ def test_priority_goes_before_age_and_a_small_run_past_a_big_one(sent: Sent) -> 
     big, old, urgent = a_run("big", hardware=SERVER), a_run("old"), a_run("urgent")
     Attempt.objects.filter(run=urgent).update(priority=5)
     a_host(cpu_slots=1)
-    assert launching.dispatch_ready() == 1
+    assert dispatching.dispatch_ready() == 1
     statuses = {run.name: run.attempts.get().status for run in (big, old, urgent)}
     assert statuses == {"big": "queued", "old": "queued", "urgent": "starting"}
 
@@ -150,9 +150,9 @@ def test_a_long_queue_costs_no_more_queries_than_a_short_one(
     a_host("one", gpus=1), a_host("two", gpus=1)
     for n in range(12):
         a_run(f"run {n}", hardware=ONE_GPU)
-    assert launching.dispatch_ready() == 2
+    assert dispatching.dispatch_ready() == 2
     with django_assert_num_queries(4):  # attempts, hosts, leases, idle warm servers
-        assert launching.dispatch_ready() == 0
+        assert dispatching.dispatch_ready() == 0
 
 
 @database
@@ -177,7 +177,7 @@ def test_of_two_dispatchers_one_gets_the_resource(sent: Sent) -> None:
 
         try:
             together.wait()
-            launching.dispatch_ready()
+            dispatching.dispatch_ready()
         except Exception as error:  # shown by the assertion below
             failures.append(error)
         finally:
@@ -236,7 +236,7 @@ def test_a_resume_leaves_room_for_lines_that_may_still_come(sent: Sent, commits:
     run = a_failed_run(ended_well=False)
     with commits(execute=True):
         launching.resume(run, a_user())
-    assert run.attempts.get(number=2).first_seq == 3 + launching.LATE_ROOM
+    assert run.attempts.get(number=2).first_seq == 3 + dispatching.LATE_ROOM
 
 
 @database

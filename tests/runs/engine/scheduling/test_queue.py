@@ -9,7 +9,7 @@ import pytest
 from controlplane.catalogue.hardware.models import Host
 from runs.engine import queries, sentences
 from runs.engine.models import Attempt, Lease, Priority, Run
-from runs.engine.scheduling import launching, queueing, stopping
+from runs.engine.scheduling import dispatching, launching, queueing, stopping
 from runs.engine.states import RunStatus
 from tests.runs.builders import ONE_GPU, a_host, a_run, a_user
 from tests.runs.conftest import Sent
@@ -35,7 +35,7 @@ def taken(host: Host, *resources: str, state: str = Lease.HELD, name: str = "hol
 def dispatched() -> dict[str, str]:
     """After one walk through the queue: what each run that waited does now, `starts` or what it waits for."""
     line = list(queueing.waiting())
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     rows = Attempt.objects.select_related("run", "waits_on__owner").filter(pk__in=[attempt.pk for attempt in line])
     return {
         row.run.name: "starts" if row.status == RunStatus.STARTING else str(sentences.waiting(row))

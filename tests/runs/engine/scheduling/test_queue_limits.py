@@ -11,7 +11,7 @@ from controlplane.platform.accounts.models import User
 from runs.engine import sentences
 from runs.engine.hosts.view import host_views
 from runs.engine.models import Attempt, ProfileTrial, Run
-from runs.engine.scheduling import ending, launching, limits
+from runs.engine.scheduling import dispatching, ending, launching, limits
 from runs.engine.scheduling.limits import Allowance, QueueFull
 from runs.engine.states import RunStatus
 from runs.launch.new_run.drafting import forecast
@@ -214,7 +214,7 @@ def test_the_words_of_a_limit_are_shown_on_the_run(sent: Sent) -> None:
     limited(max_running=1)
     an_attempt(RunStatus.RUNNING)
     waiting = a_run("next", hardware=ONE_GPU)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     attempt = waiting.attempts.get()
     assert sentences.of_attempt(attempt) == "Waits until olga's running run ends (limit 1)."
     assert attempt.waits_on is None

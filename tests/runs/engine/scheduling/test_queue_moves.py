@@ -10,7 +10,7 @@ from django.test import Client
 from controlplane.platform.accounts.models import Role
 from runs.engine import sentences
 from runs.engine.models import Attempt, Priority, Run
-from runs.engine.scheduling import launching, queueing, reordering
+from runs.engine.scheduling import dispatching, queueing, reordering
 from runs.engine.states import RunStatus
 from tests.controlplane.people import make_user, operator, signed_in, viewer
 from tests.runs.builders import ONE_GPU, a_host, a_run, a_user
@@ -168,7 +168,7 @@ def test_a_run_is_removed_after_a_page_that_says_so(line: dict[str, Run]) -> Non
 def test_a_change_starts_what_it_lets_start(commits: Any) -> None:
     taken(a_host(gpus=4), "gpu:0")
     large, small = a_run("large", hardware=gpus(4)), a_run("small", hardware=ONE_GPU)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     with commits(execute=True):
         move(small, "before", large)
     assert small.attempts.get().status == RunStatus.STARTING
@@ -191,7 +191,7 @@ def test_the_queue_has_acts_for_operators_alone(line: dict[str, Run]) -> None:
 def test_the_queue_names_who_is_waited_for(line: dict[str, Run]) -> None:
     taken(a_host(gpus=2), "gpu:0", name="<b>holder</b>")
     a_run("large", hardware=gpus(2)), a_run("small", hardware=ONE_GPU)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     shown, large = text(viewer().get("/hardware/")), Run.objects.get(name="large")
     assert "&lt;b&gt;holder&lt;/b&gt;</a>" in shown
     link = f'<a href="/runs/{large.pk}/">large</a> <span class="muted">(olga)</span>'
@@ -201,7 +201,7 @@ def test_the_queue_names_who_is_waited_for(line: dict[str, Run]) -> None:
 def test_a_waiting_runs_page_names_its_place_and_who_it_waits_for() -> None:
     taken(a_host(gpus=1), "gpu:0")
     run = a_run("next", hardware=ONE_GPU)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     shown, holder = text(viewer().get(f"/runs/{run.pk}/")), Run.objects.get(name="holder")
     assert '1st of 1 in the <a href="/hardware/#queue">queue</a>' in shown
     assert f'Waits for GPU 0, held by <a href="/runs/{holder.pk}/">holder</a> (olga).' in shown
@@ -212,7 +212,7 @@ def test_the_queue_and_the_list_take_a_fixed_number_of_queries(django_assert_max
     taken(a_host(gpus=1), "gpu:0")
     for n in range(8):
         a_run(f"run {n}", hardware=ONE_GPU)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     client = operator()
     for path, most in (("/hardware/", 11), ("/runs/", 14)):
         with django_assert_max_num_queries(most):

@@ -12,7 +12,7 @@ from controlplane.catalogue.hardware.sandboxes import HostSandbox
 from runs.engine import sentences
 from runs.engine.hosts.view import host_views
 from runs.engine.models import Attempt
-from runs.engine.scheduling import launching, leasing
+from runs.engine.scheduling import dispatching, leasing
 from runs.engine.spec import LaunchRequest
 from runs.launch import preflight
 from runs.launch.new_run import drafting
@@ -44,7 +44,7 @@ def launched(*functions: str) -> tuple[str, bool | None]:
     """Of a run with these rewards, after a walk through the queue: what it waits for, and whether code is unheld."""
     version = rewards_named("code", [{"name": name, "function": name} for name in functions])
     a_run(reward_version=version)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     attempt = Attempt.objects.select_related("run").get()
     if attempt.status == "queued":
         return str(sentences.waiting(attempt)), None
@@ -100,7 +100,7 @@ def test_a_run_that_can_not_start_for_want_of_a_sandbox_keeps_nothing_from_other
     host_that(NONE)
     launched("math_equivalent")
     a_run("behind it")
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     assert Attempt.objects.get(run__name="behind it").status == "starting"
 
 

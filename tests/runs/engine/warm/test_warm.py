@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Lease, Run
-from runs.engine.scheduling import ending, launching, leasing, limits
+from runs.engine.scheduling import dispatching, ending, leasing, limits
 from runs.engine.spec import spec_of
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
@@ -44,14 +44,14 @@ def launched(name: str = "first", *, user: User | None = None, server: dict[str,
     """After a pass of the dispatcher."""
     hardware = {**HARDWARE, "server": {**SERVER, **(server or {})}}
     run = a_run(name, hardware=hardware, lora=LoraSpec(r=16), user=user)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     return run.latest()
 
 
 def end(attempt: Attempt, *, receipt: Receipt | None = ENDED) -> None:
     attempt.refresh_from_db()
     assert ending.end(attempt, EndReason.STOPPED_BY_USER, actor="test", receipt=receipt)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
 
 
 def the_server() -> WarmServer:
@@ -73,10 +73,10 @@ def test_the_first_run_starts_a_server_with_a_lease_of_its_own(sent: Sent, commi
     assert {attempt.status, server.status} == {RunStatus.STARTING}
     assert (held(attempt), held(server)) == ({"gpu:0"}, {"gpu:1", "port:21000"})
     assert [message[0]["attempt_id"] for message in sent.of(Task.LAUNCH_RUN)] == [server.pk, attempt.pk]
-    (place,) = servers_of(launching.attempt_spec(attempt))
+    (place,) = servers_of(dispatching.attempt_spec(attempt))
     assert (place.own, place.warm, place.port) == (False, server.pk, 21000)
-    (own,) = servers_of(launching.attempt_spec(server))
-    assert commands.served_name(launching.attempt_spec(server), own) == server.pk
+    (own,) = servers_of(dispatching.attempt_spec(server))
+    assert commands.served_name(dispatching.attempt_spec(server), own) == server.pk
 
 
 def test_the_server_knows_nothing_of_its_run_but_the_model_and_the_servers() -> None:
@@ -108,7 +108,7 @@ def test_a_run_that_is_not_alike_ends_an_idle_server_and_starts_its_own(other: s
     else:
         hardware = {**HARDWARE, **({"environment": {"NCCL_DEBUG": "INFO"}} if other == "environment" else {})}
         run = a_run("second", hardware=hardware, lora=LoraSpec(r=64 if other == "rank" else 16))
-        launching.dispatch_ready()
+        dispatching.dispatch_ready()
         second = run.latest()
     first.refresh_from_db()
     assert (second.status, first.leaving) == (RunStatus.QUEUED, assignment.WANTED)
@@ -126,7 +126,7 @@ def test_a_run_that_needs_the_gpus_ends_only_as_many_idle_servers_as_it_takes() 
     end(second)
     oldest, newest = WarmServer.objects.order_by("idle_since")
     run = a_run("colocated", hardware={"rollout": "colocate", "trainer_gpus": 3, "processes": 3})
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     oldest.refresh_from_db()
     newest.refresh_from_db()
     assert (run.latest().status, oldest.leaving, newest.leaving) == (RunStatus.QUEUED, assignment.WANTED, "")

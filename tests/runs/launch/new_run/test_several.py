@@ -10,7 +10,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from runs.engine.models import Attempt, Run, RunGroup
-from runs.engine.scheduling import ending, launching
+from runs.engine.scheduling import dispatching, ending
 from runs.engine.states import RunStatus
 from runs.launch.new_run.fields import grid as grids
 from runs.launch.new_run.forms import LaunchForm
@@ -167,7 +167,7 @@ def test_a_full_queue_takes_none_of_them(client: Client, settings: Settings) -> 
 
 def test_no_more_run_at_once_than_the_group_may(client: Client, commits: Any) -> None:
     launched(client, seeds="3", at_once="1")
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     waiting = Attempt.objects.filter(status=RunStatus.QUEUED)
     says = "waits until the running run of its group ends (at most 1 at once)"
     assert list(waiting.values_list("waits_for", flat=True)) == [says, says]

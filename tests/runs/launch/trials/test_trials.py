@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from runs.engine.models import Attempt, ProfileTrial, Run
 from runs.engine.records import MetricRow
-from runs.engine.scheduling import launching
+from runs.engine.scheduling import dispatching
 from runs.engine.states import RunStatus, final_status
 from runs.engine.transitions import move
 from runs.insight.metrics import peaks
@@ -150,11 +150,11 @@ def test_the_queue_is_gone_through_once_for_all_candidates(commits: Any) -> None
     host = a_ready_host(cpu_slots=9)
     with commits(execute=True) as done:
         trial = started(*(a_profile(f"p{n}") for n in range(4)), host=host)
-    assert done.count(launching.dispatch_ready) == 1
+    assert done.count(dispatching.dispatch_ready) == 1
     assert Attempt.objects.filter(run__trial=trial, status=RunStatus.STARTING).count() == 4
     with commits() as done:
         assert trials.stop_all(trial, a_user()) == 4
-    assert launching.dispatch_ready not in done
+    assert dispatching.dispatch_ready not in done
 
 
 @pytest.mark.parametrize(

@@ -187,14 +187,14 @@ def test_a_reward_that_names_none_needs_none(monkeypatch: pytest.MonkeyPatch) ->
 def test_no_message_row_page_or_log_has_a_key(
     starting: Attempt, sent: Sent, caplog: pytest.LogCaptureFixture, client: Any
 ) -> None:
-    from runs.engine.scheduling import launching
+    from runs.engine.scheduling import dispatching
 
     an_endpoint()
     a_hub_token()
     Attempt.objects.filter(pk=starting.pk).update(claimed_at=None)
     with caplog.at_level(logging.DEBUG):
-        launching.send_launch(starting)
-        spec = to_dict(launching.attempt_spec(starting))
+        dispatching.send_launch(starting)
+        spec = to_dict(dispatching.attempt_spec(starting))
         assert claim(starting, HERE).secrets
         run = starting.run_id
         pages = [

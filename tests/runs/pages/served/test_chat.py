@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Attempt, Lease, Run
-from runs.engine.scheduling import launching, queueing
+from runs.engine.scheduling import dispatching, queueing
 from runs.engine.served import conversation, starting
 from runs.engine.served.models import Answer, Served, Turn
 from runs.engine.states import RunStatus
@@ -242,8 +242,8 @@ def test_on_a_host_with_gpus_a_person_chooses_where_the_model_runs(checkpoint: C
     assert (need.gpus, need.server_gpus, need.ports) == (0, 1, 1)
     assert starting.models_of(served) == ["trained"]  # all weights: vLLM has no base beside them
     assert asked(operator(), address).status_code == 200
-    launching.dispatch_ready()
-    spec = launching.attempt_spec(served.latest())
+    dispatching.dispatch_ready()
+    spec = dispatching.attempt_spec(served.latest())
     argv = commands.server_argv(spec, servers_of(spec)[0], Programs())
     assert argv[4] == f"/runs/{checkpoint.folder}"
     assert "--enable-lora" not in argv

@@ -11,7 +11,7 @@ import pytest
 from controlplane.catalogue.hardware.models import Host
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
-from runs.engine.scheduling import launching, queueing
+from runs.engine.scheduling import dispatching, queueing
 from runs.engine.served import starting
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
@@ -58,7 +58,7 @@ def test_the_key_is_shown_once_and_only_its_hash_is_kept(address: str) -> None:
 def test_the_hash_reaches_the_process_at_the_claim_and_a_port_is_leased(address: str, checkpoint: Checkpoint) -> None:
     run, key = served(address)
     assert queueing.need_of(run).ports == 1
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     attempt = run.latest()
     assert attempt.placement is not None
     assert len(attempt.placement["ports"]) == 1
@@ -79,7 +79,7 @@ def test_a_chat_stays_with_the_model_that_runs_when_another_is_served_with_a_key
 
 def test_the_page_says_how_to_call_it(address: str) -> None:
     run, key = served(address)
-    launching.dispatch_ready()
+    dispatching.dispatch_ready()
     attempt = run.latest()
     move(attempt, RunStatus.RUNNING, reason="test", actor="test")
     facts = {"models": ["trained", "base"], "template": True, "engine": "transformers", "at_once": 1, "address": "x"}
