@@ -1,10 +1,11 @@
-"""Requests to judges: concurrent, retried, with a deadline for each and for the batch.
+"""Requests to judges: concurrent, retried, with a deadline for each and for the batch; and the texts of their replies.
 
 The key is only in the request: it is removed from a server's message that repeats it.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -33,6 +34,14 @@ class JudgeReply:
     """One sentence for people when there is no good answer; "" when there is."""
     late: bool = False
     """True if it timed out."""
+
+
+class NoScore(Exception):
+    """The reply has no score; `kind` is that of a Failure."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class _Busy(OutboundError):
@@ -146,3 +155,16 @@ def _seconds(text: str) -> float:
     except ValueError:
         return 0.0
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
+
+
+def reply_text(reply: JudgeReply, key: str) -> str:
+    """Return the text of a judge's reply, with the key removed if the server repeats it. Raises NoScore."""
+    if reply.trouble:
+        raise NoScore("timeout" if reply.late else "http", reply.trouble)
+    try:
+        content = json.loads(reply.body)["choices"][0]["message"]["content"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise NoScore("http", "Its answer is not a chat completion.") from None
+    if not isinstance(content, str) or not content.strip():
+        raise NoScore("not_a_number", "It answered with no text: max_tokens may be too low for it.")
+    return content.replace(key, "[key]") if key else content

@@ -1,4 +1,4 @@
-"""Shared parts of rewards that ask a judge: its server's parameters, fenced texts, and reading its reply."""
+"""Shared parts of rewards that ask a judge: its server's parameters and the fenced texts of its prompt."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ import json
 import re
 from typing import Any
 
-from workers.rewards.entries.judge_client import JudgeClient, JudgeReply
+from workers.rewards.entries.judge_client import JudgeClient
 from workers.rewards.parameters import Params
 from workers.rewards.tools import Endpoint, Tools
 
 LONGEST_SENT = 100_000
 """Characters of each inserted text; the rest is cut, and a note tells the judge."""
-
-
-class NoScore(Exception):
-    """The reply has no score; `kind` is that of a Failure."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 class ServerParams(Params):
@@ -78,16 +70,3 @@ def prompt_text(prompt: Any) -> str:
 
 def plain(value: Any) -> str:
     return "" if value is None else str(value)
-
-
-def reply_text(reply: JudgeReply, key: str) -> str:
-    """Return the text of a judge's reply, with the key removed if the server repeats it. Raises NoScore."""
-    if reply.trouble:
-        raise NoScore("timeout" if reply.late else "http", reply.trouble)
-    try:
-        content = json.loads(reply.body)["choices"][0]["message"]["content"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise NoScore("http", "Its answer is not a chat completion.") from None
-    if not isinstance(content, str) or not content.strip():
-        raise NoScore("not_a_number", "It answered with no text: max_tokens may be too low for it.")
-    return content.replace(key, "[key]") if key else content

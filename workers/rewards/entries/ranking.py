@@ -12,8 +12,8 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from workers.rewards.entries.judge_client import MOST_AT_ONCE, JudgeReply
-from workers.rewards.entries.judge_prompts import NoScore, ServerParams, fenced, plain, prompt_text, reply_text
+from workers.rewards.entries.judge_client import MOST_AT_ONCE, JudgeReply, NoScore, reply_text
+from workers.rewards.entries.judge_prompts import ServerParams, fenced, plain, prompt_text
 from workers.rewards.parameters import param
 from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
 from workers.rewards.tools import Tools
