@@ -66,7 +66,7 @@ def test_no_folder_to_write_to_is_needed(backend: Backend, monkeypatch: pytest.M
     with Sandbox(backend) as sandbox:
         assert sandbox.run([ANSWER], LIMITS)[0].value == 42
     with selftest.AttackTargets() as targets:
-        assert targets.spoiled() == ""
+        assert targets.damage() == ""
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

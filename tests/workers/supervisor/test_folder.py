@@ -83,7 +83,7 @@ def test_a_folder_removed_under_a_live_run_ends_it_and_every_line_comes(tmp_path
         ended = made.wait_for_end()
         assert (ended["reason"], ended["detail"]) == (
             "folder_lost",
-            f"{made.folder.path} was removed, or a part of it.",
+            f"{made.folder.path} or a part of it was removed.",
         )
         assert (ended["receipt"]["survivors"], ended["receipt"]["free"]) == ([], True)
         assert everything_came_in_order(made)

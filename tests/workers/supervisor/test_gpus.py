@@ -108,7 +108,7 @@ def test_a_gpu_that_is_not_there_is_told(tmp_path: Path) -> None:
         made.launch()
         ended = made.wait_for_end()
         assert ended["reason"] == "launch_failed"
-        assert "GPU 1 is not there" in ended["detail"]
+        assert "GPU 1 is missing" in ended["detail"]
 
 
 def test_a_driver_that_never_answers_ends_the_attempt_before_anything_is_started(tmp_path: Path) -> None:
