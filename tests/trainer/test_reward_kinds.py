@@ -267,7 +267,7 @@ def test_a_judge_without_its_endpoint_is_refused_before_anything_is_loaded(tmp_p
         [sys.executable, "-m", "workers.trainer", folder], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 3
-    assert "Reward 'judge': There is no endpoint named MY_JUDGE" in done.stderr.splitlines()[-1]
+    assert "The reward 'judge': There is no endpoint named MY_JUDGE" in done.stderr.splitlines()[-1]
 
 
 def test_a_text_that_a_reward_model_stumbles_over_has_no_score_and_an_error_of_the_device_ends_all(
