@@ -13,7 +13,7 @@ from celery.signals import beat_embedded_init
 from django.conf import settings
 
 from workers.contract.wire.names import broker_url
-from workers.contract.wire.parent_death import die_with_parent
+from workers.contract.wire.processes import die_with_parent
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 # Otherwise Celery runs Django's checks, which import every page and the API: more than a second of each start, and

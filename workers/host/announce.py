@@ -22,7 +22,7 @@ from typing import Any
 from workers.contract.run import gateway, sinks
 from workers.contract.stack import packages
 from workers.contract.wire.joining import VERSION
-from workers.contract.wire.parent_death import die_with_parent
+from workers.contract.wire.processes import die_with_parent
 from workers.host.inventory import Inventory
 from workers.host.runsizes import RunSizes
 from workers.settings import HostSettings

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from workers.contract.wire.joining import Leaving, host_worker
-from workers.contract.wire.parent_death import die_with_parent
+from workers.contract.wire.processes import die_with_parent
 from workers.host import shutdown
 from workers.host.membership import Membership
 from workers.settings import AtStop, HostSettings

@@ -27,7 +27,7 @@ from controlplane.catalogue.datasets.errors import ChildFailed
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.reader.columns.transforms import CUSTOM
 from controlplane.catalogue.datasets.reader.limits import CPU_SECONDS, MEMORY_BYTES, TOO_LONG, TOO_MUCH
-from workers.contract.wire.parent_death import die_with_parent
+from workers.contract.wire.processes import die_with_parent
 from workers.sandbox.outcomes import SandboxUnavailable
 from workers.sandbox.selftest import best as best_backend
 

@@ -1,4 +1,4 @@
-"""Processes of the operating system: ends with the one that started it, and gives way on machines with GPUs."""
+"""Processes of the operating system: they die with their parent, and give way on machines with GPUs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def end_with(parent: int, by: signal.Signals) -> None:
-    """In the child, also between fork and exec: receive the signal `by` when the parent has died, or now if it has.
-
-    The parent is the *thread* that started the child: start such children from a thread that lives as long as its
-    process.
-    """
+def die_with_parent(parent: int, by: signal.Signals) -> None:
+    """Ask the kernel to send the signal `by` to this child when its parent dies, or send it now if it already has. For
+    use in the child, also between fork and exec. The kernel watches the *thread* that started the child, so start such
+    children from a thread that lives as long as its process."""
     _libc.prctl(_PR_SET_PDEATHSIG, by)
-    if os.getppid() != parent:  # it died before the call
+    if os.getppid() != parent:  # the parent died before the call
         os.kill(os.getpid(), by)
 
 

@@ -18,7 +18,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workers.contract.wire.parent_death import die_with_parent
+from workers.contract.wire.processes import die_with_parent
 
 MOST = 8
 """Maximum number of processes: each takes memory, and reads the whole file."""
