@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from workers.contract.memory.trainer import merges
 from workers.contract.run.hardware import (
     ZERO,
     HardwareSpec,
@@ -16,7 +17,6 @@ from workers.contract.run.hardware import (
     Quantization,
     Rollout,
     Strategy,
-    WeightSync,
     precision_of,
 )
 from workers.contract.run.spec import RunSpec
@@ -103,13 +103,6 @@ def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
     if hardware.quantization is not Quantization.NONE or hardware.strategy in ZERO:
         return low
     return low if run.lora is not None and hardware.trainer_gpus and not merges(hardware) else None
-
-
-def merges(hardware: HardwareSpec) -> bool:
-    """Tell whether a LoRA reaches vLLM merged into the weights."""
-    if hardware.vllm_server:
-        return hardware.vllm_server.weight_sync is WeightSync.NCCL
-    return hardware.rollout is Rollout.COLOCATE
 
 
 def quantization(run: RunSpec) -> Any:
