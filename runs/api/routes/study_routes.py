@@ -47,7 +47,7 @@ class Filter(RequestBody):
 class Inspect(RequestBody):
     model: str = Field(min_length=1, max_length=500, description="A folder on the host, or a hub id.")
     revision: str = Field("", max_length=200, description="A revision of a hub model. Empty: the newest.")
-    host: str = Field("", max_length=64, description="A host's name. Empty: any that is in reach.")
+    host: str = Field("", max_length=64, description="A host's name. Empty: any reachable host.")
     again: bool = Field(False, description="true: ignore an existing answer.")
 
 

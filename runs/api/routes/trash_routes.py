@@ -52,7 +52,7 @@ def restore(request: HttpRequest, thing: Thing, key: Key) -> Any:
 def delete_for_good(request: HttpRequest, thing: Thing, key: Key) -> Any:
     """Delete for good.
 
-    Deletes an object of the list early. Its files are deleted as soon as its hosts and the store are in reach."""
+    Deletes an object of the list early. Its files are deleted as soon as its hosts and the store are reachable."""
     kind = KINDS[thing]
     if not deleting.for_good(kind, kind.key(key)):
         raise Http404(f"There is no deleted {kind.one} {key}.")

@@ -158,7 +158,7 @@ class _Market:
         return self._failures(attempt, source)
 
     def _fits_later(self, need: Need) -> bool:
-        """True if a host in reach could run it once other runs have ended."""
+        """True if a reachable host could run it once other runs have ended."""
         able = (host for host in self.capacity.hosts if not leasing.host_problem(host, self.now))
         return any(isinstance(leasing.place(need, host, {}), Placement) for host in able)
 

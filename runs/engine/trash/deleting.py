@@ -73,7 +73,7 @@ def restore(kind: DeletableKind, pk: str, user: User) -> tuple[Any, str]:
 
 
 def for_good(kind: DeletableKind, pk: str) -> bool:
-    """End a row's time to restore: its data is deleted within two minutes, if its hosts are in reach. False: the row
+    """End a row's time to restore: its data is deleted within two minutes, if its hosts are reachable. False: the row
     isn't deleted."""
     now = timezone.now()
     with transaction.atomic():
