@@ -128,7 +128,7 @@ def replay(page: Page, run: str) -> None:
     card = page.locator("#replay")
     if card.get_by_role("button", name="Another run").count():
         card.get_by_role("button", name="Another run").click()
-    card.locator(".choice", has_text=run).click()
+    card.get_by_role("button", name=re.compile(rf"^{run} ")).click()
     card.get_by_role("button", name="Replay", exact=True).click()
 
 

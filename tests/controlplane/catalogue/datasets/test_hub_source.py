@@ -159,7 +159,7 @@ def test_a_readme_that_can_not_be_read_is_told(hub, readme):
 def test_a_split_over_the_limit_is_not_begun(hub, settings):
     settings.DATASET_MAX_BYTES = 10
     hub.add("Org/Large", {"train.jsonl": LINES}, kind="datasets")
-    with pytest.raises(ChildFailed, match="the most that this installation accepts"):
+    with pytest.raises(ChildFailed, match="this installation accepts at most"):
         fetched("Org/Large")
     assert not hub.asked("train.jsonl")
 

@@ -91,7 +91,7 @@ def test_a_version_deleted_while_it_waits_is_left_alone():
 @pytest.mark.parametrize(
     ("program", "kind", "told"),
     [
-        (("-c", "raise SystemExit(4)"), "limits", "more processor time than is allowed, 60 minutes"),
+        (("-c", "raise SystemExit(4)"), "limits", "more CPU time than is allowed, 60 minutes"),
         (("-c", "import os; os.kill(os.getpid(), 9)"), "limits", "more memory than is allowed, 1.5 GiB"),
         (("-c", "raise MemoryError"), "limits", "more memory than is allowed"),
         (("-c", "raise SystemExit(28)"), "disk", "disk of the control plane is full"),
