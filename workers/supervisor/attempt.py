@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from workers.contract.reports.lines import ClaimAnswer, SyncAnswer
 from workers.contract.run.jobs import WarmNews
@@ -60,6 +61,7 @@ class ClaimedAttempt:
         self._host_stop: HostStop | None = None
         self._next_scan = 0.0
         self._warm: WarmNews | None = None
+        self._former_users: list[str] = []
         self.report = Reporting(
             folder,
             spec,
@@ -169,8 +171,11 @@ class ClaimedAttempt:
 
     def _on_answer(self, answer: SyncAnswer) -> None:
         if answer.warm is not None and answer.warm != self._warm:
-            self._shared.folder.write_if_possible(FileName.WARM, to_json(answer.warm))
+            if self._warm and self._warm.user:
+                self._former_users.append(self._warm.user)
             self._warm = answer.warm
+            news = replace(answer.warm, former=tuple(self._former_users))
+            self._shared.folder.write_if_possible(FileName.WARM, to_json(news))
         if answer.stop:
             self._request_stop(StopMode(answer.stop), time.monotonic())
 

@@ -40,9 +40,13 @@ def models(port: int) -> list[str]:
 
 
 @contextmanager
-def warm_server(tmp_path: Path, *, server: str = "", **settings: Any) -> Iterator[tuple[Attempt, int]]:
+def warm_server(
+    tmp_path: Path, *, server: str = "", late: bool = False, **settings: Any
+) -> Iterator[tuple[Attempt, int]]:
+    """`late`: its program begins when there is a file `begin`."""
     port = free_port()
-    command = (sys.executable, "-m", "workers.trainer")
+    begin = f"while [ ! -e {tmp_path}/begin ]; do sleep 0.05; done" if late else ":"
+    command = ("/bin/sh", "-c", f'{begin}; exec "$0" -m workers.trainer "$@"', sys.executable)
     with attempt(tmp_path / "lease", trainer_command=command, vllm_command=vllm_command(server), **settings) as made:
         made.settings = replace(made.settings, runs_dir=tmp_path / "runs", model_roots=(tmp_path / "models",))
         model = tmp_path / "models" / "tiny"
@@ -77,8 +81,9 @@ def nobody_can_change_the_base(lease: Attempt) -> None:
     assert b"secret" not in environment
 
 
-def test_it_outlives_a_killed_run_forgets_its_adapters_and_ends_when_it_is_told(tmp_path: Path) -> None:
-    with warm_server(tmp_path) as (lease, port):
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "after the run"])
+def test_it_outlives_a_killed_run_forgets_its_adapters_and_ends_when_it_is_told(tmp_path: Path, late: bool) -> None:
+    with warm_server(tmp_path, late=late) as (lease, port):
         lease.control.warm = {"user": "rtestrun22-1", "leave": ""}
         lease.control.secrets = {"HF_TOKEN": "hf-secret", "GRPO_SECRET_JUDGE": "judge-secret"}
         lease.launch()
@@ -98,6 +103,9 @@ def test_it_outlives_a_killed_run_forgets_its_adapters_and_ends_when_it_is_told(
             assert any("uses the warm server" in note["data"]["text"] for note in run.control.of_kind("note"))
             assert models(port) == [f"{SERVER}-1", adapter.name]
         lease.control.warm = {"user": "", "leave": ""}
+        if late:
+            wait_until(lambda: (lease.folder.read_json("warm.json") or {})["former"], lease.why)
+            (tmp_path / "begin").touch()
         wait_until(lambda: models(port) == [f"{SERVER}-1"], lease.why)
         lease.control.warm = {"user": "", "leave": "Ended after 15 minutes without a run."}
         ended = lease.wait_for_end()

@@ -91,6 +91,8 @@ class WarmNews:
     """The attempt that uses the server; when it is another one's, or nobody's, its adapters leave."""
     leave: str = ""
     """The reason why it must end, in words; "": it stays."""
+    former: tuple[str, ...] = ()
+    """Attempts that used the server earlier: the supervisor adds them, as its program may start after their end."""
 
 
 @dataclass(frozen=True)

@@ -39,14 +39,14 @@ def run(job: ModelJob) -> None:
 def _wait(job: ModelJob, clients: list[AdapterClient]) -> str:
     """Wait until the server must end. Return why; "" after a stop."""
     model, stop = job.spec.run.model, job.folder / FileName.STOP
-    files, checked, user = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), ""
+    files, checked, unloaded = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), 0
     while not stop.exists():
         news = _news(job.folder)
         if news.leave:
             return news.leave
-        if news.user != user and (not user or _unloaded(clients, user)):
-            user = news.user
-        if not user and time.monotonic() - checked >= CHECK_FILES_EVERY_S:
+        if unloaded < len(news.former) and _unloaded(clients, news.former[unloaded]):
+            unloaded += 1
+        if not news.user and time.monotonic() - checked >= CHECK_FILES_EVERY_S:
             checked = time.monotonic()
             if model_files(model.path, model.revision) != files:
                 return CHANGED

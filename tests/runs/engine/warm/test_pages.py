@@ -84,7 +84,7 @@ def test_its_supervisor_is_told_with_each_sync_who_uses_it(client: Client) -> No
     headers = {"Authorization": f"Bearer {attempt_token(pk)}"}
     body = json.dumps({"lines": [], "turns_after": 0, "paced": True})
     answer = client.post(f"/api/attempts/{pk}/sync", body, content_type="application/json", headers=headers).json()
-    assert answer["warm"] == {"user": attempt.pk, "leave": ""}
+    assert answer["warm"] == {"user": attempt.pk, "leave": "", "former": []}
     assert "chat" not in answer
 
 
