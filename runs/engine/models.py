@@ -84,7 +84,8 @@ class Run(Deletable):
             models.Index(
                 fields=["archived_at", "deleted_at", "-created_at", "kind", "id"], name="run_listed"
             ),  # not the wide rows
-            models.Index(fields=["tags"], name="run_tags"),  # whole lists; PostgreSQL has each tag in run_tag, too
+            # Whole lists of tags; PostgreSQL has each tag in run_tag, too.
+            models.Index(fields=["tags", "deleted_at"], name="run_tags_and_deletion"),
             models.Index(Lower("name"), models.F("created_at").desc(), "id", name="run_by_name"),
         ]
 

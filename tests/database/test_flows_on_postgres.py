@@ -29,7 +29,7 @@ FLOWS = [
     "tests/controlplane/catalogue/environments/test_versions.py",
     "tests/runs/housekeeping/test_expired.py",
     "tests/runs/pages/run_list/test_list.py",
-    "tests/runs/engine/machines/test_asking.py",
+    "tests/runs/engine/machines/test_requests.py",
     "tests/runs/engine/machines/test_machine_pages.py",
 ]
 

@@ -45,7 +45,7 @@ HOT = {
     "many syncs": "ingest.accept_together([ingest.Delivery(a.pk, [train(a.last_seq + 1)]) for a in some])",
     "rows after a cursor": "queries.rows_after(some[0].run_id, 10, 2001)",
     "a frame": "from runs.insight.live import frames\n"
-    "    frames.read(some[0].run_id, frames.Cursor(5, 0), frames.FrameExtras())",
+    "    frames.read(some[0].run_id, frames.StreamCursor(5, 0), frames.FrameExtras())",
     "a page's first cursor": "from runs.insight.live import frames\n    frames.start(some[0].run_id, 5)",
     "the queue": "dispatching.dispatch_ready()",
     "the tick": "tick.tick(now)",

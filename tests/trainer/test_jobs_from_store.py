@@ -61,7 +61,7 @@ from runs.insight.evaluations import starting
 from runs.engine.models import Run
 from tests.runs import builders
 run = Run.objects.get(pk=run)
-setup = starting.Setup(run.dataset_version, 4, 2, run.reward_version, 1.0)
+setup = starting.EvaluationSetup(run.dataset_version, 4, 2, run.reward_version, 1.0)
 starting.start(run, [checkpoints.last(run)], setup, builders.a_user())
 """
 JOBS = """
