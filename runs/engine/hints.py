@@ -55,7 +55,7 @@ class _Redis:
         self._try(send)
 
     def watched(self, run_ids: Iterable[str]) -> set[str]:
-        """The runs that anyone watches; cached, because every batch needs it."""
+        """Find the runs that anyone watches; cached, because every batch needs it."""
         now = time.monotonic()
         distinct = dict.fromkeys(run_ids)
         unknown = [run_id for run_id in distinct if self._watched.get(run_id, (False, 0.0))[1] <= now]
@@ -114,18 +114,13 @@ def person_changed(user_id: int, **signal: Any) -> None:
     _redis.publish([f"{PERSON} {user_id}"])
 
 
-def watched(run_id: str) -> bool:
-    """True if anyone has the run's page open, as of a second ago."""
-    return run_id in _redis.watched([run_id])
-
-
-def watched_of(run_ids: Iterable[str]) -> set[str]:
-    """The runs whose page anyone has open, as of a second ago."""
+def watched(run_ids: Iterable[str]) -> set[str]:
+    """Find the runs whose page anyone has open, as of a second ago."""
     return _redis.watched(run_ids)
 
 
 def watch_key(run_id: str) -> str:
-    """The key that web processes set while they have a viewer; it expires after WATCH_EXPIRES_S."""
+    """Name the key that web processes set while they have a viewer; it expires after WATCH_EXPIRES_S."""
     return f"watched:{run_id}"
 
 

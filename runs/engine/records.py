@@ -160,7 +160,7 @@ class LogChunk(models.Model):
 
 
 def number(value: object) -> float | None:
-    """A stored JSON value as a float; None if it is no number or too large for one."""
+    """Convert a stored JSON value to a float; None if it is no number or too large for one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

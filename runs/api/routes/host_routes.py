@@ -116,7 +116,7 @@ def host(request: HttpRequest, host_id: Id) -> Any:
 def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
     """Read the disk use of runs on a host. In bytes, as measured by the host; `biggest`: the largest runs."""
     [view] = host_views([host_for(request, host_id)])
-    taken = disk.of_hosts(most=50).get(host_id)
+    taken = disk.of_hosts(limit=50).get(host_id)
     runs = [
         {"run": row.run_id, "name": row.run.name, "deleted": row.run.deleted_at is not None, "bytes": row.bytes}
         for row in (taken.biggest if taken else ())
