@@ -39,7 +39,6 @@ class Checkpoint:
     unusable: bool
     """A host refused to resume from it."""
     deletion: RunEvent | None = None
-    """The newest event about its deletion."""
     storage: RunEvent | None = None
     """The newest event about its copy in the artifact store."""
 

@@ -66,7 +66,6 @@ def of_run(run: Run) -> Disk:
 
 
 def sum_of(disks: Iterable[Disk]) -> Disk:
-    """Add up the space of several runs."""
     disks = list(disks)
     hosts: dict[str, tuple[int, datetime]] = {}
     for name, size, at in (host for disk in disks for host in disk.hosts):

@@ -122,7 +122,6 @@ class SampleRow(models.Model):
     size = models.IntegerField(default=0)
     """Size of `data` as JSON, in bytes; 0: the texts are deleted, the figures of each completion are kept."""
     superseded = models.BooleanField(default=False)
-    """A later attempt resumed from an earlier step."""
     data = models.JSONField()
 
     class Meta:

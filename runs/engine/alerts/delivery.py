@@ -94,7 +94,6 @@ def _due(now: datetime) -> QuerySet[AlertDelivery]:
 
 
 def _claim(target_id: int, now: datetime) -> list[AlertDelivery]:
-    """Claim the rows to send now, oldest first."""
     claim = uuid.uuid4().hex
     until = now + timedelta(seconds=CLAIM_S)
     _due(now).filter(target=target_id).update(claim=claim, due_at=until, tries=F("tries") + 1)

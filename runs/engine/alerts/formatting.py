@@ -72,7 +72,6 @@ def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
 
 
 def chip(delivery: AlertDelivery) -> str:
-    """Choose the CSS class of a delivery's status chip."""
     return {State.SENT: "good", State.FAILED: "bad"}.get(State(delivery.state), "")
 
 

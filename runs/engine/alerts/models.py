@@ -83,9 +83,7 @@ class AlertDelivery(models.Model):
     due_at = models.DateTimeField()
     """The time of the next try; during a try, the time from which another worker may take over."""
     claim = models.CharField(max_length=32, blank=True)
-    """The worker's claim for the current try."""
     error = models.CharField(max_length=300, blank=True)
-    """The reason why the last try failed."""
     created_at = models.DateTimeField(auto_now_add=True)
     sent_at = models.DateTimeField(null=True)
 

@@ -54,7 +54,12 @@ def record(attempt: Attempt, path: str, state: Storing, *, problem: str, manifes
         retries = state == Storing.UPLOADING and last is not None and last.kind == NOT_STORED
         if not retries and (last is None or (last.kind, last.data) != (KINDS[state], {"path": path, **data})):
             add_event(attempt, KINDS[state], "store", path=path, **data)
-        _schedule(attempt, path, state)
+        if state == Storing.REMOVED:
+            StoredCopy.objects.filter(attempt=attempt, path=path).delete()
+        else:
+            copy, _ = StoredCopy.objects.get_or_create(attempt=attempt, path=path)
+            if copy.next_at is None:
+                StoredCopy.objects.filter(pk=copy.pk).update(next_at=timezone.now() + CHECK_AFTER)
     return True
 
 
@@ -75,13 +80,3 @@ def leftovers(run: Run) -> dict[tuple[str, str], StoredCopy]:
 def is_expected(attempt: Attempt) -> bool:
     """Check whether upkeep has asked the host to upload one of the attempt's checkpoints."""
     return StoredCopy.objects.filter(attempt=attempt, tries__gt=0, next_at__isnull=False).exists()
-
-
-def _schedule(attempt: Attempt, path: str, state: Storing) -> None:
-    """Schedule upkeep's next check of a copy; none for one that was removed."""
-    if state == Storing.REMOVED:
-        StoredCopy.objects.filter(attempt=attempt, path=path).delete()
-        return
-    copy, _ = StoredCopy.objects.get_or_create(attempt=attempt, path=path)
-    if copy.next_at is None:
-        StoredCopy.objects.filter(pk=copy.pk).update(next_at=timezone.now() + CHECK_AFTER)

@@ -54,7 +54,6 @@ class SavedModel:
 
     @property
     def trained_by(self) -> Run:
-        """The run that trained these weights."""
         return self.run.source or self.run
 
     @property

@@ -47,10 +47,10 @@ class DeletableKind:
     """The route of a row's page."""
     listed: str
     """The route of the list."""
-    obstacles: Callable[[Any], Iterator[str]]
-    """Sentences on why a row can't be deleted now."""
     consequences: Callable[[Any], Iterator[str]]
     """Sentences on what refers to a row and what is deleted with it."""
+    obstacles: Callable[[Any], Iterator[str]] = lambda _row: iter(())
+    """Sentences on why a row can't be deleted now."""
 
     @property
     def section(self) -> str:
@@ -144,10 +144,6 @@ def _dataset_consequences(dataset: Dataset) -> Iterator[str]:
     yield "Datasets and corpora that were made from it stay."
 
 
-def _none(row: Model) -> Iterator[str]:
-    return iter(())
-
-
 def _frozen_in(runs: str) -> Callable[[Any], Iterator[str]]:
     """Make the consequences for a kind that runs keep a frozen copy of. `runs`: the lookup from a run to the row."""
 
@@ -181,22 +177,22 @@ def _names(runs: QuerySet[Run]) -> str:
 KINDS: dict[str, DeletableKind] = {
     kind.slug: kind
     for kind in (
-        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_stays, _run_consequences),
+        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_consequences, _run_stays),
         DeletableKind(
             *("dataset", "dataset", "Datasets", Dataset, "dataset", "datasets"),
-            *(_dataset_stays, _dataset_consequences),
+            *(_dataset_consequences, _dataset_stays),
         ),
         DeletableKind(
             *("reward", "reward config", "Reward configs", RewardConfig, "reward_config", "reward_configs"),
-            *(_none, _reward_consequences),
+            _reward_consequences,
         ),
         DeletableKind(
             *("environment", "environment", "Environments", Environment, "environment", "environments"),
-            *(_none, _frozen_in("environment_version__environment")),
+            _frozen_in("environment_version__environment"),
         ),
         DeletableKind(
             *("profile", "hardware profile", "Hardware profiles", HardwareProfile, "profile", "hardware"),
-            *(_none, _frozen_in("profile")),
+            _frozen_in("profile"),
         ),
     )
 }

@@ -82,7 +82,6 @@ def _purge(row: Any, now: datetime) -> bool:
 
 
 def _large_tables(run: Run) -> Iterator[QuerySet[Any]]:
-    """Yield the tables of which a run may have very many rows."""
     of_run: tuple[type[Model], ...] = (SampleRow, MetricRow, MetricChunk, PromptProgress, StepSpans)
     yield from (model._default_manager.filter(run=run) for model in of_run)
     yield LogChunk.objects.filter(attempt__run=run)

@@ -98,7 +98,6 @@ class GroupWriter:
 
 
 writer = GroupWriter()
-"""The writer of this process."""
 
 
 def _store(group: Sequence[_Waiting]) -> list[StoredDelivery | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import QuerySet
@@ -72,16 +72,6 @@ class DeliveryState:
     ack: int
     status: str
     stop_mode: str
-
-
-class _Later(NamedTuple):
-    """An attempt of the same run that may be later."""
-
-    number: int
-    first_seq: int | None
-    step: int
-    """The step from which it resumed."""
-    started_at: datetime | None
 
 
 @dataclass
@@ -164,10 +154,10 @@ def _take(batches: Sequence[_Batch], *, plain: bool) -> None:
         transaction.on_commit(lambda: hints.announce(*news))
 
 
-def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[_Later]]) -> _Batch:
+def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[Attempt]]) -> _Batch:
     after = [row for row in later.get(attempt.run_id, ()) if row.number > attempt.number]
     new = _contiguous(attempt, delivery.lines, [row.first_seq for row in after if row.first_seq is not None])
-    batch = _Batch(attempt, new, [row.step for row in after if row.started_at is not None])
+    batch = _Batch(attempt, new, [row.resume_step for row in after if row.started_at is not None])
     if delivery.live:
         batch.facts["last_seen_at"] = timezone.now()
     return batch
@@ -187,13 +177,12 @@ def _locked() -> QuerySet[Attempt]:
     return Attempt.objects.select_for_update(of=("self", "run")).select_related("run").order_by("pk")
 
 
-def _later(runs: Sequence[str]) -> dict[str, list[_Later]]:
+def _later(runs: Sequence[str]) -> dict[str, list[Attempt]]:
     """Find the attempts after the first, for each run that has any."""
-    by_run: dict[str, list[_Later]] = {}
+    by_run: dict[str, list[Attempt]] = {}
     rows = Attempt.objects.filter(run_id__in=runs, number__gt=1).order_by()
     for attempt in rows.only("run_id", "number", "first_seq", "resume_step", "started_at"):
-        later = _Later(attempt.number, attempt.first_seq, attempt.resume_step, attempt.started_at)
-        by_run.setdefault(attempt.run_id, []).append(later)
+        by_run.setdefault(attempt.run_id, []).append(attempt)
     return by_run
 
 

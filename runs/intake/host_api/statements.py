@@ -43,7 +43,6 @@ def update(model: type[models.Model], changes: Mapping[str, Mapping[str, Any]]) 
 
 
 def encoded(value: object) -> str:
-    """Encode the value of a JSON column."""
     return msgspec.json.encode(value).decode()
 
 

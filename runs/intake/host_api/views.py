@@ -134,7 +134,6 @@ def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("GET")
 def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseBase:
-    """Send a corpus that the run's spec names."""
     version = searched_corpus(attempt.run, sha256)
     if version is None:
         return error_json(404, "The run doesn't search this corpus, or the corpus is gone.", where="sha256")
@@ -203,7 +202,6 @@ def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 
 def _bytes(request: HttpRequest, name: str) -> int:
-    """Read a number of bytes from the query."""
     text = request.GET.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise BadBody(400, f"The {name} must be a number of bytes.", where=name)

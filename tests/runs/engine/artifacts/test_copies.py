@@ -163,8 +163,8 @@ def test_what_only_some_hosts_can_do_goes_to_one_of_them(orphan: Checkpoint) -> 
     able.inventory |= {"converts_to_gguf": True, "runs_dir": "/elsewhere"}
     able.save()
     model_jobs.convert(orphan, a_user(), kind="f16")
-    assert served.places_on(served.host_for(orphan)) == ["cpu", "gpu"]
-    served.live_or_start(orphan, a_user(), place="gpu")
+    assert served.engines_on(served.host_for(orphan)) == ["cpu", "gpu"]
+    served.live_or_start(orphan, a_user(), engine="gpu")
     assert {str(job.host) for job in orphan.run.jobs.all()} == {"able"}
 
 
