@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.urls import reverse
 
-from runs.engine.alerts.models import AlertDelivery, State, Topic
+from runs.engine.alerts.models import AlertDelivery, Topic
 from runs.engine.records import RunEvent
 from runs.engine.states import sentence
 
@@ -69,10 +69,6 @@ def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
     rest = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
     rows = [f"{x.head}: {x.subject}\n{x.text}\n{x.link}\n" for x in lines[:MOST_LINES]]
     return f"{first.head}: {first.subject}{rest}"[:200], "\n".join([*rows, *_rest(lines)])
-
-
-def chip(delivery: AlertDelivery) -> str:
-    return {State.SENT: "good", State.FAILED: "bad"}.get(State(delivery.state), "")
 
 
 def _rest(lines: Sequence[AlertLine]) -> list[str]:

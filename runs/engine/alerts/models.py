@@ -91,3 +91,8 @@ class AlertDelivery(models.Model):
         ordering = ("-id",)
         indexes = [models.Index(fields=["due_at"], condition=Q(state="waiting"), name="waiting_deliveries")]
         constraints = [models.UniqueConstraint(fields=["target", "event"], name="told_once")]
+
+    @property
+    def chip(self) -> str:
+        """The CSS class of its status chip."""
+        return {State.SENT: "good", State.FAILED: "bad"}.get(State(self.state), "")

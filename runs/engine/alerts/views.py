@@ -107,14 +107,6 @@ def follow(request: HttpRequest, run_id: str) -> HttpResponseBase:
 def _deliveries() -> dict[str, object]:
     rows = list(AlertDelivery.objects.select_related("target", "event__run")[:SHOWN])
     now = timezone.now()
-    recent = [
-        {
-            "row": row,
-            "line": formatting.line(row, "", now),
-            "chip": formatting.chip(row),
-            "failed": row.state == State.FAILED,
-        }
-        for row in rows
-    ]
+    recent = [(row, formatting.line(row, "", now)) for row in rows]
     waits = any(row.state == State.WAITING for row in rows)
     return {"deliveries": recent, "shown": SHOWN, "kept": delivery.KEPT, "poll_s": 1 if waits else 10}
