@@ -71,15 +71,7 @@ app.conf.update(
         },
     },
 )
-app.autodiscover_tasks(
-    [
-        "runs.housekeeping",
-        "controlplane.catalogue",
-        "runs.engine.alerts",
-        "runs.engine.artifacts",
-        "runs.engine.machines",
-    ]
-)
+app.autodiscover_tasks(["runs.housekeeping", "controlplane.catalogue", "runs.engine.alerts"])
 
 
 @beat_embedded_init.connect  # type: ignore[untyped-decorator]

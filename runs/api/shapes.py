@@ -165,7 +165,7 @@ def columns(row: Model, *names: str) -> dict[str, Any]:
 
 
 def run(row: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:
-    figures = queries.summary(row, places=places)
+    figures = queries.summary(row, positions=places)
     same = ("id", "name", "kind", "status", "reason", "sentence", "detail", "attempt", "host", "phase", "step")
     more = ("max_steps", "step_time", "eta_s", "reward", "waits_for", "place", "stop_requested", "resumes_at")
     times = ("created_at", "started_at", "ended_at")

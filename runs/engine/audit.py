@@ -15,8 +15,8 @@ def watch_all() -> None:
         watch(model, watched)
 
 
-def _of_timeline(event: RunEvent, _: Any) -> str:
-    """The sentence of an event that the current user caused, or "". Changes of status only follow from such events."""
+def _sentence(event: RunEvent, _: Any) -> str:
+    """Describe an event that the current user caused; "" for others. Changes of status only follow from such events."""
     user = acting()
     by_person = user is not None and event.seq is None and event.actor == user.get_username()
     return sentences.of_event(event).removesuffix(".") if by_person and event.kind != "status" else ""
@@ -29,7 +29,7 @@ _SETTINGS = (
     *("cpus", "memory_gib", "minutes"),
 )
 _WATCHED = {
-    "runs.RunEvent": Watched("run", created=_of_timeline, of=lambda event: (event.run_id, event.run.name)),
+    "runs.RunEvent": Watched("run", created=_sentence, of=lambda event: (event.run_id, event.run.name)),
     "runs.Run": Watched("run", deleted="Deleted"),
     "runs.HealthPreset": Watched(
         "preset",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from controlplane.catalogue.hardware.models import Host
@@ -11,8 +11,8 @@ from runs.engine.records import RunEvent
 from workers.contract.run.jobs import MERGE
 from workers.contract.wire.names import EndReason, EventKind, StopMode
 
-MOST = 300
-"""The newest ones to look at; the events tab has all of them."""
+MAX_SHOWN = 300
+"""The newest checkpoints of a run to look at; the events tab has all of them."""
 
 DELETION_ASKED, DELETED, NOT_DELETED = "deletion_asked", "model_deleted", "model_not_deleted"
 """Kinds of RunEvent, written by runs.engine.deletions; data: {"path"}. A checkpoint's last one applies."""
@@ -39,7 +39,6 @@ class Checkpoint:
     unusable: bool
     """A host refused to resume from it."""
     deletion: RunEvent | None = None
-    """The newest event about its deletion."""
     storage: RunEvent | None = None
     """The newest event about its copy in the artifact store."""
 
@@ -69,7 +68,6 @@ class Checkpoint:
 
     @property
     def kind(self) -> str:
-        """Name the kind of its files for people."""
         return "Merged model" if self.run.kind == MERGE else "Adapter" if self.is_adapter else "All weights"
 
     @property
@@ -94,7 +92,7 @@ class Checkpoint:
         return self.path_on(self.event.attempt.host)
 
     def path_on(self, host: Host | None) -> str:
-        """Its path on a host, which may still have to fetch it from the store; empty if RUNS_DIR is unknown."""
+        """Build its path on a host, which may still have to fetch it from the store; empty if RUNS_DIR is unknown."""
         runs_dir = host.inventory.get("runs_dir") if host else ""
         return f"{runs_dir}/{self.folder}" if runs_dir else ""
 
@@ -109,9 +107,9 @@ class Checkpoint:
 
 
 def of_run(run: Run) -> list[Checkpoint]:
-    """A run's newest MOST checkpoints, newest first."""
+    """List a run's newest checkpoints, at most MAX_SHOWN, newest first."""
     saved = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).select_related("attempt__host")
-    newest = list(saved.order_by("-seq")[:MOST])
+    newest = list(saved.order_by("-seq")[:MAX_SHOWN])
     if not newest:
         return []
     for event in newest:
@@ -122,23 +120,30 @@ def of_run(run: Run) -> list[Checkpoint]:
     attempts = run.attempts.values_list("number", "started_at", "reason", "resume_from", "resume_step")
     resumes = [(number, step) for number, started, _, _, step in attempts if number > 1 and started]
     refused = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
-    return [_checkpoint(event, existing, resumes, refused, deletions, storages) for event in newest]
+    rows = []
+    for event in newest:
+        key, number, step = (event.attempt_id, event.data["path"]), event.attempt.number, int(event.data["step"])
+        superseded = any(number < later and step > resume_step for later, resume_step in resumes)
+        deletion = deletions.get(key)
+        removed = event.pk not in existing or (deletion is not None and deletion.kind == DELETED)
+        rows.append(Checkpoint(event, superseded, removed, _folder_of(event) in refused, deletion, storages.get(key)))
+    return rows
 
 
 def models_of(run: Run) -> list[Checkpoint]:
-    """The run's own checkpoints that still exist, then the merged models made of them."""
+    """List the run's own checkpoints that still exist, then the merged models made of them."""
     merges = run.jobs.filter(kind=MERGE).order_by("-created_at")
     return [checkpoint for source in (run, *merges) for checkpoint in of_run(source) if checkpoint.usable]
 
 
 def last(run: Run) -> Checkpoint | None:
-    """The newest checkpoint from which the run can be resumed."""
+    """Find the newest checkpoint from which the run can be resumed."""
     return next((checkpoint for checkpoint in of_run(run) if checkpoint.usable), None)
 
 
 def saved_on_request(attempt: Attempt) -> int | None:
-    """The step of the last checkpoint of an attempt that was asked to save and stop. None if it was not asked to, or
-    saved none."""
+    """Find the step of the last checkpoint of an attempt with a request to save and stop. None without such a request
+    or checkpoint."""
     if attempt.stop_mode != StopMode.SAVE:
         return None
     event = attempt.events.filter(kind=EventKind.CHECKPOINT).order_by("-pk").first()
@@ -150,19 +155,19 @@ def find(run: Run, event_id: str) -> Checkpoint | None:
 
 
 def by_folder(folder: str) -> Checkpoint | None:
-    """The checkpoint in a folder, given as a path on a host or relative to RUNS_DIR."""
+    """Find the checkpoint in a folder, given as a path on a host or relative to RUNS_DIR."""
     folder = folder_in(folder)
     run = Run.every.filter(pk=folder.partition("/")[0]).first()
     return next((checkpoint for checkpoint in of_run(run) if checkpoint.folder == folder), None) if run else None
 
 
 def folder_in(path: str) -> str:
-    """The last parts of a path on a host, which are a checkpoint's folder relative to RUNS_DIR."""
+    """Cut a checkpoint's folder, relative to RUNS_DIR, out of its path on a host."""
     return "/".join(path.rstrip("/").split("/")[-FOLDER_PARTS:])
 
 
 def trains_on(run: Run, step: int) -> bool:
-    """True if steps are left to train after this one."""
+    """Check whether the run has steps to train after this one."""
     return run.max_steps is None or step < run.max_steps
 
 
@@ -170,38 +175,24 @@ def _folder_of(event: RunEvent) -> str:
     return f"{event.run_id}/{event.attempt.number}/{event.data['path']}"
 
 
-def _checkpoint(
-    event: RunEvent,
-    existing: Collection[int],
-    resumes: Collection[tuple[int, int]],
-    refused: Collection[str],
-    deletions: Mapping[tuple[str, str], RunEvent],
-    storages: Mapping[tuple[str, str], RunEvent],
-) -> Checkpoint:
-    number, step = event.attempt.number, int(event.data["step"])
-    superseded = any(number < later and step > resume_step for later, resume_step in resumes)
-    place = (event.attempt_id, event.data["path"])
-    deletion = deletions.get(place)
-    removed = event.pk not in existing or (deletion is not None and deletion.kind == DELETED)
-    return Checkpoint(event, superseded, removed, _folder_of(event) in refused, deletion, storages.get(place))
-
-
 def _newest_events(run: Run, *kinds: str) -> dict[tuple[str, str], RunEvent]:
-    """The newest event of these kinds about each checkpoint, by attempt and path."""
+    """Find the newest event of these kinds about each checkpoint, by attempt and path."""
     events = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("id")
     return {(event.attempt_id, event.data["path"]): event for event in events}
 
 
 def _existing(run: Run, newest: Collection[RunEvent]) -> set[int]:
-    """The ids of the events whose checkpoints the trainer still keeps, as each attempt's newest event names them. An
-    earlier trainer names none: it keeps the newest few."""
+    """Find the events, by id, whose checkpoints the trainer still keeps, as each attempt's newest event names them.
+    Earlier trainers name none: they keep the newest few."""
     limit = (run.spec.get("grpo") or {}).get("save_total_limit")
     of_attempt: dict[str, list[RunEvent]] = {}
     for event in newest:
         of_attempt.setdefault(event.attempt_id, []).append(event)
     existing: set[int] = set()
     for events in of_attempt.values():
-        kept = events[0].data.get("kept")
-        still = [e for e in events if e.data["step"] in kept] if isinstance(kept, list) else events[: limit or None]
-        existing |= {event.pk for event in still}
+        steps = events[0].data.get("kept")
+        kept_events = events[: limit or None]
+        if isinstance(steps, list):
+            kept_events = [event for event in events if event.data["step"] in steps]
+        existing |= {event.pk for event in kept_events}
     return existing

@@ -1,7 +1,7 @@
 """Deleting a saved model, or all files of a run on its hosts: the references to it, the obstacles, the request to its
 host, and the host's answer.
 
-The files are on the host, so a model counts as deleted only when its host says so, or is gone for good. The control
+The files are on the host, so a model counts as deleted only when its host says so, or is lost. The control
 plane removes the copy in the artifact store (runs.engine.artifacts.upkeep).
 """
 
@@ -26,21 +26,20 @@ from runs.engine.models import Attempt, Run
 from runs.engine.queries import with_attempts
 from runs.engine.records import RunEvent
 from runs.engine.sentences import and_more, counted
-from runs.engine.spec import spec_of
+from runs.engine.spec import readable_spec
 from runs.engine.states import ACTIVE
 from runs.engine.timeline import add_event
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import KINDS
 from workers.contract.run.spec import models_of
-from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import Task
 
 log = logging.getLogger(__name__)
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 WHOLE = ""
 """The path in events about the whole folder of an attempt."""
-ASK_AGAIN = timedelta(hours=1)
+REPEAT_AFTER = timedelta(hours=1)
 
 
 class CheckpointNotDeletable(Exception):
@@ -48,10 +47,8 @@ class CheckpointNotDeletable(Exception):
 
 
 def request(checkpoint: Checkpoint, user: User) -> None:
-    """Ask the host to delete a checkpoint. A repeated request is sent again, since a message may be lost.
-
-    Raises CheckpointNotDeletable.
-    """
+    """Ask the host to delete a checkpoint. A repeated request is sent again, since a message may be lost. Raises
+    CheckpointNotDeletable."""
     event = checkpoint.event
     with transaction.atomic():
         attempt = Attempt.objects.select_for_update(of=("self",)).select_related("host").get(pk=event.attempt_id)
@@ -79,12 +76,12 @@ def request(checkpoint: Checkpoint, user: User) -> None:
 
 
 def clear_away(attempt: Attempt, now: datetime) -> None:
-    """Have the host delete the whole folder of an ended attempt, unless it already did. Repeat the request if no
+    """Ask the host to delete the whole folder of an ended attempt, unless it already did. Repeat the request if no
     answer comes."""
     host, last = attempt.host, _deletion_events(attempt, WHOLE).last()
     if host is None or not folder_waits(attempt, now) or not host.is_fresh(now):
         return
-    if last is not None and last.at > now - ASK_AGAIN:
+    if last is not None and last.at > now - REPEAT_AFTER:
         return
     arguments = [f"{attempt.run_id}/{attempt.number}", attempt_token(attempt.pk)]
     try:
@@ -98,8 +95,8 @@ def clear_away(attempt: Attempt, now: datetime) -> None:
 
 
 def folder_waits(attempt: Attempt, now: datetime) -> str:
-    """Describe what the deletion of an ended attempt's whole folder waits for. Empty if the folder is gone, never
-    existed, or stays on a host that is gone for good."""
+    """Describe what the deletion of an ended attempt's whole folder waits for. Empty if the folder was deleted,
+    never existed, or stays on a lost host."""
     host, last = attempt.host, _deletion_events(attempt, WHOLE).last()
     if host is None or attempt.dispatched_at is None or is_lost(attempt) or (last and last.kind == DELETED):
         return ""
@@ -111,16 +108,16 @@ def folder_waits(attempt: Attempt, now: datetime) -> str:
 
 
 def needed_by(run: Run, *, jobs: Collection[str]) -> list[str]:
-    """Sentences about the active runs that need one of the run's checkpoints, and about its active `jobs`."""
+    """Name the active runs that need one of the run's checkpoints, and its active `jobs`, in a sentence each."""
     return [
-        f"{_named(other)} is {other.latest().status} and needs one of its checkpoints. Stop it, or wait for its end."
-        for other in _active(run)
-        if other.pk in jobs or any(folder.startswith(f"{run.pk}/") for folder in _folders(other))
+        f"{_named(user)} is {user.latest().status} and needs one of its checkpoints. Stop it, or wait for its end."
+        for user in _active(run)
+        if user.pk in jobs or any(folder.startswith(f"{run.pk}/") for folder in _folders(user))
     ]
 
 
 def is_lost(attempt: Attempt) -> bool:
-    """True if the attempt's host is gone for good: removed on the Hardware page, or revoked since the dispatch."""
+    """Check whether the attempt's host was removed on the Hardware page, or revoked since the dispatch."""
     removed = attempt.host is not None and attempt.host.removed_at is not None
     return removed or Attempt.objects.filter(revoked_since_dispatch(), pk=attempt.pk).exists()
 
@@ -139,40 +136,40 @@ def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launche
 
 
 def is_asked(attempt: Attempt) -> bool:
-    """True if the host has yet to answer a deletion request for one of the attempt's checkpoints."""
+    """Check whether the host has yet to answer a deletion request for one of the attempt's checkpoints."""
     return DELETION_ASKED in {event.data["path"]: event.kind for event in _deletion_events(attempt)}.values()
 
 
 def _deletion_events(attempt: Attempt, path: str | None = None) -> QuerySet[RunEvent]:
-    """Events about deletions of an attempt's folders, or of the folder at `path`, oldest first."""
+    """Find the events about deletions of an attempt's folders, or of the folder at `path`, oldest first."""
     events = RunEvent.objects.filter(attempt=attempt, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED)).order_by("id")
     return events if path is None else events.filter(data__path=path)
 
 
 def obstacles(checkpoint: Checkpoint) -> Iterator[str]:
-    """Sentences on why the checkpoint can't be deleted now."""
+    """Explain why the checkpoint can't be deleted now, a sentence per obstacle."""
     run = checkpoint.run
     last = run.latest()
     if last.status in ACTIVE:
         yield f"Its run is {last.status}: wait for its end, or stop it."
     elif last.resumes_at is not None:
         yield "Its run will be resumed automatically: cancel that first."
-    for other in _active(run):
-        if checkpoint.folder in _folders(other):
-            yield f"{_named(other)} is {other.latest().status} and needs it. Stop it, or wait for its end."
+    for user in _active(run):
+        if checkpoint.folder in _folders(user):
+            yield f"{_named(user)} is {user.latest().status} and needs it. Stop it, or wait for its end."
 
 
 def consequences(checkpoint: Checkpoint) -> Iterator[str]:
-    """Sentences on the runs that refer to the checkpoint, and on what becomes impossible without it."""
+    """Name the runs that refer to the checkpoint and what becomes impossible without it, in sentences."""
     yield from _about_files(checkpoint)
     by_path = Q(spec__model__path=checkpoint.path) if checkpoint.path else Q()
     referring = Run.objects.filter(Q(spec__start_from=checkpoint.folder) | by_path).exclude(pk=checkpoint.run.pk)
-    others = [run for run in with_attempts(referring.order_by("created_at")) if run.latest().status not in ACTIVE]
-    evaluations = [run for run in others if run.kind == EVALUATION]
-    jobs = [run for run in others if run.kind in KINDS]
-    trained = [run for run in others if run not in evaluations and run not in jobs]
+    ended = [run for run in with_attempts(referring.order_by("created_at")) if run.latest().status not in ACTIVE]
+    evaluations = [run for run in ended if run.kind == EVALUATION]
+    jobs = [run for run in ended if run.kind in KINDS]
+    trained = [run for run in ended if run not in evaluations and run not in jobs]
     if trained:
-        names = and_more([run.name for run in trained[:MOST_NAMED]], len(trained))
+        names = and_more([run.name for run in trained[:MAX_NAMED]], len(trained))
         yield f"{counted(len(trained), 'run')} started from it and can't be repeated from it: {names}."
     if evaluations:
         yield f"{counted(len(evaluations), 'evaluation')} of it can't be repeated; the completions stay."
@@ -180,8 +177,8 @@ def consequences(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"{counted(len(jobs), 'job')} on it can't be repeated; the results stay."
     if not checkpoint.run.trains:
         return
-    others_left = (other for other in checkpoints.of_run(checkpoint.run) if other.event != checkpoint.event)
-    newest = next((other for other in others_left if other.usable), None)
+    remaining = (row for row in checkpoints.of_run(checkpoint.run) if row.event != checkpoint.event)
+    newest = next((row for row in remaining if row.usable), None)
     if newest is None:
         yield "It is the last checkpoint of its run, which can then only start again from step 0."
     else:
@@ -206,11 +203,9 @@ def _active(run: Run) -> QuerySet[Run]:
 
 
 def _folders(run: Run) -> list[str]:
-    """The folders of checkpoints that a run needs: to start from, as its model, or as a reward model."""
-    try:
-        paths = [model.path for model in models_of(spec_of(run))]
-    except ContractError:
-        paths = [str(run.spec["model"]["path"])]
+    """List the folders of checkpoints that a run needs: to start from, as its model, or as a reward model."""
+    spec = readable_spec(run)
+    paths = [model.path for model in models_of(spec)] if spec else [str(run.spec["model"]["path"])]
     return [str(run.spec.get("start_from") or ""), *map(checkpoints.folder_in, paths)]
 
 

@@ -45,12 +45,11 @@ class Disk:
         return self.texts + self.points + self.logs
 
     @property
-    def words(self) -> list[str]:
-        """The space in each place, such as `1.2 GB on h1`, that deleting the run would free."""
-        places = [(size, name) for name, size, _ in self.hosts]
-        places += [(self.store, "the artifact store"), (self.database, "the database")]
-        where = {"the artifact store": "in", "the database": "in"}
-        return [f"{size_in_words(size)} {where.get(place, 'on')} {place}" for size, place in places if size]
+    def parts(self) -> list[str]:
+        """The space that deleting the run would free in each location, such as `1.2 GB on h1`."""
+        sizes = [(size, f"on {name}") for name, size, _ in self.hosts]
+        sizes += [(self.store, "in the artifact store"), (self.database, "in the database")]
+        return [f"{size_in_words(size)} {location}" for size, location in sizes if size]
 
 
 def of_run(run: Run) -> Disk:
@@ -67,19 +66,18 @@ def of_run(run: Run) -> Disk:
 
 
 def sum_of(disks: Iterable[Disk]) -> Disk:
-    """The space of several runs together."""
     disks = list(disks)
     hosts: dict[str, tuple[int, datetime]] = {}
     for name, size, at in (host for disk in disks for host in disk.hosts):
-        sum_, oldest = hosts.get(name, (0, at))
-        hosts[name] = (sum_ + size, min(oldest, at))
+        total, oldest = hosts.get(name, (0, at))
+        hosts[name] = (total + size, min(oldest, at))
     by_size = sorted(((name, *rest) for name, rest in hosts.items()), key=lambda host: -host[1])
     columns = ("store", "texts", "points", "logs")
     return Disk(tuple(by_size), *(sum(getattr(disk, column) for disk in disks) for column in columns))
 
 
 def sum_of_run() -> Subquery[Any]:
-    """A subquery of a query of runs: the run's bytes on all hosts; NULL if no host has measured it."""
+    """Build a subquery for a query of runs: the run's bytes on all hosts; NULL if no host has measured it."""
     sizes = RunDisk.objects.filter(run=OuterRef("pk")).order_by().values("run")
     return Subquery(sizes.annotate(sum=Sum("bytes")).values("sum"))
 
@@ -94,33 +92,31 @@ class HostDiskUse:
     """Largest first, including deleted runs."""
 
 
-def of_hosts(most: int = 5) -> dict[int, HostDiskUse]:
-    """The disk use by host id, for hosts that have measured it; one query for any number of hosts."""
+def of_hosts(limit: int = 5) -> dict[int, HostDiskUse]:
+    """Sum up the disk use by host id, for hosts that have measured it; one query for any number of hosts."""
     on_host: dict[str, Any] = {"partition_by": "host"}
     rows = RunDisk.objects.select_related("run").annotate(
-        place=Window(RowNumber(), order_by=[F("bytes").desc(), F("pk")], **on_host),
+        rank=Window(RowNumber(), order_by=[F("bytes").desc(), F("pk")], **on_host),
         sum=Window(Sum("bytes"), **on_host),
         count=Window(Count("pk"), **on_host),
     )
     by_host: dict[int, list[Any]] = {}
-    for row in rows.filter(place__lte=most).order_by("place"):
+    for row in rows.filter(rank__lte=limit).order_by("rank"):
         by_host.setdefault(row.host_id, []).append(row)
     return {host: HostDiskUse(int(first[0].sum), first[0].count, tuple(first)) for host, first in by_host.items()}
 
 
 @transaction.atomic
 def measured(host: Host, sizes: dict[str, int], now: datetime | None = None) -> None:
-    """Store a host's measurement: bytes by run id, for every run with a folder there.
-
-    Hosts that share the folder measure the same bytes, so only the last measurement is kept.
-    """
+    """Store a host's measurement: bytes by run id, for every run with a folder there. Hosts that share the folder
+    measure the same bytes, so only the last measurement is kept."""
     now = now or timezone.now()
-    known = set(Run.every.filter(pk__in=queries.readable(sizes)).values_list("pk", flat=True))
-    rows = [RunDisk(run_id=pk, host=host, bytes=size, measured_at=now) for pk, size in sizes.items() if pk in known]
+    run_ids = set(Run.every.filter(pk__in=queries.readable(sizes)).values_list("pk", flat=True))
+    rows = [RunDisk(run_id=pk, host=host, bytes=size, measured_at=now) for pk, size in sizes.items() if pk in run_ids]
     RunDisk.objects.bulk_create(
         rows, update_conflicts=True, unique_fields=["run", "host"], update_fields=["bytes", "measured_at"]
     )
-    RunDisk.objects.filter(host=host).exclude(run__in=known).delete()
+    RunDisk.objects.filter(host=host).exclude(run__in=run_ids).delete()
     if folder := host.inventory.get("runs_folder"):
-        others = Host.every.filter(inventory__runs_folder=folder).exclude(pk=host.pk)
-        RunDisk.objects.filter(host__in=others, run__in=known).delete()
+        sharing = Host.every.filter(inventory__runs_folder=folder).exclude(pk=host.pk)
+        RunDisk.objects.filter(host__in=sharing, run__in=run_ids).delete()

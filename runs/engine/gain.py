@@ -26,20 +26,20 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Spread:
-        known = [value for value in values if value is not None]
-        if not known:
+        numbers = [value for value in values if value is not None]
+        if not numbers:
             return cls(0, None, None, None, None)
-        deviation = stdev(known) if len(known) > 1 else None
-        return cls(len(known), fmean(known), deviation, min(known), max(known))
+        deviation = stdev(numbers) if len(numbers) > 1 else None
+        return cls(len(numbers), fmean(numbers), deviation, min(numbers), max(numbers))
 
 
 def last(ends: Sequence[float]) -> float | None:
-    """The mean of the last ten rewards, or of all if there are fewer. `ends`: Run.reward_ends."""
+    """Average the last ten rewards, or all if there are fewer. `ends`: Run.reward_ends."""
     return mean(ends[-GAIN_OVER:]) if ends else None
 
 
 def gain(ends: Sequence[float]) -> float | None:
-    """The mean of the last ten rewards minus that of the first ten; for a short run, of its halves. `ends`:
+    """Subtract the mean of the first ten rewards from that of the last ten; for a short run, of its halves. `ends`:
     Run.reward_ends."""
     if len(ends) < GAIN_OVER + 2:
         return None
@@ -48,7 +48,7 @@ def gain(ends: Sequence[float]) -> float | None:
 
 
 def counts(ends: Sequence[float]) -> bool:
-    """True if the gain is significant: beyond two standard errors of the difference of the two means, with unequal
+    """Check whether the gain is significant: beyond two standard errors of the difference of the means, with unequal
     variances (Welch 1947). `ends`: Run.reward_ends."""
     if gain(ends) is None:
         return False

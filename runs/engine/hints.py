@@ -55,7 +55,7 @@ class _Redis:
         self._try(send)
 
     def watched(self, run_ids: Iterable[str]) -> set[str]:
-        """The runs that anyone watches; cached, because every batch needs it."""
+        """Find the runs whose page anyone has open, as of a second ago; cached, because every batch needs it."""
         now = time.monotonic()
         distinct = dict.fromkeys(run_ids)
         unknown = [run_id for run_id in distinct if self._watched.get(run_id, (False, 0.0))[1] <= now]
@@ -69,6 +69,7 @@ class _Redis:
         return {run_id for run_id in distinct if self._watched.get(run_id, (False, 0.0))[0]}
 
     def forget(self) -> None:
+        """Clear the cache, for tests and a changed address."""
         self._watched.clear()
         self._broken_until = 0.0
 
@@ -93,12 +94,13 @@ class _Redis:
 
 
 _redis = _Redis()
+watched, forget = _redis.watched, _redis.forget
 
 
 def announce(*news: tuple[str, int]) -> None:
     """Announce new rows, of each run up to a seq. Call it after the commit."""
-    watched = _redis.watched([LIST, *(run_id for run_id, _ in news)])
-    if messages := [f"{run_id} {seq}" for run_id, seq in news if run_id in watched or LIST in watched]:
+    names = watched([LIST, *(run_id for run_id, _ in news)])
+    if messages := [f"{run_id} {seq}" for run_id, seq in news if run_id in names or LIST in names]:
         _redis.publish(messages)
 
 
@@ -114,21 +116,6 @@ def person_changed(user_id: int, **signal: Any) -> None:
     _redis.publish([f"{PERSON} {user_id}"])
 
 
-def watched(run_id: str) -> bool:
-    """True if anyone has the run's page open, as of a second ago."""
-    return run_id in _redis.watched([run_id])
-
-
-def watched_of(run_ids: Iterable[str]) -> set[str]:
-    """The runs whose page anyone has open, as of a second ago."""
-    return _redis.watched(run_ids)
-
-
 def watch_key(run_id: str) -> str:
-    """The key that web processes set while they have a viewer; it expires after WATCH_EXPIRES_S."""
+    """Name the key that web processes set while they have a viewer; it expires after WATCH_EXPIRES_S."""
     return f"watched:{run_id}"
-
-
-def forget() -> None:
-    """Clear the cache, for tests and a changed address."""
-    _redis.forget()

@@ -16,30 +16,27 @@ from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import LaunchRequest
 
 FORGOTTEN_AFTER = timedelta(days=7)
-"""After this long nobody repeats a request, so the same key counts as new."""
-A_ROUND = 1000
+"""The age at which a key is forgotten: nobody repeats a request after a week."""
+KEYS_AT_ONCE = 1000
 """Keys of each table that one round forgets."""
 M = TypeVar("M", bound=models.Model)
 
 
 def key_of_api(user: User, sent: str) -> str | None:
-    """The launch_key for a sent Idempotency-Key; each user has separate keys. None if none was sent."""
+    """Derive the launch_key from a sent Idempotency-Key; each user has separate keys. None if none was sent."""
     return hashlib.sha256(repr(("api", user.pk, sent)).encode()).hexdigest() if sent else None
 
 
 def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tuple[M, bool]:
-    """Get or create the row with this launch_key; True if this call created it. Without a key, always create.
-
-    `make` runs in the transaction and must store the key in its row: a unique column decides between two concurrent
-    calls.
-    """
+    """Get or create the row with this launch_key; True if this call created it. Without a key, always create. `make`
+    runs in the transaction and must store the key in its row: a unique column decides between concurrent calls."""
     try:
         with transaction.atomic():
             if key and (earlier := rows.filter(launch_key=key).first()):
                 return earlier, False
             return make(), True
     except (IntegrityError, QueueFull):
-        # The other request was first and may have taken the last place in the queue; other causes are raised.
+        # The other request was first and may have filled the queue; other causes are raised.
         if key and (first := rows.filter(launch_key=key).first()):
             return first, False
         raise
@@ -61,5 +58,5 @@ def forget(now: datetime) -> None:
     several runs in a different order."""
     for rows in (Run.every.all(), RunGroup.objects.all(), ProfileTrial.objects.all()):
         old = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
-        for row in old.only("pk")[:A_ROUND]:
+        for row in old.only("pk")[:KEYS_AT_ONCE]:
             rows.filter(pk=row.pk).update(launch_key=None)

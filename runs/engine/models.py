@@ -51,9 +51,7 @@ class Run(Deletable):
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
     """Identifies the submitted page, so that a second click finds the run of the first. NULL: no page."""
     group = models.ForeignKey("RunGroup", null=True, on_delete=models.SET_NULL, related_name="runs")
-    """The runs that were launched together with it."""
     trial = models.ForeignKey("ProfileTrial", null=True, on_delete=models.SET_NULL, related_name="runs")
-    """The trial of a run of kind `trial`."""
     source = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="jobs")
     """The run whose model or checkpoint an evaluation or job uses."""
     cloned_from = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="clones")
@@ -98,23 +96,23 @@ class Run(Deletable):
         return self.kind == "train"
 
     def apart(self) -> Parts:
-        """The parts of its name (see runs.engine.names) if other runs of its group have similar names; else none."""
+        """Split its name (see runs.engine.names) if other runs of its group have similar names; else return []."""
         names = self.group.runs.values_list("name", flat=True) if self.group else ()
         return distinguish(names).get(self.name, [])
 
     def latest(self) -> Attempt:
-        """The attempt whose status, reason, lease and receipt the run shows; no query if attempts are prefetched."""
+        """Find the attempt whose status, reason, lease and receipt the run shows. No query if they are prefetched."""
         return max(self.attempts.all(), key=lambda attempt: attempt.number)
 
     def ran_s(self, now: datetime | None = None) -> float | None:
-        """Seconds over all its attempts, see Attempt.ran_s. None if no attempt has any."""
+        """Add up the seconds of its attempts, see Attempt.ran_s. None if no attempt has any."""
         times = [seconds for attempt in self.attempts.all() if (seconds := attempt.ran_s(now)) is not None]
         return sum(times) if times else None
 
     def trainings(self) -> list[float]:
-        """When each attempt began to train, in Unix seconds."""
-        began = self.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)
-        return [at.timestamp() for at in began]
+        """List the times when attempts began to train, in Unix seconds."""
+        times = self.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)
+        return [at.timestamp() for at in times]
 
 
 class ProfileTrial(models.Model):
@@ -134,7 +132,7 @@ class ProfileTrial(models.Model):
         ordering = ("-created_at",)
 
     def candidates(self) -> int:
-        """The number of candidates; no query if the runs are prefetched."""
+        """Count the candidates; no query if the runs are prefetched."""
         return len(self.runs.all()) + len(self.refused)
 
 
@@ -143,7 +141,7 @@ class RunGroup(models.Model):
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
     at_once = models.PositiveSmallIntegerField(null=True)
-    """How many of them may be on hosts at the same time; None: any number."""
+    """The number of them that may be on hosts at the same time; None: any number."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -185,7 +183,7 @@ class Attempt(models.Model):
     turn = models.FloatField(default=time.time)
     """Position among attempts of the same priority, as seconds since 1970 (see runs.engine.scheduling.queueing)."""
     waits_for = models.CharField(max_length=200, blank=True)
-    """Its wait, in words; the next two fields name the run that it waits for. runs.engine.sentences combines them."""
+    """The text of its wait; the next two fields name the run that it waits for. runs.engine.sentences combines them."""
     waits_how = models.CharField(max_length=12, blank=True, choices=[(w, w) for w in Waits])
     waits_on = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
     phase = models.CharField(max_length=24, blank=True)
@@ -209,7 +207,7 @@ class Attempt(models.Model):
     stop_mode = models.CharField(max_length=8, blank=True, choices=[(m, m) for m in StopMode])
     stop_requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")
     resumes_at = models.DateTimeField(null=True, db_index=True)
-    """When the tick resumes the run after this attempt's end; NULL: no resume is planned (see scheduling.recovery)."""
+    """The time of the planned resume after this attempt's end; NULL: none is planned (see scheduling.recovery)."""
     samples_ack = models.IntegerField(default=0)
     """Number of stored lines of samples.jsonl."""
 
@@ -235,8 +233,8 @@ class Attempt(models.Model):
         return tuple(dict.fromkeys(gpu for key in ("gpus", "server_gpus") for gpu in placement.get(key) or ()))
 
     def ran_s(self, now: datetime | None = None) -> float | None:
-        """Seconds from the first step's preparation to its end, or to `now` if it has not ended. None if it never got
-        that far, or has not ended and `now` is None. Never negative, as the clock may have been set back."""
+        """Count the seconds from the first step's preparation to its end, or to `now` if it has not ended. None if it
+        never got that far, or has not ended and `now` is None. Never negative: the clock may have been set back."""
         until = self.ended_at or now
         return max(0.0, (until - self.started_at).total_seconds()) if self.started_at and until else None
 
@@ -289,12 +287,9 @@ class SavedView(models.Model):
         ordering = ("name",)
         constraints = [models.UniqueConstraint(fields=["owner", "name"], name="view_name")]
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class Lease(models.Model):
-    """Reserves one resource of a host for an attempt; released only once the GPUs are proved free."""
+    """A reservation of one resource of a host for an attempt; released only once the GPUs are proved free."""
 
     HELD, QUARANTINED, RELEASED = "held", "quarantined", "released"
 

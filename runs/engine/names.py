@@ -6,12 +6,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import chain, groupby, zip_longest
+from operator import itemgetter
 
 ALIKE = 12
 """Names are similar if they have this many first characters and the number of words in common."""
 MOST_OWN = 20
 """Characters of a name's own parts that cells never cut; earlier own parts may be cut like the rest."""
-_WORDS = re.compile(r"(?<=[-_/,=\s])(?<!\de-)")
+_BOUNDARY = re.compile(r"(?<=[-_/,=\s])(?<!\de-)")
 """Word boundaries; 1e-06 is one word."""
 
 Parts = list[tuple[str, str]]
@@ -19,33 +20,33 @@ Parts = list[tuple[str, str]]
 
 
 def distinguish(names: Iterable[str]) -> dict[str, Parts]:
-    """The parts of each name that is similar to another; other names are left out."""
+    """Split each name that is similar to another into parts; names unlike any are left out."""
     kinds = defaultdict[tuple[str, int], dict[str, list[str]]](dict)
     for name in names:
-        words = [name[:ALIKE], *_WORDS.split(name[ALIKE:])]
-        kinds[words[0], len(words)][name] = words
+        tokens = [name[:ALIKE], *_BOUNDARY.split(name[ALIKE:])]
+        kinds[tokens[0], len(tokens)][name] = tokens
     parts: dict[str, Parts] = {}
     for kind in kinds.values():
         differs = [len(set(column)) > 1 for column in zip(*kind.values(), strict=True)]
-        parts |= {name: _parts(words, differs) for name, words in kind.items() if any(differs)}
+        parts |= {name: _parts(tokens, differs) for name, tokens in kind.items() if any(differs)}
     return parts
 
 
 def own_words(parts: Parts) -> str:
-    """A name's own parts, for a place with no room for more."""
+    """Join a name's own parts, for a table cell or label with little room."""
     return " ".join(own.strip("-_/,= ") for _, own in parts if own)
 
 
-def _parts(words: Sequence[str], differs: Sequence[bool]) -> Parts:
+def _parts(tokens: Sequence[str], differs: Sequence[bool]) -> Parts:
     """Split the words into shared and own parts. The first word never differs."""
-    places = groupby(range(len(words)), key=lambda place: differs[place])
-    texts = ["".join(words[place] for place in some) for _, some in places]
+    groups = groupby(zip(tokens, differs, strict=True), key=itemgetter(1))
+    texts = ["".join(token for token, _ in group) for _, group in groups]
     pairs = list(zip_longest(texts[::2], texts[1::2], fillvalue=""))
-    parts, left = Parts(), MOST_OWN
-    while pairs and left:
+    parts, room = Parts(), MOST_OWN
+    while pairs and room:
         shared, own = pairs.pop()
-        cut = max(0, len(own) - left)
+        cut = max(0, len(own) - room)
         parts.insert(0, (shared + own[:cut], own[cut:]))
-        left -= len(own) - cut
+        room -= len(own) - cut
     parts[0] = ("".join(chain(*pairs)) + parts[0][0], parts[0][1])
     return parts

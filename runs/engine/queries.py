@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any, TypedDict
 
 from django.conf import settings
@@ -18,12 +19,19 @@ from controlplane.platform.http.errors import Deleted
 from runs.engine import sentences
 from runs.engine.gain import counts, gain
 from runs.engine.models import Attempt, ProfileTrial, Run
-from runs.engine.records import LogChunk, MetricRow, SampleRow
+from runs.engine.records import LogChunk, MetricRow, SampleRow, number
 from runs.engine.scheduling import queueing
 from runs.engine.states import ON_HOST, RunStatus
 
 STARTED_AT = timezone.now()
-"""When this process started: silence before it doesn't count."""
+"""The time when this process started: silence before it doesn't count."""
+
+
+_head_figures = itemgetter(
+    *("status", "attempt", "phase", "reason", "resumes_at", "stop_requested", "waits_for", "place"),
+    *("out_of_reach_since", "max_steps"),
+)
+"""The figures in the head of a run's page, which `Summary.state` combines."""
 
 
 class Summary(TypedDict):
@@ -81,43 +89,37 @@ class LogPart:
 
 
 def run_for(request: HttpRequest, run_id: str) -> Run:
-    """The run with this id, or 404. Every signed-in user sees every run; roles are checked by the views' decorators."""
-    run = runs_for(request).filter(pk__in=readable([run_id])).first()
-    if run is None:
-        _raise_if_deleted(run_id)
+    """Find the run with this id, or raise Http404 or Deleted. Every signed-in user sees every run; decorators check the
+    roles."""
+    if run := runs_for(request).filter(pk__in=readable([run_id])).first():
+        return run
+    deleted = Run.every.filter(pk__in=readable([run_id])).select_related("deleted_by").first()
+    if deleted is None or not deleted.can_be_restored(timezone.now()):
         raise Http404(f"There is no run {run_id}.")
-    return run
-
-
-def _raise_if_deleted(run_id: str) -> None:
-    """Raises Deleted for a run that may be restored."""
-    run = Run.every.filter(pk__in=readable([run_id])).select_related("deleted_by").first()
-    if run and run.can_be_restored(timezone.now()):
-        by = f" by {run.deleted_by.username}" if run.deleted_by else ""
-        fix = f"It can be restored until {run.purge_at:%Y-%m-%d %H:%M} UTC."
-        raise Deleted(f"The run “{run.name}” was deleted{by}.", fix, reverse("restore", args=["run", run.pk]))
+    by = f" by {deleted.deleted_by.username}" if deleted.deleted_by else ""
+    fix = f"It can be restored until {deleted.purge_at:%Y-%m-%d %H:%M} UTC."
+    raise Deleted(f"The run “{deleted.name}” was deleted{by}.", fix, reverse("restore", args=["run", deleted.pk]))
 
 
 def readable(ids: Iterable[str]) -> list[str]:
-    """The ids that can name a row; PostgreSQL rejects the others."""
+    """Filter the ids that can name a row; PostgreSQL rejects the rest."""
     return [id_ for id_ in ids if "\0" not in id_]
 
 
 def runs_for(request: HttpRequest) -> QuerySet[Run]:
-    """All runs, newest first, with their owners and attempts: two queries for any number of runs."""
+    """List all runs, newest first, with their owners and attempts: two queries for any number of runs."""
     return with_attempts(Run.objects.select_related("owner"))
 
 
 def trial_for(request: HttpRequest, trial_id: int) -> ProfileTrial:
-    """Return the trial with this id, or raise Http404; open to every signed-in user, as runs are."""
-    try:
-        return trials_for(request).get(pk=trial_id)
-    except ProfileTrial.DoesNotExist:
-        raise Http404(f"There is no trial {trial_id}.") from None
+    """Find the trial with this id, or raise Http404; open to every signed-in user, as runs are."""
+    trial = trials_for(request).filter(pk=trial_id).first()
+    if trial is None:
+        raise Http404(f"There is no trial {trial_id}.")
+    return trial
 
 
 def trials_for(request: HttpRequest) -> QuerySet[ProfileTrial]:
-    """All trials, newest first."""
     trials = ProfileTrial.objects.select_related("owner", "host", "dataset_version__dataset", "reward_version__config")
     return trials.defer("dataset_version__report")
 
@@ -133,11 +135,11 @@ def with_attempts(runs: QuerySet[Run]) -> QuerySet[Run]:
     return runs.prefetch_related(Prefetch("attempts", attempts))
 
 
-def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | None = None) -> Summary:
-    """The figures of a run. No query if it came through `runs_for` and, for a queued one, `places` is given (see
-    `queueing.places`)."""
+def summary(run: Run, now: datetime | None = None, positions: Mapping[str, int] | None = None) -> Summary:
+    """Collect the figures of a run. No query if it came through `runs_for` and, for a queued one, `positions` is given
+    (see `queueing.positions`)."""
     attempt = run.latest()
-    step_time = _number(run.last_metrics.get("step_time"))
+    step_time = number(run.last_metrics.get("step_time"))
     steps_left = None if run.max_steps is None else max(0, run.max_steps - run.step)
     live, queued = attempt.status in ON_HOST, attempt.status == RunStatus.QUEUED
     findings = run.health.get("findings") or ()
@@ -157,11 +159,11 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
         "max_steps": run.max_steps,
         "step_time": step_time,
         "eta_s": step_time * steps_left if live and step_time is not None and steps_left is not None else None,
-        "reward": _number(run.last_metrics.get("reward")),
+        "reward": number(run.last_metrics.get("reward")),
         "gain": gain(run.reward_ends),
         "gain_counts": counts(run.reward_ends) and not any(finding["rule"] == "reward_stuck" for finding in findings),
         "waits_for": str(sentences.waiting(attempt) or "") if queued else "",
-        "place": _place(attempt, places) if queued else "",
+        "place": _queue_position(attempt, positions) if queued else "",
         "out_of_reach_since": _iso(out_of_reach_since(attempt, now or timezone.now())),
         "resumes_at": _iso(attempt.resumes_at),
         "stop_requested": attempt.stop_mode,
@@ -182,37 +184,22 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
 
 
 def _state(figures: Summary, *, values_of: str | None) -> str:
-    """A text whose change makes the run's page reload its parts. `values_of`: when health last had values to show."""
-    parts = [
-        figures["status"],
-        figures["attempt"],
-        figures["phase"],
-        figures["reason"],
-        figures["resumes_at"],
-        figures["stop_requested"],
-        figures["waits_for"],
-        figures["place"],
-        figures["out_of_reach_since"] or "",
-        "receipt" if figures["receipt"] else "",
-        figures["max_steps"],
-        figures["health"]["verdict"],
-        figures["health"]["count"],
-        values_of,
-    ]
+    """Join the figures whose change reloads parts of the run's page. `values_of`: the time of health's last values."""
+    parts = [*_head_figures(figures), "receipt" if figures["receipt"] else "", *figures["health"].values(), values_of]
     return "|".join(map(str, parts))
 
 
-def _place(attempt: Attempt, places: Mapping[str, int] | None) -> str:
-    if places is None:
-        place, count = queueing.place_of(attempt)
+def _queue_position(attempt: Attempt, positions: Mapping[str, int] | None) -> str:
+    if positions is None:
+        position, count = queueing.position_of(attempt)
     else:
-        place, count = places.get(attempt.pk, 0), len(places)
-    return f"{queueing.ordinal(place)} of {count}" if place else ""
+        position, count = positions.get(attempt.pk, 0), len(positions)
+    return f"{queueing.ordinal(position)} of {count}" if position else ""
 
 
 def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:
-    """When the host fell silent. Silence is not a status: it is derived from `last_seen_at`, counted from the control
-    plane's start."""
+    """Find the time when the host fell silent. Silence is not a status: it is derived from `last_seen_at`, counted from
+    the control plane's start."""
     return attempt.last_seen_at if _silent(attempt.status, attempt.last_seen_at, now) else None
 
 
@@ -225,17 +212,18 @@ def _silent(status: str, last_seen: datetime | None, now: datetime) -> bool:
 
 
 def rows_after(run_id: str, after: int, limit: int) -> list[tuple[int, float, int | None, str, dict[str, float]]]:
-    """Unfolded metric rows in the socket's format: (seq, t, step, kind, values)."""
+    """List unfolded metric rows in the socket's format: (seq, t, step, kind, values)."""
     rows = MetricRow.objects.filter(run_id=run_id, seq__gt=after, superseded=False).order_by("seq")
     return list(rows.values_list("seq", "t", "step", "kind", "values")[:limit])
 
 
 def superseded(run: Run) -> Q:
-    """Rows (of a model with `attempt` and `step`) that a later attempt replaced by resuming from an earlier step."""
+    """Match the rows (of a model with `attempt` and `step`) that a later attempt replaced by resuming from an earlier
+    step."""
     void = Q(pk__in=[])
     later = run.attempts.filter(number__gt=1, started_at__isnull=False).values_list("number", "resume_step")
-    for number, step in later:
-        void |= Q(attempt__number__lt=number, step__gt=step)
+    for attempt_number, step in later:
+        void |= Q(attempt__number__lt=attempt_number, step__gt=step)
     return void
 
 
@@ -246,14 +234,14 @@ def latest_sample_step(run: Run) -> int | None:
 
 
 def log(attempt: Attempt, name: str, offset: int = 0, limit: int = 256 * 1024) -> LogPart:
-    """Bytes of a log from `offset`; a negative offset counts from the end."""
+    """Read bytes of a log from `offset`; a negative offset counts from the end."""
     size = log_size(attempt, name)
     start = max(0, size + offset) if offset < 0 else min(offset, size)
     return LogPart(data=_log_bytes(attempt, name, start, limit), offset=start, size=size)
 
 
 def log_blocks(attempt: Attempt, name: str, size: int, block: int = 1024 * 1024) -> Iterator[bytes]:
-    """The first `size` bytes of a log in blocks; no database cursor stays open in between."""
+    """Yield the first `size` bytes of a log in blocks; no database cursor stays open in between."""
     at = 0
     while at < size and (data := _log_bytes(attempt, name, at, min(block, size - at))):
         yield data
@@ -275,8 +263,8 @@ def log_size(attempt: Attempt, name: str) -> int:
 
 
 def log_sizes(attempt: Attempt) -> dict[str, int]:
-    """Bytes stored of each log. One index lookup per log: it may have thousands of chunks, and an open page asks with
-    every frame."""
+    """Count the stored bytes of each log. One index lookup per log: it may have thousands of chunks, and an open page
+    asks with every frame."""
     sizes: dict[str, int] = {}
     chunks = LogChunk.objects.filter(attempt=attempt)
     ends = chunks.order_by("-name", "-offset").values_list("name", "offset", Length("data"))
@@ -289,7 +277,7 @@ def log_sizes(attempt: Attempt) -> dict[str, int]:
 
 
 def figures(newest: int = 500) -> dict[str, tuple[object, ...]]:
-    """The figures of the run list, for detecting changes; including silence, which no hint announces."""
+    """Collect figures of the newest runs, to detect changes of the list, including silence, which no hint announces."""
     last = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
     latest = {name: Subquery(last.values(name)[:1]) for name in ("status", "stop_mode", "last_seen_at")}
     runs = Run.objects.annotate(**latest).order_by("-created_at")
@@ -298,10 +286,6 @@ def figures(newest: int = 500) -> dict[str, tuple[object, ...]]:
         pk: (seq, status, mode, _silent(status, last_seen, now))
         for pk, seq, status, mode, last_seen in runs.values_list("pk", "last_seq", *latest)[:newest]
     }
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _iso(moment: datetime | None) -> str | None:

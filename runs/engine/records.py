@@ -122,7 +122,6 @@ class SampleRow(models.Model):
     size = models.IntegerField(default=0)
     """Size of `data` as JSON, in bytes; 0: the texts are deleted, the figures of each completion are kept."""
     superseded = models.BooleanField(default=False)
-    """A later attempt resumed from an earlier step."""
     data = models.JSONField()
 
     class Meta:
@@ -160,7 +159,7 @@ class LogChunk(models.Model):
 
 
 def number(value: object) -> float | None:
-    """A stored JSON value as a float; None if it is no number or too large for one."""
+    """Convert a stored JSON value to a float; None if it is no number or too large for one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

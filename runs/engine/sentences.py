@@ -39,7 +39,7 @@ WAITS: dict[str, tuple[str, str]] = {
     Waits.QUARANTINED: (", in quarantine after ", ": it was not proved free"),
     Waits.KEPT: (", reserved for ", ", which is ahead of it in the queue"),
 }
-"""How another run blocks -> the words before and after that run's name."""
+"""How another run blocks -> the text before and after that run's name."""
 STOPS = {"save": "save and stop", "now": "stop now"}
 TRAINED = {
     "completed": "The trainer reached its last step.",
@@ -72,12 +72,12 @@ class Waiting:
 
 
 def counted(number: int, word: str) -> str:
-    """`1 run`, `2 runs`."""
+    """Format a count as `1 run` or `2 runs`."""
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def and_more(names: Sequence[str], total: int) -> str:
-    """`a, b and 3 more`: the first names out of `total`."""
+    """Join the first names out of `total`, as `a, b and 3 more`."""
     return ", ".join(names) + (f" and {total - len(names)} more" if total > len(names) else "")
 
 
@@ -91,8 +91,8 @@ def waiting(attempt: Attempt) -> Waiting | None:
     on = attempt.waits_on
     if on is None or attempt.waits_how not in WAITS:
         return Waiting(attempt.waits_for, machine=machine)
-    words = waiting_words(attempt.waits_for, attempt.waits_how, on.pk, on.name, on.owner.get_username())
-    return replace(words, machine=machine)
+    wait = waiting_words(attempt.waits_for, attempt.waits_how, on.pk, on.name, on.owner.get_username())
+    return replace(wait, machine=machine)
 
 
 def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Waiting:
@@ -105,7 +105,7 @@ def as_sentence(text: str) -> str:
 
 
 def of_attempt(attempt: Attempt) -> str:
-    """One sentence for the status line."""
+    """Choose one sentence for the status line."""
     if attempt.status in FINAL:
         if attempt.run.kind in KINDS and attempt.reason in ENDS_OF_JOBS:
             return ENDS_OF_JOBS[attempt.reason]
@@ -131,7 +131,7 @@ def of_attempt(attempt: Attempt) -> str:
 
 
 def is_saving(attempt: Attempt) -> bool:
-    """True if the trainer was asked to save and nothing has ended yet."""
+    """Check whether the trainer was asked to save and no process has ended yet."""
     return attempt.phase == Phase.STOPPING and attempt.phase_detail == SAVING
 
 
@@ -142,7 +142,7 @@ def stopping(attempt: Attempt) -> str:
 
 
 def _download(metrics: dict[str, Any]) -> str:
-    """The download's progress, in the hub's units."""
+    """Describe the download's progress, in the hub's units."""
     mib_done, mib_total = (metrics.get(f"download/{name}_mib") for name in ("done", "total"))
     if not isinstance(mib_done, int | float):
         return PHASES[Phase.FETCHING_MODEL]
@@ -152,15 +152,15 @@ def _download(metrics: dict[str, Any]) -> str:
 
 
 def _gigabytes(mib: float) -> str:
-    """Gigabytes; two decimals for small models."""
+    """Format MiB as gigabytes; two decimals for small models."""
     size = mib * 2**20 / 1e9
     return f"{size:.1f}" if size >= 1 or not size else f"{size:.2f}"
 
 
 def of_event(event: RunEvent) -> str:
-    """One timeline line, as plain text, never markup."""
-    say = _EVENTS.get(event.kind)
-    return say(event.data) if say else f"{event.kind.replace('_', ' ').capitalize()}."
+    """Describe an event for the timeline, as plain text, never markup."""
+    describe = _EVENTS.get(event.kind)
+    return describe(event.data) if describe else f"{event.kind.replace('_', ' ').capitalize()}."
 
 
 def _moved_in_queue(data: dict[str, Any]) -> str:
@@ -185,9 +185,9 @@ def _status(data: dict[str, Any]) -> str:
 
 def _phase(data: dict[str, Any]) -> str:
     detail = str(data.get("detail") or "")
-    reason, _, more = detail.partition(" ")
+    reason, _, rest = detail.partition(" ")
     if reason in frozenset(EndReason):  # an end reason, before the reason's details are known
-        detail = f"{sentence(reason)} {more}".strip()
+        detail = f"{sentence(reason)} {rest}".strip()
     return _with_detail(PHASES.get(data.get("phase", ""), "Working."), detail)
 
 
@@ -231,23 +231,24 @@ def _alert(data: dict[str, Any]) -> str:
 
 def _with_detail(text: str, detail: object) -> str:
     """Append the detail; a name, such as torch.OutOfMemoryError, keeps its lower-case letter."""
-    words = str(detail or "")
-    name = re.match(r"\w+[./]\w", words)
-    return f"{text} {words if name else words[:1].upper() + words[1:]}" if words else text
+    addition = str(detail or "")
+    if not re.match(r"\w+[./]\w", addition):
+        addition = addition[:1].upper() + addition[1:]
+    return f"{text} {addition}" if addition else text
 
 
 def _shared(data: dict[str, Any]) -> str:
-    what = ", with completions" if data.get("completions") else ""
-    return f"Shared by a link until {str(data.get('until'))[:10]}{what}."
+    contents = ", with completions" if data.get("completions") else ""
+    return f"Shared by a link until {str(data.get('until'))[:10]}{contents}."
 
 
 def _checkpoint(data: dict[str, Any]) -> str:
-    """The checkpoint that an event is about, or the whole folder of its attempt."""
+    """Name the checkpoint that an event is about, or the whole folder of its attempt."""
     return str(data.get("path")).rpartition("/")[2] or "the run's folder"
 
 
 def _role(data: dict[str, Any]) -> str:
-    """The name of a process: `vllm-2` is the second vLLM server."""
+    """Name a process: `vllm-2` is the second vLLM server."""
     name, _, number = str(data.get("role")).partition("-")
     return f"{'vLLM' if name == 'vllm' else name} {number}".rstrip()
 
@@ -257,7 +258,7 @@ def _size(count: object) -> str:
 
 
 def _diagnosed(data: dict[str, Any]) -> str:
-    """The likeliest cause; one that only a newer version's catalogue knows is named by its id."""
+    """Name the likeliest cause; one that only a newer version's catalogue knows, by its id."""
     causes = data.get("diagnoses")
     first = causes[0] if isinstance(causes, list) and causes else None
     if not isinstance(first, dict):
@@ -321,7 +322,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def placement_text(attempt: Attempt) -> str:
-    """`gpu-1 · GPU 0, 1`; for a queued attempt, the host it asks for."""
+    """Format a placement as `gpu-1 · GPU 0, 1`; for a queued attempt, the host it asks for."""
     if attempt.host is None:
         return ""
     if attempt.placement is None:
@@ -331,7 +332,7 @@ def placement_text(attempt: Attempt) -> str:
 
 
 def resource_words(resources: Iterable[str]) -> str:
-    """Resources for people: `gpu:0`, `gpu:1`, `port:21000` become "GPU 0, 1 and port 21000"."""
+    """Format resources for people: `gpu:0`, `gpu:1`, `port:21000` become "GPU 0, 1 and port 21000"."""
     kinds: dict[str, list[int]] = {}
     for resource in resources:
         kind, _, index = resource.partition(":")

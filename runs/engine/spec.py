@@ -61,7 +61,7 @@ class LaunchRequest(RunSettings):
             return None
 
     def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
-        """The chosen rows. Raises ContractError if one is missing."""
+        """Give the chosen rows. Raises ContractError if one is missing."""
         if self.dataset_version is None or self.reward_version is None or self.profile is None:
             raise ContractError("a run needs a dataset, rewards and a hardware profile")
         return self.dataset_version, self.reward_version, self.profile
@@ -103,13 +103,13 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
 
 
 def hardware_of(profile: HardwareProfile, vllm_share: float | None = None) -> HardwareSpec:
-    """A profile's hardware with the launch's own share for vLLM. Raises ContractError for an older contract's."""
+    """Read a profile's hardware, with the launch's own share for vLLM. Raises ContractError for an older contract's."""
     spec = from_dict(HardwareSpec, {**profile.spec, "profile": profile.name}, at="hardware")
     return spec.with_vllm_share(vllm_share)
 
 
 def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:
-    """The episodes with the current versions of the corpora that they search."""
+    """Add the current versions of the corpora that the episodes search."""
     if episodes is None:
         return None
     try:
@@ -119,12 +119,12 @@ def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:
 
 
 def rewards_of(version: RewardVersion, *, at: str = "rewards") -> tuple[RewardSpec, ...]:
-    """A config's components. Raises ContractError, naming the component as `at`[i]."""
+    """Read a config's components. Raises ContractError, naming the component as `at`[i]."""
     return tuple(from_dict(RewardSpec, part, at=f"{at}[{i}]") for i, part in enumerate(version.components))
 
 
 def with_aggregation(version: RewardVersion, grpo: Mapping[str, Any]) -> dict[str, Any]:
-    """GRPO settings with the reward config's aggregation, unless the user chose one; TRL's default is left out."""
+    """Add the reward config's aggregation to GRPO settings, unless the user chose one; TRL's default is left out."""
     if version.aggregation == SUM_THEN_NORMALIZE:
         return dict(grpo)
     return {AGGREGATION: version.aggregation, **grpo}
@@ -132,6 +132,14 @@ def with_aggregation(version: RewardVersion, grpo: Mapping[str, Any]) -> dict[st
 
 def spec_of(run: Run) -> RunSpec:
     return from_dict(RunSpec, run.spec)
+
+
+def readable_spec(run: Run) -> RunSpec | None:
+    """Read a run's spec. None: this version can't read it."""
+    try:
+        return spec_of(run)
+    except ContractError:
+        return None
 
 
 def unreadable(run: Run) -> str:
@@ -144,7 +152,7 @@ def unreadable(run: Run) -> str:
 
 
 def searched_corpus(run: Run, sha256: str) -> CorpusVersion | None:
-    """The corpus with this checksum, if the run's environment searches it."""
+    """Find the corpus with this checksum, if the run's environment searches it."""
     corpora = (run.spec.get("episodes") or {}).get("corpora") or []
     if sha256 not in [corpus.get("sha256") for corpus in corpora]:
         return None
@@ -152,7 +160,7 @@ def searched_corpus(run: Run, sha256: str) -> CorpusVersion | None:
 
 
 def runs_searching(version: CorpusVersion) -> list[str]:
-    """Runs that search a corpus, as `the run NAME`; such a corpus can't be deleted."""
+    """Name the runs that search a corpus, as `the run NAME`; such a corpus can't be deleted."""
     runs = Run.every.filter(spec__icontains=version.sha256).order_by("-pk") if version.sha256 else Run.every.none()
     names = [f"the run {name}" for name in runs.values_list("name", flat=True)[: MOST_NAMED + 1]]
     return [*names[:MOST_NAMED], "other runs"] if len(names) > MOST_NAMED else names
@@ -174,8 +182,8 @@ def _check(
     names = [reward.name for reward in rewards]
     if len(set(names)) < len(names):
         raise ContractError("rewards: two components have the same name, and TRL would merge them silently")
-    if both := sorted(set(names) & {reward.name for reward in eval_rewards}):
+    if shared := sorted(set(names) & {reward.name for reward in eval_rewards}):
         raise ContractError(
-            f"eval_rewards: {', '.join(both)} is also a component of the training's rewards, so the metrics of both "
+            f"eval_rewards: {', '.join(shared)} is also a component of the training's rewards, so the metrics of both "
             "would have the same name"
         )

@@ -84,7 +84,7 @@ def final_status(reason: EndReason) -> RunStatus:
 
 
 def sentence(reason: str) -> str:
-    """The sentence of a stored reason; after a downgrade it may be one that only the newer version knows."""
+    """Describe a stored reason in a sentence; after a downgrade it may be one that only the newer version knows."""
     if reason in _ENDS:
         return _ENDS[EndReason(reason)][1]
     return f"This version doesn't know the reason “{reason.replace('_', ' ')}”." if reason else ""
@@ -95,5 +95,5 @@ def may_move(old: RunStatus, new: RunStatus) -> bool:
 
 
 def sources(new: RunStatus) -> frozenset[RunStatus]:
-    """The statuses from which `new` may be reached."""
+    """List the statuses from which `new` may be reached."""
     return frozenset(old for old in RunStatus if new in EDGES[old])

@@ -15,8 +15,8 @@ COLUMNS = ("run_id", "attempt_id", "seq", "step", "began", "seconds", "spans")
 
 
 class StepSpans(models.Model):
-    """When each phase of a step began and how long it took. The newest of a run are kept (`folding.KEEP_STEPS`). Found
-    by its run alone, as metric rows are."""
+    """The beginning and the duration of each phase of a step. The newest of a run are kept
+    (`folding.KEEP_STEPS`). Found by its run alone, as metric rows are."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, db_index=False)
@@ -34,8 +34,8 @@ class StepSpans(models.Model):
 
 
 def row_of(attempt: Attempt, line: OutboxLine, void_after: int | None) -> list[tuple[Any, ...]]:
-    """The row (COLUMNS) of a line of EventKind.SPANS, in a list. Empty for other lines, and for a step that a later
-    attempt repeats."""
+    """Convert a line of EventKind.SPANS to a row (COLUMNS), in a list. Empty for other lines, and for a step that a
+    later attempt repeats."""
     if line.kind != EventKind.SPANS or line.step is None or (void_after is not None and line.step > void_after):
         return []
     began, seconds, spans = (line.data[name] for name in ("began", "seconds", "spans"))

@@ -24,19 +24,19 @@ Change = Callable[[Run, Attempt], dict[str, Any]]
 
 @dataclass(frozen=True)
 class TagResult:
-    """How many runs an action changed, and how many it left unchanged."""
+    """The numbers of runs that an action changed and left unchanged."""
 
     changed: int
-    left: int
+    unchanged: int
 
 
-def words(text: str) -> list[str]:
+def parse(text: str) -> list[str]:
     """Parse comma-separated tags; lower case, so that each has one spelling. Those that are too long are left out."""
     return [name for name in _names(text) if len(name) <= LONGEST_TAG]
 
 
 def too_long(text: str) -> str:
-    """A sentence about the tags that `words` leaves out; empty if there are none."""
+    """Name the tags that `parse` leaves out, in a sentence; empty if there are none."""
     long = [f"“{name[:LONGEST_TAG]}…”" for name in _names(text) if len(name) > LONGEST_TAG]
     return f"{', '.join(long)} not added: a tag has at most {LONGEST_TAG} characters." if long else ""
 
@@ -47,7 +47,7 @@ def _names(text: str) -> list[str]:
 
 
 def tagged(tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()) -> list[str]:
-    """A run's tags after adding and removing; tags beyond the limit are dropped."""
+    """Add and remove tags, and drop those beyond the limit."""
     remaining = set(tags) - set(remove)
     new = sorted(set(add) - set(remove) - remaining)[: max(0, MOST_TAGS - len(remaining))]
     return sorted([*remaining, *new])
@@ -60,7 +60,7 @@ def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable
         tags = tagged(run.tags, add, remove)
         return {"tags": tags} if tags != run.tags else {}
 
-    return _each(run_ids, "tagged", user, change)
+    return _change_all(run_ids, "tagged", user, change)
 
 
 def archive(run_ids: Iterable[str], user: User) -> TagResult:
@@ -70,11 +70,10 @@ def archive(run_ids: Iterable[str], user: User) -> TagResult:
         stays = run.archived_at or attempt.status in ACTIVE or serving(run)
         return {} if stays else {"archived_at": timezone.now()}
 
-    return _each(run_ids, "archived", user, change)
+    return _change_all(run_ids, "archived", user, change)
 
 
 def serving(run: Run) -> bool:
-    """True if one of its models is served."""
     return run.jobs.filter(kind=SERVE, attempts__status__in=ACTIVE).exists()
 
 
@@ -82,10 +81,10 @@ def unarchive(run_ids: Iterable[str], user: User) -> TagResult:
     def change(run: Run, attempt: Attempt) -> dict[str, Any]:
         return {"archived_at": None} if run.archived_at else {}
 
-    return _each(run_ids, "unarchived", user, change)
+    return _change_all(run_ids, "unarchived", user, change)
 
 
-def _each(run_ids: Iterable[str], kind: str, user: User, change: Change) -> TagResult:
+def _change_all(run_ids: Iterable[str], kind: str, user: User, change: Change) -> TagResult:
     """Change runs one by one, so that no bulk action locks all of their rows."""
     changed = [_change(run_id, kind, user, change) for run_id in sorted(set(run_ids))]
     return TagResult(changed.count(True), changed.count(False))

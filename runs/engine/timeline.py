@@ -32,7 +32,7 @@ def add_event(attempt: Attempt, kind: str, actor: str, **data: Any) -> None:
 
 
 def events(run: Run, limit: int = 500) -> list[EventView]:
-    """The newest `limit` events of the timeline, oldest first."""
+    """List the newest `limit` events of the timeline, oldest first."""
     newest = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-id")[:limit]
     return [event_view(event) for event in reversed(newest)]
 

@@ -64,7 +64,6 @@ def move(
 
 
 def _stamps(to: RunStatus, reason: str, detail: str, at: datetime) -> dict[str, Any]:
-    """The attempt's own columns that a status implies."""
     if to in FINAL:
         return {"reason": str(reason), "detail": detail, "ended_at": at, **WAITS_NO_MORE}
     if to == RunStatus.STARTING:

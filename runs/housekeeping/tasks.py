@@ -10,11 +10,14 @@ from importlib import import_module
 from django.conf import settings
 from django.utils import timezone
 
+from controlplane.catalogue.datasets import worker
 from controlplane.catalogue.joining import codes
 from controlplane.celery import app
 from controlplane.platform.accounts import api_tokens
 from controlplane.platform.http import outage
 from runs.engine import idempotency
+from runs.engine.artifacts import upkeep
+from runs.engine.machines import requests
 from runs.engine.monitoring import measured
 from runs.engine.monitoring.readiness import TICKED
 from runs.engine.scheduling import dispatching
@@ -29,7 +32,7 @@ log = logging.getLogger(__name__)
 def tick() -> None:
     with measured.measuring(measured.MeasuredDuration.TICK):
         runs_tick.tick(timezone.now())
-    measured.flush()
+    measured.sums.flush()  # this process may measure nothing for a while
     (settings.DATA_DIR / TICKED).touch()
 
 
@@ -46,6 +49,18 @@ def purge() -> None:
 @app.task(name="runs.dispatch")  # type: ignore[untyped-decorator]
 def dispatch() -> None:
     dispatching.dispatch_ready()
+
+
+@app.task(name="machines.tend")  # type: ignore[untyped-decorator]
+def reconcile_machines() -> None:
+    requests.reconcile(timezone.now())  # apart from the tick, since engines answer slowly
+
+
+@app.task(name="artifacts.tend")  # type: ignore[untyped-decorator]
+def reconcile_artifacts() -> None:
+    with worker.slot() as free:  # a store that hangs must not keep the tick waiting
+        if free:
+            upkeep.reconcile(timezone.now())
 
 
 def forget_all(now: datetime) -> None:

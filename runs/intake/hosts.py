@@ -32,10 +32,8 @@ P = ParamSpec("P")
 Document = dict[str, Any]
 
 
-def _document(
-    view: Callable[Concatenate[HttpRequest, Document, P], HttpResponseBase],
-) -> Callable[..., HttpResponseBase]:
-    """Accept a POST of one JSON object from a program: no session, no CSRF token."""
+def _from_host(view: Callable[Concatenate[HttpRequest, P], HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Accept a POST with a token from a program: no session, no CSRF token."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -45,6 +43,19 @@ def _document(
             return answer
         if not bearer(request):
             return error_json(401, "No token.", where="Authorization", fix="Send `Authorization: Bearer <host token>`.")
+        return view(request, *args, **kwargs)
+
+    return csrf_exempt(login_not_required(guarded))
+
+
+def _document(
+    view: Callable[Concatenate[HttpRequest, Document, P], HttpResponseBase],
+) -> Callable[..., HttpResponseBase]:
+    """Accept a POST of one JSON object."""
+
+    @_from_host
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY:
             return error_json(413, f"More than {MAX_BODY} bytes.", where="body", fix="Send less.")
         try:
@@ -53,7 +64,7 @@ def _document(
             return error_json(400, "The body is not a JSON object.", where="body", fix="Send one JSON object.")
         return view(request, document, *args, **kwargs)
 
-    return csrf_exempt(login_not_required(guarded))
+    return guarded
 
 
 def _not_this_host(name: str, token: str) -> JsonResponse:
@@ -97,7 +108,7 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
 
 @_document
 def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
-    """Let a host leave for good, unless a run needs it. Its token is then invalid."""
+    """Let a host leave, unless a run needs it. Its token is then invalid."""
     name = document.get("name")
     if not isinstance(name, str) or not credentials.is_valid(name, bearer(request)):
         return _not_this_host(str(name)[:64], bearer(request))
@@ -122,8 +133,8 @@ def _noted(credential: HostCredential, document: Document) -> str:
 
 
 def _is_schema(schema: object) -> bool:
-    """True if the schema has the shape that forms are built from. Hosts are trusted to run code, not to be free of
-    bugs."""
+    """Check whether the schema has the shape that forms are built from. Hosts are trusted to run code, not to be free
+    of bugs."""
     if not isinstance(schema, dict) or not isinstance(schema.get("defaults", {}), dict):
         return False
     fields = schema.get("fields")
@@ -134,7 +145,7 @@ def _is_schema(schema: object) -> bool:
 
 
 def _wants_schema(host: Host) -> bool:
-    """True if the schema is missing, or belongs to a TRL version other than the host's."""
+    """Check whether the schema is missing, or belongs to a TRL version other than the host's."""
     if host.inventory.get("trainer") != "ready":
         return False
     versions = host.inventory.get("versions") or {}
@@ -159,19 +170,12 @@ def inspection(request: HttpRequest, document: Document, inspection_id: int) -> 
     return JsonResponse({"ok": True, "want_tokenizer": tokenizers.is_missing(row)})
 
 
-@csrf_exempt
-@login_not_required
+@_from_host
 def tokenizer(request: HttpRequest, host: str, inspection_id: int) -> HttpResponseBase:
     """Store an uploaded tokenizer (see workers.contract.wire.tokenizers). Its checksum must match the one in the host's
     answer."""
-    if request.method != "POST":
-        answer = error_json(405, "Only POST is allowed here.", where=request.path)
-        answer.headers["Allow"] = "POST"
-        return answer
-    if not (token := bearer(request)):
-        return error_json(401, "No token.", where="Authorization", fix="Send `Authorization: Bearer <host token>`.")
-    if not credentials.is_valid(host, token):
-        return _not_this_host(host, token)
+    if not credentials.is_valid(host, bearer(request)):
+        return _not_this_host(host, bearer(request))
     row = ModelInspection.objects.filter(pk=inspection_id, host__name=host).first()
     if row is None or not tokenizers.named_in(row):
         return error_json(403, "No such inspection for this host, or its answer has no tokenizer.", where="inspection")

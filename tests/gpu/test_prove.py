@@ -179,7 +179,7 @@ def test_the_pages_take_each_set_up_and_four_gpus_have_room_for_it(setup: Setup,
     run, _, _ = person.launch({**values, **setup.launch, **choices, "max_steps": 100_000, "save_steps": 100_000})
 
     spec = spec_of(Run.objects.get(pk=run))
-    placed = leasing.place(leasing.need_of(spec.hardware), machine, {})
+    placed = leasing.allocate(leasing.need_of(spec.hardware), machine, {})
     assert isinstance(placed, Placement)
     assert len({*placed.gpus, *placed.server_gpus}) == setup.gpus
     for name, value in setup.profile.items():

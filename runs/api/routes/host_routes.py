@@ -22,7 +22,6 @@ from runs.engine.hosts import actions
 from runs.engine.hosts.view import host_views
 from runs.engine.models import Attempt, Lease
 from runs.engine.scheduling import queueing, reordering, stopping
-from runs.engine.scheduling.views import PUTS
 from runs.engine.warm import assignment
 from runs.engine.warm import overview as warm
 from runs.engine.warm.overview import WarmLine
@@ -116,7 +115,7 @@ def host(request: HttpRequest, host_id: Id) -> Any:
 def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
     """Read the disk use of runs on a host. In bytes, as measured by the host; `biggest`: the largest runs."""
     [view] = host_views([host_for(request, host_id)])
-    taken = disk.of_hosts(most=50).get(host_id)
+    taken = disk.of_hosts(limit=50).get(host_id)
     runs = [
         {"run": row.run_id, "name": row.run.name, "deleted": row.run.deleted_at is not None, "bytes": row.bytes}
         for row in (taken.biggest if taken else ())
@@ -211,12 +210,10 @@ def queue(request: HttpRequest) -> Any:
 @router.post("queue/{slug:run_id}/move", response=ListResponse)
 def move(request: HttpRequest, run_id: str, payload: QueueMove) -> Any:
     """Move a queued run. It gets the priority of its new place. PATCH /runs/{id} sets only the priority."""
-    run, user = queries.run_for(request, run_id), person(request)
+    run = queries.run_for(request, run_id)
     with refusing(reordering.NotWaiting, where="run"):
-        if payload.put == "first":
-            reordering.put_first(run, user)
-        else:
-            PUTS[payload.put](run, queries.run_for(request, payload.other), user)
+        neighbour = {} if payload.put == "first" else {payload.put: queries.run_for(request, payload.other)}
+        reordering.put(run, person(request), **neighbour)
     return queue(request)
 
 

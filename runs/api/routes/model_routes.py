@@ -16,7 +16,7 @@ from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, Reque
 from runs.engine import checkpoints, deletions, queries
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import archives, benchmarking, converting, merging, pushing, results
+from runs.engine.jobs import archives, model_jobs, results
 from runs.engine.jobs.results import JobView
 from runs.engine.models import Run
 from runs.engine.records import RunEvent
@@ -94,7 +94,7 @@ def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
     """Merge an adapter into its base.
 
     Starts a job. Answers with the job that is already running if there is one."""
-    return _job(request, event_id, lambda model: merging.start(model, person(request), dtype=payload.dtype))
+    return _job(request, event_id, lambda model: model_jobs.merge(model, person(request), dtype=payload.dtype))
 
 
 @router.post("models/{int:event_id}/archive", response={201: RunResponse})
@@ -106,14 +106,14 @@ def archive(request: HttpRequest, event_id: Id) -> Any:
 @router.post("models/{int:event_id}/gguf", response={201: RunResponse})
 def gguf(request: HttpRequest, event_id: Id, payload: Convert) -> Any:
     """Convert a model to GGUF. Starts a job on its host, which needs llama.cpp."""
-    return _job(request, event_id, lambda model: converting.start(model, person(request), kind=payload.type))
+    return _job(request, event_id, lambda model: model_jobs.convert(model, person(request), kind=payload.type))
 
 
 @router.post("models/{int:event_id}/benchmark", response={201: RunResponse})
 def benchmark(request: HttpRequest, event_id: Id, payload: Benchmark) -> Any:
     """Benchmark a model. Starts a job that runs standard benchmarks."""
     user, tasks = person(request), payload.tasks
-    return _job(request, event_id, lambda model: benchmarking.start(model, user, tasks=tasks, limit=payload.limit))
+    return _job(request, event_id, lambda model: model_jobs.benchmark(model, user, tasks=tasks, limit=payload.limit))
 
 
 @router.get("models/{int:event_id}/card")
@@ -133,7 +133,7 @@ def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
     values = payload.dict(exclude_none=True)
     form = form_values.filled(first, PushForm, values)
     settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
-    return _job(request, event_id, lambda model: pushing.start(model, person(request), settings))
+    return _job(request, event_id, lambda model: model_jobs.push(model, person(request), settings))
 
 
 @router.get("models/{int:event_id}/jobs", response=PageResponse)
@@ -168,7 +168,7 @@ def _job_view(view: JobView) -> dict[str, Any]:
         "text": view.text,
         "percent": view.percent,
         "facts": view.facts,
-        "model": view.made,
+        "model": view.merged_model,
         "file": dataclasses.asdict(view.file) if view.file else None,
         "address": view.pushed_to,
     }

@@ -130,7 +130,7 @@ def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = 
         if values[name] and values[name] not in choices:
             raise Problem(422, f"{values[name][:40]} is no {name}.", where=name, fix=_one_of(choices))
     matching = RunListQuery.of(values).matching(queries.runs_for(request))
-    shape = partial(shapes.run, places=queueing.places())
+    shape = partial(shapes.run, places=queueing.positions())
     return shapes.page(matching, shape, cursor, limit, by="created_at")
 
 
@@ -155,7 +155,7 @@ def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Ke
     `learning_rate: 1e-6, 5e-6`), and `at_once`. Launches all or none; the Idempotency-Key works as for one run."""
     group, fresh = drafts.launch_several(payload, person(request), idempotency_key)
     rows = queries.runs_for(request).filter(group=group).order_by("created_at", "pk")
-    places = queueing.places()
+    places = queueing.positions()
     answer = {"tag": group.tag, "at_once": group.at_once, "runs": [shapes.run(row, places) for row in rows]}
     return Status(201 if fresh else 200, answer)
 
@@ -187,7 +187,7 @@ def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
     preset = HealthPreset.objects.filter(pk=payload.preset).first() if payload.preset else None
     if payload.preset and preset is None:
         raise Problem(422, f"There is no preset {payload.preset}.", where="preset", fix="GET /presets lists them.")
-    add = tags.words(",".join(payload.add_tags))
+    add = tags.parse(",".join(payload.add_tags))
     if problem := tags.too_long(",".join(payload.add_tags)):
         raise Problem(422, problem, where="add_tags")
     with transaction.atomic():

@@ -99,7 +99,7 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
         run, key = starting.start_with_key(
             model.checkpoint,
             person(request),
-            place=form.place(),
+            engine=form.place(),
             address=data["address"],
             idle_minutes=float(data["idle_minutes"]),
         )
@@ -137,7 +137,7 @@ def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any
     host = starting.host_for(model.checkpoint)
     form = form_values.filled(PlaceForm(host), lambda data: PlaceForm(host, data), payload.dict(exclude_none=True))
     with refusing(ContractError, QueueFull, where="model", what="The model can't be started: {}"):
-        run = starting.live_or_start(model.checkpoint, person(request), place=form.place())
+        run = starting.live_or_start(model.checkpoint, person(request), engine=form.place())
     conversation.see(run)
     return Status(201, shapes.run(queries.run_for(request, run.pk)))
 

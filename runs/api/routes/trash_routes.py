@@ -54,8 +54,8 @@ def delete_for_good(request: HttpRequest, thing: Thing, key: Key) -> Any:
 
     Deletes an object of the list early. Its files are deleted as soon as its hosts and the store are reachable."""
     kind = KINDS[thing]
-    if not deleting.for_good(kind, kind.key(key)):
-        raise Http404(f"There is no deleted {kind.one} {key}.")
+    if not deleting.purge_now(kind, kind.key(key)):
+        raise Http404(f"There is no deleted {kind.label} {key}.")
     return Status(204, None)
 
 

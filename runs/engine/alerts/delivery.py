@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from runs.engine.alerts import post, words
+from runs.engine.alerts import formatting, post
 from runs.engine.alerts.models import AlertDelivery, AlertTarget, State
 from runs.engine.alerts.post import NotSent
 from runs.engine.records import RunEvent
@@ -28,20 +28,20 @@ CLAIM_S = 60
 """The lifetime of a claim, far above a try's deadline. If a worker dies, another one retries afterwards."""
 KEPT = 10_000
 """Sent and abandoned messages to keep, newest first. Their events stay in the timelines."""
-FORGOTTEN_AT_ONCE = 1000
+DELETED_AT_ONCE = 1000
 AT_ONCE = 8
 """Targets sent to concurrently, so that an unresponsive one doesn't hold up the others."""
 TRAIN = "train"
 
 
 def notify(event: RunEvent) -> None:
-    """Queue an event for all targets that want it. Only inserts rows; call it within the event's transaction."""
-    wish = words.wish_of(event)
-    if wish is None:
+    """Queue an event for the targets that subscribe to it. Only inserts rows; call it in the event's transaction."""
+    topic = formatting.topic_of(event)
+    if topic is None:
         return
     # A follower gets messages about the followed run only, and none once the account is disabled.
     subscribed = Q(run=None) | Q(run=event.run_id, by__is_active=True)
-    targets = [target for target in AlertTarget.objects.filter(subscribed, enabled=True) if wish in target.wants]
+    targets = [target for target in AlertTarget.objects.filter(subscribed, enabled=True) if topic in target.wants]
     if not targets or event.run.kind != TRAIN:
         return
     now = timezone.now()
@@ -79,13 +79,13 @@ def deliver(now: datetime | None = None) -> None:
             _settle(batch, problem)
 
 
-def forget(kept: int = KEPT) -> int:
-    """Delete the oldest settled messages beyond the newest `kept`, in batches. Return how many."""
+def forget(limit: int = KEPT) -> int:
+    """Delete the oldest settled messages beyond the newest `limit`, in batches. Return how many."""
     settled = AlertDelivery.objects.exclude(state=State.WAITING).order_by("-pk").values_list("pk", flat=True)
-    edge = settled[kept : kept + 1].first()
+    edge = settled[limit : limit + 1].first()
     if edge is None:
         return 0
-    oldest = list(settled.reverse().filter(pk__lte=edge)[:FORGOTTEN_AT_ONCE])
+    oldest = list(settled.reverse().filter(pk__lte=edge)[:DELETED_AT_ONCE])
     return AlertDelivery.objects.filter(pk__in=oldest).exclude(state=State.WAITING).delete()[0]
 
 
@@ -94,7 +94,6 @@ def _due(now: datetime) -> QuerySet[AlertDelivery]:
 
 
 def _claim(target_id: int, now: datetime) -> list[AlertDelivery]:
-    """Claim the rows to send now, oldest first."""
     claim = uuid.uuid4().hex
     until = now + timedelta(seconds=CLAIM_S)
     _due(now).filter(target=target_id).update(claim=claim, due_at=until, tries=F("tries") + 1)
@@ -105,7 +104,7 @@ def _claim(target_id: int, now: datetime) -> list[AlertDelivery]:
 def _send(batch: Sequence[AlertDelivery], now: datetime) -> NotSent | None:
     target = batch[0].target
     try:
-        post.send(target, [words.line(delivery, target.links_to, now) for delivery in batch])
+        post.send(target, [formatting.line(delivery, target.links_to, now) for delivery in batch])
     except NotSent as problem:
         return problem
     except Exception:  # thread boundary: an unexpected error must neither hold up the others nor go unnoticed
@@ -122,7 +121,7 @@ def _settle(batch: Sequence[AlertDelivery], problem: NotSent | None) -> None:
         rows = AlertDelivery.objects.filter(pk__in=ids, claim=batch[0].claim)
         if problem is None:
             rows.update(state=State.SENT, sent_at=now, claim="", error="")
-        elif problem.for_good or tries > len(AGAIN_S):
+        elif problem.is_final or tries > len(AGAIN_S):
             rows.update(state=State.FAILED, claim="", error=str(problem)[:300])
         else:
             wait = max(AGAIN_S[tries - 1], min(problem.wait_s, 3600))

@@ -12,11 +12,11 @@ from django.db import transaction
 from controlplane.platform import sealing
 from controlplane.platform.accounts.models import User
 from runs.engine.alerts.forms import masked
-from runs.engine.alerts.models import AlertDelivery, AlertTarget, State, TargetKind, Wish
+from runs.engine.alerts.models import AlertDelivery, AlertTarget, State, TargetKind, Topic
 from runs.engine.models import Run
 
-MOST_OF_A_PERSON = 200
-"""Runs that one person follows at the same time."""
+MAX_PER_USER = 200
+"""Runs that a user may follow at the same time."""
 NO_SERVER = "Mail isn’t set up in this installation. An admin can set CONTROLPLANE_SMTP_HOST."
 
 
@@ -50,7 +50,7 @@ def of(run: Run, user: User) -> Following:
 
 
 def usual_address(user: User) -> str:
-    """The address that the user followed the last run with, or else the account's own; may be empty."""
+    """Propose the address that the user followed the last run with, or else the account's own; may be empty."""
     last = AlertTarget.objects.filter(by=user, run__isnull=False).order_by("-pk").first()
     try:
         return last.address if last else user.email
@@ -65,14 +65,14 @@ def follow(run: Run, user: User, address: str, links_to: str) -> None:
         raise NotFollowed(NO_SERVER)
     with transaction.atomic():
         User.objects.select_for_update().get(pk=user.pk)  # two clicks must not both make a row
-        if AlertTarget.objects.filter(by=user, run__isnull=False).exclude(run=run).count() >= MOST_OF_A_PERSON:
-            raise NotFollowed(f"You already follow {MOST_OF_A_PERSON} runs, the maximum. Stop following one first.")
+        if AlertTarget.objects.filter(by=user, run__isnull=False).exclude(run=run).count() >= MAX_PER_USER:
+            raise NotFollowed(f"You already follow {MAX_PER_USER} runs, the maximum. Stop following one first.")
         columns: dict[str, Any] = {
             "name": f"{run.pk} for {user.pk}, {user.get_username()}"[:80],
             "kind": TargetKind.MAIL,
             "sealed": sealing.seal(address),
             "shown": masked(TargetKind.MAIL, address),
-            "wants": list(Wish.values),
+            "wants": list(Topic.values),
             "links_to": links_to,
         }
         AlertTarget.objects.update_or_create(run=run, by=user, defaults=columns)

@@ -13,11 +13,10 @@ from django.core.validators import validate_email
 from controlplane.platform import sealing
 from controlplane.platform.accounts.models import User
 from controlplane.platform.http.addresses import check_url
-from runs.engine.alerts.models import AlertTarget, TargetKind, Wish
+from runs.engine.alerts.models import AlertTarget, TargetKind, Topic
 
-MOST_MAILS = 10
+MAX_ADDRESSES = 10
 LONGEST = 2000
-DEFAULT_WISHES = [Wish.BAD, Wish.FAILED]
 
 
 class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
@@ -29,9 +28,9 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
     )
     wants = forms.MultipleChoiceField(
         label="Events",
-        choices=Wish.choices,
+        choices=Topic.choices,
         widget=forms.CheckboxSelectMultiple,
-        initial=DEFAULT_WISHES,
+        initial=[Topic.BAD, Topic.FAILED],
         error_messages={"required": "Choose at least one."},
     )
 
@@ -100,7 +99,7 @@ def masked(kind: str, address: str) -> str:
 
 def _check_mails(address: str, *, private_too: bool) -> None:
     mails = address.split(",")
-    if len(mails) > MOST_MAILS:
-        raise ValidationError(f"At most {MOST_MAILS} addresses; a mailing list can have more.")
+    if len(mails) > MAX_ADDRESSES:
+        raise ValidationError(f"At most {MAX_ADDRESSES} addresses; a mailing list can have more.")
     for mail in mails:
         validate_email(mail.strip())

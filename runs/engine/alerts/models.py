@@ -14,8 +14,8 @@ class TargetKind(models.TextChoices):
     MAIL = "mail", "Mail"
 
 
-class Wish(models.TextChoices):
-    """A kind of event that a target receives: health alerts by level, and ends of runs."""
+class Topic(models.TextChoices):
+    """The kinds of events that a target may receive: health alerts by level, and ends of runs."""
 
     BAD = "bad", "Runs that become unhealthy"
     WARNING = "warning", "Runs that need attention"
@@ -34,7 +34,7 @@ class AlertTarget(models.Model):
     shown = models.CharField(max_length=200)
     """The address as pages show it, without its secret part."""
     wants: models.JSONField[list[str], list[str]] = models.JSONField(default=list)
-    """Values of Wish."""
+    """Values of Topic."""
     private_too = models.BooleanField(default=False)
     """True if a webhook may be at a private address."""
     links_to = models.CharField(max_length=300)
@@ -57,12 +57,12 @@ class AlertTarget(models.Model):
     def address(self) -> str:
         return sealing.unseal(self.sealed)
 
-    def wishes(self) -> list[str]:
-        return [str(Wish(wish).label) for wish in self.wants if wish in Wish.values]
+    def topics(self) -> list[str]:
+        return [str(Topic(topic).label) for topic in self.wants if topic in Topic.values]
 
 
 def installations() -> models.QuerySet[AlertTarget]:
-    """Targets that admins set up, for all runs."""
+    """Find the targets that admins set up, for all runs."""
     return AlertTarget.objects.filter(run=None)
 
 
@@ -73,7 +73,7 @@ class State(models.TextChoices):
 
 
 class AlertDelivery(models.Model):
-    """One event for one target: a place in the queue, and a record of the delivery."""
+    """One event for one target: an entry of the queue, and a record of the delivery."""
 
     target = models.ForeignKey(AlertTarget, on_delete=models.CASCADE, related_name="deliveries")
     event = models.ForeignKey("runs.RunEvent", null=True, on_delete=models.CASCADE, related_name="+")
@@ -81,11 +81,9 @@ class AlertDelivery(models.Model):
     state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
     tries = models.IntegerField(default=0)
     due_at = models.DateTimeField()
-    """When it is tried next; during a try, when another worker may take over."""
+    """The time of the next try; during a try, the time from which another worker may take over."""
     claim = models.CharField(max_length=32, blank=True)
-    """The worker's claim for the current try."""
     error = models.CharField(max_length=300, blank=True)
-    """The reason why the last try failed."""
     created_at = models.DateTimeField(auto_now_add=True)
     sent_at = models.DateTimeField(null=True)
 
@@ -94,5 +92,7 @@ class AlertDelivery(models.Model):
         indexes = [models.Index(fields=["due_at"], condition=Q(state="waiting"), name="waiting_deliveries")]
         constraints = [models.UniqueConstraint(fields=["target", "event"], name="told_once")]
 
-    def __str__(self) -> str:
-        return f"{self.target_id}: {self.event_id or 'test'} ({self.state})"
+    @property
+    def chip(self) -> str:
+        """The CSS class of its status chip."""
+        return {State.SENT: "good", State.FAILED: "bad"}.get(State(self.state), "")

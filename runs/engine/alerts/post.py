@@ -11,9 +11,9 @@ from django.core.mail.message import BadHeaderError
 
 from controlplane.platform import sealing
 from controlplane.platform.http import addresses
-from runs.engine.alerts import words
+from runs.engine.alerts import formatting
+from runs.engine.alerts.formatting import AlertLine
 from runs.engine.alerts.models import AlertTarget, TargetKind
-from runs.engine.alerts.words import AlertLine
 from workers import outbound
 
 DEADLINE_S = 10.0
@@ -25,26 +25,20 @@ TRY_LATER = frozenset({408, 425, 429})
 
 
 class NotSent(Exception):
-    """The message did not arrive; the text is for people."""
+    """The message did not arrive; the text is for people. `wait_s`: the delay that the server asks for."""
 
-    for_good = False
+    is_final = False
     """A retry would fail as well."""
-    wait_s = 0.0
-    """The delay that the server asks for."""
 
-
-class Wrong(NotSent):
-    """The message or the target is invalid."""
-
-    for_good = True
-
-
-class NotNow(NotSent):
-    """The server is busy."""
-
-    def __init__(self, text: str, wait_s: float) -> None:
+    def __init__(self, text: str, wait_s: float = 0.0) -> None:
         super().__init__(text)
         self.wait_s = wait_s
+
+
+class Refused(NotSent):
+    """The message or the target is invalid."""
+
+    is_final = True
 
 
 def send(target: AlertTarget, lines: Sequence[AlertLine]) -> None:
@@ -52,11 +46,13 @@ def send(target: AlertTarget, lines: Sequence[AlertLine]) -> None:
     try:
         address = target.address
     except sealing.CannotOpen:
-        raise Wrong("Its address can't be read: the installation's key has changed. Enter the address again.") from None
+        raise Refused(
+            "Its address can't be read: the installation's key has changed. Enter the address again."
+        ) from None
     if target.kind == TargetKind.MAIL:
         _mail(address, lines)
     else:
-        _judge(_post(address, words.slack(lines), private_too=target.private_too))
+        _judge(_post(address, formatting.slack(lines), private_too=target.private_too))
 
 
 def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Response:
@@ -71,7 +67,7 @@ def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Respon
             rule=addresses.rule_for(address, private_too=private_too),
         )
     except outbound.AddressRefused as error:
-        raise Wrong(str(error)) from None
+        raise Refused(str(error)) from None
     except outbound.OutboundError as error:
         raise NotSent(str(error)) from None
 
@@ -83,27 +79,27 @@ def _judge(answer: outbound.Response) -> None:
     excerpt = " ".join(answer.start.decode(errors="replace").split())[:120]
     text = f"The server answered {answer.status}" + (f": {excerpt}" if excerpt.isprintable() and excerpt else ".")
     if 300 <= answer.status < 400:
-        raise Wrong(f"The server answered {answer.status}, a redirect, which is not followed.")
+        raise Refused(f"The server answered {answer.status}, a redirect, which is not followed.")
     if answer.status in TRY_LATER or answer.status >= 500:
         wait = answer.headers.get("Retry-After", "")
-        raise NotNow(text, float(wait) if wait.isdecimal() else 0.0)
-    raise Wrong(text)
+        raise NotSent(text, float(wait) if wait.isdecimal() else 0.0)
+    raise Refused(text)
 
 
 def _mail(address: str, lines: Sequence[AlertLine]) -> None:
     if not settings.EMAIL_HOST:
-        raise Wrong("No mail server is set: CONTROLPLANE_SMTP_HOST.")
-    subject, text = words.mail(lines)
+        raise Refused("No mail server is set: CONTROLPLANE_SMTP_HOST.")
+    subject, text = formatting.mail(lines)
     to = [part.strip() for part in address.split(",")]
     try:
         EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, to).send()
     except BadHeaderError:
-        raise Wrong("The address has a line break.") from None
+        raise Refused("The address has a line break.") from None
     except smtplib.SMTPResponseException as error:
         reply = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
         text = f"The mail server answered {error.smtp_code}: {' '.join(str(reply).split())[:200]}"
-        raise (Wrong if error.smtp_code >= 500 else NotSent)(text) from None
+        raise (Refused if error.smtp_code >= 500 else NotSent)(text) from None
     except smtplib.SMTPRecipientsRefused as error:
-        raise Wrong(f"The mail server refuses {', '.join(error.recipients)}.") from None
+        raise Refused(f"The mail server refuses {', '.join(error.recipients)}.") from None
     except (smtplib.SMTPException, OSError) as error:
         raise NotSent(f"The mail server can't be used: {' '.join(str(error).split())[:200]}") from None

@@ -12,13 +12,13 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from controlplane.platform.accounts.roles import admin_required, person
 from controlplane.platform.http.form_pages import form_page
 from runs.engine import queries
-from runs.engine.alerts import delivery, following, words
+from runs.engine.alerts import delivery, following, formatting
 from runs.engine.alerts.following import FollowForm, NotFollowed
 from runs.engine.alerts.forms import TargetForm
 from runs.engine.alerts.models import AlertDelivery, State, installations
 from runs.engine.alerts.tasks import soon
 
-MOST_SHOWN = 50
+SHOWN = 50
 
 
 @never_cache
@@ -105,11 +105,8 @@ def follow(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 
 def _deliveries() -> dict[str, object]:
-    rows = list(AlertDelivery.objects.select_related("target", "event__run")[:MOST_SHOWN])
+    rows = list(AlertDelivery.objects.select_related("target", "event__run")[:SHOWN])
     now = timezone.now()
-    recent = [
-        {"row": row, "line": words.line(row, "", now), "chip": words.state_of(row), "failed": row.state == State.FAILED}
-        for row in rows
-    ]
+    recent = [(row, formatting.line(row, "", now)) for row in rows]
     waits = any(row.state == State.WAITING for row in rows)
-    return {"deliveries": recent, "shown": MOST_SHOWN, "kept": delivery.KEPT, "poll_s": 1 if waits else 10}
+    return {"deliveries": recent, "shown": SHOWN, "kept": delivery.KEPT, "poll_s": 1 if waits else 10}

@@ -13,13 +13,12 @@ from runs.engine.artifacts.models import StoredCopy
 from runs.engine.checkpoints import NOT_STORED, STORED, UNSTORED, UPLOADING, Checkpoint
 from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent
-from runs.engine.spec import spec_of
+from runs.engine.spec import readable_spec
 from runs.engine.timeline import add_event
 from workers.contract.run.spec import models_of
 from workers.contract.wire.artifacts import StoreAnswer, Storing
-from workers.contract.wire.documents import ContractError
 
-AGAIN = timedelta(minutes=10)
+CHECK_AFTER = timedelta(minutes=10)
 """Time after a host's report until upkeep checks the copy."""
 KINDS = {
     Storing.UPLOADING: UPLOADING,
@@ -30,11 +29,13 @@ KINDS = {
 
 
 def store_for(attempt: Attempt, folder: str = "") -> StoreAnswer:
-    """The store with its keys, and the manifest of a checkpoint that the attempt needs: the one in `folder`, if the
-    attempt may read it, or else the one that it starts from. Raises vault.NotGiven."""
+    """Look up the store with its keys, and the manifest of a checkpoint that the attempt needs: the one in `folder`, if
+    the attempt may read it, or else the one that it starts from. Raises vault.NotGiven."""
     store = vault.artifact_store(run=attempt.run_id)
     start = attempt.resume_from or attempt.run.spec.get("start_from") or ""
-    needed = {checkpoints.folder_in(path) for path in (start, *(_model_paths(attempt) if folder else ()))}
+    spec = readable_spec(attempt.run) if folder else None
+    paths = [start, *(model.path for model in (models_of(spec) if spec else ()))]
+    needed = {checkpoints.folder_in(path) for path in paths}
     checkpoint = checkpoints.by_folder(folder or start) if not folder or folder in needed else None
     return StoreAnswer(store, checkpoint.manifest if checkpoint else "")
 
@@ -53,12 +54,17 @@ def record(attempt: Attempt, path: str, state: Storing, *, problem: str, manifes
         retries = state == Storing.UPLOADING and last is not None and last.kind == NOT_STORED
         if not retries and (last is None or (last.kind, last.data) != (KINDS[state], {"path": path, **data})):
             add_event(attempt, KINDS[state], "store", path=path, **data)
-        _schedule(attempt, path, state)
+        if state == Storing.REMOVED:
+            StoredCopy.objects.filter(attempt=attempt, path=path).delete()
+        else:
+            copy, _ = StoredCopy.objects.get_or_create(attempt=attempt, path=path)
+            if copy.next_at is None:
+                StoredCopy.objects.filter(pk=copy.pk).update(next_at=timezone.now() + CHECK_AFTER)
     return True
 
 
 def schedule_removal(checkpoint: Checkpoint) -> None:
-    """Have upkeep remove the checkpoint's copy from the store, if there may be one."""
+    """Schedule the removal of a checkpoint's copy from the store by upkeep, if there may be one."""
     if checkpoint.in_store:
         columns = {"wanted": False, "next_at": timezone.now(), "tries": 0}
         key = {"attempt": checkpoint.event.attempt, "path": checkpoint.event.data["path"]}
@@ -66,28 +72,11 @@ def schedule_removal(checkpoint: Checkpoint) -> None:
 
 
 def leftovers(run: Run) -> dict[tuple[str, str], StoredCopy]:
-    """Unwanted copies that are still in the store, by attempt and path."""
+    """Find the unwanted copies that are still in the store, by attempt and path."""
     copies = StoredCopy.objects.filter(attempt__run=run, wanted=False)
     return {(copy.attempt_id, copy.path): copy for copy in copies}
 
 
 def is_expected(attempt: Attempt) -> bool:
-    """True if upkeep has asked the host to upload one of the attempt's checkpoints."""
+    """Check whether upkeep has asked the host to upload one of the attempt's checkpoints."""
     return StoredCopy.objects.filter(attempt=attempt, tries__gt=0, next_at__isnull=False).exists()
-
-
-def _schedule(attempt: Attempt, path: str, state: Storing) -> None:
-    """Schedule upkeep's next check of a copy; none for one that was removed."""
-    if state == Storing.REMOVED:
-        StoredCopy.objects.filter(attempt=attempt, path=path).delete()
-        return
-    copy, _ = StoredCopy.objects.get_or_create(attempt=attempt, path=path)
-    if copy.next_at is None:
-        StoredCopy.objects.filter(pk=copy.pk).update(next_at=timezone.now() + AGAIN)
-
-
-def _model_paths(attempt: Attempt) -> list[str]:
-    try:
-        return [model.path for model in models_of(spec_of(attempt.run))]
-    except ContractError:
-        return []

@@ -15,7 +15,7 @@ class StoredCopy(models.Model):
     wanted = models.BooleanField(default=True)
     """False: upkeep removes it from the store."""
     next_at = models.DateTimeField(null=True, db_index=True)
-    """When upkeep checks it; None: it is complete, so there is nothing to do."""
+    """The time of upkeep's next check; None: it is complete, so there is nothing to do."""
     tries = models.IntegerField(default=0)
     """Checks by upkeep so far."""
     problem = models.CharField(max_length=1000, blank=True)

@@ -54,7 +54,6 @@ class SavedModel:
 
     @property
     def trained_by(self) -> Run:
-        """The run that trained these weights."""
         return self.run.source or self.run
 
     @property
@@ -96,7 +95,7 @@ class BaseModel:
 
 
 def model_for(request: HttpRequest, event_id: int) -> SavedModel:
-    """The model saved with this event, or 404. Every signed-in user sees every model."""
+    """Find the model saved with this event, or raise Http404. Every signed-in user sees every model."""
     event = RunEvent.objects.filter(pk=event_id, kind=EventKind.CHECKPOINT).first()
     run = queries.run_for(request, event.run_id) if event else None
     checkpoint = checkpoints.find(run, str(event_id)) if run else None
@@ -105,9 +104,9 @@ def model_for(request: HttpRequest, event_id: int) -> SavedModel:
     return SavedModel(checkpoint)
 
 
-def saved(request: HttpRequest, *, words: str, page: int) -> tuple[Page[Any], list[RunModels]]:
-    """A page of the runs that have saved a model, newest first. `words` filters by name, id or base model."""
-    matching = Q(name__icontains=words) | Q(pk=words) | Q(spec__model__path__icontains=words) if words else Q()
+def saved(request: HttpRequest, *, text: str, page: int) -> tuple[Page[Any], list[RunModels]]:
+    """List a page of the runs that have saved a model, newest first. `text` filters by name, id or base model."""
+    matching = Q(name__icontains=text) | Q(pk=text) | Q(spec__model__path__icontains=text) if text else Q()
     with_models = RunEvent.objects.filter(kind=EventKind.CHECKPOINT).values("run_id")
     runs = queries.runs_for(request).select_related("owner", "dataset_version__dataset", "source")
     runs = runs.filter(matching, pk__in=with_models, archived_at=None)
@@ -116,19 +115,20 @@ def saved(request: HttpRequest, *, words: str, page: int) -> tuple[Page[Any], li
     return shown, [RunModels(run, _existing(run)) for run in shown]
 
 
-def base_models(words: str) -> list[BaseModel]:
-    """The models that hosts announce and whose path contains the words."""
+def base_models(text: str) -> list[BaseModel]:
+    """List the models that hosts announce and whose path contains the text."""
     return [
         BaseModel(entry["model"], host, entry)
         for host in Host.objects.all()
         for entry in inventory.clean(host.inventory).get("model_facts") or ()
-        if words.lower() in entry["model"].lower()
+        if text.lower() in entry["model"].lower()
     ]
 
 
 def siblings(model: SavedModel) -> list[SavedModel]:
-    """Other models of the same run that still exist, newest first."""
-    return [other for other in _existing(model.run) if other.checkpoint.event.pk != model.checkpoint.event.pk]
+    """List the other models of the same run that still exist, newest first."""
+    event = model.checkpoint.event
+    return [sibling for sibling in _existing(model.run) if sibling.checkpoint.event != event]
 
 
 def _existing(run: Run) -> list[SavedModel]:

@@ -1,5 +1,5 @@
 """Upkeep of the artifact store after a run's end: it asks hosts to repeat failed uploads, and removes unwanted copies
-from the control plane, since their host may be gone for good.
+from the control plane, since their host may never come back.
 
 While a run is active, its own process on the host uploads checkpoints and removes the copies of deleted ones.
 """
@@ -24,7 +24,7 @@ from workers.contract.wire.names import Task
 log = logging.getLogger(__name__)
 
 LONGEST = timedelta(hours=6)
-MOST_AT_ONCE = 20
+MAX_AT_ONCE = 20
 READ_S = 10.0
 """A store that hangs holds up the worker for a minute at most."""
 
@@ -33,10 +33,10 @@ def reconcile(now: datetime) -> int:
     """Check the copies that are due, except those that another worker has taken. Return how many were checked."""
     due = StoredCopy.objects.filter(next_at__lte=now).select_related("attempt__run", "attempt__host")
     checked = 0
-    for copy in due.order_by("next_at")[:MOST_AT_ONCE]:
+    for copy in due.order_by("next_at")[:MAX_AT_ONCE]:
         unchanged = StoredCopy.objects.filter(pk=copy.pk, next_at=copy.next_at, wanted=copy.wanted)
         longer: int = 2 ** min(copy.tries, 10)
-        pause = min(copies.AGAIN * longer, LONGEST)
+        pause = min(copies.CHECK_AFTER * longer, LONGEST)
         if not unchanged.update(next_at=now + pause, tries=copy.tries + 1):
             continue
         checked += 1
@@ -48,7 +48,7 @@ def reconcile(now: datetime) -> int:
 
 
 def _is_wanted(copy: StoredCopy, now: datetime) -> bool:
-    """False if the checkpoint is gone. Otherwise request its upload, if the copy is missing and its run has ended."""
+    """Check whether the checkpoint still exists. Request its upload if the copy is missing and its run has ended."""
     attempt = copy.attempt
     if attempt.status not in FINAL:
         StoredCopy.objects.filter(pk=copy.pk).update(tries=0)

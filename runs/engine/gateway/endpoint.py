@@ -16,12 +16,11 @@ from controlplane.platform.accounts.roles import operator_required
 from controlplane.platform.http import tokens
 from runs.engine import queries
 from runs.engine.models import Run
-from runs.engine.spec import spec_of
+from runs.engine.spec import readable_spec
 from runs.engine.states import ACTIVE
 from workers.contract.run import gateway
 from workers.contract.run.episodes import EpisodeSpec, GatewaySpec
 from workers.contract.run.jobs import LOOPBACK
-from workers.contract.wire.documents import ContractError
 
 CLIENT = """import os
 
@@ -105,12 +104,9 @@ class GatewayEndpoint:
 
 
 def of(run: Run) -> GatewayEndpoint | None:
-    """The endpoint of a run. None: the run has no gateway."""
-    try:
-        spec = spec_of(run)
-    except ContractError:
-        return None
-    if spec.episodes is None or spec.episodes.gateway is None:
+    """Describe the endpoint of a run. None: the run has no gateway."""
+    spec = readable_spec(run)
+    if spec is None or spec.episodes is None or spec.episodes.gateway is None:
         return None
     settings, attempt = spec.episodes.gateway, run.latest()
     live = attempt.status in ACTIVE
@@ -127,7 +123,7 @@ def of(run: Run) -> GatewayEndpoint | None:
 
 
 def may_open(user: User, episodes: EpisodeSpec | None) -> bool:
-    """True if the user may launch a run with these episodes."""
+    """Check whether the user may launch a run with these episodes."""
     opens = episodes is not None and episodes.gateway is not None and episodes.gateway.open_beyond_loopback
     return user.may_administer or not opens
 

@@ -49,17 +49,15 @@ def release(leases: Iterable[Lease], user: User) -> list[str]:
 
 
 def on_host(host: Host) -> list[Attempt]:
-    """The attempts that `give_up` would end."""
+    """List the attempts that `give_up` would end."""
     attempts = Attempt.objects.filter(host=host, status__in=ON_HOST).select_related("run", "run__owner", "host")
     return list(attempts.order_by("dispatched_at", "pk"))
 
 
 def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
-    """End the attempts on a host that is out of reach; with `free`, release their resources as well.
-
-    Otherwise the resources go into quarantine, because the processes may still be alive when the host comes back.
-    Return the number of attempts ended and of resources released.
-    """
+    """End the attempts on an unreachable host; with `free`, release their resources as well. Otherwise these go into
+    quarantine, because the processes may still be alive when the host comes back. Return the number of attempts ended
+    and of resources released."""
     if is_fresh(host):
         return 0, 0
     record(host, "Marked as lost")
@@ -69,10 +67,8 @@ def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
 
 
 def revoke(host: Host, user: User) -> tuple[int, str]:
-    """End a host's credentials at once, and its attempts with them, since their reports are refused from now on.
-
-    Return how many attempts ended, and a remaining problem, or "". Their resources go into quarantine.
-    """
+    """End a host's credentials at once, and its attempts with them, since their reports are refused from now on. Their
+    resources go into quarantine. Return how many attempts ended, and a remaining problem, or ""."""
     with transaction.atomic():
         if not credentials.revoke(host.name, user):
             return 0, f"{host.name} has no credentials."

@@ -42,7 +42,7 @@ def is_another_machine(name: str, announcement: dict[str, Any], now: datetime) -
 
 
 def refuse(name: str) -> None:
-    """Mark a host whose announcement was refused as out of reach, so that no launches go there."""
+    """Mark a host whose announcement was refused as unreachable, so that no launches go there."""
     Host.every.filter(name=name).exclude(announced_at=None).update(announced_at=None)
 
 
@@ -57,7 +57,7 @@ def is_watched(host: Host, now: datetime) -> bool:
 
 
 def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
-    """Memory in use on each GPU without a lease; a leased GPU keeps its last idle value."""
+    """Find the memory in use on each GPU without a lease; a leased GPU keeps its last idle value."""
     before = host.idle_mib if isinstance(host.idle_mib, dict) else {}
     active = Lease.objects.filter(host=host, resource__startswith="gpu:").exclude(state=Lease.RELEASED)
     leased = set(active.values_list("resource", flat=True)) if gpus else set()

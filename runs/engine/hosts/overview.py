@@ -16,15 +16,15 @@ PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority
 
 
 @dataclass(frozen=True)
-class GradedWords:
-    words: str
+class VerdictPart:
+    text: str
     grade: str = ""
 
 
 @dataclass(frozen=True)
 class HostVerdict:
     grade: str
-    parts: tuple[GradedWords, ...]
+    parts: tuple[VerdictPart, ...]
 
     @property
     def icon(self) -> str:
@@ -34,7 +34,7 @@ class HostVerdict:
 @dataclass(frozen=True)
 class QueueLine:
     attempt: Attempt
-    place: int
+    position: int
     waits: Waiting
     above: str
     """The id of the run ahead of it; empty for the first."""
@@ -55,10 +55,10 @@ def verdict(hosts: Sequence[HostView], queued: int) -> HostVerdict:
     slots = [slot for host in hosts for slot in host.slots]
     taken = sum(1 for slot in slots if slot.holder)
     parts = [
-        GradedWords(f"{in_use} of {counted(len(gpus), 'GPU')} held, {free} free")
+        VerdictPart(f"{in_use} of {counted(len(gpus), 'GPU')} held, {free} free")
         if gpus
-        else GradedWords(f"No GPU: runs train on the CPU, {taken} of {counted(len(slots), 'slot')} held"),
-        GradedWords(f"{queued} queued", "muted"),
+        else VerdictPart(f"No GPU: runs train on the CPU, {taken} of {counted(len(slots), 'slot')} held"),
+        VerdictPart(f"{queued} queued", "muted"),
     ]
     away = sum(1 for host in hosts if not host.fresh)
     troubles = [
@@ -67,17 +67,17 @@ def verdict(hosts: Sequence[HostView], queued: int) -> HostVerdict:
         (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with silent GPUs"),
         (away, "host", "out of reach"),
     ]
-    parts += [GradedWords(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
+    parts += [VerdictPart(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
     if hosts and away == len(hosts):
-        return HostVerdict("bad", (GradedWords("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
+        return HostVerdict("bad", (VerdictPart("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
     return HostVerdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
 
 
 def queue() -> list[QueueLine]:
-    """Queued attempts in the order in which they start, each with what it waits for."""
+    """List the queued attempts in the order in which they start, each with what it waits for."""
     rows = list(queueing.waiting().select_related("run__owner", "run__host", "host", "machine", "waits_on__owner"))
     runs = ["", *(row.run_id for row in rows), ""]
     return [
-        QueueLine(row, place, sentences.waiting(row) or Waiting("its turn"), runs[place - 1], runs[place + 1])
-        for place, row in enumerate(rows, start=1)
+        QueueLine(row, index, sentences.waiting(row) or Waiting("its turn"), runs[index - 1], runs[index + 1])
+        for index, row in enumerate(rows, start=1)
     ]

@@ -14,17 +14,17 @@ from controlplane.platform.templatetags.figures import ago, clock, duration
 from workers.contract.wire.joining import TOLERATED_SKEW_S, VERSION
 
 COPIED_FOR = timedelta(minutes=10)
-"""How long pages warn that another machine used a host's token."""
+"""The time for which pages warn that another machine used a host's token."""
 
 
 def credentials_of(hosts: Iterable[Host]) -> dict[str, HostCredential]:
-    """The newest credentials of each host, revoked or not."""
+    """Find the newest credentials of each host, revoked or not."""
     rows = HostCredential.objects.filter(host_name__in=[host.name for host in hosts])
     return {row.host_name: row for row in rows.select_related("created_by", "revoked_by").order_by("pk")}
 
 
 def troubles(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
-    """The problems that the host's card shows at its top, as (grade, words)."""
+    """Yield the problems that the host's card shows at its top, as (grade, label)."""
     if credential is None:
         return
     if credential.revoked_at:
@@ -39,7 +39,7 @@ def troubles(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
 
 
 def was_copied(credential: HostCredential) -> bool:
-    """True if another machine used this token lately."""
+    """Check whether another machine used this token in the last minutes."""
     return credential.copied_at is not None and timezone.now() - credential.copied_at < COPIED_FOR
 
 
@@ -49,30 +49,27 @@ def out_of_service(credential: HostCredential | None) -> str:
         return ""
     if credential.revoked_at:
         by = f" by {credential.revoked_by.username}" if credential.revoked_by else ""
-        words = "Its credentials were revoked {} ({} ago){}. It gets no runs until it joins again."
-        return format_html(words, clock(credential.revoked_at), ago(credential.revoked_at), by)
+        sentence = "Its credentials were revoked {} ({} ago){}. It gets no runs until it joins again."
+        return format_html(sentence, clock(credential.revoked_at), ago(credential.revoked_at), by)
     return f"{credential.refusal} No launches go there; its current runs continue." if credential.refusal else ""
 
 
 def facts(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
     if credential is None:
         return
-    yield "Joined", _joined(credential)
+    if credential.embedded:
+        yield "Joined", "it runs beside the control plane"
+    else:
+        by = f" with a code of {credential.created_by.username}" if credential.created_by else ""
+        yield "Joined", format_html("{} ago{}", ago(credential.created_at), by)
     if credential.version:
         same = credential.version == VERSION
         yield "Product", credential.version if same else f"{credential.version}; this control plane is {VERSION}"
     if was_copied(credential):
-        words = "Another machine used it {} ago and was refused. Revoke this host, and join each machine on its own."
-        yield "Token", format_html(words, ago(credential.copied_at))
+        sentence = "Another machine used it {} ago and was refused. Revoke this host, and join each machine on its own."
+        yield "Token", format_html(sentence, ago(credential.copied_at))
     if skew := _skew(credential):
         yield "Clock", f"{skew} of the control plane's. No decision depends on it."
-
-
-def _joined(credential: HostCredential) -> str:
-    if credential.embedded:
-        return "it runs beside the control plane"
-    by = f" with a code of {credential.created_by.username}" if credential.created_by else ""
-    return format_html("{} ago{}", ago(credential.created_at), by)
 
 
 def _skew(credential: HostCredential) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -53,7 +53,6 @@ class GpuView:
     idle_mib: int = 0
     """Memory in use before the run that holds the GPU."""
     history: Any = None
-    """Host.history, unchanged."""
     position: int = 0
     capability: str = ""
 
@@ -92,13 +91,13 @@ class SlotView:
 
 @dataclass(frozen=True)
 class QuarantinedResources:
-    words: str
+    label: str
     """GPU 0, 1 and port 21000"""
     holder: Holder
 
     @property
     def several(self) -> bool:
-        return "," in self.words or " and " in self.words
+        return "," in self.label or " and " in self.label
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,6 @@ class HostView:
     cpu_percent: float | None = None
     listening: tuple[int, ...] = ()
     """TCP ports in use on the host."""
-    programs: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """`trainer` and `vllm` -> the beginning of their command lines on this host."""
     gpu_error: str = ""
     boot_id: str = ""
     booted_at: datetime | None = None
@@ -133,7 +130,6 @@ class HostView:
     cuda: dict[str, Any] | None = None
     """{"built_for": torch's CUDA version, "usable": bool} of the trainer's interpreter; None: not known."""
     shm_mib: int | None = None
-    """Shared memory (/dev/shm)."""
     sharing: tuple[str, ...] = ()
     """Other hosts with the same folder of runs."""
     credential: HostCredential | None = None
@@ -177,7 +173,6 @@ class HostView:
 
     @property
     def gpu_names(self) -> list[str]:
-        """The distinct GPU models."""
         return list(dict.fromkeys(gpu.name for gpu in self.gpus))
 
     @property
@@ -187,12 +182,12 @@ class HostView:
 
     @property
     def removable(self) -> bool:
-        """True if the host is out of reach and holds nothing."""
+        """True if the host is unreachable and holds nothing."""
         return not self.fresh and not self.holders
 
 
 def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
-    """Views of all hosts, or of those given, with their leases."""
+    """Build views of all hosts, or of the given ones, with their leases."""
     rows = list(Host.objects.all() if hosts is None else hosts)
     holders: dict[int, dict[str, Holder]] = {row.pk: {} for row in rows}
     leases = Lease.objects.filter(host__in=rows, state__in=[Lease.HELD, Lease.QUARANTINED])
@@ -211,9 +206,8 @@ def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
         replace(_view(row, holders[row.pk]), sharing=sharing.get(row.pk, ()), credential=credentials.get(row.name))
         for row in rows
     ]
-    return (
-        _without_ended_runs(views) if any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus) else views
-    )
+    seem_busy = any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus)
+    return _without_ended_runs(views) if seem_busy else views
 
 
 def _without_ended_runs(views: list[HostView]) -> list[HostView]:
@@ -221,26 +215,23 @@ def _without_ended_runs(views: list[HostView]) -> list[HostView]:
     ended run."""
     freed = Lease.objects.filter(host__in=[view.row for view in views], resource__startswith="gpu:")
     freed = freed.filter(state=Lease.RELEASED, released_at__gt=F("host__announced_at"))
-    names = set(freed.values_list("host_id", "resource"))
-    return [replace(view, gpus=tuple(_as_idle(gpu, view, names) for gpu in view.gpus)) for view in views]
+    resources = set(freed.values_list("host_id", "resource"))
 
+    def corrected(gpu: GpuView, host_id: int) -> GpuView:
+        outdated = gpu.holder is None and (host_id, f"gpu:{gpu.index}") in resources
+        return replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib)) if outdated else gpu
 
-def _as_idle(gpu: GpuView, view: HostView, freed: Collection[tuple[int, str]]) -> GpuView:
-    if gpu.holder or (view.row.pk, f"gpu:{gpu.index}") not in freed:
-        return gpu
-    return replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib))
+    return [replace(view, gpus=tuple(corrected(gpu, view.row.pk) for gpu in view.gpus)) for view in views]
 
 
 def _sharing(rows: Iterable[Host]) -> dict[int, tuple[str, ...]]:
-    """Host id -> the names of other hosts that announce the same folder of runs."""
+    """Find the names of the other hosts that announce the same folder of runs, by host id."""
     by_folder: defaultdict[str, list[Host]] = defaultdict(list)
     for row in rows:
         if folder := row.inventory.get("runs_folder"):
             by_folder[folder].append(row)
     return {
-        row.pk: tuple(other.name for other in group if other.pk != row.pk)
-        for group in by_folder.values()
-        for row in group
+        row.pk: tuple(host.name for host in group if host.pk != row.pk) for group in by_folder.values() for row in group
     }
 
 
@@ -251,51 +242,39 @@ def is_fresh(host: Host) -> bool:
 def _view(row: Host, holders: dict[str, Holder]) -> HostView:
     facts = inventory.clean(row.inventory)
     gpus: list[dict[str, Any]] = facts.get("gpus") or []
+    booted: float | None = facts.get("booted_at")
+    announced: dict[str, Any] = {
+        **{name: facts.get(name) for name in ("disk_free_mib", "disk_total_mib", "cpu_percent", "cuda", "shm_mib")},
+        **{name: facts.get(name) or 0 for name in ("cpu_count", "memory_mib", "memory_used_mib")},
+        **{name: tuple(facts.get(name) or ()) for name in ("models", "model_roots", "listening")},
+    }
     return HostView(
         row=row,
         fresh=is_fresh(row),
         gpus=tuple(_gpu(row, position, gpu, holders) for position, gpu in enumerate(gpus)),
         slots=tuple(SlotView(i, holders.get(f"cpu:{i}")) for i in range(facts.get("cpu_slots") or 0)),
         trainer=facts.get("trainer") or "checking",
-        cpu_count=facts.get("cpu_count") or 0,
-        memory_mib=facts.get("memory_mib") or 0,
-        memory_used_mib=facts.get("memory_used_mib") or 0,
-        disk_free_mib=facts.get("disk_free_mib"),
-        models=tuple(facts.get("models") or ()),
-        model_roots=tuple(facts.get("model_roots") or ()),
         versions=facts.get("versions") or {},
         quarantined=tuple((resource, holder) for resource, holder in sorted(holders.items()) if holder.quarantined),
         holders=tuple({holder.run_id: holder for holder in reversed(holders.values())}.values()),
         links=links_of(gpus),
-        disk_total_mib=facts.get("disk_total_mib"),
-        cpu_percent=facts.get("cpu_percent"),
-        listening=tuple(facts.get("listening") or ()),
-        programs={name: tuple(argv) for name, argv in (facts.get("programs") or {}).items()},
         gpu_error=facts.get("gpu_error") or "",
         boot_id=facts.get("boot_id") or "",
-        booted_at=_moment(facts.get("booted_at")),
+        booted_at=datetime.fromtimestamp(booted, UTC) if booted is not None and 0 < booted < 4e9 else None,
         driver=next((gpu["driver"] for gpu in gpus if gpu["driver"]), ""),
-        cuda=facts.get("cuda"),
-        shm_mib=facts.get("shm_mib"),
+        **announced,
     )
 
 
 def _gpu(row: Host, position: int, gpu: Mapping[str, Any], holders: Mapping[str, Holder]) -> GpuView:
     idle = row.idle_mib if isinstance(row.idle_mib, dict) else {}
+    announced = {name: value for name, value in gpu.items() if name not in ("driver", "links")}
     return GpuView(
-        index=gpu["index"],
-        name=gpu["name"],
-        uuid=gpu["uuid"],
-        memory_mib=gpu["memory_mib"],
-        used_mib=gpu["used_mib"],
-        util_percent=gpu["util_percent"],
-        power_w=gpu["power_w"],
-        temperature_c=gpu["temperature_c"],
+        **announced,
         holder=holders.get(f"gpu:{gpu['index']}"),
         idle_mib=inventory.whole(idle.get(str(gpu["index"]))) or 0,
         history=row.history,
         position=position,
-        capability=gpu["capability"],
     )
 
 
@@ -305,7 +284,3 @@ def _role(attempt: Attempt, resource: str) -> str:
     if kind != "gpu" or not placement.get("server_gpus"):
         return ""
     return "vLLM server" if int(index) in placement["server_gpus"] else "trainer"
-
-
-def _moment(value: float | None) -> datetime | None:
-    return datetime.fromtimestamp(value, UTC) if value is not None and 0 < value < 4e9 else None

@@ -45,10 +45,7 @@ class Archive:
 
 def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
     """Start the download of a model, or return the one that is under way or still offered. `card`: the text of its
-    README.md.
-
-    Raises ContractError with words for people, and QueueFull.
-    """
+    README.md. Raises ContractError with a sentence for people, and QueueFull."""
     jobs = checkpoint.run.jobs.filter(kind=ARCHIVE, spec__start_from=checkpoint.folder).order_by("-created_at")
     if offered := next((job for job in jobs if find(job)), None):
         return offered
@@ -60,12 +57,12 @@ def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
 
 
 def name_of(checkpoint: Checkpoint) -> str:
-    """The name of a model's file, and of the folder inside: letters, digits and dashes."""
+    """Name a model's file and the folder inside, with letters, digits and dashes."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", checkpoint.name)[:100].strip("-.")
 
 
 def find(job: Run) -> Archive | None:
-    """A job's archive. None: it is incomplete or was removed."""
+    """Find a job's archive. None: it is incomplete or was removed."""
     path = path_of(job)
     try:
         stat = path.stat()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from runs.engine import sentences
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import archives, merging
+from runs.engine.jobs import archives
 from runs.engine.jobs.archives import Archive
 from runs.engine.models import Run
 from runs.engine.queries import with_attempts
-from runs.engine.records import RunEvent
+from runs.engine.records import RunEvent, number
 from runs.engine.states import ACTIVE, RunStatus
-from workers.contract.run.jobs import ARCHIVE, GGUF, KINDS, MERGE, PUSH
+from workers.contract.run.benchmarks import TASKS
+from workers.contract.run.jobs import ARCHIVE, BENCHMARK, GGUF, KINDS, MERGE, PUSH
 from workers.contract.wire.names import EventKind
 
 
@@ -44,19 +47,21 @@ class JobView:
         return self.status in ACTIVE
 
     @property
-    def done(self) -> bool:
+    def succeeded(self) -> bool:
         return self.status == RunStatus.SUCCEEDED
 
     @property
-    def made(self) -> int | None:
-        """The event id of the model that a merge made."""
-        saved = merging.merged_by(self.run) if self.run.kind == MERGE and self.done else None
-        return saved.pk if saved else None
+    def merged_model(self) -> int | None:
+        """The event id of the model that a merge saved."""
+        if self.run.kind != MERGE or not self.succeeded:
+            return None
+        saved = self.run.events.filter(kind=EventKind.CHECKPOINT).order_by("-id")
+        return saved.values_list("pk", flat=True).first()
 
     @property
     def archive(self) -> Archive | None:
         """The archive of a download, while it is offered."""
-        return archives.find(self.run) if self.run.kind == ARCHIVE and self.done else None
+        return archives.find(self.run) if self.run.kind == ARCHIVE and self.succeeded else None
 
     @property
     def is_download(self) -> bool:
@@ -65,12 +70,12 @@ class JobView:
     @property
     def pushed_to(self) -> str:
         """The hub address that a finished push reports."""
-        return str(self.facts.get("url", "")) if self.run.kind == PUSH and self.done else ""
+        return str(self.facts.get("url", "")) if self.run.kind == PUSH and self.succeeded else ""
 
     @property
     def file(self) -> MadeFile | None:
         """The file of a finished conversion."""
-        facts = self.facts if self.run.kind == GGUF and self.done else {}
+        facts = self.facts if self.run.kind == GGUF and self.succeeded else {}
         folder, name, size, checksum = (facts.get(key) for key in ("folder", "name", "size", "sha256"))
         if not (isinstance(folder, str) and isinstance(name, str) and isinstance(size, int)):
             return None
@@ -90,7 +95,7 @@ class JobView:
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> list[JobView]:
-    """The jobs on a checkpoint, newest first."""
+    """List the jobs on a checkpoint, newest first."""
     jobs = checkpoint.run.jobs.filter(kind__in=KINDS, spec__start_from=checkpoint.folder)
     return [view(run) for run in with_attempts(jobs.select_related("owner").order_by("-created_at"))]
 
@@ -99,6 +104,32 @@ def view(run: Run) -> JobView:
     attempt = run.latest()
     last = RunEvent.objects.filter(run=run, kind=EventKind.RESULT).order_by("-id").first()
     data = last.data if last else {}
-    ended_badly = attempt.status == RunStatus.FAILED
-    text = data.get("text", "") if not ended_badly else attempt.detail
+    text = attempt.detail if attempt.status == RunStatus.FAILED else data.get("text", "")
     return JobView(run, attempt.status, text or sentences.of_attempt(attempt), data.get("facts") or {})
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    title: str
+    metric: str
+    value: float
+    stderr: float | None
+    examples: int | None
+    job: Run
+
+    @property
+    def at(self) -> datetime:
+        return self.job.created_at
+
+
+def of_benchmarks(jobs: Iterable[JobView]) -> list[BenchmarkResult]:
+    """List the newest result of each task and metric. `jobs`: newest first."""
+    newest: dict[tuple[str, str], BenchmarkResult] = {}
+    for job in jobs:
+        for row in (job.facts.get("results") or ()) if job.run.kind == BENCHMARK else ():
+            task, metric, value = str(row.get("task")), str(row.get("metric")), number(row.get("value"))
+            if value is not None:
+                title = TASKS[task].title if task in TASKS else task
+                result = BenchmarkResult(title, metric, value, number(row.get("stderr")), row.get("n"), job.run)
+                newest.setdefault((task, metric), result)
+    return list(newest.values())

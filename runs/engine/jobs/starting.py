@@ -40,38 +40,26 @@ def start(
     """
     if not checkpoint.usable:
         raise ContractError("this checkpoint no longer exists")
-    source = checkpoint.run
-    trained = spec_of(source)
-    kept = trained.only("grpo", "lora", "attn_implementation", "episodes")
+    trained = spec_of(checkpoint.run)
     spec = replace(
         trained,
         kind=kind,
         name=f"{checkpoint.name[:100]} · {KINDS[kind].label.lower()}",
         hardware=hardware,
         job={} if settings is None else to_dict(settings),
-        **{**kept, "start_from": checkpoint.folder},
+        **{**trained.only("grpo", "lora", "attn_implementation", "episodes"), "start_from": checkpoint.folder},
     )
     if not checkpoint.is_adapter:
         spec = replace(spec, lora=None)
     if model:
         spec = replace(spec, model=ModelSpec(model))
-    return launching.submit_job(source, spec, host=host or checkpoint_hosts.host_for(checkpoint), user=user)
+    return launching.submit_job(checkpoint.run, spec, host=host or checkpoint_hosts.host_for(checkpoint), user=user)
 
 
-def start_once(
-    checkpoint: Checkpoint,
-    kind: str,
-    user: User,
-    *,
-    settings: Any = None,
-    hardware: HardwareSpec = ON_THE_CPU,
-    host: Host | None = None,
-) -> Run:
+def start_once(checkpoint: Checkpoint, kind: str, user: User, **options: Any) -> Run:
     """Start a job on a checkpoint, or return the one of this kind that is under way, so that a second click starts
-    nothing."""
+    nothing. `options`: those of `start`."""
     with transaction.atomic():
         Attempt.objects.select_for_update().get(pk=checkpoint.event.attempt_id)  # two clicks, one after the other
-        under_way = checkpoint.run.jobs.filter(
-            kind=kind, spec__start_from=checkpoint.folder, attempts__status__in=ACTIVE
-        )
-        return under_way.first() or start(checkpoint, kind, user, settings=settings, hardware=hardware, host=host)
+        jobs = checkpoint.run.jobs.filter(kind=kind, spec__start_from=checkpoint.folder)
+        return jobs.filter(attempts__status__in=ACTIVE).first() or start(checkpoint, kind, user, **options)

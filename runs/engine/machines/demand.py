@@ -32,17 +32,10 @@ ARRIVES_WITHIN = timedelta(hours=1)
 State = MachineRequest.State
 
 
-@dataclass(frozen=True)
-class MachineDemand:
-    """An attempt that needs a machine, and the source to request it from."""
-
-    attempt: Attempt
-    source: MachineSource
-
-
 @dataclass
 class Demand:
-    unmet: list[MachineDemand] = field(default_factory=list)
+    unmet: list[tuple[Attempt, MachineSource]] = field(default_factory=list)
+    """Attempts that need a machine, with the source to request it from."""
     used: set[int] = field(default_factory=set)
     """Ids of requests whose machine a queued run is going to use."""
     expectations: dict[str, str] = field(default_factory=dict)
@@ -59,23 +52,22 @@ def read(now: datetime) -> Demand:
             continue  # the dispatcher ends it
         if market.capacity.over_limit(attempt.run) is not None:
             continue
-        if market.starts(attempt, need) or (only := market.sources_for(attempt)) is None:
+        if market.starts(attempt) or (sources := market.sources_for(attempt)) is None:
             continue
-        coming = market.coming(attempt, need, only)
-        if coming is not None:
+        if (coming := market.coming(attempt, need, sources)) is not None:
             demand.used.add(coming.pk)
             demand.expectations[attempt.pk] = _expected(attempt, coming)
             continue
-        source, obstacles = market.choose(attempt, need, only)
+        source, obstacles = market.choose(attempt, need, sources)
         if source is not None:
-            demand.unmet.append(MachineDemand(attempt, source))
+            demand.unmet.append((attempt, source))
         elif obstacles:
             demand.expectations[attempt.pk] = " ".join(obstacles)
     return demand
 
 
 def offered_for(need: Need) -> list[MachineSource]:
-    """The sources whose machines could run it."""
+    """List the sources whose machines could run it."""
     return [source for source in MachineSource.objects.filter(enabled=True) if _could_hold(source, need) is not None]
 
 
@@ -91,10 +83,10 @@ class _Market:
         self._coming = {request: _machine(request, now) for request in self._live if not self._arrived(request, hosts)}
         for request in self._coming:
             hosts.pop(request.host_name, None)
-        self.capacity = Capacity(hosts.values(), leasing.held(), IdleServers.read())
+        self.capacity = Capacity(hosts.values(), leasing.leased(), IdleServers.read())
 
     def sources_for(self, attempt: Attempt) -> list[MachineSource] | None:
-        """The sources whose machines could run it at all. None: it can only run on an existing host."""
+        """List the sources whose machines could run it at all. None: it can only run on an existing host."""
         if attempt.run.host_id is not None:
             return None
         if attempt.host is None:
@@ -105,28 +97,30 @@ class _Market:
         kind = KINDS.get(origin.source.kind)
         return [origin.source] if kind is not None and kind.shares_runs else []
 
-    def starts(self, attempt: Attempt, need: Need) -> bool:
-        """True if a host can start it now; otherwise free resources are reserved for it, as the dispatcher does."""
+    def starts(self, attempt: Attempt) -> bool:
+        """Check whether a host can start it now. If not, reserve free resources for it, as the dispatcher does."""
         result = self.capacity.find_for(attempt)
         if isinstance(result, tuple):
             self.capacity.take(*result, attempt.run)
             return True
         return bool(result.gives_way)
 
-    def coming(self, attempt: Attempt, need: Need, only: list[MachineSource]) -> MachineRequest | None:
-        """A machine on its way that has room for the attempt, beside the attempts ahead of it."""
+    def coming(self, attempt: Attempt, need: Need, sources: list[MachineSource]) -> MachineRequest | None:
+        """Find a machine on its way that has room for the attempt and the attempts ahead of it."""
         for request, machine in self._coming.items():
-            if request.source in only:
-                placed = leasing.place(need, machine, self.capacity.taken[-request.pk])
+            if request.source in sources:
+                placed = leasing.allocate(need, machine, self.capacity.taken[-request.pk])
                 if isinstance(placed, Placement):
                     self.capacity.take(machine, placed, attempt.run)
                     return request
         return None
 
-    def choose(self, attempt: Attempt, need: Need, only: list[MachineSource]) -> tuple[MachineSource | None, list[str]]:
-        """The first source to request a machine from, or why each suitable source has to wait."""
+    def choose(
+        self, attempt: Attempt, need: Need, sources: list[MachineSource]
+    ) -> tuple[MachineSource | None, list[str]]:
+        """Choose the first source to request a machine from, or explain why each suitable source has to wait."""
         obstacles = []
-        for source in only:
+        for source in sources:
             placed = _could_hold(source, need)
             if not source.enabled or placed is None:
                 continue
@@ -135,12 +129,11 @@ class _Market:
                 continue
             self._count_as_coming(attempt, source, placed)
             return source, []
-        if not only and attempt.host is not None:
+        if not sources and attempt.host is not None:
             obstacles.append(f"Its last checkpoint was on {attempt.host.name}, which has left.")
         return None, obstacles
 
     def _count_as_coming(self, attempt: Attempt, source: MachineSource, placed: Placement) -> None:
-        """Count a machine as on its way, for the runs behind."""
         request = MachineRequest(pk=10**9 + len(self._live), source=source, attempt=attempt, host_name=source.name)
         request.offers = source.inventory()
         self._live.append(request)
@@ -153,18 +146,14 @@ class _Market:
             if source.most == 1:
                 return f"The only machine of {source.name} is in use."
             return f"All {source.most} machines of {source.name} are in use."
-        if self._fits_later(need) and (left := self._patience_left(attempt, source)):
-            return f"A machine from {source.name} will be requested in {about(left.total_seconds())} if it still waits."
-        return self._failures(attempt, source)
-
-    def _fits_later(self, need: Need) -> bool:
-        """True if a reachable host could run it once other runs have ended."""
+        patience = attempt.created_at + timedelta(minutes=source.patience_minutes) - self.now
+        # A reachable host could run it once other runs have ended.
         able = (host for host in self.capacity.hosts if not leasing.host_problem(host, self.now))
-        return any(isinstance(leasing.place(need, host, {}), Placement) for host in able)
-
-    def _patience_left(self, attempt: Attempt, source: MachineSource) -> timedelta | None:
-        left = attempt.created_at + timedelta(minutes=source.patience_minutes) - self.now
-        return left if left > timedelta(0) else None
+        fits_later = any(isinstance(leasing.allocate(need, host, {}), Placement) for host in able)
+        if patience > timedelta(0) and fits_later:
+            wait = about(patience.total_seconds())
+            return f"A machine from {source.name} will be requested in {wait} if it still waits."
+        return self._failures(attempt, source)
 
     def _failures(self, attempt: Attempt, source: MachineSource) -> str:
         """Explain why earlier failures of a source delay the next request, or "". Saving the source resets them."""
@@ -178,14 +167,14 @@ class _Market:
         if not streak or streak[0].ended_at is None:
             return ""
         pause = min(FIRST_PAUSE * 2 ** (len(streak) - 1), LONGEST_PAUSE)
-        left = streak[0].ended_at + pause - self.now
-        if left <= timedelta(0):
+        remaining = streak[0].ended_at + pause - self.now
+        if remaining <= timedelta(0):
             return ""
         count = "A machine" if len(streak) == 1 else f"{len(streak)} machines"
-        return f"{count} from {source.name} failed to start.{last} Next try in {about(left.total_seconds())}."
+        return f"{count} from {source.name} failed to start.{last} Next try in {about(remaining.total_seconds())}."
 
     def _arrived(self, request: MachineRequest, hosts: dict[str, Host]) -> bool:
-        """True if its host counts with the resources that it announces itself."""
+        """Check whether its host counts with the resources that it announces itself."""
         if request.state != State.JOINED:
             return False
         host = hosts.get(request.host_name)
@@ -195,31 +184,31 @@ class _Market:
 
 
 def _could_hold(source: MachineSource, need: Need) -> Placement | None:
-    placed = leasing.place(need, Host(pk=0, name=source.name, inventory=source.inventory()), {})
+    placed = leasing.allocate(need, Host(pk=0, name=source.name, inventory=source.inventory()), {})
     return placed if isinstance(placed, Placement) else None
 
 
 def ended_machine(host: Host) -> MachineRequest | None:
-    """The request of the ended machine that a host was."""
+    """Find the request of the ended machine that a host was."""
     gone = MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(host_name=host.name)
     return gone.select_related("source").first()
 
 
 def _machine(request: MachineRequest, now: datetime) -> Host:
-    """The host that a request will become. Its id is negative, as it is in no table."""
+    """Build the host that a request will become. Its id is negative, as it is in no table."""
     return Host(pk=-request.pk, name=request.host_name, inventory=request.offers, announced_at=now)
 
 
 def _expected(attempt: Attempt, request: MachineRequest) -> str:
-    whose = "" if request.attempt_id in (None, attempt.pk) else ", with another run"
+    sharing = "" if request.attempt_id in (None, attempt.pk) else ", with another run"
     if request.state == State.JOINED:
-        return f"{request.host_name} of {request.source.name} has joined and is getting ready{whose}."
+        return f"{request.host_name} of {request.source.name} has joined and is getting ready{sharing}."
     sentence = f" {request.sentence}" if request.sentence else ""
-    return f"A machine from {request.source.name} has been requested{whose}.{sentence}"
+    return f"A machine from {request.source.name} has been requested{sharing}.{sentence}"
 
 
 def _streak(ended: QuerySet[MachineRequest]) -> Iterator[MachineRequest]:
-    """The newest requests up to the last that didn't fail."""
+    """Yield the newest requests up to the last that didn't fail."""
     for request in ended.order_by("-created_at", "-pk")[: TRIES + 5]:
         if request.state != State.FAILED:
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +25,12 @@ BOUNDS = {
     "minutes": (5, 60 * 24 * 60),
 }
 """The lowest and the highest value of each field."""
+SECTIONS = {
+    "source": ("name", "control_url"),
+    "machine": ("gpus", "gpu_kind", "gpu_memory_gib", "cpus", "memory_gib", "minutes"),
+    "limits": ("most", "idle_minutes", "patience_minutes", "enabled"),
+}
+"""The fields of every kind, by section of the page."""
 
 
 class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
@@ -35,10 +43,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
     class Meta:
         model = MachineSource
-        fields = (
-            *("name", "control_url", "gpus", "gpu_kind", "gpu_memory_gib", "cpus", "memory_gib", "minutes"),
-            *("most", "idle_minutes", "patience_minutes", "enabled"),
-        )
+        fields = tuple(chain.from_iterable(SECTIONS.values()))
         labels = {
             "gpus": "GPUs",
             "gpu_kind": "Kind of GPU",
@@ -81,29 +86,19 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             self.fields[OPTION + option.name] = _field(option, self.instance.options.get(option.name, option.initial))
 
     @property
-    def about_it(self) -> list[forms.BoundField]:
-        return [self[name] for name in ("name", "control_url")]
-
-    @property
-    def of_machines(self) -> list[forms.BoundField]:
-        return [self[name] for name in ("gpus", "gpu_kind", "gpu_memory_gib", "cpus", "memory_gib", "minutes")]
-
-    @property
-    def limits(self) -> list[forms.BoundField]:
-        return [self[name] for name in ("most", "idle_minutes", "patience_minutes", "enabled")]
-
-    @property
-    def of_kind(self) -> list[forms.BoundField]:
-        return [self[OPTION + option.name] for option in self.kind.options if not option.rare]
-
-    @property
-    def rare_of_kind(self) -> list[forms.BoundField]:
-        return [self[OPTION + option.name] for option in self.kind.options if option.rare]
+    def sections(self) -> dict[str, list[forms.BoundField]]:
+        """The fields by section: those of SECTIONS, the kind's options, and its rare options."""
+        names: dict[str, Iterable[str]] = {
+            **SECTIONS,
+            "options": (OPTION + option.name for option in self.kind.options if not option.rare),
+            "rare": (OPTION + option.name for option in self.kind.options if option.rare),
+        }
+        return {section: [self[name] for name in names[section]] for section in names}
 
     @property
     def shows_rare(self) -> bool:
         """True if a rare option is set or has an error."""
-        return any(field.value() or field.errors for field in self.rare_of_kind)
+        return any(field.value() or field.errors for field in self.sections["rare"])
 
     def clean_control_url(self) -> str:
         url: str = self.cleaned_data["control_url"].rstrip("/")

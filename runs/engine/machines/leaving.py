@@ -1,8 +1,9 @@
-"""Hosts that leave for good: a host reports it once no run is on it, and its credentials end."""
+"""Hosts that leave: a host reports it once no run is on it, and its credentials end."""
 
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Q
@@ -23,7 +24,7 @@ from workers.contract.wire.names import EndReason
 log = logging.getLogger(__name__)
 
 ACTOR = "host"
-WORDS = {
+SENTENCES = {
     Leaving.IDLE: "It left because it had no run for {minutes} min.",
     Leaving.STOPPED: "It left because its program was stopped; its runs have ended.",
 }
@@ -44,22 +45,32 @@ def leave(name: str, how: Leaving) -> str:
             return ""
         if how == Leaving.STOPPED:
             _end_unclaimed(host)
-        if (run := _bound(host)) is not None:
-            return f"{run} is on {name} or waits for it."
+        bound = Q(host=host) | Q(host=None, run__host=host)
+        if (attempt := Attempt.objects.filter(bound, status__in=ACTIVE).select_related("run").first()) is not None:
+            return f"{attempt.run.name} is on {name} or waits for it."
         if how == Leaving.IDLE and (run := _awaits(host)) is not None:
             return f"{run} is about to start on {name}."
         now = timezone.now()
-        credentials.revoke(name, None)
-        Host.every.filter(pk=host.pk).update(announced_at=None, removed_at=now)
+        remove(host, now)
         live = MachineRequest.objects.filter(host_name=name, state__in=MachineRequest.LIVE)
         for request in live.select_related("source"):
-            sentence = WORDS[how].format(minutes=request.source.idle_minutes)
+            sentence = SENTENCES[how].format(minutes=request.source.idle_minutes)
             live.filter(pk=request.pk).update(state=MachineRequest.State.LEFT, sentence=sentence, ended_at=now)
+    delete_redis_user(name)
+    return ""
+
+
+def remove(host: Host, now: datetime) -> None:
+    """End a host's credentials and remove it from the Hardware page."""
+    credentials.revoke(host.name, None)
+    Host.every.filter(pk=host.pk).update(announced_at=None, removed_at=now)
+
+
+def delete_redis_user(name: str) -> None:
     try:
         host_redis.delete(name)
     except RedisError as error:
         log.warning("the user of %s in Redis is deleted later: %s", name, error)  # by host_redis.tend
-    return ""
 
 
 def _end_unclaimed(host: Host) -> None:
@@ -70,15 +81,8 @@ def _end_unclaimed(host: Host) -> None:
         ending.end(attempt, EndReason.HOST_PREEMPTED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True)
 
 
-def _bound(host: Host) -> str | None:
-    """The name of a run that is on the host, or can only run there."""
-    waits = Q(host=host) | Q(host=None, run__host=host)
-    attempt = Attempt.objects.filter(waits, status__in=ACTIVE).select_related("run").first()
-    return attempt.run.name if attempt is not None else None
-
-
 def _awaits(host: Host) -> str | None:
-    """The name of the run that the machine was requested for, if it is about to start there."""
+    """Name the run that the machine was requested for, if it is about to start there."""
     joined = MachineRequest.objects.filter(host_name=host.name, attempt__status=RunStatus.QUEUED)
     request = joined.select_related("attempt__run__owner").first()
     if request is None or request.attempt is None or host.draining:
@@ -88,5 +92,5 @@ def _awaits(host: Host) -> str | None:
         need = queueing.need_of(run)
     except ContractError:
         return None
-    fits = host.announced_at is None or isinstance(leasing.place(need, host, {}), Placement)
+    fits = host.announced_at is None or isinstance(leasing.allocate(need, host, {}), Placement)
     return run.name if fits and limits.allowance(run.owner).may_start else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from django.conf import settings
@@ -32,7 +33,7 @@ class MachineSource(models.Model):
     idle_minutes = models.IntegerField(default=10)
     """A machine without a run leaves after this time."""
     patience_minutes = models.IntegerField(default=5)
-    """How long a run waits for a busy host before it requests a machine."""
+    """The time that a run waits for a busy host before it requests a machine."""
     gpus = models.IntegerField(default=1)
     gpu_kind = models.CharField(max_length=40, blank=True)
     gpu_memory_gib = models.IntegerField(default=0)
@@ -55,15 +56,7 @@ class MachineSource(models.Model):
 
     @property
     def shape(self) -> MachineShape:
-        return MachineShape(
-            gpus=self.gpus,
-            cpus=self.cpus,
-            minutes=self.minutes,
-            idle_minutes=self.idle_minutes,
-            memory_gib=self.memory_gib,
-            gpu_kind=self.gpu_kind,
-            options=self.options,
-        )
+        return MachineShape(**{field.name: getattr(self, field.name) for field in fields(MachineShape)})
 
     @property
     def gpu_hour(self) -> Money | None:
@@ -72,7 +65,7 @@ class MachineSource(models.Model):
         return None if usd is None else Money(float(usd), "$")
 
     def inventory(self) -> dict[str, Any]:
-        """The announcement of one of its machines, as far as scheduling needs it."""
+        """Build the announcement of one of its machines, as far as scheduling needs it."""
         memory = self.gpu_memory_gib * 1024
         return {
             "gpus": [{"index": i, "memory_mib": memory, "used_mib": 0} for i in range(self.gpus)],
@@ -117,7 +110,6 @@ class MachineRequest(models.Model):
     looked_at = models.DateTimeField(null=True)
     joined_at = models.DateTimeField(null=True)
     released_at = models.DateTimeField(null=True)
-    """When its release was requested."""
     released_by = models.CharField(max_length=150, blank=True)
     """A user's name; empty: released because no run needed it."""
     ended_at = models.DateTimeField(null=True)
@@ -143,6 +135,3 @@ class Expectation(models.Model):
 
     attempt = models.OneToOneField("runs.Attempt", on_delete=models.CASCADE, primary_key=True, related_name="machine")
     text = models.TextField()
-
-    def __str__(self) -> str:
-        return self.text

@@ -1,4 +1,4 @@
-"""The Hardware page's part about machines on demand."""
+"""The section of the Hardware page about machines on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runs.engine.machines.provider import EngineKind, price_of
 from runs.engine.sentences import counted
 
 SHOWN_FOR = timedelta(hours=12)
-MOST_ENDED = 8
+MAX_ENDED = 8
 State = MachineRequest.State
 CHIPS = {
     State.ASKING: "checking",
@@ -30,10 +30,9 @@ CHIPS = {
 class SourceLine:
     row: MachineSource
     label: str
-    """The kind of engine."""
     machine: str
     """The resources of each machine, in words."""
-    there: int
+    count: int
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,14 @@ class Overview:
 def overview() -> Overview:
     sources = list(MachineSource.objects.all())
     now = timezone.now()
-    live = MachineRequest.objects.filter(state__in=MachineRequest.LIVE) if sources else MachineRequest.objects.none()
-    machines = lines(live)
+    machines: list[MachineLine] = []
     if sources:
+        live = MachineRequest.objects.filter(state__in=MachineRequest.LIVE)
         ended = MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(ended_at__gte=now - SHOWN_FOR)
-        machines += lines(ended.order_by("-ended_at")[:MOST_ENDED])
-    there = [line.row.source_id for line in machines if line.row.state in MachineRequest.LIVE]
+        machines = [*lines(live), *lines(ended.order_by("-ended_at")[:MAX_ENDED])]
+    in_use = [line.row.source_id for line in machines if line.row.state in MachineRequest.LIVE]
     rows = [
-        SourceLine(row, KINDS[row.kind].label if row.kind in KINDS else row.kind, _machine(row), there.count(row.pk))
+        SourceLine(row, KINDS[row.kind].label if row.kind in KINDS else row.kind, _machine(row), in_use.count(row.pk))
         for row in sources
     ]
     return Overview(list(KINDS.values()), rows, machines)

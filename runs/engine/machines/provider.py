@@ -26,7 +26,6 @@ class MachineShape:
 
     gpus: int
     cpus: int
-    """Cores."""
     minutes: int
     """Longest lifetime of the machine, in minutes."""
     idle_minutes: int
@@ -104,8 +103,8 @@ class Option:
     help: str
     pattern: str = r"[^\x00-\x1f\x7f]*"
     """A regular expression for the whole text."""
-    words: str = "text in one line"
-    """The pattern in words, after "Use …"."""
+    hint: str = "text in one line"
+    """The description of the pattern, after "Use …"."""
     required: bool = False
     initial: str = ""
     max_length: int = 200
@@ -122,12 +121,12 @@ PRICE = Option(
     "USD per GPU-hour",
     "Your price of a GPU-hour. New run estimates costs with it, and each host starts with it.",
     pattern=r"(?=.*[1-9])[0-9]{1,4}(\.[0-9]{1,4})?",
-    words="an amount, such as 2.50",
+    hint="an amount, such as 2.50",
 )
 
 
 def price_of(options: Mapping[str, str]) -> Decimal | None:
-    """The price of a GPU-hour in the source's options; None if not given."""
+    """Read the price of a GPU-hour from the source's options; None if not given."""
     text = options.get(PRICE.name, "")
     return Decimal(text) if re.fullmatch(PRICE.pattern, text) else None
 
@@ -155,7 +154,7 @@ class EngineKind:
     """The machines of one source share a folder of runs, and so can resume each other's."""
 
     def problems(self, options: Mapping[str, str]) -> dict[str, str]:
-        """The problems of a source's options, by name."""
+        """Find the problems of a source's options, by name."""
         problems = {
             name: f"{self.label} has no setting {name!r}." for name in options.keys() - {o.name for o in self.options}
         }
@@ -165,5 +164,5 @@ class EngineKind:
                 if option.required:
                     problems[option.name] = f"{option.label} is needed."
             elif len(text) > option.max_length or not re.fullmatch(option.pattern, text):
-                problems[option.name] = f"Use {option.words}, up to {option.max_length} characters."
+                problems[option.name] = f"Use {option.hint}, up to {option.max_length} characters."
         return problems or dict(self.check(options))

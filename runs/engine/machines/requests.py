@@ -15,15 +15,13 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
-from redis import RedisError
 
 from controlplane.catalogue.hardware.models import Host
-from controlplane.catalogue.joining import codes, credentials, host_redis
+from controlplane.catalogue.joining import codes
 from controlplane.platform.activity.recording import record
 from controlplane.platform.http.tokens import machine_code
 from runs.engine import hints
-from runs.engine.machines import demand
-from runs.engine.machines.demand import MachineDemand
+from runs.engine.machines import demand, leaving
 from runs.engine.machines.models import KINDS, Expectation, MachineRequest, MachineSource
 from runs.engine.machines.provider import EngineError, MachinePhase, MachineProvider, MachineState
 from runs.engine.models import Attempt, Lease
@@ -58,39 +56,35 @@ def reconcile(now: datetime) -> None:
         queued = request.attempt is not None and request.attempt.status == RunStatus.QUEUED
         if not queued and request.pk not in demands.used:
             release(request, by="")
-    for unmet in demands.unmet:
+    for attempt, source in demands.unmet:
         if time.monotonic() - begun > BUDGET_S:
             return
-        if problem := request_machine(unmet):
-            demands.expectations[unmet.attempt.pk] = problem
+        request = _insert(attempt, source)
+        if request is not None and (problem := _send(request)):
+            demands.expectations[attempt.pk] = problem
     _store_expectations(demands.expectations)
     MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(ended_at__lt=now - HISTORY).delete()
 
 
-def request_machine(unmet: MachineDemand) -> str:
-    """Request a machine. Return why there is none, or ""."""
-    request = _insert(unmet)
-    return _send(request) if request is not None else ""
-
-
-def _insert(unmet: MachineDemand) -> MachineRequest | None:
+def _insert(attempt: Attempt, source: MachineSource) -> MachineRequest | None:
     """Create the request's row. None: another worker was first, or the source has reached its number of machines."""
-    slug = re.sub(r"[^a-z0-9]+", "-", unmet.source.name.lower()).strip("-")[:40] or "machine"
+    slug = re.sub(r"[^a-z0-9]+", "-", source.name.lower()).strip("-")[:40] or "machine"
     name = f"{slug}-{secrets.token_hex(3)}"
     try:
         with transaction.atomic():
-            source = MachineSource.objects.select_for_update().get(pk=unmet.source.pk)
+            source = MachineSource.objects.select_for_update().get(pk=source.pk)
             if not source.enabled or source.requests.filter(state__in=MachineRequest.LIVE).count() >= source.most:
                 return None
             row, _ = codes.create(name, by=source.created_by, code=machine_code(name))
             return MachineRequest.objects.create(
-                source=source, attempt=unmet.attempt, host_name=name, code=row, offers=source.inventory()
+                source=source, attempt=attempt, host_name=name, code=row, offers=source.inventory()
             )
     except (IntegrityError, MachineSource.DoesNotExist):
         return None
 
 
 def _send(request: MachineRequest) -> str:
+    """Request a machine from its engine. Return why there is none, or ""."""
     unanswered = MachineRequest.objects.filter(pk=request.pk, state=State.ASKING)
     unanswered.update(looked_at=timezone.now())
     source = request.source
@@ -203,36 +197,24 @@ def _machine_ended(request: MachineRequest, state: MachineState, now: datetime) 
             return
         if host is not None:
             _end_host(host, state, proved=proved, now=now)
-    _end_user(request.host_name)
+    leaving.delete_redis_user(request.host_name)
 
 
 def _end_host(host: Host, state: MachineState, *, proved: bool, now: datetime) -> None:
-    credentials.revoke(host.name, None)
-    Host.every.filter(pk=host.pk).update(announced_at=None, removed_at=now)
+    leaving.remove(host, now)
     reason = EndReason.HOST_PREEMPTED if state.taken_back else EndReason.HOST_LOST
     for attempt in Attempt.objects.filter(host=host, status__in=ON_HOST).select_related("run", "host"):
-        unclaimed = attempt.claimed_at is None
-        only_if = Q(status__in=ON_HOST, claimed_at__isnull=unclaimed)
-        ending.end(
-            attempt, reason, actor=ACTOR, detail=state.sentence, only_if=only_if, proved_free=proved or unclaimed
-        )
+        ending.give_up(attempt, ACTOR, detail=state.sentence, reason=reason, proved=proved)
     if proved:
-        left = list(Lease.objects.filter(host=host, state=Lease.QUARANTINED))
-        recovery.plan_all([lease.attempt_id for lease in left if leasing.release(lease, by=ACTOR)])
-
-
-def _end_user(name: str) -> None:
-    try:
-        host_redis.delete(name)
-    except RedisError as error:
-        log.warning("the user of %s in Redis is deleted later: %s", name, error)  # by host_redis.tend
+        quarantined = list(Lease.objects.filter(host=host, state=Lease.QUARANTINED))
+        recovery.plan_all([lease.attempt_id for lease in quarantined if leasing.release(lease, by=ACTOR)])
 
 
 def _due(now: datetime) -> list[MachineRequest]:
-    """The requests to poll, the longest unpolled first."""
+    """List the requests to poll, the longest unpolled first."""
     due = Q(state=State.ASKING, created_at__lt=now - UNANSWERED) & _unpolled_since(now - UNANSWERED)
-    for state, every in POLL_EVERY.items():
-        due |= Q(state=state) & _unpolled_since(now - every)
+    for state, interval in POLL_EVERY.items():
+        due |= Q(state=state) & _unpolled_since(now - interval)
     rows = MachineRequest.objects.filter(due).select_related("source", "attempt")
     return sorted(rows, key=lambda row: row.looked_at or row.created_at)
 
@@ -244,9 +226,9 @@ def _unpolled_since(moment: datetime) -> Q:
 def _store_expectations(texts: dict[str, str]) -> None:
     """Store what each queued attempt may expect of the sources, and notify the open pages of changes."""
     before = {row.pk: (row.text, row.attempt.run_id) for row in Expectation.objects.select_related("attempt")}
-    gone = before.keys() - texts.keys()
-    Expectation.objects.filter(pk__in=gone).delete()
-    changed = {before[attempt_id][1] for attempt_id in gone}
+    outdated = before.keys() - texts.keys()
+    Expectation.objects.filter(pk__in=outdated).delete()
+    changed = {before[attempt_id][1] for attempt_id in outdated}
     for attempt_id, text in texts.items():
         if attempt_id not in before or before[attempt_id][0] != text:
             row, _ = Expectation.objects.update_or_create(attempt_id=attempt_id, defaults={"text": text})

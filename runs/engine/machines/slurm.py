@@ -11,6 +11,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from django.conf import settings
@@ -36,7 +37,9 @@ EXTRAS = (
 VARIABLES = r"(?:GRPO_|HF_|CUDA_|NCCL_|VLLM_|TORCH_|UV_|PIP_|OMP_)[A-Z0-9_]+|CONTROLPLANE_BOOTSTRAP|PATH|TMPDIR"
 _EXTRA = rf"--(?:{'|'.join(EXTRAS)})(?:=[^\s'\"\\`$;|&<>]+)?"
 _VARIABLE = rf"(?:{VARIABLES})=\S*"
-_PATH = r"/(?!.*(?:^|/)\.\.(?:/|$))[A-Za-z0-9._/+@:=-]+"
+_path = partial(
+    Option, pattern=r"/(?!.*(?:^|/)\.\.(?:/|$))[A-Za-z0-9._/+@:=-]+", hint="an absolute path without spaces"
+)
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.,@:+-]*"
 
 PENDING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
@@ -61,7 +64,7 @@ WAITS = {
     "Priority": "other jobs come first",
     "Resources": "waits for free nodes",
 }
-LAST_WORDS = 300
+MAX_OUTPUT = 300
 NOTICE = "GRPO_STOP_NOTICE_S"
 NOTICE_SPARE_S = 10
 """Seconds by which the host's program ends before Slurm kills it, as in grpo-host.sbatch, whose --signal applies unless
@@ -85,15 +88,14 @@ class Slurm:
             raise EngineError(
                 f"{folder} can't be written to where the control worker runs: {error.strerror}."
             ) from None
-        known = self._run("squeue", f"--name={name}", "--states=all", "--noheader", "--format=%i").split()
-        if known:
-            return known[0]
+        if jobs := self._run("squeue", f"--name={name}", "--states=all", "--noheader", "--format=%i").split():
+            return jobs[0]
         script = settings.BASE_DIR / "docker" / "slurm" / "grpo-host.sbatch"
         argv = ["sbatch", "--parsable", *self._options(shape, name), str(script), self.control_url, str(code_file)]
         output = self._run(*argv, variables=self._variables(shape, folder)).strip()
         job = output.partition(";")[0]
         if not job.isdigit():
-            raise EngineError(f"sbatch printed no job number, but {output[:LAST_WORDS]!r}")
+            raise EngineError(f"sbatch printed no job number, but {output[:MAX_OUTPUT]!r}")
         return job
 
     def state(self, handle: str) -> MachineState:
@@ -165,7 +167,7 @@ class Slurm:
         return self.options.get("source") or str(settings.BASE_DIR)
 
     def _row(self, handle: str) -> tuple[str, str, str, str] | None:
-        """The state, reason, node and name of a job; None: the controller has forgotten it."""
+        """Look up the state, reason, node and name of a job; None: the controller has forgotten it."""
         columns = "--format=%T|%r|%N|%j"
         try:
             output = self._run("squeue", f"--jobs={handle}", "--states=all", "--noheader", columns).strip()
@@ -179,8 +181,8 @@ class Slurm:
         return state, reason, node, name
 
     def _recorded(self, handle: str) -> MachineState:
-        """The end of a forgotten job, with its state if there is accounting. The controller forgets a job only minutes
-        after its end."""
+        """Describe the end of a forgotten job, with its state if there is accounting. The controller forgets a job only
+        minutes after its end."""
         columns = "--format=State,JobName%64"
         try:
             output = self._run("sacct", f"--jobs={handle}", "--allocations", "--noheader", "--parsable2", columns)
@@ -194,10 +196,10 @@ class Slurm:
 
     def _ended(self, handle: str, state: str, name: str) -> MachineState:
         sentence = f"Job {handle} ended: {ENDED[state]}."
-        words = self._last_words(name) if state in ("COMPLETED", "FAILED", "LAUNCH_FAILED") else ""
-        return MachineState(MachinePhase.ENDED, f"{sentence}{words}", taken_back=state in TAKEN_BACK)
+        log_end = self._log_end(name) if state in ("COMPLETED", "FAILED", "LAUNCH_FAILED") else ""
+        return MachineState(MachinePhase.ENDED, f"{sentence}{log_end}", taken_back=state in TAKEN_BACK)
 
-    def _last_words(self, name: str) -> str:
+    def _log_end(self, name: str) -> str:
         if not re.fullmatch(_NAME, name):
             return ""
         try:
@@ -207,13 +209,13 @@ class Slurm:
         except OSError:
             return ""
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f" Last line of its log: {last[:LAST_WORDS]}" if last else ""
+        return f" Last line of its log: {last[:MAX_OUTPUT]}" if last else ""
 
     def _run(self, *argv: str, variables: Mapping[str, str] | None = None) -> str:
         """Run a command and return its output. Raises EngineError with the command's message."""
         passed = {name: os.environ[name] for name in PASSED if name in os.environ}
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 argv,
                 env={**passed, **(variables or {})},
                 stdin=subprocess.DEVNULL,
@@ -229,10 +231,10 @@ class Slurm:
             raise EngineError(f"{argv[0]} didn't answer within {TIMEOUT_S} s.") from None
         except OSError as error:
             raise EngineError(f"{argv[0]} could not be run: {error.strerror}.") from None
-        if done.returncode:
-            words = " ".join((done.stderr or done.stdout).split())[:LAST_WORDS]
-            raise EngineError(f"{argv[0]} failed: {words or f'exit code {done.returncode}'}")
-        return done.stdout
+        if result.returncode:
+            message = " ".join((result.stderr or result.stdout).split())[:MAX_OUTPUT]
+            raise EngineError(f"{argv[0]} failed: {message or f'exit code {result.returncode}'}")
+        return result.stdout
 
 
 def _variables_of(options: Mapping[str, str]) -> dict[str, str]:
@@ -252,21 +254,14 @@ KIND = EngineKind(
     help="Each machine is a job. sbatch, squeue and scancel must work where the control worker runs, and it and the "
     "nodes must share a file system.",
     options=(
-        Option(
+        _path(
             "folder",
             "Shared folder",
             "Where the hosts keep their data and runs; the same path on the nodes and here.",
-            _PATH,
-            "an absolute path without spaces",
             required=True,
         ),
-        Option(
-            "source",
-            "Copy of the source",
-            "Its path on the nodes. Empty: the same as the control plane's.",
-            _PATH,
-            "an absolute path without spaces",
-            rare=True,
+        _path(
+            "source", "Copy of the source", "Its path on the nodes. Empty: the same as the control plane's.", rare=True
         ),
         Option("partition", "Partition", "Empty: the cluster's default.", _NAME, "the name of a partition"),
         Option("account", "Account", "The account to charge.", _NAME, "the name of an account"),
@@ -308,12 +303,10 @@ KIND = EngineKind(
             rare=True,
         ),
         PRICE,
-        Option(
+        _path(
             "ca_file",
             "Certificates",
             "A PEM file on the nodes, if the control plane's certificate is not from a public authority.",
-            _PATH,
-            "an absolute path without spaces",
             rare=True,
         ),
         Option(

@@ -47,6 +47,7 @@ class _Sums:
             self.flush()
 
     def flush(self) -> None:
+        """Store the pending measurements."""
         with self._lock:
             self._due = time.monotonic() + FLUSH_S
             pending, self._pending = self._pending, Counter()
@@ -69,7 +70,7 @@ class _Sums:
         return True
 
     def read(self) -> dict[str, float]:
-        """Return the sums of all processes; without Redis, those of this process."""
+        """Read the sums of all processes; without Redis, those of this process."""
         self.flush()
         if not settings.REDIS_URL:
             with self._lock:
@@ -82,7 +83,7 @@ class _Sums:
         return {name.decode(): float(amount) for name, amount in stored.items()}
 
 
-_sums = _Sums()
+sums = _Sums()
 
 
 @contextmanager
@@ -91,30 +92,25 @@ def measuring(name: MeasuredDuration) -> Iterator[None]:
     try:
         yield
     finally:
-        _sums.add(name, time.monotonic() - begin)
-
-
-def flush() -> None:
-    """Store pending measurements, for a process that may measure nothing more for a while."""
-    _sums.flush()
+        sums.add(name, time.monotonic() - begin)
 
 
 def histograms() -> dict[MeasuredDuration, tuple[list[tuple[str, float]], float]]:
-    """Prometheus's cumulative buckets and the sum of each duration. Empty while Redis is away, as a counter that drops
-    to a part of its value would look like a restart."""
-    sums = _sums.read()
+    """Read Prometheus's cumulative buckets and the sum of each duration. Empty while Redis is away, as a counter that
+    drops to a part of its value would look like a restart."""
+    seconds = sums.read()
     result = {}
-    for name in MeasuredDuration if sums else ():
+    for name in MeasuredDuration if seconds else ():
         total, buckets = 0.0, []
         for bound in (*map(str, BOUNDS), _BEYOND):
-            total += sums.get(f"{name}:{bound}", 0.0)
+            total += seconds.get(f"{name}:{bound}", 0.0)
             buckets.append((bound, total))
-        result[name] = (buckets, sums.get(f"{name}:{_SUM}", 0.0))
+        result[name] = (buckets, seconds.get(f"{name}:{_SUM}", 0.0))
     return result
 
 
 def client() -> redis.Redis:
-    """A short-lived Redis client with short time-outs."""
+    """Connect to Redis for a short time, with short time-outs."""
     return redis.Redis.from_url(
         settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
     )

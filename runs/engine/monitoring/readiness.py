@@ -25,12 +25,12 @@ _migrated_to: list[str] = []
 
 
 def problems() -> list[str]:
-    """The problems, as sentences; empty if ready."""
+    """List the problems, as sentences; empty if ready."""
     return [problem for check in (_database, _redis, _tick) if (problem := check())]
 
 
 def ticked_at() -> float | None:
-    """When the last tick ended, in Unix seconds."""
+    """Find the time of the last tick's end, in Unix seconds; None: there was none."""
     try:
         return (Path(settings.DATA_DIR) / TICKED).stat().st_mtime
     except OSError:

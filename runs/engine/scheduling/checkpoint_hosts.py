@@ -19,7 +19,7 @@ from workers.contract.wire.documents import ContractError
 
 
 def resume_point(run: Run) -> Checkpoint | None:
-    """The checkpoint to resume from: the last one, or, if launches can't go to its host, the last stored one."""
+    """Choose the checkpoint to resume from: the last one, or, if launches can't go to its host, the last stored one."""
     last, now = checkpoints.last(run), timezone.now()
     home = last.event.attempt.host if last else None
     if last is None or last.stored or run.host_id is not None or home is None or not leasing.host_problem(home, now):
@@ -29,7 +29,7 @@ def resume_point(run: Run) -> Checkpoint | None:
 
 
 def host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
-    """The host for a resume: the one that saved the checkpoint, or, if launches can't go there, one with the same
+    """Choose the host for a resume: the one that saved the checkpoint, or, if launches can't go there, one with its
     RUNS_DIR that could ever hold the run. None, for a stored checkpoint whose host can't start the run now: any host. A
     run that was launched for a certain host stays there."""
     home, now = checkpoint.event.attempt.host, timezone.now()
@@ -48,28 +48,28 @@ def host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
         return home
     sharing = [host for host in Host.objects.exclude(pk=home.pk) if host.inventory.get("runs_folder") == folder]
     able = (host for host in sharing if not leasing.host_problem(host, now))
-    return next((host for host in able if isinstance(leasing.place(need, host, {}), Placement)), home)
+    return next((host for host in able if isinstance(leasing.allocate(need, host, {}), Placement)), home)
 
 
 def host_for(checkpoint: Checkpoint) -> Host | None:
-    """The host for a job, an evaluation or a new run: the one that saved the checkpoint. None: any host, since launches
-    can't go there and the store has a copy."""
+    """Choose the host for a job, an evaluation or a new run: the one that saved the checkpoint. None: any host, since
+    launches can't go there and the store has a copy."""
     home = checkpoint.event.attempt.host
     return home if home is None or home in hosts_for(checkpoint) else None
 
 
 def host_of_start(run: Run) -> Host | None:
-    """The host for an evaluation of a run's starting model: the one that trained the run. None: any host, since
+    """Choose the host for an evaluation of a run's starting model: the one that trained the run. None: any host, since
     launches can't go there and the run was not launched for a certain one."""
-    if begun := checkpoints.by_folder(run.spec.get("start_from") or ""):
-        return host_for(begun)
+    if start := checkpoints.by_folder(run.spec.get("start_from") or ""):
+        return host_for(start)
     home = run.latest().host
     lost = home is not None and run.host_id is None and leasing.host_problem(home, timezone.now())
     return None if lost else home
 
 
 def hosts_for(checkpoint: Checkpoint, able: Callable[[Host], bool] = lambda host: True) -> list[Host]:
-    """The `able` hosts for a job: the one that saved the checkpoint, even while it is out of reach; if it is and the
+    """List the `able` hosts for a job: the one that saved the checkpoint, even if it is unreachable; if it is and the
     store has a copy, all others that launches can go to."""
     home, now = checkpoint.event.attempt.host, timezone.now()
     if home is not None and not (checkpoint.stored and leasing.host_problem(home, now)):

@@ -1,4 +1,4 @@
-"""Dispatching decides whom GPUs go to: it goes through the queue, leases all that an attempt needs, and launches it."""
+"""Dispatching: going through the queue, leasing all that an attempt needs, and launching it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 TRIES = 5
 """Tries per attempt and pass through the queue, each after another dispatcher took a resource first."""
 UNDONE = ("status", "host", "placement", "first_seq", "last_seq", "dispatched_at", "waits_for", "waits_how", "waits_on")
-"""Fields that a failed start may have written on the attempt in memory."""
+"""Fields that a failed start may have set on the attempt in memory."""
 LATE_ROOM = 1_000_000
 """Seqs left free after an attempt whose last line is missing: its outbox may still arrive."""
 
 
 def dispatch_ready() -> int:
-    """Go through the queue in order and start every attempt whose resources are free and not reserved. Return how many
+    """Walk the queue in order and start every attempt whose resources are free and not reserved. Return how many
     started."""
     started = 0
     capacity: Capacity | None = None
@@ -87,7 +87,7 @@ def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
 
 
 def attempt_spec(attempt: Attempt) -> AttemptSpec:
-    """The content of spec.json, which the launcher writes."""
+    """Build the content of spec.json, which the launcher writes."""
     return AttemptSpec(
         attempt_id=attempt.pk,
         number=attempt.number,
@@ -101,9 +101,8 @@ def attempt_spec(attempt: Attempt) -> AttemptSpec:
 def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
     """Start an attempt where its resources are free. Return what it waits for, or whether this call started it, as
     another dispatcher or a cancellation may be first."""
-    over = capacity.over_limit(attempt.run)
-    if over is not None:
-        return over
+    if (shortage := capacity.over_limit(attempt.run)) is not None:
+        return shortage
     for _ in range(TRIES):
         result = capacity.find_for(attempt)
         if isinstance(result, Shortage):

@@ -44,17 +44,19 @@ def end(
     return True
 
 
-def give_up(attempt: Attempt, by: str, *, detail: str = "") -> bool:
-    """Declare an attempt's host lost, at a user's request. Its resources are not proved free, so they are
-    quarantined."""
+def give_up(
+    attempt: Attempt, by: str, *, detail: str = "", reason: EndReason = EndReason.HOST_LOST, proved: bool = False
+) -> bool:
+    """End an attempt whose host is lost. Its resources are quarantined unless they are `proved` free: no process is
+    left."""
     unclaimed = attempt.claimed_at is None
     return end(
         attempt,
-        EndReason.HOST_LOST,
+        reason,
         actor=by,
         detail=detail or f"Given up by {by}.",
         only_if=Q(status__in=ON_HOST, claimed_at__isnull=unclaimed),
-        proved_free=unclaimed,
+        proved_free=proved or unclaimed,
     )
 
 

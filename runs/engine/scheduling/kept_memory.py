@@ -49,18 +49,18 @@ class _Chain:
 
 
 def of_attempt(attempt: Attempt) -> list[KeptMemory]:
-    """The memory kept from an ended attempt, for its receipt."""
+    """List the memory kept from an ended attempt, for its receipt."""
     if attempt.receipt is None or attempt.host_id is None or not sends_weights(attempt.run.spec):
         return []
     chains = _chains(attempt.host_id, upto=attempt)
     gpus = [gpu for gpu in attempt.receipt["gpus"] if gpu["after_mib"] - gpu["before_mib"] >= LEAST_MIB]
-    return [kept for gpu in gpus if (kept := _kept(int(gpu["gpu"]), chains[int(gpu["gpu"])]))]
+    return [memory for gpu in gpus if (memory := _sum(int(gpu["gpu"]), chains[int(gpu["gpu"])]))]
 
 
 def on_host(host_id: int, used_mib: Mapping[int, int]) -> dict[int, KeptMemory]:
-    """The memory kept on each GPU. `used_mib`: MiB in use there now; a server that has restarted keeps nothing."""
-    on_gpus = (_kept(index, chain) for index, chain in _chains(host_id).items())
-    return {kept.gpu: kept for kept in on_gpus if kept and used_mib.get(kept.gpu, 0) + LEAST_MIB >= kept.total_mib}
+    """Find the memory kept on each GPU. `used_mib`: MiB in use there now; a server that has restarted keeps nothing."""
+    on_gpus = (_sum(index, chain) for index, chain in _chains(host_id).items())
+    return {row.gpu: row for row in on_gpus if row and used_mib.get(row.gpu, 0) + LEAST_MIB >= row.total_mib}
 
 
 def sends_weights(spec: Mapping[str, Any]) -> bool:
@@ -80,12 +80,12 @@ def _chains(host_id: int, *, upto: Attempt | None = None) -> dict[int, _Chain]:
     return chains
 
 
-def _kept(index: int, chain: _Chain) -> KeptMemory | None:
+def _sum(index: int, chain: _Chain) -> KeptMemory | None:
     return KeptMemory(index, chain.parts[0], sum(chain.parts), tuple(chain.servers)) if chain.parts else None
 
 
 def _servers(server: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The attached servers, if they receive weights by NCCL."""
+    """List the attached servers, if they receive weights by NCCL."""
     if not server or server.get("weight_sync") != WeightSync.NCCL:
         return ()
     return tuple(server.get("attached") or ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 
 from django.db import IntegrityError, transaction
@@ -16,8 +15,7 @@ from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.gateway import endpoint
 from runs.engine.models import Attempt, Priority, Run, new_run_id
-from runs.engine.records import RunEvent
-from runs.engine.scheduling import checkpoint_hosts, dispatching, leasing, limits, spending
+from runs.engine.scheduling import checkpoint_hosts, dispatching, leasing, limits, queueing, spending
 from runs.engine.spec import LaunchRequest, freeze
 from runs.engine.states import FINAL, RunStatus
 from workers.contract.run.jobs import KINDS
@@ -85,16 +83,16 @@ def _insert(run: Run, spec: RunSpec, *, priority: int, dispatch: bool = True) ->
     run.name, run.kind, run.spec = spec.name, spec.kind, to_dict(spec)
     with transaction.atomic():
         limits.claim_room(run.owner_id)
-        _check_kept(run)
+        _lock_sources(run)
         run.save(force_insert=True)
         actor = run.owner.get_username()
-        _queue(run, number=1, actor=actor, kind="submitted", host=run.host, priority=priority)
+        queueing.enqueue(run, number=1, actor=actor, kind="submitted", host=run.host, priority=priority)
         if dispatch:
             transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return run
 
 
-def _check_kept(run: Run) -> None:
+def _lock_sources(run: Run) -> None:
     """Lock what the run needs against being deleted meanwhile. Raises ContractError."""
     dataset = run.dataset_version.dataset
     if not Dataset.objects.select_for_update(no_key=True).filter(pk=dataset.pk).values_list("pk"):
@@ -157,7 +155,7 @@ def _resume(
                 raise NotResumable(problem)
             Attempt.objects.filter(pk=last.pk).update(resumes_at=None)
             checkpoint = checkpoint or checkpoint_hosts.resume_point(run)
-            attempt = _queue(
+            attempt = queueing.enqueue(
                 run,
                 number=last.number + 1,
                 actor=actor,
@@ -173,30 +171,4 @@ def _resume(
             transaction.on_commit(dispatching.dispatch_ready, robust=True)
     except IntegrityError:
         raise NotResumable(f"{run.name} has just been resumed by somebody else.") from None
-    return attempt
-
-
-def _queue(
-    run: Run,
-    *,
-    number: int,
-    actor: str,
-    kind: str,
-    host: Host | None,
-    priority: int,
-    resume_from: str = "",
-    resume_step: int = 0,
-    data: Mapping[str, int] | None = None,
-) -> Attempt:
-    attempt = Attempt.objects.create(
-        id=f"{run.pk}-{number}",
-        run=run,
-        number=number,
-        host=host,
-        priority=priority,
-        resume_from=resume_from,
-        resume_step=resume_step,
-    )
-    about = {"attempt": number, "step": resume_step, **(data or {})}
-    RunEvent.objects.create(run=run, attempt=attempt, at=timezone.now(), kind=kind, actor=actor, data=about)
     return attempt

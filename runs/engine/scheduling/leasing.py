@@ -71,7 +71,7 @@ Taken = Mapping[str, Hold]
 
 @dataclass(frozen=True)
 class Shortage:
-    """The host lacks resources, for now or for good; `text` says what the run waits for."""
+    """A lack of resources on a host, temporary or not; `text` says what the run waits for."""
 
     text: str
     hold: Hold | None = None
@@ -81,8 +81,21 @@ class Shortage:
 
 
 def need_of(hardware: HardwareSpec, entries: Iterable[RewardSpec | PartSpec] = ()) -> Need:
-    """The resources that a run needs. `entries`: its rewards and the parts of its environment."""
-    return replace(_need_of(hardware), sandbox=any(map(runs_code, entries)))
+    """Add up the resources that a run needs. `entries`: its rewards and the parts of its environment."""
+    server, gpus, server_gpus = hardware.vllm_server, hardware.trainer_gpus, hardware.server_gpus
+    # Without a GPU to lease, CPU slots limit the runs on a host.
+    slots = hardware.cpu_slots if gpus or server_gpus else max(1, hardware.cpu_slots)
+    sandbox = any(map(runs_code, entries))
+    need = Need(gpus, server_gpus, slots, 0, pinned=hardware.trainer_gpu_ids, sandbox=sandbox)
+    if server is None:
+        return need
+    return replace(
+        need,
+        ports=0 if server.attached else server.count,
+        pinned_server=server.gpu_ids if server.own_gpus else (),
+        first_port=server.port,
+        group_port=server.weight_sync == WeightSync.NCCL,
+    )
 
 
 def runs_code(spec: RewardSpec | PartSpec) -> bool:
@@ -90,26 +103,8 @@ def runs_code(spec: RewardSpec | PartSpec) -> bool:
     return entry is not None and entry.cost == Cost.SANDBOX
 
 
-def _need_of(hardware: HardwareSpec) -> Need:
-    server, gpus, server_gpus = hardware.vllm_server, hardware.trainer_gpus, hardware.server_gpus
-    # Without a GPU to lease, CPU slots limit the runs on a host.
-    slots = hardware.cpu_slots if gpus or server_gpus else max(1, hardware.cpu_slots)
-    if server is None:
-        return Need(gpus, server_gpus, slots, 0, pinned=hardware.trainer_gpu_ids)
-    return Need(
-        gpus,
-        server_gpus,
-        slots,
-        ports=0 if server.attached else server.count,
-        pinned=hardware.trainer_gpu_ids,
-        pinned_server=server.gpu_ids if server.own_gpus else (),
-        first_port=server.port,
-        group_port=server.weight_sync == WeightSync.NCCL,
-    )
-
-
 def beside_a_server(need: Need, hardware: HardwareSpec) -> Need:
-    """The remaining need of a run whose servers already run."""
+    """Reduce a run's need by its servers, which already run."""
     count = hardware.vllm_server.count if hardware.vllm_server else 0
     return replace(need, server_gpus=0, ports=need.ports - count, pinned_server=(), first_port=None)
 
@@ -123,8 +118,8 @@ def host_problem(host: Host, now: datetime) -> str:
     return ""
 
 
-def held() -> defaultdict[int, dict[str, Hold]]:
-    """All leased resources, by host."""
+def leased() -> defaultdict[int, dict[str, Hold]]:
+    """Find all leased resources, by host."""
     by_host: defaultdict[int, dict[str, Hold]] = defaultdict(dict)
     columns = ("host_id", "resource", "state", "attempt__run_id", "attempt__run__name", "attempt__run__owner__username")
     for host_id, resource, state, *run in Lease.objects.filter(ACTIVE).values_list(*columns):
@@ -132,33 +127,31 @@ def held() -> defaultdict[int, dict[str, Hold]]:
     return by_host
 
 
-def place(need: Need, host: Host, unavailable: Taken) -> Placement | Shortage:
-    """Choose resources of a host for an attempt, or return what the host lacks."""
-    return _place(need, host, unavailable, leased=unavailable)
-
-
 def keepable(need: Need, host: Host, unavailable: Taken) -> list[str]:
-    """Free resources of the host to reserve for a waiting attempt: all that it needs, or whatever of that is free.
+    """List free resources of the host to reserve for a waiting attempt: all that it needs, or those of them that are
+    free.
 
-    None on a host where it could not start even after every run there had ended: what it lacks is in quarantine or
+    Empty for a host where it could not start even after every run there had ended: what it lacks is in quarantine or
     missing, so it waits for an operator. That may take days, and one broken GPU must not block a whole host.
     """
     lasting = {name: hold for name, hold in unavailable.items() if hold.how == Waits.QUARANTINED}
-    if isinstance(_place(need, host, lasting, leased=unavailable), Shortage):
+    if isinstance(allocate(need, host, lasting, leased=unavailable), Shortage):
         return []
     return [
         f"{pick.kind}:{index}" for pick in _picks(need, host, unavailable, leased=unavailable) for index in pick.got
     ]
 
 
-def _place(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> Placement | Shortage:
+def allocate(need: Need, host: Host, unavailable: Taken, *, leased: Taken | None = None) -> Placement | Shortage:
+    """Choose resources of a host for an attempt, or return what the host lacks. `leased`: the leases there, if they
+    aren't what is unavailable."""
     if need.sandbox and (problem := sandboxes.problem(host)):
         return Shortage(problem)
     gpus = _gpus_of(host)
     if not (need.pinned or need.pinned_server) and len(gpus) < need.gpus + need.server_gpus:
         have, needed = _count(len(gpus), "GPU"), need.gpus + need.server_gpus
         return Shortage(f"host {host.name} has {have}, this run needs {needed}")
-    picks = _picks(need, host, unavailable, leased=leased)
+    picks = _picks(need, host, unavailable, leased=unavailable if leased is None else leased)
     short = next((pick.short for pick in picks if pick.short), None)
     if short:
         return short
@@ -176,7 +169,7 @@ def _place(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> Plac
 
 
 def _lora_kernels(host: Host, gpus: tuple[int, ...]) -> str:
-    """The host's vLLM version, if its LoRA kernels were tuned for all of these GPUs; otherwise ""."""
+    """Find the host's vLLM version, if its LoRA kernels were tuned for all of these GPUs; otherwise ""."""
     names = {gpu["index"]: str(gpu.get("name") or "") for gpu in host.inventory.get("gpus") or []}
     folders = {adapters.kernels(names.get(index, ""), host.vllm) for index in gpus}
     folder = folders.pop() if len(folders) == 1 else None
@@ -193,7 +186,7 @@ class _Pick:
 
 
 def _picks(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> list[_Pick]:
-    """The trainer's GPUs, the servers' GPUs, CPU slots, the servers' ports, NCCL's port."""
+    """Choose the trainer's GPUs, the servers' GPUs, CPU slots, the servers' ports and NCCL's port, in this order."""
     gpus = _gpus_of(host)
     chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, unavailable, excluding=need.pinned_server)
     server = _choose("gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, unavailable, excluding=chosen.got)
@@ -282,7 +275,7 @@ def release(lease: Lease, *, by: str) -> bool:
 
 
 def _gpus_of(host: Host) -> list[int]:
-    """GPU indexes, the idle ones first."""
+    """List the GPU indexes, the idle ones first."""
     gpus = host.inventory.get("gpus") or []
     return [int(gpu["index"]) for gpu in sorted(gpus, key=lambda g: ((g.get("used_mib") or 0) > BUSY_MIB, g["index"]))]
 
@@ -292,7 +285,7 @@ _PRECEDENCE = (Waits.KEPT, Waits.HELD, Waits.QUARANTINED)
 
 
 def _ports_of(host: Host, leased: Taken) -> list[int]:
-    """The host's ports, except those that other programs use."""
+    """List the host's ports, except those that other programs use."""
     first, last = host.inventory.get("port_range") or DEFAULT_PORTS
     foreign = {port for port in host.inventory.get("listening") or () if f"port:{port}" not in leased}
     return [port for port in range(int(first), int(last) + 1) if port not in foreign]
@@ -301,8 +294,8 @@ def _ports_of(host: Host, leased: Taken) -> list[int]:
 def _waits(word: str, kind: str, pool: Sequence[int], unavailable: Taken, missing: int) -> Shortage:
     names = [f"{kind}:{index}" for index in sorted(pool) if f"{kind}:{index}" in unavailable]
     name = min(names, key=lambda name: _PRECEDENCE.index(unavailable[name].how))
-    more = f" and {missing - 1} more" if missing > 1 else ""
-    return Shortage(f"waits for {word} {name.partition(':')[2]}{more}", unavailable[name])
+    rest = f" and {missing - 1} more" if missing > 1 else ""
+    return Shortage(f"waits for {word} {name.partition(':')[2]}{rest}", unavailable[name])
 
 
 def _count(number: int, word: str) -> str:

@@ -1,6 +1,6 @@
 """Limits on a user's active and queued runs.
 
-Both are checked with the user's row locked, so that two launches or two dispatchers can't both take the last place. A
+Both are checked with the user's row locked, so that two launches or two dispatchers can't exceed a limit together. A
 run counts for its owner, even if another user resumed it; trials count like any run.
 """
 
@@ -50,8 +50,8 @@ class Allowance:
         if self.room is None or adding <= self.room:
             return ""
         runs = "1 run" if self.queued == 1 else f"{self.queued} runs"
-        more = f"; this would add {adding}" if adding > 1 else ""
-        return f"{self.person} has {runs} in the queue and may have {self.max_queued}{more}."
+        addition = f"; this would add {adding}" if adding > 1 else ""
+        return f"{self.person} has {runs} in the queue and may have {self.max_queued}{addition}."
 
     @property
     def wait(self) -> str:
@@ -66,11 +66,11 @@ class Allowance:
 
 
 def max_running(user: User) -> int:
-    return _limit(user.max_running, settings.MAX_RUNNING)
+    return settings.MAX_RUNNING if user.max_running is None else user.max_running
 
 
 def max_queued(user: User) -> int:
-    return _limit(user.max_queued, settings.MAX_QUEUED)
+    return settings.MAX_QUEUED if user.max_queued is None else user.max_queued
 
 
 def allowance(user: User) -> Allowance:
@@ -86,11 +86,8 @@ def allowance(user: User) -> Allowance:
 
 
 def hold(user_id: int) -> User:
-    """The user's current row, locked until the caller's transaction ends, so that others who start or queue the user's
-    runs wait.
-
-    Rows that only refer to the user are not locked.
-    """
+    """Lock the user's row until the caller's transaction ends, so that others who start or queue the user's runs wait.
+    Rows that only refer to the user are not locked."""
     return User.objects.select_for_update(no_key=True).get(pk=user_id)
 
 
@@ -105,14 +102,14 @@ def claim_room(user_id: int, adding: int = 1) -> None:
 
 
 def on_hosts(group: RunGroup) -> int:
-    """The number of the group's runs that are on hosts now."""
+    """Count the group's runs that are on hosts now."""
     return Attempt.objects.filter(run__group=group, status__in=ON_HOST).count()
 
 
 def group_wait(group: RunGroup, running: int) -> str:
     """Describe what a run waits for while its group is at its limit."""
-    which = "the running run" if running == 1 else f"one of the {running} running runs"
-    return f"waits until {which} of its group ends (at most {group.at_once} at once)"
+    end = "the running run" if running == 1 else f"one of the {running} running runs"
+    return f"waits until {end} of its group ends (at most {group.at_once} at once)"
 
 
 def claim_start(run: Run) -> None:
@@ -128,7 +125,3 @@ def claim_start(run: Run) -> None:
     allowed = allowance(owner)
     if not allowed.may_start:
         raise OverLimit(allowed.wait)
-
-
-def _limit(user_limit: int | None, default: int) -> int:
-    return default if user_limit is None else user_limit

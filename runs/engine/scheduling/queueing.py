@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import Host
 from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import leasing, limits
 from runs.engine.scheduling.leasing import Hold, Need, Shortage
 from runs.engine.spec import spec_of
@@ -27,50 +28,67 @@ from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError
 
 ORDER = ("-priority", "turn", "pk")
-"""The order as Django writes it; `key` and `_before` derive from it."""
+"""The order as Django writes it; `key` and `position_of` derive from it."""
 
 
 def waiting() -> QuerySet[Attempt]:
-    """The queue, in the order in which attempts may start."""
+    """List the queue, in the order in which attempts may start."""
     return Attempt.objects.filter(status=RunStatus.QUEUED).order_by(*ORDER)
 
 
-def places() -> dict[str, int]:
-    """Attempt -> position in the queue, from 1."""
-    return {pk: place for place, pk in enumerate(waiting().values_list("pk", flat=True), start=1)}
+def positions() -> dict[str, int]:
+    """Number the queued attempts, by id, from 1."""
+    return {pk: position for position, pk in enumerate(waiting().values_list("pk", flat=True), start=1)}
 
 
-def place_of(attempt: Attempt) -> tuple[int, int]:
-    """(position, queue length)"""
-    line = Attempt.objects.filter(status=RunStatus.QUEUED)
-    return _before(line, attempt).count() + 1, line.count()
-
-
-def ordinal(place: int) -> str:
-    """A position as `1st`, `2nd`, `3rd` or `11th`."""
-    tens, ones = divmod(place % 100, 10)
-    return f"{place}{'th' if tens == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(ones, 'th')}"
-
-
-def key(attempt: Attempt) -> tuple[Any, ...]:
-    """A sort key with the same order as ORDER. Any: each column has its own type."""
-    return tuple(-getattr(attempt, name[1:]) if name[0] == "-" else getattr(attempt, name) for name in ORDER)
-
-
-def _before(line: QuerySet[Attempt], attempt: Attempt) -> QuerySet[Attempt]:
-    """ORDER as a condition."""
+def position_of(attempt: Attempt) -> tuple[int, int]:
+    """Find an attempt's position in the queue, from 1, and the queue's length."""
     before, equal = Q(), Q()
     for name in ORDER:
         column, earlier = (name[1:], "gt") if name[0] == "-" else (name, "lt")
         value = getattr(attempt, column)
         before |= equal & Q(**{f"{column}__{earlier}": value})
         equal &= Q(**{column: value})
-    return line.filter(before)
+    queued = Attempt.objects.filter(status=RunStatus.QUEUED)
+    return queued.filter(before).count() + 1, queued.count()
 
 
-def required_host(attempt: Attempt) -> int | None:
-    """The id of the host that the attempt must run on; None: any."""
-    return attempt.host_id or attempt.run.host_id
+def ordinal(position: int) -> str:
+    """Format a position as `1st`, `2nd`, `3rd` or `11th`."""
+    tens, units = divmod(position % 100, 10)
+    return f"{position}{'th' if tens == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(units, 'th')}"
+
+
+def key(attempt: Attempt) -> tuple[Any, ...]:
+    """Build a sort key with the same order as ORDER. Any: each column has its own type."""
+    return tuple(-getattr(attempt, name[1:]) if name[0] == "-" else getattr(attempt, name) for name in ORDER)
+
+
+def enqueue(
+    run: Run,
+    *,
+    number: int,
+    actor: str,
+    kind: str,
+    host: Host | None,
+    priority: int,
+    resume_from: str = "",
+    resume_step: int = 0,
+    data: Mapping[str, int] | None = None,
+) -> Attempt:
+    """Create an attempt that waits, with its event of this kind."""
+    attempt = Attempt.objects.create(
+        id=f"{run.pk}-{number}",
+        run=run,
+        number=number,
+        host=host,
+        priority=priority,
+        resume_from=resume_from,
+        resume_step=resume_step,
+    )
+    about = {"attempt": number, "step": resume_step, **(data or {})}
+    RunEvent.objects.create(run=run, attempt=attempt, at=timezone.now(), kind=kind, actor=actor, data=about)
+    return attempt
 
 
 def need_of(run: Run) -> Need:
@@ -102,33 +120,33 @@ class Capacity:
 
     @classmethod
     def read(cls) -> Capacity:
-        return cls(Host.objects.all(), leasing.held(), IdleServers.read())
+        return cls(Host.objects.all(), leasing.leased(), IdleServers.read())
 
     def read_again(self) -> None:
         """Read again after another dispatcher took a resource first."""
-        self._add(leasing.held())
+        self._add(leasing.leased())
         self.idle = IdleServers.read()
 
     def find_for(self, attempt: Attempt) -> tuple[Host, Placement] | Shortage:
-        """Where an attempt can start now, or what it waits for, while the free part of its needs is reserved. Raises
-        ContractError for a spec that can't be read."""
-        spec, need, host_id = spec_of(attempt.run), need_of(attempt.run), required_host(attempt)
+        """Find where an attempt can start now, or what it waits for, while the free part of its needs is reserved.
+        Raises ContractError for a spec that can't be read."""
+        spec, need, host_id = spec_of(attempt.run), need_of(attempt.run), attempt.host_id or attempt.run.host_id
         hosts = [host for host in self.hosts if host_id in (None, host.pk)]
-        result = self.place(need, spec.hardware, host_id, self.idle.for_run(attempt.run.owner_id, spec, hosts))
+        result = self.find_with(need, spec.hardware, host_id, self.idle.for_run(attempt.run.owner_id, spec, hosts))
         if isinstance(result, Shortage):
             self.reserve(need, host_id, attempt.run)
         return result
 
-    def place(
+    def find_with(
         self, need: Need, hardware: HardwareSpec, host_id: int | None, servers: Iterable[IdleServer] = ()
     ) -> tuple[Host, Placement] | Shortage:
-        """Where a run can start now: beside one of these warm servers, if it is still idle in this pass, or on its
+        """Find where a run can start now: with one of these warm servers, if it is still idle in this pass, or with its
         own."""
         for server in servers:
             if server in self.idle:
                 result = self.find(leasing.beside_a_server(need, hardware), server.host_id, keep=server)
                 if not isinstance(result, Shortage):
-                    return result[0], replace(result[1], warm=server.place)
+                    return result[0], replace(result[1], warm=server.placement)
                 if result.gives_way:
                     return result
         return self.find(need, host_id)
@@ -136,12 +154,13 @@ class Capacity:
     def find(
         self, need: Need, host_id: int | None, *, keep: IdleServer | None = None
     ) -> tuple[Host, Placement] | Shortage:
-        """Where a run can start now, or what it waits for. `keep`: an idle server that doesn't give way to it."""
+        """Find where a run can start now, or what it waits for. `host_id`: None: any host. `keep`: an idle server that
+        doesn't give way to it."""
         shorts = []
         hosts = [host for host in self.hosts if host_id in (None, host.pk)]
         for host in hosts:
             problem = leasing.host_problem(host, timezone.now())
-            placed = Shortage(problem) if problem else leasing.place(need, host, self.taken[host.pk])
+            placed = Shortage(problem) if problem else leasing.allocate(need, host, self.taken[host.pk])
             if isinstance(placed, Placement):
                 return host, placed
             placed = replace(placed, gives_way=() if problem else self._giving_way(need, host, keep))
@@ -152,21 +171,18 @@ class Capacity:
         return min(shorts, key=_soonest, default=Shortage("no host is known yet"))
 
     def _giving_way(self, need: Need, host: Host, keep: IdleServer | None) -> tuple[str, ...]:
-        """The fewest idle warm servers on a host that have to end to make room, the longest idle first."""
+        """Choose the fewest idle warm servers on a host that have to end to make room, the longest idle first."""
         taken, ends = dict(self.taken[host.pk]), []
         for server in [server for server in self.idle.on(host) if server != keep]:
             taken = {name: hold for name, hold in taken.items() if hold.run_id != server.run_id}
-            ends.append(server.place.attempt_id)
-            if isinstance(leasing.place(need, host, taken), Placement):
+            ends.append(server.placement.attempt_id)
+            if isinstance(leasing.allocate(need, host, taken), Placement):
                 return tuple(ends)
         return ()
 
     def reserve(self, need: Need, host_id: int | None, run: Run) -> None:
-        """Reserve free resources for a waiting run.
-
-        None on hosts that accept no launches: only an operator or chance can change that (leasing.keepable covers
-        similar cases).
-        """
+        """Reserve free resources for a waiting run, except on hosts that accept no launches: only an operator or chance
+        can change that (leasing.keepable covers similar cases)."""
         hold = Hold.of(run, Waits.KEPT)
         for host in self.hosts:
             if host_id in (None, host.pk) and not leasing.host_problem(host, timezone.now()):
@@ -201,7 +217,7 @@ class Capacity:
         return None if allowed.may_start else Shortage(allowed.wait)
 
     def walk(self, line: Iterable[Attempt]) -> Iterator[tuple[Attempt, tuple[Host, Placement] | Shortage]]:
-        """A dry pass of the dispatcher: runs that could start take their resources, but nothing starts."""
+        """Simulate a pass of the dispatcher: runs that could start take their resources, but nothing starts."""
         for attempt in line:
             try:
                 result = self.over_limit(attempt.run) or self.find_for(attempt)
@@ -219,7 +235,7 @@ class Capacity:
 
 
 def capacity_behind(priority: int) -> tuple[Capacity, int]:
-    """The capacity left for a new run of this priority, and the number of runs that wait ahead of it."""
+    """Read the capacity left for a new run of this priority, and the number of runs that wait ahead of it."""
     capacity = Capacity.read()
     line = waiting().filter(priority__gte=priority).select_related("run__owner", "run__group")
     return capacity, sum(isinstance(result, Shortage) for _, result in capacity.walk(line))

@@ -23,11 +23,10 @@ from runs.engine.models import Attempt, Lease, Run
 from runs.engine.records import RunEvent
 from runs.engine.scheduling import launching
 from runs.engine.scheduling.limits import QueueFull
-from runs.engine.spec import spec_of
+from runs.engine.spec import readable_spec
 from runs.engine.states import FINAL
 from runs.engine.timeline import add_event
 from workers.contract.run.spec import RecoverySpec
-from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import EndReason
 
 log = logging.getLogger(__name__)
@@ -119,15 +118,13 @@ def planned(run: Run, attempt: Attempt) -> PlannedResume | None:
 
 
 def pause(recovery: RecoverySpec, used: int) -> timedelta:
-    """The pause before the next resume, after `used` earlier ones."""
+    """Compute the pause before the next resume, after `used` earlier ones."""
     return min(timedelta(seconds=recovery.pause_s * 2.0 ** min(used, 30)), LONGEST_PAUSE)
 
 
 def recovery_of(run: Run) -> RecoverySpec:
-    try:
-        return spec_of(run).recovery
-    except ContractError:
-        return RecoverySpec()  # a spec of another version can't be launched anyway
+    spec = readable_spec(run)
+    return spec.recovery if spec else RecoverySpec()  # a spec of another version can't be launched anyway
 
 
 def resumes_used(run: Run) -> int:
@@ -135,12 +132,12 @@ def resumes_used(run: Run) -> int:
 
 
 def _number(run: Run, attempt: Attempt, saved: Checkpoint | None) -> int:
-    """The number of the automatic resume after this attempt; 0: it isn't counted."""
+    """Number the automatic resume after this attempt; 0: it isn't counted."""
     return 0 if _got_further(attempt, saved) else resumes_used(run) + 1
 
 
 def _got_further(attempt: Attempt, saved: Checkpoint | None) -> bool:
-    """True if an attempt whose machine a cluster took back saved a later step, or was never claimed. Of several
+    """Check whether an attempt whose machine a cluster took back saved a later step, or was never claimed. Of several
     unclaimed attempts in a row only the first counts as such."""
     if attempt.reason != R.HOST_PREEMPTED:
         return False

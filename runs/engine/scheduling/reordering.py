@@ -1,7 +1,7 @@
 """Queue changes by operators: moving a run before or after another one, and setting a priority.
 
 A move names a neighbour, not a position, so a repeated request changes nothing more. A run that has started meanwhile
-is not moved, and the user gets a message. Only the moved run's row changes: it takes the priority of its new place.
+is not moved, and the user gets a message. Only the moved run's row changes: it takes the priority of its new position.
 """
 
 from __future__ import annotations
@@ -25,27 +25,16 @@ class NotWaiting(Exception):
     """The run has left the queue."""
 
 
-def put_first(run: Run, user: User) -> bool:
-    """Move a run to the front. False: it was there already."""
+def put(run: Run, user: User, *, before: Run | None = None, after: Run | None = None) -> bool:
+    """Move a run directly before or after another one, or to the front. False: it was already there."""
     with transaction.atomic():
-        line = _locked()
-        return _put(_find(line, run), line, 0, user)
-
-
-def put_before(run: Run, other: Run, user: User) -> bool:
-    """Move a run directly before another one. False: it was there already."""
-    with transaction.atomic():
-        line = _locked()
-        moved, neighbour = _find(line, run), _find(line, other)
-        return line.index(moved) > line.index(neighbour) and _put(moved, line, line.index(neighbour), user)
-
-
-def put_after(run: Run, other: Run, user: User) -> bool:
-    """Move a run directly after another one. False: it was there already."""
-    with transaction.atomic():
-        line = _locked()
-        moved, neighbour = _find(line, run), _find(line, other)
-        return line.index(moved) < line.index(neighbour) and _put(moved, line, line.index(neighbour), user)
+        queue = _locked()
+        moved, neighbour = _find(queue, run), before or after
+        index, target = queue.index(moved), queue.index(_find(queue, neighbour)) if neighbour else 0
+        if index == target or (before and index < target) or (after and index > target):
+            return False
+        _put(moved, queue, target, user)
+    return True
 
 
 def set_priority(run: Run, priority: Priority, user: User) -> bool:
@@ -62,43 +51,40 @@ def set_priority(run: Run, priority: Priority, user: User) -> bool:
 
 
 def _locked() -> list[Attempt]:
-    """The whole queue, locked until the end of the transaction, in a fixed order, so that concurrent moves can't
+    """Lock the whole queue until the end of the transaction, in a fixed order, so that concurrent moves can't
     deadlock."""
     # The runs' rows stay unlocked: writers of figures may hold them.
     rows = queueing.waiting().select_related("run").select_for_update(of=("self",)).order_by("pk")
     return sorted(rows, key=queueing.key)
 
 
-def _find(line: Sequence[Attempt], run: Run) -> Attempt:
-    waiting_attempt = next((attempt for attempt in line if attempt.run_id == run.pk), None)
-    if waiting_attempt is None:
+def _find(queue: Sequence[Attempt], run: Run) -> Attempt:
+    queued = next((attempt for attempt in queue if attempt.run_id == run.pk), None)
+    if queued is None:
         raise NotWaiting(f"{run.name} has left the queue meanwhile, so nothing was moved.")
-    return waiting_attempt
+    return queued
 
 
-def _put(moved: Attempt, line: list[Attempt], to: int, user: User) -> bool:
-    """Move an attempt to this index of the line, which contains it."""
-    at, previous = line.index(moved), moved.priority
-    if at == to:
-        return False
-    others = [attempt for attempt in line if attempt is not moved]
-    above = others[to - 1] if to else None
-    below = others[to] if to < len(others) else None
+def _put(moved: Attempt, queue: list[Attempt], target: int, user: User) -> None:
+    """Move an attempt to this index of the queue."""
+    index, previous = queue.index(moved), moved.priority
+    remaining = [attempt for attempt in queue if attempt is not moved]
+    above = remaining[target - 1] if target else None
+    below = remaining[target] if target < len(remaining) else None
     # Up: next to the run that it passes, then below it. Down: the other way round.
-    moved.priority = others[to].priority if to < at else others[to - 1].priority
+    moved.priority = remaining[target].priority if target < index else remaining[target - 1].priority
     lower, upper = _bounds(above, below, moved.priority)
     if not lower < (lower + upper) / 2 < upper:
-        _space(others, moved.priority)
+        _space(remaining, moved.priority)
         lower, upper = _bounds(above, below, moved.priority)
     moved.turn = (lower + upper) / 2
     moved.save(update_fields=["priority", "turn"])
-    data = {"from": at + 1, "to": to + 1, "was": previous, "priority": moved.priority}
+    data = {"from": index + 1, "to": target + 1, "was": previous, "priority": moved.priority}
     _note(moved, user, "queue_moved", data)
-    return True
 
 
 def _bounds(above: Attempt | None, below: Attempt | None, priority: int) -> tuple[float, float]:
-    """The turns of its neighbours with this priority."""
+    """Find the turns of its neighbours with this priority."""
     lower = above.turn if above and above.priority == priority else None
     upper = below.turn if below and below.priority == priority else None
     if upper is None:
@@ -107,9 +93,9 @@ def _bounds(above: Attempt | None, below: Attempt | None, priority: int) -> tupl
     return upper - 2 * APART_S if lower is None else lower, upper
 
 
-def _space(others: Sequence[Attempt], priority: int) -> None:
+def _space(attempts: Sequence[Attempt], priority: int) -> None:
     """Spread the turns of this priority; the last one stays."""
-    equals = [attempt for attempt in others if attempt.priority == priority]
+    equals = [attempt for attempt in attempts if attempt.priority == priority]
     for back, attempt in enumerate(reversed(equals)):
         attempt.turn = equals[-1].turn - back * APART_S
         attempt.save(update_fields=["turn"])

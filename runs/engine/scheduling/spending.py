@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from controlplane.catalogue.hardware.models import Host
 from runs.engine.models import Attempt, Run
-from runs.engine.spec import spec_of
+from runs.engine.spec import readable_spec
 from workers.contract.run.limits import LimitsSpec, Spent
 from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError, from_dict
@@ -19,7 +19,7 @@ def placed(attempt: Attempt, host: Host, placement: Placement) -> Placement:
 
 
 def spent_before(run: Run, number: int) -> Spent:
-    """The hours and the money of the attempts before `number`."""
+    """Add up the hours and the money of the attempts before `number`."""
     hours = money = 0.0
     for attempt in run.attempts.filter(number__lt=number).exclude(claimed_at=None).exclude(ended_at=None):
         if attempt.claimed_at is None or attempt.ended_at is None:
@@ -33,7 +33,8 @@ def spent_before(run: Run, number: int) -> Spent:
 
 def used_up(run: Run, number: int) -> str:
     """Explain why attempt `number` can't start: the limit that earlier attempts have used up; "" if none is."""
-    limits, spent = _limits(run), spent_before(run, number)
+    spec, spent = readable_spec(run), spent_before(run, number)
+    limits = spec.limits if spec else LimitsSpec()  # a spec of another version can't be launched anyway
     advice = "Clone it with a higher limit."
     if limits.hours is not None and spent.hours >= limits.hours:
         return f"{run.name} has used {spent.hours:.3g} of {limits.hours:g} hours. {advice}"
@@ -43,13 +44,6 @@ def used_up(run: Run, number: int) -> str:
     if limits.tokens is not None and isinstance(tokens, int | float) and tokens >= limits.tokens:
         return f"{run.name} has used {tokens:,.0f} of {limits.tokens:,} tokens. {advice}"
     return ""
-
-
-def _limits(run: Run) -> LimitsSpec:
-    try:
-        return spec_of(run).limits
-    except ContractError:
-        return LimitsSpec()  # a spec of another version can't be launched anyway
 
 
 def _placement(attempt: Attempt) -> Placement | None:

@@ -28,10 +28,8 @@ log = logging.getLogger(__name__)
 
 def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
     """Request a stop. `save` may be escalated to `now`, never back. Runs that don't train are stopped at once, except
-    pushes to the hub, which undo their upload. False: nothing to change.
-
-    `dispatch=False`: the caller dispatches afterwards.
-    """
+    pushes to the hub, which undo their upload. `dispatch=False`: the caller dispatches afterwards. False: nothing to
+    change."""
     if not attempt.run.trains and not jobs.pushes(attempt.run.kind):
         mode = StopMode.NOW
     now = timezone.now()
@@ -43,14 +41,7 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool
         if not updated:
             return False
         add_event(attempt, "requested", user.get_username(), mode=mode.value)
-        waiting = Q(status=RunStatus.QUEUED)
-        cancelled = move(
-            attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=user.get_username(), only_if=waiting
-        )
-        if cancelled and dispatch:
-            # Its reserved resources are available to others now.
-            transaction.on_commit(dispatching.dispatch_ready, robust=True)
-        if not cancelled:
+        if not cancel(attempt, user, dispatch=dispatch):
             transaction.on_commit(lambda: _push(attempt, mode), robust=True)
     attempt.refresh_from_db()
     return True
@@ -73,7 +64,7 @@ class StopCounts:
             (self.before, f"{counted(self.before, 'run')} had already been asked."),
             (self.ended, f"{counted(self.ended, 'run')} had already ended."),
         ]
-        return " ".join(words for number, words in parts if number) or "No run was selected."
+        return " ".join(sentence for number, sentence in parts if number) or "No run was selected."
 
 
 def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> StopCounts:
@@ -94,14 +85,16 @@ def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> St
     return StopCounts(mode, outcomes["requested"], outcomes["cancelled"], outcomes["before"], outcomes["ended"])
 
 
-def cancel(attempt: Attempt, user: User) -> bool:
+def cancel(attempt: Attempt, user: User, *, dispatch: bool = True) -> bool:
     """Remove a waiting attempt from the queue. False: it has started or ended meanwhile."""
     waiting = Q(status=RunStatus.QUEUED)
     with transaction.atomic():
         actor = user.get_username()
         if not move(attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=actor, only_if=waiting):
             return False
-        transaction.on_commit(dispatching.dispatch_ready, robust=True)
+        if dispatch:
+            # Its reserved resources are available to others now.
+            transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return True
 
 

@@ -14,21 +14,17 @@ from runs.engine.models import Attempt, Priority
 from runs.engine.scheduling import reordering, stopping
 from runs.engine.states import RunStatus
 
-PUTS = {"before": reordering.put_before, "after": reordering.put_after}
-
 
 @require_POST
 @operator_required
 def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """Move a run in the queue. `put`: `first`, or `before` or `after` the run named by `other`."""
-    run, user, put = queries.run_for(request, run_id), person(request), request.POST.get("put", "")
-    if put != "first" and put not in PUTS:
+    run, put = queries.run_for(request, run_id), request.POST.get("put", "")
+    if put not in ("first", "before", "after"):
         return _unclear("Use put=first, put=before or put=after.")
     try:
-        if put == "first":
-            reordering.put_first(run, user)
-        else:
-            PUTS[put](run, queries.run_for(request, request.POST.get("other", "")), user)
+        neighbour = {} if put == "first" else {put: queries.run_for(request, request.POST.get("other", ""))}
+        reordering.put(run, person(request), **neighbour)
     except reordering.NotWaiting as error:
         return _notice(request, str(error))
     except Http404:
@@ -61,14 +57,19 @@ def queue_remove(request: HttpRequest, run_id: str) -> HttpResponseBase:
             messages.success(request, f"{run.name} is removed from the queue.")
             return redirect("hardware")
         return _notice(request, f"{run.name} had already left the queue. Nothing was stopped.")
-    waits, place = attempt.status == RunStatus.QUEUED, queries.summary(run)["place"]
-    context = {"run": run, "attempt": attempt, "waits": waits, "place": place, "loss": _loss(attempt)}
-    context["later"] = "resumed" if attempt.resume_step else "cloned"
+    context = {
+        "run": run,
+        "attempt": attempt,
+        "waits": attempt.status == RunStatus.QUEUED,
+        "place": queries.summary(run)["place"],
+        "loss": _loss(attempt),
+        "later": "resumed" if attempt.resume_step else "cloned",
+    }
     return render(request, "pages/hosts/unqueue.html", context)
 
 
 def _loss(attempt: Attempt) -> str:
-    """Return what a queued attempt loses by leaving the queue."""
+    """Describe what a queued attempt loses by leaving the queue."""
     if attempt.number == 1:
         return "It has not started, so nothing is lost."
     checkpoint = f" from its checkpoint of step {attempt.resume_step}" if attempt.resume_step else ""
@@ -80,7 +81,6 @@ def _queue() -> HttpResponseBase:
 
 
 def _notice(request: HttpRequest, text: str) -> HttpResponseBase:
-    """A message at the top of the page."""
     messages.info(request, text)
     return redirect("hardware")
 

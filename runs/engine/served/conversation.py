@@ -26,7 +26,7 @@ PRESENT_S = 90.0
 LEAVING_S = 1.5
 """Presence after a page was closed; another open page polls within this time."""
 REFRESH_S = 5.0
-MOST_SHOWN = 100
+MAX_SHOWN = 100
 """Turns on a page: the newest ones."""
 
 Message = dict[str, Any]
@@ -47,7 +47,7 @@ class Question:
 
 
 def turns_of(checkpoint: Checkpoint) -> QuerySet[Turn]:
-    """All turns about a checkpoint, in all of its served models, in order."""
+    """List all turns about a checkpoint, in all of its served models, in order."""
     turns = Turn.objects.filter(run__source=checkpoint.run, run__kind=SERVE, run__spec__start_from=checkpoint.folder)
     return turns.select_related("run", "by", "parent").prefetch_related("answers")
 
@@ -81,7 +81,7 @@ def ask(run: Run, user: User, question: Question) -> Turn:
 
 
 def is_answering(attempt: Attempt) -> bool:
-    """True if this attempt has unfinished answers."""
+    """Check whether this attempt has unfinished answers."""
     unfinished = Answer.objects.filter(turn__run=attempt.run_id, turn__at__gte=attempt.created_at, finish="")
     return attempt.status in ACTIVE and unfinished.exists()
 
@@ -106,7 +106,7 @@ def leave(run: Run) -> None:
 
 
 def news(attempt: Attempt, after: int) -> ChatNews | None:
-    """News for the attempt's supervisor, which has the turns up to `after`. None: the run serves no model."""
+    """Collect news for the attempt's supervisor, which has the turns up to `after`. None: the run serves no model."""
     served = Served.objects.filter(run=attempt.run_id).first()
     if served is None:
         return None
@@ -154,7 +154,7 @@ def _chat_turn(turn: Turn) -> ChatTurn:
 
 
 def _messages(system: str, prompt: list[Message] | str, parent: Turn | None, model: str) -> list[Message] | str:
-    """The messages for one model, whose history has its own answers only."""
+    """Build the messages for one model, whose history has its own answers only."""
     if isinstance(prompt, str):
         return prompt
     earlier: list[Message] = []

@@ -56,7 +56,7 @@ def of(run: Run) -> ServedEndpoint:
 
 
 def _named(address: str, host: str) -> str:
-    """The address in a client's URL: the host's name if the server listens on all addresses."""
+    """Name the server in a client's URL: by the host's name if it listens on all addresses."""
     ip = ip_address(address)
     if ip.is_unspecified:
         return host

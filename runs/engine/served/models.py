@@ -22,9 +22,6 @@ class Served(models.Model):
     key_sha256 = models.CharField(max_length=64, blank=True)
     """SHA-256 of the key for requests, in hex; empty: it accepts no requests."""
 
-    def __str__(self) -> str:
-        return self.run_id
-
 
 class Turn(models.Model):
     """A person's message to the served models."""
@@ -37,7 +34,6 @@ class Turn(models.Model):
     parent = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
     """The turn that it continues; None: a new chat."""
     system = models.TextField(blank=True)
-    """The system prompt; may be empty."""
     prompt: models.JSONField[Any, Any] = models.JSONField()
     """Messages without the system prompt, the last one the user's; a string if the dataset has plain-text prompts."""
     row = models.IntegerField(null=True)
@@ -48,9 +44,6 @@ class Turn(models.Model):
     class Meta:
         ordering = ("at", "pk")
         constraints = [models.UniqueConstraint(fields=["run", "number"], name="turn_number")]
-
-    def __str__(self) -> str:
-        return f"{self.run_id} {self.number}"
 
     @property
     def plain(self) -> bool:
@@ -80,6 +73,3 @@ class Answer(models.Model):
     class Meta:
         ordering = ("pk",)
         constraints = [models.UniqueConstraint(fields=["turn", "model"], name="one_answer")]
-
-    def __str__(self) -> str:
-        return f"{self.turn_id} {self.model}"

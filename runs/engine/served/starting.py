@@ -31,70 +31,70 @@ _HARDWARE = {
 
 
 def host_for(checkpoint: Checkpoint) -> Host | None:
-    """The host to serve a checkpoint on: of those that can use its files, one with the most places."""
-    return max(checkpoint_hosts.hosts_for(checkpoint), key=lambda host: len(places_on(host)), default=None)
+    """Choose the host to serve a checkpoint on: of those that can use its files, one with the most engines."""
+    return max(checkpoint_hosts.hosts_for(checkpoint), key=lambda host: len(engines_on(host)), default=None)
 
 
-def places_on(host: Host | None) -> list[str]:
-    """The places on a host where a model can be served, the CPU first, as only a person may give a GPU to a job."""
+def engines_on(host: Host | None) -> list[str]:
+    """List the engines that can serve a model on a host, the CPU's first, as only a person may give a GPU to a job."""
     if host is None or not host.inventory.get("gpus"):
         return [CPU]
     return [CPU, GPU, VLLM] if host.vllm else [CPU, GPU]
 
 
-def usual_place(host: Host | None) -> str:
-    """The place that the chat proposes: a GPU of the host if one is free, otherwise the CPU."""
-    if host is None or GPU not in places_on(host):
+def usual_engine(host: Host | None) -> str:
+    """Propose an engine for the chat: on a GPU of the host if one is free, otherwise on the CPU."""
+    if host is None or GPU not in engines_on(host):
         return CPU
-    free = leasing.place(leasing.need_of(_HARDWARE[GPU]), host, leasing.held()[host.pk])
+    free = leasing.allocate(leasing.need_of(_HARDWARE[GPU]), host, leasing.leased()[host.pk])
     return GPU if isinstance(free, Placement) else CPU
 
 
-def place_again(checkpoint: Checkpoint, host: Host | None) -> str:
-    """The place where the checkpoint was last served; empty: a person has to choose first."""
-    places, last = places_on(host), of_checkpoint(checkpoint).first()
+def last_engine(checkpoint: Checkpoint, host: Host | None) -> str:
+    """Find the engine that last served the checkpoint; empty: a person has to choose first."""
+    engines, last = engines_on(host), of_checkpoint(checkpoint).first()
     if last is None:
-        return places[0] if len(places) == 1 else ""
+        return engines[0] if len(engines) == 1 else ""
     hardware = last.spec["hardware"]
-    place = VLLM if hardware["rollout"] == Rollout.SERVER else GPU if hardware["trainer_gpus"] else CPU
-    return place if place in places else ""
+    engine = VLLM if hardware["rollout"] == Rollout.SERVER else GPU if hardware["trainer_gpus"] else CPU
+    return engine if engine in engines else ""
 
 
 def addresses_on(host: Host | None) -> list[str]:
-    """The addresses on which a served model may listen: loopback, and one that an admin may have allowed."""
+    """List the addresses on which a served model may listen: loopback, and one that an admin may have allowed."""
     return [LOOPBACK, *([host.serve_address] if host and host.serve_address else [])]
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> QuerySet[Run]:
-    """All served models of a checkpoint, live or not, newest first."""
+    """List all served models of a checkpoint, live or not, newest first."""
     served = checkpoint.run.jobs.filter(kind=SERVE, spec__start_from=checkpoint.folder)
     return served.select_related("served", "owner").order_by("-created_at")
 
 
 def live(checkpoint: Checkpoint) -> Run | None:
-    """The newest running served model, or else the newest that waits, starts or stops."""
+    """Find the newest running served model, or else the newest that waits, starts or stops."""
     served = of_checkpoint(checkpoint)
     running = served.filter(attempts__status=RunStatus.RUNNING).first()
     return running or served.filter(attempts__status__in=ACTIVE).first()
 
 
 def live_with_key(checkpoint: Checkpoint) -> Run | None:
-    """The live served model that accepts requests with a key."""
+    """Find the live served model that accepts requests with a key."""
     return of_checkpoint(checkpoint).filter(attempts__status__in=ACTIVE).exclude(served__key_sha256="").first()
 
 
-def live_or_start(checkpoint: Checkpoint, user: User, *, place: str = CPU) -> Run:
-    """The live served model for the chat, or a new one, so that a second click finds the first one's.
+def live_or_start(checkpoint: Checkpoint, user: User, *, engine: str = CPU) -> Run:
+    """Find the live served model for the chat, or start one, so that a second click finds that of the first.
 
     Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
     """
     with transaction.atomic():
         Run.every.select_for_update().get(pk=checkpoint.run.pk)
-        return live(checkpoint) or _start(checkpoint, user, place, ServeSettings(), key="")
+        return live(checkpoint) or _start(checkpoint, user, engine, ServeSettings(), key="")
 
 
 def start_with_key(
-    checkpoint: Checkpoint, user: User, *, place: str, address: str, idle_minutes: float
+    checkpoint: Checkpoint, user: User, *, engine: str, address: str, idle_minutes: float
 ) -> tuple[Run, str]:
     """Start a served model for requests. Return it with its key, which is stored nowhere.
 
@@ -106,17 +106,17 @@ def start_with_key(
         if live_with_key(checkpoint):
             raise ContractError("this model is already served with a key")
         job = ServeSettings(idle_minutes=idle_minutes, address=address)
-        return _start(checkpoint, user, place, job, key=key), key
+        return _start(checkpoint, user, engine, job, key=key), key
 
 
 def models_of(run: Run) -> list[str]:
-    """The models that answer; vLLM can't serve the base model beside a model with all weights."""
+    """List the models that answer; vLLM can't serve the base model beside a model with all weights."""
     alone = run.spec["hardware"]["rollout"] == Rollout.SERVER and not run.spec.get("lora")
     return ["trained"] if alone else ["trained", "base"]
 
 
-def _start(checkpoint: Checkpoint, user: User, place: str, job: ServeSettings, *, key: str) -> Run:
-    hardware, model, host = _HARDWARE[place], "", host_for(checkpoint)
+def _start(checkpoint: Checkpoint, user: User, engine: str, job: ServeSettings, *, key: str) -> Run:
+    hardware, model, host = _HARDWARE[engine], "", host_for(checkpoint)
     if hardware.vllm_server and not checkpoint.is_adapter:
         model = checkpoint.path_on(host)  # vLLM loads one folder, and no base beside it
         if not model:

@@ -18,7 +18,7 @@ from runs.engine.records import RunEvent
 from runs.engine.sharing.models import SharedLink
 from runs.engine.timeline import add_event
 
-MOST_OF_A_RUN = 20
+MAX_OPEN = 20
 """Links of one run that are open at the same time."""
 FORGOTTEN_AFTER = timedelta(days=90)
 """An ended link is kept this long, to explain to its visitors why it ended."""
@@ -41,12 +41,12 @@ def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tu
         raise NotShared(f"A link must end in the future, within {settings.SHARE_MAX_DAYS} days.")
     token = secrets.token_urlsafe(32)
     with transaction.atomic():
-        # Writers of events lock the attempt's row; that also keeps two people from taking the last place.
+        # Writers of events lock the attempt's row; that also keeps two people from exceeding the limit together.
         attempt = Attempt.objects.select_for_update().filter(run=run).latest("number")
         if Run.objects.values_list("archived_at", flat=True).get(pk=run.pk) is not None:
             raise NotShared(f"{run.name} is archived, and archived runs can't be shared. Unarchive it first.")
-        if open_links(run).count() >= MOST_OF_A_RUN:
-            raise NotShared(f"{run.name} already has {MOST_OF_A_RUN} open links, the maximum. Revoke one first.")
+        if open_links(run).count() >= MAX_OPEN:
+            raise NotShared(f"{run.name} already has {MAX_OPEN} open links, the maximum. Revoke one first.")
         link = SharedLink.objects.create(
             run=run, token_hash=hashed(token), made_by=user, expires_at=until, with_completions=with_completions
         )
@@ -56,17 +56,16 @@ def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tu
 
 
 def open_links(run: Run) -> QuerySet[SharedLink]:
-    """The run's links that can be opened now, newest first."""
+    """List the run's links that can be opened now, newest first."""
     return _open(SharedLink.objects.filter(run=run)).select_related("made_by")
 
 
 def find(token: str) -> SharedLink | None:
-    """The link with this token, ended or not; None: there is none."""
     return SharedLink.objects.filter(token_hash=hashed(token)).first()
 
 
 def ended(link: SharedLink) -> str:
-    """A sentence on why the link has ended; empty if it is open."""
+    """Explain why the link has ended; empty if it is open."""
     if _open(SharedLink.objects.filter(pk=link.pk)).exists():
         return ""
     if link.revoked_at is None and link.expires_at <= timezone.now():
@@ -99,7 +98,7 @@ def forget(now: datetime) -> None:
 
 def _open(links: QuerySet[SharedLink]) -> QuerySet[SharedLink]:
     # A run that comes back doesn't bring its links back.
-    put_away = RunEvent.objects.filter(run=OuterRef("run"), kind__in=ENDS, at__gte=OuterRef("created_at"))
-    kept = Run.objects.filter(pk=OuterRef("run"), archived_at=None)
+    endings = RunEvent.objects.filter(run=OuterRef("run"), kind__in=ENDS, at__gte=OuterRef("created_at"))
+    shareable = Run.objects.filter(pk=OuterRef("run"), archived_at=None)
     live = links.filter(revoked_at=None, expires_at__gt=timezone.now(), made_by__is_active=True)
-    return live.filter(Exists(kept), ~Exists(put_away))
+    return live.filter(Exists(shareable), ~Exists(endings))

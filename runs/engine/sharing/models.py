@@ -12,19 +12,15 @@ class SharedLink(models.Model):
     run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="shared_links")
     token_hash = models.CharField(max_length=64, unique=True)
     with_completions = models.BooleanField(default=False)
-    """True if prompts and completions are shown."""
     made_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(db_index=True)
     opened_at = models.DateTimeField(null=True)
-    """When it was last opened, to the minute."""
+    """The last time it was opened, to the minute."""
     revoked_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ("-id",)
-
-    def __str__(self) -> str:
-        return f"a link to {self.run_id}"
 
     @property
     def shows(self) -> str:

@@ -1,4 +1,4 @@
-"""Deleting and restoring rows, and deleting them for good before their time to restore is over.
+"""Deleting and restoring rows, and purging them before their time to restore is over.
 
 Deleting only marks a row: lists and forms leave it out, its name is free, and its data stays until `purge_at`.
 """
@@ -55,24 +55,24 @@ def restore(kind: DeletableKind, pk: str, user: User) -> tuple[Any, str]:
     with transaction.atomic():
         row = _locked(kind, pk)
         if row is None or (row.deleted_at is not None and not row.can_be_restored(timezone.now())):
-            raise NotRestorable(f"This {kind.one} is gone: it can no longer be restored.")
+            raise NotRestorable(f"This {kind.label} is gone: it can no longer be restored.")
         if row.deleted_at is None:
             return row, ""
         if not isinstance(row, Run):
             return row, _bring_back(kind, row)
-        words = ""
+        changes = ""
         if row.source is not None and row.source.deleted_at is not None:
             raise NotRestorable(f"It used a model of {row.source.name}: restore that run, which restores this one.")
         dataset = row.dataset_version.dataset
         if dataset.deleted_at is not None:
-            words = f"Its dataset is restored, too. {_bring_back(KINDS['dataset'], dataset)}".strip()
+            changes = f"Its dataset is restored, too. {_bring_back(KINDS['dataset'], dataset)}".strip()
         for marked in (*_jobs_deleted_with(row), row):
             _unmark(marked)
         add_event(row.latest(), "restored", user.get_username())
-    return row, words
+    return row, changes
 
 
-def for_good(kind: DeletableKind, pk: str) -> bool:
+def purge_now(kind: DeletableKind, pk: str) -> bool:
     """End a row's time to restore: its data is deleted within two minutes, if its hosts are reachable. False: the row
     isn't deleted."""
     now = timezone.now()
@@ -87,14 +87,14 @@ def for_good(kind: DeletableKind, pk: str) -> bool:
     return True
 
 
-def deleted(most: int | None = None) -> list[tuple[DeletableKind, Any]]:
-    """Deleted rows of all kinds that still exist, the last deleted first."""
-    rows = [(kind, row) for kind in KINDS.values() for row in _deleted(kind).order_by("-deleted_at")[:most]]
-    return sorted(rows, key=lambda pair: pair[1].deleted_at, reverse=True)[:most]
+def deleted(limit: int | None = None) -> list[tuple[DeletableKind, Any]]:
+    """List deleted rows of all kinds that still exist, the last deleted first."""
+    rows = [(kind, row) for kind in KINDS.values() for row in _deleted(kind).order_by("-deleted_at")[:limit]]
+    return sorted(rows, key=lambda pair: pair[1].deleted_at, reverse=True)[:limit]
 
 
 def _deleted(kind: DeletableKind) -> QuerySet[Any]:
-    """Deleted rows of a kind, without jobs that were deleted with their run."""
+    """List the deleted rows of a kind, without jobs that were deleted with their run."""
     rows: QuerySet[Any] = kind.model.every.exclude(deleted_at=None).select_related("deleted_by")
     return rows.exclude(source__deleted_at=F("deleted_at")) if kind.model is Run else rows
 

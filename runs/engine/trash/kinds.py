@@ -30,7 +30,7 @@ from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import KINDS as JOBS
 from workers.contract.run.learnability import CHECK
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 _OTHERS = {EVALUATION: "evaluation", CHECK: "learnability check", "trial": "trial"}
 """Kinds of runs that are neither training runs nor jobs -> their names."""
 
@@ -38,23 +38,24 @@ _OTHERS = {EVALUATION: "evaluation", CHECK: "learnability check", "trial": "tria
 @dataclass(frozen=True)
 class DeletableKind:
     slug: str
-    one: str
-    many: str
+    label: str
+    title: str
+    """The title of the list."""
     model: type[Any]
     """A controlplane.platform.deletable.Deletable with a name."""
     page: str
     """The route of a row's page."""
     listed: str
     """The route of the list."""
-    obstacles: Callable[[Any], Iterator[str]]
-    """Sentences on why a row can't be deleted now."""
     consequences: Callable[[Any], Iterator[str]]
     """Sentences on what refers to a row and what is deleted with it."""
+    obstacles: Callable[[Any], Iterator[str]] = lambda _row: iter(())
+    """Sentences on why a row can't be deleted now."""
 
     @property
     def section(self) -> str:
         """The title of the list in the navigation."""
-        return {"reward": "Rewards", "profile": "Hardware"}.get(self.slug, self.many)
+        return {"reward": "Rewards", "profile": "Hardware"}.get(self.slug, self.title)
 
     @property
     def names_are_unique(self) -> bool:
@@ -79,7 +80,7 @@ class DeletableKind:
 
 
 def jobs_of(run: Run, among: QuerySet[Run] | Manager[Run] = Run.objects) -> list[Run]:
-    """The jobs and evaluations on a run's models, and those on the models that its jobs made."""
+    """List the jobs and evaluations on a run's models, and those on the models that its jobs made."""
     jobs: list[Run] = []
     sources = [run.pk]
     while sources:
@@ -98,21 +99,21 @@ def _run_stays(run: Run) -> Iterator[str]:
     yield from deletions.needed_by(run, jobs={job.pk for job in jobs_of(run)})
     leases = list(Lease.objects.filter(attempt__run=run).exclude(state=Lease.RELEASED).select_related("host"))
     if leases and latest.status not in ACTIVE:
-        words = f"{resource_words(lease.resource for lease in leases)} of {leases[0].host.name}"
-        yield f"{words} is not proved free after it: release it on the Hardware page first."
+        resources = f"{resource_words(lease.resource for lease in leases)} of {leases[0].host.name}"
+        yield f"{resources} is not proved free after it: release it on the Hardware page first."
 
 
 def _run_consequences(run: Run) -> Iterator[str]:
     if jobs := jobs_of(run):
-        made = counted(sum(job.kind in JOBS for job in jobs), "job")
-        others = counted(sum(job.kind not in JOBS for job in jobs), "evaluation")
-        yield f"Also deleted: {made} and {others} on its models, and the merged models that they made."
+        count = sum(job.kind in JOBS for job in jobs)
+        numbers = f"{counted(count, 'job')} and {counted(len(jobs) - count, 'evaluation')}"
+        yield f"Also deleted: {numbers} on its models, and the merged models that they made."
     begun = Run.objects.filter(spec__start_from__startswith=f"{run.pk}/").exclude(source=run)
     if names := _names(begun):
         yield f"Runs that started from one of its checkpoints stay, and can't be repeated from it: {names}."
     if run.latest().resumes_at:
         yield "Its automatic resume is canceled."
-    sizes = disk.of_run(run).words
+    sizes = disk.of_run(run).parts
     yield (
         f"It takes {', '.join(sizes)}, which is freed once it is deleted for good."
         if sizes
@@ -143,12 +144,8 @@ def _dataset_consequences(dataset: Dataset) -> Iterator[str]:
     yield "Datasets and corpora that were made from it stay."
 
 
-def _none(row: Model) -> Iterator[str]:
-    return iter(())
-
-
 def _frozen_in(runs: str) -> Callable[[Any], Iterator[str]]:
-    """Consequences for a kind that runs keep a frozen copy of. `runs`: the lookup from a run to the row."""
+    """Make the consequences for a kind that runs keep a frozen copy of. `runs`: the lookup from a run to the row."""
 
     def consequences(row: Any) -> Iterator[str]:
         if names := _names(Run.objects.filter(**{runs: row})):
@@ -166,36 +163,36 @@ def _reward_consequences(config: RewardConfig) -> Iterator[str]:
 
 
 def _names(runs: QuerySet[Run]) -> str:
-    """The names of the first training runs, and the numbers of runs of other kinds; "" if there are none."""
+    """Name the first training runs, and count the runs of other kinds; "" if there are none."""
     numbers = Counter(runs.order_by().values_list("kind", flat=True))
-    names = list(runs.filter(kind="train").values_list("name", flat=True)[:MOST_NAMED])
+    names = list(runs.filter(kind="train").values_list("name", flat=True)[:MAX_NAMED])
     trained = numbers.pop("train", 0)
-    words: Counter[str] = Counter()
+    labels: Counter[str] = Counter()
     for kind, number in numbers.items():
-        words[_OTHERS.get(kind, "job")] += number
+        labels[_OTHERS.get(kind, "job")] += number
     parts = [and_more(names, trained)] if names else []
-    return "; ".join(parts + [counted(number, word) for word, number in words.items()])
+    return "; ".join(parts + [counted(number, label) for label, number in labels.items()])
 
 
 KINDS: dict[str, DeletableKind] = {
     kind.slug: kind
     for kind in (
-        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_stays, _run_consequences),
+        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_consequences, _run_stays),
         DeletableKind(
             *("dataset", "dataset", "Datasets", Dataset, "dataset", "datasets"),
-            *(_dataset_stays, _dataset_consequences),
+            *(_dataset_consequences, _dataset_stays),
         ),
         DeletableKind(
             *("reward", "reward config", "Reward configs", RewardConfig, "reward_config", "reward_configs"),
-            *(_none, _reward_consequences),
+            _reward_consequences,
         ),
         DeletableKind(
             *("environment", "environment", "Environments", Environment, "environment", "environments"),
-            *(_none, _frozen_in("environment_version__environment")),
+            _frozen_in("environment_version__environment"),
         ),
         DeletableKind(
             *("profile", "hardware profile", "Hardware profiles", HardwareProfile, "profile", "hardware"),
-            *(_none, _frozen_in("profile")),
+            _frozen_in("profile"),
         ),
     )
 }

@@ -25,7 +25,7 @@ def rename(kind: DeletableKind, row: Any, name: str, user: User) -> bool:
     with transaction.atomic():
         current = kind.model.objects.select_for_update().filter(pk=row.pk).first()
         if current is None:
-            raise NameRefused(f"This {kind.one} was deleted meanwhile.")
+            raise NameRefused(f"This {kind.label} was deleted meanwhile.")
         before, row.name = current.name, name
         if before == name:
             return False
@@ -46,9 +46,9 @@ def _problem(kind: DeletableKind, row: Any, name: str) -> str:
         return f"A name has at most {kind.longest_name} characters; this one has {len(name)}."
     if CONTROL.search(name):
         return "A name has no control characters."
-    others = kind.model.objects.filter(name=name).exclude(pk=row.pk)
-    return _taken(kind, name) if kind.names_are_unique and others.exists() else ""
+    namesakes = kind.model.objects.filter(name=name).exclude(pk=row.pk)
+    return _taken(kind, name) if kind.names_are_unique and namesakes.exists() else ""
 
 
 def _taken(kind: DeletableKind, name: str) -> str:
-    return f"There is another {kind.one} “{name}”. Choose another name."
+    return f"There is another {kind.label} “{name}”. Choose another name."

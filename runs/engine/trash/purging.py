@@ -1,4 +1,4 @@
-"""Deleting for good: first the files on hosts and in the artifact store, then the rows.
+"""Purging: first the files on hosts and in the artifact store, then the rows.
 
 Each round continues where the last one ended, so an absent host delays only its own runs, and a crash loses nothing.
 """
@@ -30,21 +30,21 @@ ROWS_AT_ONCE = 500
 
 
 def purge(now: datetime) -> int:
-    """Delete the rows that are due for good, in one round. Return how many are gone."""
-    gone = 0
+    """Delete the rows that are due with their files, in one round. Return how many were deleted."""
+    count = 0
     for kind in KINDS.values():
         for row in kind.model.every.filter(purge_at__lte=now).order_by("purge_at", "pk"):
             try:
-                gone += _purge(row, now)
+                count += _purge(row, now)
             except Exception as error:  # loop boundary: one row must not keep the others
                 if outage.is_away(error):
                     raise
-                log.exception("%s %s could not be deleted", kind.one, row.pk)
-    return gone
+                log.exception("%s %s could not be deleted", kind.label, row.pk)
+    return count
 
 
 def waits_for(row: Any, now: datetime) -> str:
-    """Describe what a deletion for good waits for, in sentences; empty: nothing."""
+    """Describe what the purge of a row waits for, in sentences; empty: nothing."""
     if isinstance(row, Dataset):
         used = Run.every.filter(dataset_version__dataset=row).exists()
         return "Runs used it: it is deleted with the last of them." if used else ""
@@ -61,19 +61,19 @@ def waits_for(row: Any, now: datetime) -> str:
 
 
 def _purge(row: Any, now: datetime) -> bool:
-    """Delete a row for good. False: something else must be deleted first."""
+    """Delete a row with its files. False: something else must be deleted first."""
     if isinstance(row, Run):
         for attempt in row.attempts.select_related("host"):
             deletions.clear_away(attempt, now)
-        kept = StoredCopy.objects.filter(attempt__run=row, wanted=True)
-        kept.update(wanted=False, next_at=now, tries=0)  # upkeep removes them
+        copies = StoredCopy.objects.filter(attempt__run=row, wanted=True)
+        copies.update(wanted=False, next_at=now, tries=0)  # upkeep removes them
     if waits_for(row, now):
         return False
     if isinstance(row, Dataset):
         archiving.delete_dataset(row)
         return True
     if isinstance(row, Run):
-        for rows in _many(row):
+        for rows in _large_tables(row):
             while pks := list(rows.order_by().values_list("pk", flat=True)[:ROWS_AT_ONCE]):
                 rows.filter(pk__in=pks).delete()
         Lease.objects.filter(attempt__run=row).delete()
@@ -81,8 +81,7 @@ def _purge(row: Any, now: datetime) -> bool:
     return True
 
 
-def _many(run: Run) -> Iterator[QuerySet[Any]]:
-    """The tables of which a run may have very many rows."""
+def _large_tables(run: Run) -> Iterator[QuerySet[Any]]:
     of_run: tuple[type[Model], ...] = (SampleRow, MetricRow, MetricChunk, PromptProgress, StepSpans)
     yield from (model._default_manager.filter(run=run) for model in of_run)
     yield LogChunk.objects.filter(attempt__run=run)

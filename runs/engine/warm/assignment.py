@@ -12,8 +12,7 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Priority, Run
-from runs.engine.records import RunEvent
-from runs.engine.scheduling import leasing, spending
+from runs.engine.scheduling import leasing, queueing, spending
 from runs.engine.states import ACTIVE, RunStatus
 from runs.engine.timeline import add_event
 from runs.engine.transitions import move
@@ -25,16 +24,15 @@ from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EventKind
 
 UNPROVED = "Ended because the run that used it was not proved to be gone."
-WANTED = "Ended because a queued run needs its GPUs."
+NEEDED = "Ended because a queued run needs its GPUs."
 
 
 def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> Attempt:
     """Create the warm server that an attempt uses, with the id in its placement, inside the transaction that starts the
     attempt. The caller sends the server's launch."""
-    server_id, key = attempt.placement["warm"]["attempt_id"], warm.key(spec)  # type: ignore[index]  # just written
+    server_id = attempt.placement["warm"]["attempt_id"]  # type: ignore[index]  # just written
     run_id = server_id.rpartition("-")[0]
-    of_server = warm.spec_of(spec, run_id)
-    source, actor, now = attempt.run, "dispatcher", timezone.now()
+    of_server, source, actor = warm.spec_of(spec, run_id), attempt.run, "dispatcher"
     run = Run.objects.create(
         id=run_id,
         name=of_server.name,
@@ -46,16 +44,14 @@ def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> 
         profile_id=source.profile_id,
         source=source,
     )
-    server = Attempt.objects.create(id=server_id, run=run, number=1, host=host, priority=Priority.JOB)
-    data = {"attempt": 1, "step": 0}
-    RunEvent.objects.create(run=run, attempt=server, at=now, kind="submitted", actor=actor, data=data)
+    server = queueing.enqueue(run, number=1, actor=actor, kind="submitted", host=host, priority=Priority.JOB)
     placed = spending.placed(server, host, placement)
     facts = {"host": host, "placement": to_dict(placed), "first_seq": 1, "last_seq": 0}
     move(server, RunStatus.STARTING, reason="dispatched", actor=actor, facts=facts)
     leasing.take(server, host, placed)
     WarmServer.objects.create(
         attempt=server,
-        key=key,
+        key=warm.key(spec),
         graphs=int(of_server.job["graphs"]),
         vllm=host.vllm,
         minutes=spec.hardware.server.keep_warm_minutes if spec.hardware.server else 0,
@@ -92,7 +88,7 @@ def end_idle(now: datetime) -> None:
 def give_way(attempt_ids: Collection[str]) -> None:
     """End idle servers whose GPUs a queued run needs."""
     if attempt_ids:
-        WarmServer.objects.filter(pk__in=attempt_ids, used_by=None, leaving="").update(leaving=WANTED)
+        WarmServer.objects.filter(pk__in=attempt_ids, used_by=None, leaving="").update(leaving=NEEDED)
 
 
 def end(server: WarmServer, user: User) -> bool:
@@ -107,7 +103,7 @@ def end(server: WarmServer, user: User) -> bool:
 
 
 def news(attempt_id: str) -> WarmNews | None:
-    """News for the supervisor of a warm server. None: the attempt is not a warm server."""
+    """Collect news for the supervisor of a warm server. None: the attempt is not a warm server."""
     server = WarmServer.objects.filter(pk=attempt_id).first()
     if server is None:
         return None

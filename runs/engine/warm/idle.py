@@ -15,7 +15,7 @@ from workers.contract.wire.documents import from_dict
 
 @dataclass(frozen=True)
 class IdleServer:
-    place: WarmPlace
+    placement: WarmPlace
     run_id: str
     owner_id: int
     host_id: int
@@ -24,7 +24,7 @@ class IdleServer:
     vllm: str
 
     def fits(self, spec: RunSpec, owner_id: int, host: Host) -> bool:
-        """True if a run of this person may use the server: it must be the owner's, and alike."""
+        """Check whether a run of this owner may use the server: it must be the same owner's, with the same settings."""
         alike = self.key == warm.key(spec) and warm.fits(self.graphs, spec)
         return alike and self.owner_id == owner_id and self.vllm == host.vllm
 
@@ -47,12 +47,12 @@ class IdleServers:
         return cls(map(_idle, rows.select_related("attempt__run").order_by("idle_since")))
 
     def for_run(self, owner_id: int, spec: RunSpec, hosts: Iterable[Host]) -> list[IdleServer]:
-        """The servers that a run of this person may use on these hosts, the last used first."""
+        """List the servers that a run of this owner may use on these hosts, the last used first."""
         if not (self._servers and warm.wanted(spec)):
             return []
         by_id = {host.pk: host for host in hosts}
-        here = (server for server in reversed(self._servers) if server.host_id in by_id)
-        return [server for server in here if server.fits(spec, owner_id, by_id[server.host_id])]
+        nearby = (server for server in reversed(self._servers) if server.host_id in by_id)
+        return [server for server in nearby if server.fits(spec, owner_id, by_id[server.host_id])]
 
     def __contains__(self, server: IdleServer) -> bool:
         return server in self._servers
@@ -60,12 +60,12 @@ class IdleServers:
     def on(self, host: Host) -> list[IdleServer]:
         return [server for server in self._servers if server.host_id == host.pk]
 
-    def take(self, place: WarmPlace) -> None:
-        self._servers = [server for server in self._servers if server.place.attempt_id != place.attempt_id]
+    def take(self, taken: WarmPlace) -> None:
+        self._servers = [server for server in self._servers if server.placement.attempt_id != taken.attempt_id]
 
 
 def with_own_servers(placement: Placement) -> Placement:
-    """The placement as if the run had started its warm servers itself, for repeating the run elsewhere."""
+    """Rewrite a placement as if the run had started its warm servers itself, for repeating the run elsewhere."""
     if placement.warm is None:
         return placement
     server = WarmServer.objects.filter(pk=placement.warm.attempt_id).select_related("attempt").first()
@@ -83,7 +83,7 @@ def _idle(row: WarmServer) -> IdleServer:
     attempt = row.attempt
     placement = from_dict(Placement, attempt.placement)
     return IdleServer(
-        place=WarmPlace(attempt.pk, placement.ports),
+        placement=WarmPlace(attempt.pk, placement.ports),
         run_id=attempt.run_id,
         owner_id=attempt.run.owner_id,
         host_id=attempt.host_id or 0,

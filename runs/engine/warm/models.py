@@ -20,16 +20,13 @@ class WarmServer(models.Model):
     vllm = models.CharField(max_length=40, blank=True)
     """The vLLM version that its host announced at the start."""
     minutes = models.IntegerField()
-    """How long it stays without a run."""
+    """The time that it stays without a run."""
     used_by = models.OneToOneField(Attempt, null=True, on_delete=models.SET_NULL, related_name="uses_warm")
     """The attempt that uses it; None: it is idle."""
     idle_since = models.DateTimeField(null=True)
     leaving = models.CharField(max_length=200, blank=True)
     """The reason why it ends as soon as it is idle, in words; empty: it stays. It is never cleared, so that no run gets
     a server that is ending."""
-
-    def __str__(self) -> str:
-        return self.attempt_id
 
     @property
     def stops_at(self) -> datetime | None:

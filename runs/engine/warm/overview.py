@@ -63,12 +63,12 @@ class WarmLine:
 
     @property
     def stops_at(self) -> datetime | None:
-        """When it ends unless a run uses it before."""
+        """The time at which it ends unless a run uses it before."""
         return self.row.stops_at if self.can_end and not self.user else None
 
     @property
     def idle(self) -> str:
-        """For how long nothing has used it."""
+        """The time for which nothing has used it."""
         return ago(self.row.idle_since) if self.stops_at else NOTHING
 
     @property
@@ -91,15 +91,15 @@ def lines() -> list[WarmLine]:
 
 
 def line_of(run: Run) -> WarmLine | None:
-    """The warm server that a run is; None if it is none or has ended."""
+    """Find the warm server of a run of kind `warm`; None if it is of another kind or has ended."""
     row = _rows().filter(attempt__run=run).first()
     return WarmLine(row) if row else None
 
 
 def server_of(attempt: Attempt) -> Run | None:
-    """The warm server that an attempt uses or used."""
-    place = (attempt.placement or {}).get("warm")
-    return Run.objects.filter(attempts=place["attempt_id"]).first() if place else None
+    """Find the warm server that an attempt uses or used."""
+    server = (attempt.placement or {}).get("warm")
+    return Run.objects.filter(attempts=server["attempt_id"]).first() if server else None
 
 
 def _rows() -> QuerySet[WarmServer]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
@@ -25,17 +26,22 @@ from runs.intake.host_api.reaping import MAX_LAUNCHES
 from workers.contract.reports.chat import KEY_DIGEST
 from workers.contract.reports.lines import ClaimAnswer
 from workers.contract.run import gateway, sinks
+from workers.contract.run.spec import RunSpec
 from workers.contract.wire.artifacts import STORES
 from workers.contract.wire.documents import ContractError, digest
 from workers.contract.wire.names import SCHEMA, EndReason, Phase
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(msgspec.Struct):
+    """The body of a claim."""
+
     schema: int
     host: str
-    pid: int
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     boot_id: str
+
+    def __post_init__(self) -> None:
+        self.boot_id = self.boot_id[:64]
 
 
 def claim(attempt: Attempt, request: Claim) -> ClaimAnswer:
@@ -103,10 +109,11 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
 
 
 def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
-    """The attempt's secrets, or why they are unavailable; the attempt has then ended."""
+    """Collect the attempt's secrets. If they are unavailable, end the attempt and return the reason."""
     try:
+        spec = spec_of(attempt.run)
         stores = {STORES: "1"} if vault.has_artifact_store() else {}  # its keys go only to the process that uploads
-        return {**vault.for_run(spec_of(attempt.run)), **_key(attempt.run), **stores, **_link(attempt.run)}, ""
+        return {**vault.for_run(spec), **_key(attempt.run, spec), **stores, **_link(attempt.run, spec)}, ""
     except vault.NotGiven as error:
         reason = str(error)
     except ContractError as error:
@@ -115,16 +122,15 @@ def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
     return {}, reason
 
 
-def _link(run: Run) -> dict[str, str]:
-    """The address of the run's page for its sinks, as people's browsers know it."""
-    is_needed = settings.PUBLIC_URL and spec_of(run).sinks
+def _link(run: Run, spec: RunSpec) -> dict[str, str]:
+    """Build the address of the run's page for its sinks, as people's browsers know it."""
+    is_needed = settings.PUBLIC_URL and spec.sinks
     return {sinks.LINK: settings.PUBLIC_URL + reverse("run", args=[run.pk])} if is_needed else {}
 
 
-def _key(run: Run) -> dict[str, str]:
-    """The digest with which a run's gateway or a served model checks the keys of requests."""
-    episodes = spec_of(run).episodes
-    if episodes is not None and episodes.gateway is not None:
+def _key(run: Run, spec: RunSpec) -> dict[str, str]:
+    """Build the digest with which a run's gateway or a served model checks the keys of requests."""
+    if spec.episodes is not None and spec.episodes.gateway is not None:
         return {gateway.KEY_DIGEST: hashlib.sha256(tokens.gateway_key(run.pk).encode()).hexdigest()}
     served = Served.objects.filter(run=run).first()
     return {KEY_DIGEST: served.key_sha256} if served and served.key_sha256 else {}

@@ -20,12 +20,12 @@ OUTLIVES = timedelta(days=2)
 
 
 def with_revoked() -> QuerySet[Attempt]:
-    """Attempts annotated with `revoked`, as `problem` needs them."""
+    """Find attempts with the annotation `revoked`, as `problem` needs it."""
     return Attempt.objects.annotate(revoked=revoked_since_dispatch())
 
 
 def problem(attempt: Attempt, *, answers_late: bool = False) -> tuple[str, str]:
-    """Explain why the attempt's token is no longer valid, and the error's place; ("", "") if it is valid.
+    """Explain why the attempt's token is no longer valid, with the error's field; ("", "") if it is valid.
 
     `answers_late`: the request answers a question that may have been asked long after the end.
     """
@@ -37,7 +37,7 @@ def problem(attempt: Attempt, *, answers_late: bool = False) -> tuple[str, str]:
 
 
 def refused(attempts: Iterable[str]) -> set[str]:
-    """The ids of the attempts whose tokens are invalid, by one query."""
+    """Find the attempts, by id, whose tokens are invalid, by one query."""
     last_line = Exists(RunEvent.objects.filter(attempt=OuterRef("pk"), kind=EventKind.ENDED))
     ended = Q(status__in=FINAL, ended_at__lte=timezone.now() - OUTLIVES) & Q(last_line)
     invalid = Attempt.objects.filter(pk__in=attempts).filter(Q(revoked_since_dispatch()) | ended)
@@ -45,7 +45,7 @@ def refused(attempts: Iterable[str]) -> set[str]:
 
 
 def _ended_long_ago(attempt: Attempt) -> bool:
-    """True if the token has outlived its attempt. Until the last line is stored, the host may still hand over lines."""
+    """Check whether the token has outlived its attempt: the host may hand over lines until the last one is stored."""
     if attempt.status not in FINAL or attempt.ended_at is None or attempt.ended_at > timezone.now() - OUTLIVES:
         return False
     return RunEvent.objects.filter(attempt=attempt, kind=EventKind.ENDED).exists()

@@ -98,7 +98,6 @@ class GroupWriter:
 
 
 writer = GroupWriter()
-"""The writer of this process."""
 
 
 def _store(group: Sequence[_Waiting]) -> list[StoredDelivery | None]:
@@ -106,7 +105,7 @@ def _store(group: Sequence[_Waiting]) -> list[StoredDelivery | None]:
     close_old_connections()
     try:
         states = ingest.accept_together([waiting.delivery for waiting in group])
-        watched = hints.watched_of(state.run_id for state in states if state is not None)
+        watched = hints.watched(state.run_id for state in states if state is not None)
         return [None if state is None else StoredDelivery(state, state.run_id in watched, late) for state in states]
     except Exception as error:  # loop boundary: one bad delivery must not block the others, which are stored alone
         log.debug("a group of %d is stored one by one: %r", len(group), error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import QuerySet
@@ -45,8 +45,8 @@ _MAX_SEQ, _MAX_T = 2**62, 4e9
 class BadLine(ValueError):
     """A line doesn't follow the contract; nothing of its batch is stored."""
 
-    def __init__(self, index: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(message)
         self.index = index
 
 
@@ -60,7 +60,7 @@ class Delivery:
 
     attempt_id: str
     lines: Sequence[OutboxLine]
-    seen: bool = True
+    live: bool = True
     """The lines come from the attempt's live supervisor."""
 
 
@@ -72,16 +72,6 @@ class DeliveryState:
     ack: int
     status: str
     stop_mode: str
-
-
-class _Later(NamedTuple):
-    """An attempt of the same run that may be later."""
-
-    number: int
-    first_seq: int | None
-    step: int
-    """The step from which it resumed."""
-    started_at: datetime | None
 
 
 @dataclass
@@ -108,19 +98,19 @@ class _Batch:
         return DeliveryState(self.attempt.run_id, self.ack, self.attempt.status, self.attempt.stop_mode)
 
 
-def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
-    """Store new lines and return the attempt's acknowledged seq. `seen`: the lines come from its live supervisor.
+def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, live: bool = True) -> int:
+    """Store new lines and return the attempt's acknowledged seq. `live`: the lines come from its live supervisor.
 
     Updates `attempt` with the resulting status and stop request.
     """
     check(lines)
     if not lines:
-        if seen:  # a heartbeat is one UPDATE
+        if live:  # a heartbeat is one UPDATE
             Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now())
         return attempt.last_seq
     with measuring(MeasuredDuration.INGEST), transaction.atomic():
         locked = _locked().defer("run__spec").get(pk=attempt.pk)
-        batch = _batch(Delivery(attempt.pk, lines, seen), locked, _later([locked.run_id]))
+        batch = _batch(Delivery(attempt.pk, lines, live), locked, _later([locked.run_id]))
         _take([batch], plain=is_plain(lines))
     attempt.status, attempt.stop_mode = locked.status, locked.stop_mode
     return batch.ack
@@ -149,7 +139,7 @@ def accept_together(deliveries: Sequence[Delivery]) -> list[DeliveryState | None
 
 
 def is_plain(lines: Sequence[OutboxLine]) -> bool:
-    """True if the lines are only stored, without changing a status or another row."""
+    """Check whether the lines are only stored, without changing a status or another row."""
     return not any(line.kind in _APPLY for line in lines)
 
 
@@ -164,11 +154,11 @@ def _take(batches: Sequence[_Batch], *, plain: bool) -> None:
         transaction.on_commit(lambda: hints.announce(*news))
 
 
-def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[_Later]]) -> _Batch:
-    after = [other for other in later.get(attempt.run_id, ()) if other.number > attempt.number]
-    new = _contiguous(attempt, delivery.lines, [other.first_seq for other in after if other.first_seq is not None])
-    batch = _Batch(attempt, new, [other.step for other in after if other.started_at is not None])
-    if delivery.seen:
+def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[Attempt]]) -> _Batch:
+    after = [row for row in later.get(attempt.run_id, ()) if row.number > attempt.number]
+    new = _contiguous(attempt, delivery.lines, [row.first_seq for row in after if row.first_seq is not None])
+    batch = _Batch(attempt, new, [row.resume_step for row in after if row.started_at is not None])
+    if delivery.live:
         batch.facts["last_seen_at"] = timezone.now()
     return batch
 
@@ -183,17 +173,16 @@ def _dont_wait_for_the_disk() -> None:
 
 
 def _locked() -> QuerySet[Attempt]:
-    """Attempts with their runs, locked in a fixed order, so that two groups can't deadlock."""
+    """Lock attempts with their runs in a fixed order, so that two groups can't deadlock."""
     return Attempt.objects.select_for_update(of=("self", "run")).select_related("run").order_by("pk")
 
 
-def _later(runs: Sequence[str]) -> dict[str, list[_Later]]:
-    """The attempts after the first, for each run that has any."""
-    by_run: dict[str, list[_Later]] = {}
+def _later(runs: Sequence[str]) -> dict[str, list[Attempt]]:
+    """Find the attempts after the first, for each run that has any."""
+    by_run: dict[str, list[Attempt]] = {}
     rows = Attempt.objects.filter(run_id__in=runs, number__gt=1).order_by()
     for attempt in rows.only("run_id", "number", "first_seq", "resume_step", "started_at"):
-        later = _Later(attempt.number, attempt.first_seq, attempt.resume_step, attempt.started_at)
-        by_run.setdefault(attempt.run_id, []).append(later)
+        by_run.setdefault(attempt.run_id, []).append(attempt)
     return by_run
 
 
@@ -216,7 +205,7 @@ def check(lines: Sequence[OutboxLine]) -> None:
 
 
 def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[int]) -> list[OutboxLine]:
-    """The lines that follow the stored ones without a gap. `later`: the first seqs of later attempts."""
+    """Select the lines that follow the stored ones without a gap. `later`: the first seqs of later attempts."""
     if attempt.first_seq is None:
         raise NotStarted(f"{attempt.pk} was never dispatched.")
     beyond = min(later, default=_MAX_SEQ)

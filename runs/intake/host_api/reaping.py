@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from django.db import transaction
 from django.db.models import Q
-from django.utils import timezone
 
 from runs.engine.models import Attempt
 from runs.engine.records import RunEvent
 from runs.engine.scheduling import ending
 from runs.engine.states import FINAL
+from runs.engine.timeline import add_event
 from runs.intake.host_api import ingest
 from workers.contract.reports.lines import OutboxLine, Receipt
 from workers.contract.wire.names import EndReason, EventKind
@@ -34,7 +34,7 @@ def reaped(
     """Ingest the rest of the outbox, then end the attempt unless its supervisor still holds its lock. `boot_id`: the
     host's current one, which it may not have announced yet."""
     if lines:
-        ingest.accept(attempt, lines, seen=False)
+        ingest.accept(attempt, lines, live=False)
     attempt.refresh_from_db()
     final = attempt.status in FINAL
     if not final or (attempt.reason == EndReason.HOST_LOST and not lock_held):
@@ -56,7 +56,7 @@ def reaped(
 
 
 def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
-    """The reason for the end, with details: an earlier decision to end applies even if the supervisor died later."""
+    """Find the reason for the end, with details: an earlier decision applies even if the supervisor died later."""
     if has_rebooted(attempt, boot_id):
         return EndReason.HOST_LOST, ""
     events = RunEvent.objects.filter(attempt=attempt)
@@ -68,8 +68,8 @@ def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
     trained = events.filter(kind=EventKind.TRAINED).order_by("-id").first()
     saved = trained is not None and trained.data.get("how") in _ENDS
     if limit is not None and limit.data.get("reason") in set(EndReason) and (trained is None or saved):
-        words = str(limit.data["text"])
-        return EndReason(limit.data["reason"]), words if saved else f"{words} It may not have saved:"
+        text = str(limit.data["text"])
+        return EndReason(limit.data["reason"]), text if saved else f"{text} It may not have saved:"
     if trained is not None and saved:
         return _ENDS[trained.data["how"]], "The trainer had reported its end."
     if events.filter(kind=EventKind.STOP_SEEN).exists():
@@ -86,13 +86,10 @@ def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
         reports = RunEvent.objects.filter(attempt=locked, kind="reaped", at__gte=since, data__lock_held=True)
         if lock_held and reports.exists():
             return
-        data = {"lock_held": lock_held, "detail": detail}
-        RunEvent.objects.create(
-            run_id=locked.run_id, attempt=locked, at=timezone.now(), kind="reaped", actor=ACTOR, data=data
-        )
+        add_event(locked, "reaped", ACTOR, lock_held=lock_held, detail=detail)
 
 
 def has_rebooted(attempt: Attempt, boot_id: str = "") -> bool:
-    """True if the host has rebooted since the claim, by the given boot id or the last announced one."""
+    """Check whether the host has rebooted since the claim, by the given boot id or the last announced one."""
     announced = attempt.host.inventory.get("boot_id") if attempt.host else None
     return bool(attempt.boot_id) and any(now and now != attempt.boot_id for now in (boot_id, announced))

@@ -43,13 +43,12 @@ def update(model: type[models.Model], changes: Mapping[str, Mapping[str, Any]]) 
 
 
 def encoded(value: object) -> str:
-    """The value of a JSON column."""
     return msgspec.json.encode(value).decode()
 
 
 def _execute(sql: str, model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
     """Execute `sql` with the rows instead of {values}, with as many at a time as fit into a statement."""
-    row = f"({', '.join(_place(model, column) for column in columns)})"
+    row = f"({', '.join(_placeholder(model, column) for column in columns)})"
     at_once = MOST_VALUES // len(columns)
     with connection.cursor() as cursor:
         for start in range(0, len(rows), at_once):
@@ -58,8 +57,8 @@ def _execute(sql: str, model: type[models.Model], columns: Sequence[str], rows: 
             cursor.execute(sql.format(values=values), list(chain.from_iterable(some)))
 
 
-def _place(model: type[models.Model], column: str) -> str:
-    """A column's placeholder; PostgreSQL needs the type of JSON values and times."""
+def _placeholder(model: type[models.Model], column: str) -> str:
+    """Write a column's placeholder; PostgreSQL needs the type of JSON values and times."""
     if connection.vendor != "postgresql":
         return "%s"
     return f"%s::{model._meta.get_field(column).db_type(connection)}"

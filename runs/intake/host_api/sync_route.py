@@ -41,7 +41,7 @@ class SyncBody(msgspec.Struct):
 
 
 def answer(ack: int, *, status: str, stop_mode: str, watched: bool, paced: bool, late: bool = False) -> dict[str, Any]:
-    """The answer to a sync: the acknowledged seq, a stop, whether anybody watches, and when to sync again.
+    """Build the answer to a sync: the acknowledged seq, a stop, whether anybody watches, and when to sync again.
 
     `late`: lines wait here to be stored, so an unwatched run should sync later.
     """
@@ -100,7 +100,7 @@ class SyncRoute:
 
 
 def _of_sync(scope: Message) -> tuple[str, dict[bytes, bytes]]:
-    """The attempt id of a short, authorized sync, and the headers; ("", {}) for other requests."""
+    """Recognise a short, authorized sync. Return its attempt id and the headers; ("", {}) for other requests."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return "", {}
     match = _SYNC.fullmatch(scope["path"])
@@ -128,7 +128,7 @@ async def _whole(receive: Receive) -> bytes | None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that returns the body again, for Django."""
+    """Make a `receive` that returns the body again, for Django."""
     first = True
 
     async def replayed() -> Message:

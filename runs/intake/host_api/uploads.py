@@ -51,8 +51,10 @@ def _store(attempt: Attempt, first_line: int, groups: Sequence[dict[str, Any]]) 
     solving = solving_of(attempt.run.spec)
     rows = [_row(attempt, line, data, solving, void_from) for line, data in enumerate(groups, first_line)]
     SampleRow.objects.bulk_create(rows, ignore_conflicts=True, batch_size=200)
-    more = {"size": sum(row.size for row in rows), "completions": sum(row.completions for row in rows)}
-    SampleStore.objects.filter(pk=store.pk).update(**{name: F(name) + by for name, by in more.items()})
+    SampleStore.objects.filter(pk=store.pk).update(
+        size=F("size") + sum(row.size for row in rows),
+        completions=F("completions") + sum(row.completions for row in rows),
+    )
     progress.add(attempt.run_id, [Visit.of(row) for row in rows if row.row is not None and not row.superseded])
 
 

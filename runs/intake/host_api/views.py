@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 from django.contrib.auth.decorators import login_not_required
@@ -13,6 +14,7 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.catalogue.datasets import storing
+from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion
 from controlplane.platform.accounts import vault
 from controlplane.platform.http.errors import error_json
 from controlplane.platform.http.request_body import BadBody, bearer, body_of, decode
@@ -34,20 +36,12 @@ from workers.contract.wire.artifacts import Storing
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 from workers.contract.wire.names import LOG_NAMES
 
-BEING_FETCHED = "Its file is being fetched from the artifact store."
 SYNC_LIMIT = 16 * 2**20
 SAMPLES_LIMIT = 64 * 2**20
 LOG_LIMIT = 8 * 2**20
 SMALL_LIMIT = 64 * 2**10
 
-View = Callable[[HttpRequest, Attempt], HttpResponseBase]
-
-
-class ClaimBody(msgspec.Struct):
-    schema: int
-    host: str
-    pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-    boot_id: str
+View = Callable[..., HttpResponseBase]
 
 
 class SamplesBody(msgspec.Struct):
@@ -85,13 +79,11 @@ class ReapedBody(msgspec.Struct):
     boot_id: str = ""
 
 
-def for_attempt(
-    method: str, *, answers_late: bool = False
-) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+def for_attempt(method: str, *, answers_late: bool = False) -> Callable[[View], View]:
     """Guard a view: one method, the attempt's token compared in constant time, errors as JSON. `answers_late`: the view
     accepts answers long after the attempt's end and checks them itself."""
 
-    def gate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    def gate(view: View) -> View:
         @csrf_exempt
         @login_not_required
         @wraps(view)
@@ -130,47 +122,45 @@ def for_attempt(
 
 @for_attempt("POST")
 def claim(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    body = decode(body_of(request, SMALL_LIMIT), ClaimBody)
-    answer = claiming.claim(attempt, claiming.Claim(body.schema, body.host, body.pid, body.boot_id[:64]))
-    return JsonResponse(to_dict(answer))
+    body = decode(body_of(request, SMALL_LIMIT), claiming.Claim)
+    return JsonResponse(to_dict(claiming.claim(attempt, body)))
 
 
 @for_attempt("GET")
 def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     version = attempt.run.dataset_version
-    try:
-        rows = version.rows_path.open("rb")
-    except FileNotFoundError:
-        if storing.is_being_fetched(version):
-            return error_json(503, BEING_FETCHED, where=str(version))
-        return error_json(404, "The dataset's file is gone.", where=str(version))
-    return file_answer(request, rows, "application/vnd.apache.parquet")
+    return _parquet(request, version, version.rows_path, "The dataset's file is gone.")
 
 
 @for_attempt("GET")
 def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseBase:
-    """A corpus that the run's spec names."""
     version = searched_corpus(attempt.run, sha256)
     if version is None:
         return error_json(404, "The run doesn't search this corpus, or the corpus is gone.", where="sha256")
+    return _parquet(request, version, version.path, "The corpus's file is gone.")
+
+
+def _parquet(
+    request: HttpRequest, version: DatasetVersion | CorpusVersion, path: Path, missing: str
+) -> HttpResponseBase:
     try:
-        documents = version.path.open("rb")
+        file = path.open("rb")
     except FileNotFoundError:
         if storing.is_being_fetched(version):
-            return error_json(503, BEING_FETCHED, where=str(version))
-        return error_json(404, "The corpus's file is gone.", where=str(version))
-    return file_answer(request, documents, "application/vnd.apache.parquet")
+            return error_json(503, "Its file is being fetched from the artifact store.", where=str(version))
+        return error_json(404, missing, where=str(version))
+    return file_answer(request, file, "application/vnd.apache.parquet")
 
 
 @for_attempt("POST")
 def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     body = decode(body_of(request, SYNC_LIMIT), SyncBody)
-    ack = ingest.accept(attempt, body.lines, seen=body.seen)
+    ack = ingest.accept(attempt, body.lines, live=body.seen)
     document = sync_route.answer(
         ack,
         status=attempt.status,
         stop_mode=attempt.stop_mode,
-        watched=hints.watched(attempt.run_id),
+        watched=attempt.run_id in hints.watched([attempt.run_id]),
         paced=body.paced,
     )
     if body.turns_after is not None:
@@ -198,7 +188,7 @@ def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
 
 @for_attempt("POST")
 def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """A part of the archive that a download job sends."""
+    """Store a part of the archive that a download job sends."""
     offset, of = _bytes(request, "offset"), _bytes(request, "of")
     data = body_of(request, LOG_LIMIT)
     if offset + len(data) > of:
@@ -212,7 +202,6 @@ def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 
 def _bytes(request: HttpRequest, name: str) -> int:
-    """A number of bytes in the query."""
     text = request.GET.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise BadBody(400, f"The {name} must be a number of bytes.", where=name)
@@ -234,7 +223,7 @@ def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("POST", answers_late=True)
 def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """A host's answer to the deletion of one of the attempt's checkpoints."""
+    """Record a host's answer to the deletion of one of the attempt's checkpoints."""
     body = decode(body_of(request, SMALL_LIMIT), DeletedBody)
     if not deletions.answered(attempt, body.path, body.problem[:1000]):
         return error_json(409, "Nobody has asked for this deletion.", where="path")
@@ -243,7 +232,7 @@ def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("POST", answers_late=True)
 def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """The artifact store with its keys, for the processes that upload, fetch and delete checkpoints."""
+    """Send the artifact store with its keys, for the processes that upload, fetch and delete checkpoints."""
     body = decode(body_of(request, SMALL_LIMIT), StoreBody)
     if attempt.claimed_at is None:
         return error_json(409, "The attempt was not claimed.", where="attempt")
@@ -259,7 +248,7 @@ def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("POST", answers_late=True)
 def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """A report on the copy of one of the attempt's checkpoints in the store."""
+    """Record a report on the copy of one of the attempt's checkpoints in the store."""
     body = decode(body_of(request, SMALL_LIMIT), StoredBody)
     if refusal := _refused_late(attempt):
         return refusal

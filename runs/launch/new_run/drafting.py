@@ -64,7 +64,7 @@ def draft_of(
     owner: Allowance | None = None,
 ) -> Draft:
     """`hosts`: those that may take the run. `made_for`: the form values of the chosen profile."""
-    holds, rewards = leasing.held(), _rewards(request.reward_version)
+    holds, rewards = leasing.leased(), _rewards(request.reward_version)
     eval_rewards = _rewards(request.eval_reward_version) or ()
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
     model = request.model_spec
@@ -240,7 +240,7 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, "Queue run", sentences.as_sentence(draft.owner.wait))
-    result = floor.place(leasing.need_of(draft.hardware, draft.every_entry), draft.hardware, None, draft.idle)
+    result = floor.find_with(leasing.need_of(draft.hardware, draft.every_entry), draft.hardware, None, draft.idle)
     if not isinstance(result, Shortage):
         host, placement = result
         warm = ", warm server" if placement.warm else ""

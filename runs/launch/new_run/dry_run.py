@@ -185,7 +185,7 @@ def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> ShownPlacement:
     """An assumed placement on the first host that could take the run if idle, otherwise on a made-up host."""
     need = leasing.need_of(spec.hardware)
     for view in hosts:
-        placed = leasing.place(need, view.row, {})
+        placed = leasing.allocate(need, view.row, {})
         if isinstance(placed, Placement):
             words = f"It would have to wait now: this assumes {view.name} with nothing else running."
             return ShownPlacement(placed, programs_of(view.row), words, certain=False)
@@ -193,7 +193,7 @@ def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> ShownPlacement:
     pinned_count = max((*need.pinned, *need.pinned_server, -1)) + 1
     gpus = [{"index": index} for index in range(max(pinned_count, need.gpus + need.server_gpus))]
     nowhere = Host(name="no-host", inventory={"gpus": gpus, "cpu_slots": need.cpu_slots})
-    placed = leasing.place(need, nowhere, {})
+    placed = leasing.allocate(need, nowhere, {})
     if not isinstance(placed, Placement):
         raise NothingToShow(f"No host fits this profile: {placed.text}.")
     words = "No host has the resources of this profile: numbers assume a machine with just those."

@@ -130,7 +130,7 @@ def too_small(profile: Profile, view: HostView) -> str:
     if gpus > len(view.gpus):
         available = len(view.gpus) or "none"
         return f"Needs {gpus} GPU{'' if gpus == 1 else 's'}, {view.name} has {available}."
-    placed = leasing.place(need, view.row, {})
+    placed = leasing.allocate(need, view.row, {})
     return "" if not isinstance(placed, leasing.Shortage) else f"{placed.text[:1].upper()}{placed.text[1:]}."
 
 

@@ -226,7 +226,7 @@ def _quarantines(host: HostView, user: User) -> Iterator[Notice]:
         yield Notice(
             "warn",
             "triangle-alert",
-            f"{quarantine.words} of {host.name} {'are' if several else 'is'} in quarantine.",
+            f"{quarantine.label} of {host.name} {'are' if several else 'is'} in quarantine.",
             f"{'they were' if several else 'it was'} not proved free, so no run gets {'them' if several else 'it'}.",
             after=holder,
             button=Button("Release…", address, f"release-{holder.lease_id}") if user.may_operate else None,

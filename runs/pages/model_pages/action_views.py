@@ -14,7 +14,7 @@ from controlplane.platform.http.streams import resumable_answer
 from runs.engine import deletions
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import archives, benchmarking, converting, merging
+from runs.engine.jobs import archives, model_jobs
 from runs.engine.scheduling.limits import QueueFull
 from runs.pages.model_pages import card
 from workers.contract.run.jobs import ARCHIVE
@@ -25,14 +25,14 @@ from workers.contract.wire.documents import ContractError
 @operator_required
 def merge(request: HttpRequest, event_id: int) -> HttpResponseBase:
     dtype = request.POST.get("dtype", "")
-    return _start(request, event_id, "merged", lambda model: merging.start(model, person(request), dtype=dtype))
+    return _start(request, event_id, "merged", lambda model: model_jobs.merge(model, person(request), dtype=dtype))
 
 
 @require_POST
 @operator_required
 def convert(request: HttpRequest, event_id: int) -> HttpResponseBase:
     kind = request.POST.get("type", "")
-    return _start(request, event_id, "converted", lambda model: converting.start(model, person(request), kind=kind))
+    return _start(request, event_id, "converted", lambda model: model_jobs.convert(model, person(request), kind=kind))
 
 
 @require_POST
@@ -51,7 +51,7 @@ def benchmark(request: HttpRequest, event_id: int) -> HttpResponseBase:
     examples = request.POST.get("limit", "").strip()
     limit = int(examples) if examples.isdecimal() and len(examples) < 10 else -1
     try:
-        benchmarking.start(model.checkpoint, person(request), tasks=request.POST.getlist("tasks"), limit=limit)
+        model_jobs.benchmark(model.checkpoint, person(request), tasks=request.POST.getlist("tasks"), limit=limit)
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be benchmarked: {error}")
     return redirect("model", event_id)

@@ -17,7 +17,6 @@ import yaml
 from controlplane.catalogue.datasets.models import DatasetVersion
 from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import benchmarking
 from runs.engine.jobs import results as job_results
 from runs.engine.models import Run
 from runs.insight.comparing.comparison import part
@@ -193,7 +192,7 @@ def _evaluated(result: EvaluationResult) -> tuple[str, ...]:
 
 
 def _benchmarks(checkpoint: Checkpoint) -> list[str]:
-    benchmarks = benchmarking.results(job_results.of_checkpoint(checkpoint))
+    benchmarks = job_results.of_benchmarks(job_results.of_checkpoint(checkpoint))
     if not benchmarks:
         return []
     heads = ("Task", "Metric", "Value", "Standard error", "Examples")

@@ -11,7 +11,7 @@ from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.roles import admin_required, person
 from controlplane.platform.http.form_pages import form_page
 from runs.engine.artifacts import saved_models as catalogue
-from runs.engine.jobs import pushing
+from runs.engine.jobs import model_jobs
 from runs.engine.scheduling.limits import QueueFull
 from runs.pages.model_pages import card
 from workers.contract.run.jobs import PushSettings
@@ -43,16 +43,16 @@ class PushForm(forms.Form):
 
     def clean_repository(self) -> str:
         name = str(self.cleaned_data["repository"])
-        if problem := pushing.repository_problem(name):
+        if problem := model_jobs.repository_problem(name):
             raise forms.ValidationError(problem)
         return name
 
     def clean_card(self) -> str:
         text = str(self.cleaned_data["card"]).replace("\r\n", "\n")
         size = len(text.encode("utf-8", "replace"))
-        if size > pushing.MOST_CARD_BYTES:
+        if size > model_jobs.MAX_CARD_BYTES:
             raise forms.ValidationError(
-                f"It has {size:,} bytes; a card may have {pushing.MOST_CARD_BYTES:,}. Shorten it."
+                f"It has {size:,} bytes; a card may have {model_jobs.MAX_CARD_BYTES:,}. Shorten it."
             )
         return text
 
@@ -69,7 +69,7 @@ def push(request: HttpRequest, event_id: int) -> HttpResponseBase:
         if form.is_valid():
             try:
                 settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
-                pushing.start(checkpoint, person(request), settings)
+                model_jobs.push(checkpoint, person(request), settings)
                 return redirect("model", event_id)
             except (ContractError, QueueFull) as error:
                 form.add_error(None, f"This can't be pushed: {error}")

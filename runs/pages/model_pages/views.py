@@ -17,7 +17,7 @@ from controlplane.platform.templatetags.frame import EmptyState
 from runs.engine import deletions
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.artifacts.saved_models import SavedModel
-from runs.engine.jobs import benchmarking, converting, merging
+from runs.engine.jobs import model_jobs
 from runs.engine.jobs import results as job_results
 from runs.engine.served import conversation
 from runs.insight import quality
@@ -50,7 +50,7 @@ NO_HOST_MATCHES = EmptyState(
 @require_safe
 def models(request: HttpRequest) -> HttpResponse:
     words = request.GET.get("q", "").strip()
-    page, runs = catalogue.saved(request, words=words, page=whole(request, "page", 1, 1, 10**6))
+    page, runs = catalogue.saved(request, text=words, page=whole(request, "page", 1, 1, 10**6))
     context = {
         "q": words,
         "page": page,
@@ -75,10 +75,10 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
         "has_turns": conversation.turns_of(saved.checkpoint).exists(),
         "jobs": jobs,
         "live": live,
-        "benchmarks": benchmarking.results(jobs),
+        "benchmarks": job_results.of_benchmarks(jobs),
         "may_operate": person(request).may_operate,
         "may_administer": person(request).may_administer,
-        "merge": {"refusal": merging.refusal(saved.checkpoint), "choices": merging.CHOICES},
+        "merge": {"refusal": model_jobs.merge_problem(saved.checkpoint), "choices": model_jobs.DTYPES},
     }
     asked_again = request.headers.get("HX-Request") == "true"
     if asked_again and "going" in request.GET and not saved.checkpoint.going:
@@ -103,7 +103,7 @@ def _whole_page(saved: SavedModel) -> dict[str, Any]:
     own = [result for result in evaluations if result.folder and (result.live or result.ended_well)]
     newest = max(own, key=lambda result: result.run.created_at, default=None)
     failure = f"It was not deleted: {checkpoint.deletion.data.get('problem', '')}" if checkpoint.deletion else ""
-    gguf = {"types": TYPES, "merge_first": converting.MERGE_FIRST} if converting.is_offered(checkpoint) else None
+    gguf = {"types": TYPES, "merge_first": model_jobs.MERGE_FIRST} if model_jobs.converting_hosts(checkpoint) else None
     return {
         "gguf": gguf,
         "benchmark_tasks": TASKS,

@@ -115,7 +115,7 @@ class HealthCell:
 
 def row_of(run: Run, places: Mapping[str, int], columns: list[Column]) -> RunListRow:
     attempt = run.latest()
-    summary = queries.summary(run, places=places)
+    summary = queries.summary(run, positions=places)
     values = Values(run)
     return RunListRow(run, summary, attempt, placement_text(attempt), values, values.cells(columns))
 

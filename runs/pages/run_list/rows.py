@@ -211,7 +211,7 @@ def listing(request: HttpRequest) -> RunListing:
     counts, rising = _active(query.kind)
     busy = Lease.objects.filter(leasing.ACTIVE, resource__startswith="gpu:").count()
     gpus = sum(len(total or []) for total in Host.objects.values_list("inventory__gpus", flat=True))
-    places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in runs) else {}
+    places = queueing.positions() if any(run.latest().status == RunStatus.QUEUED for run in runs) else {}
     rows = [row_of(run, places, others) for run in runs]
     return RunListing(query, rows, others, total, counts, gpus_busy=busy, gpus=gpus, rising=rising, grouping=grouped)
 

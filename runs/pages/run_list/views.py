@@ -90,7 +90,7 @@ def unarchive_several(request: HttpRequest) -> HttpResponseBase:
 @require_POST
 @operator_required
 def tag_several(request: HttpRequest) -> HttpResponseBase:
-    add, remove = tags.words(request.POST.get("add", "")), request.POST.getlist("remove")
+    add, remove = tags.parse(request.POST.get("add", "")), request.POST.getlist("remove")
     if problem := tags.too_long(request.POST.get("add", "")):
         messages.warning(request, problem)
     outcome = tags.tag(_chosen(request), person(request), add, remove)
@@ -134,6 +134,6 @@ def _back(request: HttpRequest) -> HttpResponseBase:
 
 def _report(request: HttpRequest, outcome: TagResult, changed: str, left: str) -> HttpResponseBase:
     parts = [changed.format(counted(outcome.changed, "run"))] if outcome.changed else ["Nothing was changed."]
-    parts += [left.format(counted(outcome.left, "run"))] if outcome.left else []
+    parts += [left.format(counted(outcome.unchanged, "run"))] if outcome.unchanged else []
     (messages.success if outcome.changed else messages.info)(request, " ".join(parts))
     return _back(request)

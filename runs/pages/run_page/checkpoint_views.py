@@ -156,9 +156,9 @@ def _notes(saved: list[Checkpoint], columns: dict[str, str], best_by: str, may_a
             f"{best_words}Figures are means of the {best.OVER} steps up to the checkpoint; a validation figure is that "
             "of the newest evaluation."
         )
-    if len(saved) == checkpoints.MOST:
+    if len(saved) == checkpoints.MAX_SHOWN:
         link = SafeString('<a href="?tab=events" data-tab-link="events">Events</a>')
-        yield format_html("The newest {}; {} has them all.", checkpoints.MOST, link)
+        yield format_html("The newest {}; {} has them all.", checkpoints.MAX_SHOWN, link)
 
 
 def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[CheckpointRow], str]:

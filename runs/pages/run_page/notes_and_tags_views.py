@@ -20,7 +20,7 @@ from runs.pages.run_page import header, notes
 def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """Tags are added and removed one by one, so concurrent users lose nothing."""
     run = queries.run_for(request, run_id)
-    add = run_tags.words(request.POST.get("add", ""))
+    add = run_tags.parse(request.POST.get("add", ""))
     run_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
     run.refresh_from_db(fields=["tags"])
     missing = sorted(set(add) - set(run.tags))

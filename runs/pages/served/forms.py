@@ -62,7 +62,7 @@ class PlaceForm(forms.Form):
 
     def __init__(self, host: Host | None, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        places = starting.places_on(host)
+        places = starting.engines_on(host)
         self.fields["place"] = forms.ChoiceField(
             label="Runs",
             choices=[(place, starting.PLACES[place]) for place in places],

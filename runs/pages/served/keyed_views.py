@@ -62,7 +62,7 @@ def _start(request: HttpRequest, model: SavedModel, form: ServeForm) -> str:
     data = form.cleaned_data
     idle = float(data["idle_minutes"])
     _, key = starting.start_with_key(
-        model.checkpoint, person(request), place=form.place(), address=data["address"], idle_minutes=idle
+        model.checkpoint, person(request), engine=form.place(), address=data["address"], idle_minutes=idle
     )
     return key
 

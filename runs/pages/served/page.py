@@ -171,4 +171,4 @@ def view_of(turn: Turn) -> TurnView:
 def turns_after(checkpoint: Checkpoint, after: int) -> list[TurnView]:
     """The newest turns after the page's last one (`after`), in order."""
     turns = conversation.turns_of(checkpoint).filter(pk__gt=after).order_by("-pk")
-    return [view_of(turn) for turn in reversed(turns[: conversation.MOST_SHOWN])]
+    return [view_of(turn) for turn in reversed(turns[: conversation.MAX_SHOWN])]

@@ -21,10 +21,10 @@ def ask(model: SavedModel, user: User, new_question: Question) -> Turn:
 
     Raises NotAsked, ContractError, QueueFull.
     """
-    place = starting.place_again(model.checkpoint, starting.host_for(model.checkpoint))
+    place = starting.last_engine(model.checkpoint, starting.host_for(model.checkpoint))
     if not place:
         raise NotAsked("Load the model first: choose where it runs.")
-    run = starting.live_or_start(model.checkpoint, user, place=place)
+    run = starting.live_or_start(model.checkpoint, user, engine=place)
     return conversation.ask(run, user, new_question)
 
 

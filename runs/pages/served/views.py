@@ -46,7 +46,7 @@ def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
     try:
         if not form.is_valid():
             raise ContractError("this host has no such place for it")
-        conversation.see(starting.live_or_start(model.checkpoint, person(request), place=form.place()))
+        conversation.see(starting.live_or_start(model.checkpoint, person(request), engine=form.place()))
     except (ContractError, QueueFull) as error:
         messages.error(request, f"The model can't be started: {error}")
         return redirect("model", event_id=model.checkpoint.event.pk)
@@ -158,7 +158,7 @@ def _about(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
 def _choose_first(model: SavedModel) -> bool:
     """True if the user must first choose where the model runs."""
     checkpoint = model.checkpoint
-    return not starting.live(checkpoint) and not starting.place_again(checkpoint, starting.host_for(checkpoint))
+    return not starting.live(checkpoint) and not starting.last_engine(checkpoint, starting.host_for(checkpoint))
 
 
 def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
         conversation.see(served.run)
         return about
     host = starting.host_for(model.checkpoint)
-    places = PlaceForm(host, initial={"place": starting.usual_place(host)})
+    places = PlaceForm(host, initial={"place": starting.usual_engine(host)})
     may_use_vllm = len(places.fields["place"].choices) > 2 and not model.checkpoint.is_adapter  # type: ignore[attr-defined]
     vllm = "; by vLLM, only the trained one" if may_use_vllm else ""
     not_loaded = f"Not loaded yet. Two models answer: the trained one and the one before training{vllm}."

@@ -40,7 +40,7 @@ def run_of(link: SharedLink) -> Run:
 
 def now(link: SharedLink, run: Run) -> dict[str, Any]:
     """Context of the parts that change while the run is live."""
-    attempt, figures = run.latest(), queries.summary(run, places={})
+    attempt, figures = run.latest(), queries.summary(run, positions={})
     data = run.spec.get("data") if isinstance(run.spec, dict) else None
     return {
         "run": run,

@@ -69,7 +69,7 @@ def delete(request: HttpRequest, thing: str) -> HttpResponseBase:
     if request.method == "POST":
         return _delete(request, kind, rows)
     if not rows:
-        messages.info(request, f"No {kind.one} is left of these to delete.")
+        messages.info(request, f"No {kind.label} is left of these to delete.")
         return redirect("deleted")
     until = timezone.now() + timedelta(days=settings.DELETED_KEPT_DAYS)
     pending_rows = [
@@ -86,17 +86,17 @@ def _deletion_words(
     kind: DeletableKind, able: list[DeletionConfirmation], unable: list[DeletionConfirmation]
 ) -> dict[str, str]:
     listed = reverse(kind.listed)
-    several = f"{len(able)} {kind.many.lower()}"
+    several = f"{len(able)} {kind.title.lower()}"
     alone = next(iter(able or unable)) if len(able or unable) == 1 else None
     heading = "It can’t be deleted now"
     if able:
         heading = f"Delete {alone.row.name if alone else several}?"
     frees = (
-        disk.sum_of([disk.of_run(pending.row) for pending in able]).words if kind.model is Run and len(able) > 1 else ()
+        disk.sum_of([disk.of_run(pending.row) for pending in able]).parts if kind.model is Run and len(able) > 1 else ()
     )
     return {
         "heading": heading,
-        "act": f"Delete {kind.one if alone else several}",
+        "act": f"Delete {kind.label if alone else several}",
         "cancel": alone.address if alone else listed,
         "back": f"{listed}#profiles" if kind.slug == "profile" else listed,
         "frees": ", ".join(frees),
@@ -112,7 +112,7 @@ def _delete(request: HttpRequest, kind: DeletableKind, rows: list[Any]) -> HttpR
         except deleting.NotDeletable as error:
             messages.warning(request, str(error))
     if done:
-        words = done[0].name if len(done) == 1 else counted(len(done), kind.one)
+        words = done[0].name if len(done) == 1 else counted(len(done), kind.label)
         where = format_html('<a href="{}">Recently deleted</a>', reverse("deleted"))
         they = "it" if len(done) == 1 else "they"
         text = "Deleted {}. Until {} {} can be restored: {}."
@@ -137,10 +137,10 @@ def restore(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
 @operator_required
 def for_good(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
     kind = _kind(thing)
-    if deleting.for_good(kind, kind.key(key)):
+    if deleting.purge_now(kind, kind.key(key)):
         messages.success(request, "It is deleted for good within two minutes, as far as its hosts are in reach.")
     else:
-        messages.info(request, f"This {kind.one} is gone, or was restored meanwhile.")
+        messages.info(request, f"This {kind.label} is gone, or was restored meanwhile.")
     return redirect("deleted")
 
 

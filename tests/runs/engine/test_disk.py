@@ -38,7 +38,7 @@ def test_hosts_that_share_a_folder_count_once() -> None:
     first, second = (a_host(name, inventory={"runs_folder": "same"}) for name in ("h1", "h2"))
     for host in (first, second):
         disk.measured(host, {run.pk: 5 * MIB})
-    assert disk.of_run(run).words == ["5\N{NO-BREAK SPACE}MiB on h2"]
+    assert disk.of_run(run).parts == ["5\N{NO-BREAK SPACE}MiB on h2"]
 
 
 def test_the_pages_say_what_runs_take_and_offer_to_delete_them() -> None:

@@ -48,9 +48,9 @@ def test_only_what_somebody_watches_is_announced(
 
 def test_who_watches_is_asked_once_a_second_not_once_a_batch(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watch(redis_url, "r1")
-    assert runs_hints.watched("r1")
+    assert runs_hints.watched(["r1"])
     monkeypatch.setattr(runs_hints._redis, "_get", lambda: pytest.fail("asked again"))
-    assert runs_hints.watched("r1")
+    assert runs_hints.watched(["r1"])
 
 
 @pytest.mark.django_db
@@ -60,7 +60,7 @@ def test_a_batch_is_stored_though_redis_is_gone(settings: Settings) -> None:
     attempt = an_attempt(RunStatus.RUNNING)
     assert ingest.accept(attempt, [train(1)]) == 1
     runs_hints.announce((attempt.run_id, 1))
-    assert not runs_hints.watched(attempt.run_id)
+    assert not runs_hints.watched([attempt.run_id])
     runs_hints.forget()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
-from runs.engine.scheduling.leasing import Shortage, need_of, place
+from runs.engine.scheduling.leasing import Shortage, allocate, need_of
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import (
     AttemptSpec,
@@ -126,7 +126,7 @@ def attempt(slug: str, host: Host, **changes: object) -> AttemptSpec:
     """Placed as a launch places it, and through JSON as a host gets it."""
     profile = by_slug(slug)
     hardware: HardwareSpec = replace(profile.spec, **changes)
-    placement = place(need_of(hardware), host, {})
+    placement = allocate(need_of(hardware), host, {})
     assert isinstance(placement, Placement), placement.text
     run = RunSpec(
         run_id="r1",
@@ -241,7 +241,7 @@ def test_its_trainer_asks_these_servers(slug, expected):
 
 @pytest.mark.parametrize(("slug", "expected"), [row for row in ROWS if row.values[1].host_gpus])
 def test_on_a_host_with_a_gpu_less_it_is_refused_with_both_numbers(slug, expected):
-    short = place(need_of(by_slug(slug).spec), a_host(expected.host_gpus - 1), {})
+    short = allocate(need_of(by_slug(slug).spec), a_host(expected.host_gpus - 1), {})
     has = {0: "no GPUs", 1: "1 GPU"}.get(expected.host_gpus - 1, f"{expected.host_gpus - 1} GPUs")
     assert isinstance(short, Shortage)
     assert short.text == f"host box has {has}, this run needs {expected.host_gpus}"
@@ -249,7 +249,7 @@ def test_on_a_host_with_a_gpu_less_it_is_refused_with_both_numbers(slug, expecte
 
 def test_the_cpu_profile_is_refused_without_a_slot():
     host = Host(name="box", inventory={"gpus": [], "cpu_slots": 0})
-    short = place(need_of(by_slug("cpu").spec), host, {})
+    short = allocate(need_of(by_slug("cpu").spec), host, {})
     assert isinstance(short, Shortage)
     assert "CPU slot" in short.text
 
@@ -272,6 +272,6 @@ def test_copies_of_a_model_in_one_server_share_one_front_that_knows_each_adapter
 
 def test_a_pinned_gpu_that_the_host_lacks_is_named():
     spec = replace(by_slug("dual-gpu").spec, trainer_gpu_ids=(7,))
-    short = place(need_of(spec), a_host(2), {})
+    short = allocate(need_of(spec), a_host(2), {})
     assert isinstance(short, Shortage)
     assert short.text == "host box has no GPU 7, which this run's profile names"

@@ -79,8 +79,8 @@ class SkyPilot:
             return MachineState(MachinePhase.STARTING, _because("SkyPilot is setting up the machine", _reason(record)))
         match str(record.get("status")):
             case "UP":
-                place = " ".join(str(record[key]) for key in ("cloud", "region") if record.get(key))
-                return MachineState(MachinePhase.RUNNING, f"The machine is up{place and f' in {place}'}.")
+                region = " ".join(str(record[key]) for key in ("cloud", "region") if record.get(key))
+                return MachineState(MachinePhase.RUNNING, f"The machine is up{region and f' in {region}'}.")
             case "AUTOSTOPPING":
                 return MachineState(MachinePhase.RUNNING, "The host has left, and SkyPilot removes the machine.")
             case "STOPPED":
@@ -99,7 +99,7 @@ class SkyPilot:
         _remove(server, handle, requests)
 
     def _cluster(self, name: str) -> str:
-        """The name of a host's cluster, unique on a server that several control planes use."""
+        """Name a host's cluster, uniquely on a server that several control planes use."""
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
         mark = sha256(f"{self._control_url} {name}".encode()).hexdigest()[:6]
         return f"grpo-{plain}-{mark}"
@@ -142,7 +142,7 @@ def _cluster_of(server: Server, cluster: str) -> dict[str, Any] | None:
 
 
 def _existed(server: Server, cluster: str) -> bool:
-    """True if the history of clusters, which outlasts the requests for them, has this one."""
+    """Check whether the history of clusters, which outlasts the requests for them, has this one."""
     query = {"days": HISTORY_DAYS, "cluster_names": [cluster]}
     return _named(cluster, server.outcome(server.submit("/cost_report", query))) is not None
 
@@ -181,8 +181,8 @@ def _reason(record: Mapping[str, Any]) -> str:
     return " ".join(reason.split())[:300] if isinstance(reason, str) else ""
 
 
-def _because(what: str, why: str) -> str:
-    return f"{what}: {why.rstrip('.')}." if why else f"{what}."
+def _because(fact: str, reason: str) -> str:
+    return f"{fact}: {reason.rstrip('.')}." if reason else f"{fact}."
 
 
 def _check(options: Mapping[str, str]) -> Mapping[str, str]:
@@ -191,21 +191,14 @@ def _check(options: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
-    """The shape of a listed instance type."""
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
     if instance is None:
         return {}
-    return {
-        "gpus": instance.gpus,
-        "gpu_kind": instance.gpu_kind,
-        "gpu_memory_gib": instance.gpu_memory_gib,
-        "cpus": instance.cpus,
-        "memory_gib": instance.memory_gib,
-    }
+    return {name: getattr(instance, name) for name in ("gpus", "gpu_kind", "gpu_memory_gib", "cpus", "memory_gib")}
 
 
 def _gpu_hour_usd(options: Mapping[str, str]) -> Decimal | None:
-    """The source's own price, or else the list price, where AWS charges it: on demand, in its region."""
+    """Find the source's own price, or else the list price, where AWS charges it: on demand, in its region."""
     if (own := price_of(options)) is not None:
         return own
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
@@ -219,7 +212,7 @@ OPTIONS = (
         "Secret of the API server",
         "A secret of the kind “API server of SkyPilot” from Settings, Secrets: its address and a token.",
         pattern=r"[A-Z0-9_]+",
-        words="the name of a secret",
+        hint="the name of a secret",
         required=True,
         suggestions=vault.engines,
     ),
@@ -228,7 +221,7 @@ OPTIONS = (
         "GPU image",
         "Built from docker/gpu.Dockerfile, in a registry that the machines can pull from.",
         pattern=r"[A-Za-z0-9][\w.:/@-]*",
-        words="an image's name, such as registry.example.org/grpo-gpu:1.0",
+        hint="an image's name, such as registry.example.org/grpo-gpu:1.0",
         required=True,
     ),
     Option(
@@ -237,14 +230,14 @@ OPTIONS = (
         "A cloud with region and zone, or a Kubernetes context: aws/us-east-1, kubernetes/NAME. Empty: the cheapest "
         "place that the API server knows.",
         pattern=r"[A-Za-z0-9*][\w.*:/@-]*",
-        words="a place, such as aws/us-east-1",
+        hint="a place, such as aws/us-east-1",
     ),
     Option(
         "instance_type",
         "Instance type",
         f"Empty: chosen by GPUs, cores and memory below. A listed AWS type sets these. Prices: {aws.SOURCE}.",
         pattern=r"[A-Za-z0-9][\w.-]*",
-        words="an instance type, such as p5.48xlarge",
+        hint="an instance type, such as p5.48xlarge",
         suggestions={instance.type: instance.sentence for instance in aws.INSTANCES.values()},
     ),
     Option(
@@ -253,7 +246,7 @@ OPTIONS = (
         "Spot machines are cheaper, but are taken back with at most two minutes' warning. Runs continue elsewhere from "
         "their last stored checkpoint.",
         pattern=r"yes|no",
-        words="yes or no",
+        hint="yes or no",
         initial="no",
         choices={"no": "No, on demand", "yes": "Yes, spot"},
     ),
@@ -262,7 +255,7 @@ OPTIONS = (
         "Disk (GiB)",
         "For the image, models and checkpoints. Empty: SkyPilot's default.",
         pattern=r"[1-9][0-9]{1,4}",
-        words="a whole number from 10",
+        hint="a whole number from 10",
         initial="512",
     ),
     Option(
@@ -270,7 +263,7 @@ OPTIONS = (
         "Most USD per hour",
         "More expensive machines are not used. Empty: any price.",
         pattern=r"(?=.*[1-9])[0-9]{1,4}(\.[0-9]{1,4})?",
-        words="an amount, such as 12.50",
+        hint="an amount, such as 12.50",
     ),
     replace(PRICE, help=f"{PRICE.help} Empty: the list price of a listed instance type, on demand in {aws.REGION}."),
 )

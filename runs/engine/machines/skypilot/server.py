@@ -20,7 +20,7 @@ from workers import outbound
 API_VERSION = 62
 VERSION = "0.14.1"
 ANSWER_BYTES = 4 * 1024 * 1024
-MOST_WORDS = 400
+MAX_MESSAGE = 400
 """Characters of a server's message."""
 ACTIVE = frozenset({"PENDING", "WAITING", "RUNNING"})
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -99,7 +99,7 @@ class Server:
         return _read(outcome.get("return_value"))
 
     def requests_for(self, cluster: str) -> list[SkyPilotRequest]:
-        """The requests for a cluster, newest first, without their bodies, which hold secrets."""
+        """List the requests for a cluster, newest first, without their bodies, which hold secrets."""
         fields = ("request_id", "name", "status", "status_msg", "cluster_name", "created_at")
         query = urlencode([("cluster_name", cluster), ("all_status", "true"), *(("fields", name) for name in fields)])
         answer = self._send("GET", f"/api/status?{query}")
@@ -109,17 +109,22 @@ class Server:
             raise EngineError("The SkyPilot API server's list of requests can't be read.")
         own = [row for row in rows if row.get("cluster_name") == cluster]
         own.sort(key=lambda row: float(row.get("created_at") or 0), reverse=True)
-        return [_request(row) for row in own]
+        return [
+            SkyPilotRequest(
+                str(row.get("request_id")), str(row.get("name")), str(row.get("status")), _plain(row.get("status_msg"))
+            )
+            for row in own
+        ]
 
     def _send(self, method: str, path: str, body: Any = None, *, seconds: float = 30) -> outbound.Response:
-        left = min(seconds, self._end - time.monotonic())
+        remaining = min(seconds, self._end - time.monotonic())
         try:
             answer = outbound.send(
                 method,
                 self._address + path,
                 body=None if body is None else json.dumps(body).encode(),
                 headers=self._headers,
-                seconds=max(left, 0.001),
+                seconds=max(remaining, 0.001),
                 limit=ANSWER_BYTES,
                 rule=self._rule,
             )
@@ -133,12 +138,6 @@ class Server:
         version = answer.headers.get("X-SkyPilot-API-Version", "")
         self.api_version = int(version) if version.isdecimal() else self.api_version
         return answer
-
-
-def _request(row: Mapping[str, Any]) -> SkyPilotRequest:
-    return SkyPilotRequest(
-        str(row.get("request_id")), str(row.get("name")), str(row.get("status")), _plain(row.get("status_msg"))
-    )
 
 
 def _checked(answer: outbound.Response) -> None:
@@ -158,7 +157,7 @@ def _checked(answer: outbound.Response) -> None:
 
 
 def _reason(answer: outbound.Response) -> str:
-    """The reason of a refusal, for people. Of a refused body only the places: the server repeats its content."""
+    """Describe the reason of a refusal. Of a refused body only the fields' names: the server repeats its content."""
     fields = _fields(answer.start)
     detail = fields.get("detail", fields.get("message", ""))
     if isinstance(detail, list):
@@ -183,9 +182,9 @@ def _read(data: Any) -> Any:
 
 
 def _plain(text: Any) -> str:
-    """A text in one line, without terminal colours."""
+    """Put a text into one line, without terminal colours."""
     if not isinstance(text, str):
         return ""
     line = " ".join(_COLOURS.sub("", text).split())
     line = "".join(letter for letter in line if letter.isprintable())
-    return line if len(line) <= MOST_WORDS else line[: MOST_WORDS - 1] + "…"
+    return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"

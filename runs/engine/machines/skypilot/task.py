@@ -112,8 +112,8 @@ def _resources(shape: MachineShape, options: Mapping[str, str]) -> dict[str, Any
 
 
 def _config(*, hooks: bool) -> dict[str, Any]:
-    """SkyPilot's settings: it is root in the container, where it installs packages and an ssh key; the host's program
-    is not."""
+    """Build SkyPilot's settings: it is root in the container, where it installs packages and an ssh key; the host's
+    program is not."""
     root = {"securityContext": {"runAsUser": 0, "runAsGroup": 0}}
     config: dict[str, Any] = {
         "docker": {"run_options": ["--user=0:0", "--env=HOME=/root", "--ulimit=memlock=-1"]},

@@ -369,10 +369,10 @@ def test_the_oldest_messages_that_are_settled_go_and_what_waits_stays() -> None:
     target = a_target()
     states = [State.WAITING, State.SENT, State.FAILED, State.SENT, State.WAITING, State.SENT]
     rows = [AlertDelivery.objects.create(target=target, state=state, due_at=timezone.now()) for state in states]
-    assert delivery.forget(kept=2) == 2
+    assert delivery.forget(limit=2) == 2
     left = AlertDelivery.objects.order_by("pk").values_list("pk", flat=True)
     assert list(left) == [rows[i].pk for i in (0, 3, 4, 5)]
-    assert delivery.forget(kept=2) == 0
+    assert delivery.forget(limit=2) == 0
 
 
 def test_what_is_kept_of_messages_is_bounded_by_the_task_that_sends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from controlplane.platform.accounts.secret_forms import SecretForm
 from controlplane.platform.http.tokens import attempt_token
 from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import converting
+from runs.engine.jobs import model_jobs
 from runs.engine.jobs import starting as jobs
 from runs.engine.models import Attempt, Run
 from runs.engine.scheduling import launching
@@ -162,9 +162,9 @@ def test_what_only_some_hosts_can_do_goes_to_one_of_them(orphan: Checkpoint) -> 
     able = a_host("able", gpus=1)
     able.inventory |= {"converts_to_gguf": True, "runs_dir": "/elsewhere"}
     able.save()
-    converting.start(orphan, a_user(), kind="f16")
-    assert served.places_on(served.host_for(orphan)) == ["cpu", "gpu"]
-    served.live_or_start(orphan, a_user(), place="gpu")
+    model_jobs.convert(orphan, a_user(), kind="f16")
+    assert served.engines_on(served.host_for(orphan)) == ["cpu", "gpu"]
+    served.live_or_start(orphan, a_user(), engine="gpu")
     assert {str(job.host) for job in orphan.run.jobs.all()} == {"able"}
 
 

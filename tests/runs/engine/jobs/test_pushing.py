@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import Secret
-from runs.engine.jobs import pushing
+from runs.engine.jobs import model_jobs
 from runs.engine.models import Attempt
 from runs.engine.scheduling import stopping
 from runs.intake.host_api.claiming import Claim, claim
@@ -73,12 +73,12 @@ def test_a_name_that_the_hub_would_not_take_is_refused(subtests: pytest.Subtests
         "O/a b",
     ]:
         with subtests.test(name=name):
-            assert pushing.repository_problem(name)
+            assert model_jobs.repository_problem(name)
 
 
 @pytest.mark.parametrize("name", ["Org/Model", "o/x", "my-org/Qwen2.5-0.5B_grpo", "o/" + "x" * 96])
 def test_a_name_that_the_hub_takes_is_taken(name: str) -> None:
-    assert pushing.repository_problem(name) == ""
+    assert model_jobs.repository_problem(name) == ""
 
 
 def test_a_card_that_is_too_long_is_kept_and_refused() -> None:

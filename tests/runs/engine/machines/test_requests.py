@@ -232,7 +232,7 @@ def test_a_machine_whose_node_failed_ends_its_run_as_lost_and_frees_what_it_held
     a_round(timedelta(minutes=2))
     attempt.refresh_from_db()
     assert (attempt.reason, attempt.detail) == ("host_lost", "Job 1 ended: its node failed.")
-    assert not leasing.held()
+    assert not leasing.leased()
     assert credentials.active(the_request().host_name) is None
 
 

@@ -53,9 +53,9 @@ def test_the_order_is_priority_then_turn(sent: Sent) -> None:
     }.items():
         Attempt.objects.filter(run__name=name).update(**columns)
     assert [attempt.run.name for attempt in queueing.waiting()] == ["c", "d", "b", "a"]
-    places = queueing.places()
+    places = queueing.positions()
     for place, attempt in enumerate(queueing.waiting(), start=1):
-        assert queueing.place_of(attempt) == (place, 4)
+        assert queueing.position_of(attempt) == (place, 4)
         assert places[attempt.pk] == place
     assert [attempt.run.name for attempt in sorted(Attempt.objects.all(), key=queueing.key)] == ["c", "d", "b", "a"]
 

@@ -84,7 +84,7 @@ def test_a_move_is_on_the_timeline_with_who_did_it(line: dict[str, Run]) -> None
 
 def test_there_is_always_room_between_two(line: dict[str, Run]) -> None:
     for round_ in range(120):
-        reordering.put_before(line["c" if round_ % 2 else "b"], line["b" if round_ % 2 else "c"], a_user())
+        reordering.put(line["c" if round_ % 2 else "b"], a_user(), before=line["b" if round_ % 2 else "c"])
     assert order() == "acbd"
     turns = [attempt.turn for attempt in queueing.waiting()]
     assert len(set(turns)) == 4
@@ -93,12 +93,12 @@ def test_there_is_always_room_between_two(line: dict[str, Run]) -> None:
 def test_runs_of_the_same_instant_can_be_told_apart(line: dict[str, Run]) -> None:
     Attempt.objects.update(turn=1000.0, priority=Priority.NORMAL)
     first, second, *_ = [attempt.run for attempt in queueing.waiting().select_related("run")]
-    assert reordering.put_before(second, first, a_user())
+    assert reordering.put(second, a_user(), before=first)
     assert order()[:2] == second.name + first.name
 
 
 def test_who_is_put_last_is_before_who_comes_then(line: dict[str, Run]) -> None:
-    reordering.put_after(line["a"], line["d"], a_user())
+    reordering.put(line["a"], a_user(), after=line["d"])
     a_run("e", priority=Priority.LOW)
     assert order() == "bcdae"
 

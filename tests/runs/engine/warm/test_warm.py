@@ -111,7 +111,7 @@ def test_a_run_that_is_not_alike_ends_an_idle_server_and_starts_its_own(other: s
         dispatching.dispatch_ready()
         second = run.latest()
     first.refresh_from_db()
-    assert (second.status, first.leaving) == (RunStatus.QUEUED, assignment.WANTED)
+    assert (second.status, first.leaving) == (RunStatus.QUEUED, assignment.NEEDED)
     end(first.attempt)
     second.refresh_from_db()
     assert second.status == RunStatus.STARTING
@@ -129,7 +129,7 @@ def test_a_run_that_needs_the_gpus_ends_only_as_many_idle_servers_as_it_takes() 
     dispatching.dispatch_ready()
     oldest.refresh_from_db()
     newest.refresh_from_db()
-    assert (run.latest().status, oldest.leaving, newest.leaving) == (RunStatus.QUEUED, assignment.WANTED, "")
+    assert (run.latest().status, oldest.leaving, newest.leaving) == (RunStatus.QUEUED, assignment.NEEDED, "")
 
 
 def test_for_a_run_that_fits_one_idle_server_another_one_gives_way(host: Host) -> None:
@@ -139,7 +139,7 @@ def test_for_a_run_that_fits_one_idle_server_another_one_gives_way(host: Host) -
     third = launched("third")
     mine.refresh_from_db()
     other.refresh_from_db()
-    assert (third.status, mine.leaving, other.leaving) == (RunStatus.QUEUED, "", assignment.WANTED)
+    assert (third.status, mine.leaving, other.leaving) == (RunStatus.QUEUED, "", assignment.NEEDED)
     end(other.attempt)
     third.refresh_from_db()
     assert third.placement["warm"]["attempt_id"] == mine.pk

@@ -300,9 +300,9 @@ def test_the_list_takes_two_queries_for_any_number_of_runs(
 ) -> None:
     for n in range(5):
         a_run(f"run {n}")
-    places = queueing.places()
+    places = queueing.positions()
     with django_assert_num_queries(2):
-        assert len([queries.summary(run, places=places) for run in queries.runs_for(rf.get("/"))]) == 5
+        assert len([queries.summary(run, positions=places) for run in queries.runs_for(rf.get("/"))]) == 5
 
 
 def test_a_summary_has_an_estimate_while_the_run_lives() -> None:

@@ -84,7 +84,7 @@ def test_with_gpus_a_free_one_is_proposed_and_a_place_is_chosen_before_anything_
     assert 'hx-swap-oob="true"' in state
     assert "ask-send-why" not in state
     Lease.objects.create(host=host, attempt=Run.objects.get(kind=SERVE).latest(), resource="gpu:0")
-    assert starting.usual_place(host) == "cpu"
+    assert starting.usual_engine(host) == "cpu"
 
 
 def test_a_turn_reaches_the_supervisor_once_for_both_models(address: str) -> None:

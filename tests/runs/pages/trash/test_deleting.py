@@ -143,7 +143,7 @@ def test_for_good_the_host_deletes_first_and_then_everything_is_gone(run: Run, s
     delete(run)
     purging.purge(now)
     assert sent.of(Task.DELETE_MODEL) == []
-    assert deleting.for_good(KINDS["run"], run.pk)
+    assert deleting.purge_now(KINDS["run"], run.pk)
     for _ in range(2):
         purging.purge(timezone.now())
     assert sent.of(Task.DELETE_MODEL) == [[f"{run.pk}/1", attempt_token(attempt.pk)]]
@@ -237,7 +237,7 @@ def test_a_rename_keeps_names_unique_and_is_told_of_runs(run: Run) -> None:
 def test_hosts_have_runs_of_their_own_measured(run: Run) -> None:
     host, other = Host.objects.get(), a_host("gpu-2", inventory={"runs_folder": "same"})
     disk.measured(host, {run.pk: 5 << 20, "unknown": 7})
-    assert disk.of_run(run).words == ["5\N{NO-BREAK SPACE}MiB on gpu-1"]
+    assert disk.of_run(run).parts == ["5\N{NO-BREAK SPACE}MiB on gpu-1"]
     Host.objects.filter(pk=host.pk).update(inventory={"runs_folder": "same"})
     disk.measured(other, {run.pk: 6 << 20})
     assert list(RunDisk.objects.values_list("host__name", "bytes")) == [("gpu-2", 6 << 20)]

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.urls import reverse
 
-from runs.engine.alerts.models import AlertDelivery, State, Wish
+from runs.engine.alerts.models import AlertDelivery, Topic
 from runs.engine.records import RunEvent
 from runs.engine.states import sentence
 
@@ -17,11 +17,11 @@ MOST_LINES = 12
 LATE = timedelta(minutes=5)
 """A line sent later than this includes the time of its event."""
 HEADS = {
-    Wish.BAD: "Alert",
-    Wish.WARNING: "Warning",
-    Wish.FAILED: "Failed",
-    Wish.SUCCEEDED: "Finished",
-    Wish.STOPPED: "Stopped",
+    Topic.BAD: "Alert",
+    Topic.WARNING: "Warning",
+    Topic.FAILED: "Failed",
+    Topic.SUCCEEDED: "Finished",
+    Topic.STOPPED: "Stopped",
 }
 TEST = "This is a test. Alerts from this installation arrive here and look like this."
 
@@ -36,13 +36,13 @@ class AlertLine:
     link: str
 
 
-def wish_of(event: RunEvent) -> Wish | None:
-    """The wish that covers an event; None: no target receives it."""
+def topic_of(event: RunEvent) -> Topic | None:
+    """Find the topic of an event; None: no target receives it."""
     data = event.data
-    if event.kind == "status" and data.get("to") in (Wish.FAILED, Wish.SUCCEEDED, Wish.STOPPED):
-        return Wish(data["to"])
-    if event.kind == "alert" and data.get("state") == "open" and data.get("level") in (Wish.BAD, Wish.WARNING):
-        return Wish(data["level"])
+    if event.kind == "status" and data.get("to") in (Topic.FAILED, Topic.SUCCEEDED, Topic.STOPPED):
+        return Topic(data["to"])
+    if event.kind == "alert" and data.get("state") == "open" and data.get("level") in (Topic.BAD, Topic.WARNING):
+        return Topic(data["level"])
     return None
 
 
@@ -50,31 +50,25 @@ def line(delivery: AlertDelivery, links_to: str, now: datetime) -> AlertLine:
     event = delivery.event
     if event is None:
         return AlertLine("Test", "alerts", TEST, links_to.rstrip("/") + reverse("alerts"))
-    wish = wish_of(event)
+    topic = topic_of(event)
     text = _of_alert(event) if event.kind == "alert" else _of_end(event)
     if now - event.at > LATE:
         text += f" ({event.at:%Y-%m-%d %H:%M} UTC)"
     link = links_to.rstrip("/") + reverse("run", args=[event.run_id])
-    return AlertLine(HEADS[wish] if wish else "Event", _one_line(event.run.name), _one_line(text), link)
+    return AlertLine(HEADS[topic] if topic else "Event", _one_line(event.run.name), _one_line(text), link)
 
 
 def slack(lines: Sequence[AlertLine]) -> bytes:
-    """The request body for Slack, Mattermost, Rocket.Chat, Zulip and Discord (whose address must end in /slack)."""
-    rows = [f"*{_escaped(x.head)}: <{x.link}|{_escaped(x.subject)}>* {_escaped(x.text)}" for x in lines[:MOST_LINES]]
+    """Format a request for Slack, Mattermost, Rocket.Chat, Zulip and Discord (its address must end in /slack)."""
+    rows = [f"*{_escape(x.head)}: <{x.link}|{_escape(x.subject)}>* {_escape(x.text)}" for x in lines[:MOST_LINES]]
     return json.dumps({"text": "\n".join([*rows, *_rest(lines)])}).encode()
 
 
 def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
-    """The subject and the text of a mail."""
     first = lines[0]
-    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    rest = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
     rows = [f"{x.head}: {x.subject}\n{x.text}\n{x.link}\n" for x in lines[:MOST_LINES]]
-    return f"{first.head}: {first.subject}{more}"[:200], "\n".join([*rows, *_rest(lines)])
-
-
-def state_of(delivery: AlertDelivery) -> str:
-    """The CSS class of its status chip."""
-    return {State.SENT: "good", State.FAILED: "bad"}.get(State(delivery.state), "")
+    return f"{first.head}: {first.subject}{rest}"[:200], "\n".join([*rows, *_rest(lines)])
 
 
 def _rest(lines: Sequence[AlertLine]) -> list[str]:
@@ -98,8 +92,8 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _escaped(text: str) -> str:
-    """Escaped for Slack, and without mentions, whatever a run's name contains."""
+def _escape(text: str) -> str:
+    """Escape a text for Slack, without mentions, whatever a run's name contains."""
     for sign, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\N{ZERO WIDTH SPACE}")):
         text = text.replace(sign, instead)
     return text
