@@ -32,7 +32,7 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool
 
     `dispatch=False`: the caller dispatches afterwards.
     """
-    if not attempt.run.trains and not jobs.pushes(attempt.run.kind):
+    if not attempt.run.trains and not jobs.kind_of(attempt.run.kind).pushes:
         mode = StopMode.NOW
     now = timezone.now()
     weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")

@@ -39,7 +39,7 @@ class Shape:
     """All linear layers but the output layer and packed experts."""
     experts: int = 0
     """Experts stored as one tensor per layer, which bitsandbytes doesn't quantize."""
-    other: int = 0
+    small: int = 0
     """Norms, biases, routers."""
     heads: int = 1
     active_experts: int = 0
@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def total(self) -> int:
-        return self.embedding + self.head + self.linear + self.experts + self.other
+        return self.embedding + self.head + self.linear + self.experts + self.small
 
     @property
     def largest(self) -> int:
@@ -116,7 +116,7 @@ def _by_config(config: Mapping[str, Any], family: str) -> Shape | None:
         head=0 if tied else vocab * hidden,
         linear=layers * attention + dense_layers * mlp + mixture_layers * shared,
         experts=mixture_layers * count * 3 * hidden * expert_inner,
-        other=_small(config, family, hidden, layers, heads, head, query, key, inner)
+        small=_small(config, family, hidden, layers, heads, head, query, key, inner)
         + mixture_layers * _router(family, hidden, count, expert_inner, shared=bool(shared))
         + (0 if tied or family != "phi" else vocab),
         heads=heads,

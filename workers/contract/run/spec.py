@@ -272,7 +272,7 @@ def _is_no_server(host: str) -> bool:
 
 def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
     """List the models that the trainer loads, without duplicates: the policy's first, then reward models."""
-    if not jobs.loads_models(run.kind):
+    if not jobs.kind_of(run.kind).loads_models:
         return ()
     model_params = [reward.params for reward in run.every_reward if reward.function == REWARD_MODEL]
     reward_models = [
