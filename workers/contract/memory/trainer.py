@@ -123,7 +123,7 @@ class _Model:
     def _quantized_weights(self) -> float:
         shape = self.shape
         weight = FOUR_BIT if self.hardware.quantization is Quantization.NF4 else 1 + 4 / max(shape.hidden, 1)
-        return weight * shape.linear + 2 * (shape.embedding + shape.head + shape.experts + shape.other)
+        return weight * shape.linear + 2 * (shape.embedding + shape.head + shape.experts + shape.small)
 
     def _context(self) -> float:
         group = self.processes > 1 or self.zero
