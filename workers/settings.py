@@ -92,8 +92,8 @@ class HostSettings:
     """The time from the host's program's SIGTERM until everything on the host is killed. The time that remains after
     saving is for uploads to the artifact store. 0: unknown."""
     leave_after_s: float = 0.0
-    """For lent machines: after this time without a run, and when the host's program stops, the host leaves the control
-    plane for good. 0: it never leaves."""
+    """The time without a run after which a lent machine leaves the control plane permanently; it also leaves when its
+    program stops. 0: it never leaves."""
     gpus: str = ""
     """The indexes of the GPUs that runs may use, separated by commas; "": all that the driver shows."""
 
@@ -121,13 +121,13 @@ class HostSettings:
     """The interval while the host's page is open."""
     http_timeout_s: float = 10.0
     lock_wait_s: float = 5.0
-    """How long the launcher waits for the supervisor's lock."""
+    """The launcher's wait for the supervisor's lock."""
     claim_deadline_s: float = 600.0
     dataset_deadline_s: float = 900.0
     download_silence_s: float = 900.0
-    """How long a download may make no progress before it counts as hung."""
+    """The time without progress after which a download counts as hung."""
     side_by_side: bool = True
-    """A trainer starts while its vLLM servers start, if they have other GPUs; False: once they are ready."""
+    """True: a trainer starts while its vLLM servers start, if they have other GPUs; False: once they are ready."""
     tick_s: float = 0.05
     tick_watched_s: float = 0.02
     tree_scan_s: float = 1.0
@@ -136,7 +136,7 @@ class HostSettings:
     heartbeat_chat_s: float = 0.2
     """The interval while the chat of a served model is open: the answers to heartbeats bring new turns."""
     batch_s: float = 1.0
-    """How long lines are batched while no one watches the run."""
+    """The time for which lines are batched while no one watches the run."""
     batch_watched_s: float = 0.1
     backoff_max_s: float = 15.0
     log_batch_s: float = 10.0
@@ -149,32 +149,32 @@ class HostSettings:
     term_grace_s: float = 0.0
     """The time between SIGTERM and SIGKILL. SIGTERM never saves, so waiting gains nothing."""
     kill_deadline_s: float = 30.0
-    """A process that survives SIGKILL for this long is reported as a survivor."""
+    """The time after SIGKILL at which a remaining process is reported as a survivor."""
     gpu_free_deadline_s: float = 15.0
     gpu_free_margin_mib: int = 300
     gpu_busy_mib: int = 1024
-    """A leased GPU with more memory in use before the start is busy with something else."""
+    """The memory in use before the start above which a leased GPU is busy with another program."""
     sinks_end_s: float = 5.0
-    """How long, after the trainer's end, the sinks may send the remaining figures before they are ended too."""
+    """The sinks' time, after the trainer's end, to send the remaining figures before they are ended too."""
     settle_s: float = 1.0
-    """How long, after a trainer's failure, to wait for a vLLM server's failure that may be its cause."""
+    """The wait, after a trainer's failure, for a vLLM server's failure that may be its cause."""
     attached_watch_s: float = 2.0
     """The interval of health polls of a vLLM server that is ready."""
     attached_silence_s: float = 60.0
-    """An external server without an answer for this long counts as gone."""
+    """The time without an answer after which an external server counts as gone."""
     server_silence_s: float = 600.0
-    """How long a vLLM server with requests may generate no tokens, or not answer, while the trainer is silent too:
-    long, because the first request to a cold server compiles kernels for minutes."""
+    """The time for which a vLLM server with requests may generate no tokens, or not answer, while the trainer is silent
+    too: long, because the first request to a cold server compiles kernels for minutes."""
     stall_s: float = 900.0
-    """The first training step may take this long before it is reported as a hang."""
+    """The time of the first training step after which it is reported as a hang."""
     hang_least_s: float = 60.0
     """The shortest time between steps that can count as a hang, however short steps usually are."""
     drain_deadline_s: float = 86_400.0
-    """How long, after the end, the supervisor tries to deliver unconfirmed data. The rest is left to the reaper."""
+    """The supervisor's time, after the end, to deliver unconfirmed data. The rest is left to the reaper."""
     store_deadline_s: float = 3600.0
-    """How long, after the end, checkpoints are still uploaded to the artifact store."""
+    """The time, after the end, for uploads of checkpoints to the artifact store."""
     refused_deadline_s: float = 60.0
-    """How long, after the end, a control plane that doesn't know the attempt is retried."""
+    """The time, after the end, for which a control plane that doesn't know the attempt is retried."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> HostSettings:
@@ -196,20 +196,10 @@ class HostSettings:
             raise SettingsError(f"{variable('runs_dir')} must be an absolute path")
         if not re.fullmatch(r"(\d+(,\d+)*)?", values.get("gpus", "")):
             raise SettingsError(f"{variable('gpus')} must be indexes with commas, such as 0,1")
-        for name in (
-            "ca_file",
-            "hf_token_file",
-            "dataset_cache_dir",
-            "compile_cache_dir",
-            "lm_eval_tasks",
-            "llama_cpp_dir",
-        ):  # absolute for the supervisor, which has another working directory
-            if name in values:
-                values[name] = values[name].absolute()
         return cls(**values)
 
     def as_env(self) -> dict[str, str]:
-        """Return the settings as environment variables for a supervisor, without the host's token."""
+        """Write the settings as environment variables for a supervisor, without the host's token."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "host_token_file"}
         return {variable(name): _encode(value) for name, value in values.items() if value not in (None, "", ())}
 
@@ -256,7 +246,7 @@ def variable(field_name: str) -> str:
 
 
 def _embedded_layout(source: Mapping[str, str]) -> dict[str, Any]:
-    """Return the paths that apply when the control plane and this host share a data folder."""
+    """Find the paths that apply when the control plane and this host share a data folder."""
     data = source.get("CONTROLPLANE_DATA", "")
     if not data:
         return {}
@@ -277,7 +267,8 @@ def _decode(hint: Any, text: str, name: str) -> Any:
         if hint == tuple[int, int]:
             first, last = text.split("-")
             return int(first), int(last)
-        return Path(text)
+        # A further path is absolute for the supervisor, which has another working directory.
+        return Path(text) if hint is Path else Path(text).absolute()
     except (ValueError, TypeError) as error:
         raise SettingsError(f"{name}: {text!r} is not a valid value ({error})") from None
 

@@ -100,7 +100,7 @@ class HubFiles:
     @property
     def download(self) -> int:
         """The size of the download in bytes."""
-        return sum(size for name, size in self.sizes.items() if hub_files.wanted(name))
+        return sum(size for name, size in self.sizes.items() if hub_files.is_needed(name))
 
     def exists(self, name: str) -> bool:
         return name in self.sizes

@@ -134,7 +134,7 @@ def prepare(
             checkpoints.check_weights(settings.runs_dir / spec.run.start_from, spec.run)
         except CheckpointError as error:
             raise PathRefused(f"The run needs a checkpoint. {error}") from None
-    if jobs.needs_rows(spec.run.kind):
+    if jobs.kind_of(spec.run.kind).reads_rows:
         fetch_dataset(spec, settings, control, folder)
     if spec.run.episodes:
         for corpus in spec.run.episodes.corpora:

@@ -102,7 +102,7 @@ def trainer_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the environment of a trainer or a job, with the secrets that it may have."""
-    if jobs.pushes(spec.run.kind):
+    if jobs.kind_of(spec.run.kind).pushes:
         return _pushing_environment(settings, source, secrets)
     others = (sinks.SECRET_PREFIX, sinks.LINK, HUB_TOKEN)
     reward_secrets = {name: value for name, value in secrets.items() if not name.startswith(others)}

@@ -117,7 +117,7 @@ class _NoBetter:
         self.counted = step - at
         if self.counted < self.spec.steps:
             return None
-        return Reached(EndReason.EARLY_STOPPED, f"{self.spec.words}: its best was {best:.4g} at step {at}.", at)
+        return Reached(EndReason.EARLY_STOPPED, f"{self.spec.condition}: its best was {best:.4g} at step {at}.", at)
 
 
 class _Beyond:
@@ -138,4 +138,4 @@ class _Beyond:
         self.counted = step - self._since + 1
         if self.counted < self.spec.steps:
             return None
-        return Reached(EndReason.EARLY_STOPPED, f"{self.spec.words}: it is {value:.4g}.", self._before)
+        return Reached(EndReason.EARLY_STOPPED, f"{self.spec.condition}: it is {value:.4g}.", self._before)

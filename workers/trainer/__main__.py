@@ -69,7 +69,7 @@ def _run(folder: Path) -> int:
 
 
 def _do(attempt: AttemptSpec, folder: Path) -> int:
-    rows = data.read(folder, attempt) if jobs.needs_rows(attempt.run.kind) else None
+    rows = data.read(folder, attempt) if jobs.kind_of(attempt.run.kind).reads_rows else None
     environment.prepare(attempt)
     job = ModelJob(attempt, folder, LineFile(folder / FileName.METRICS), rows)
     job.stage("importing libraries")

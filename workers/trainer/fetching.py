@@ -54,7 +54,7 @@ class FileListing:
     def of(cls, model: str, info: ModelInfo) -> FileListing:
         files = []
         for sibling in info.siblings or []:
-            if hub_files.wanted(sibling.rfilename):
+            if hub_files.is_needed(sibling.rfilename):
                 blob = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
                 size = (sibling.lfs.size if sibling.lfs else sibling.size) or 0
                 files.append(HubFile(sibling.rfilename, size, blob))

@@ -10,7 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import HardwareProfile
-from workers.contract.run.batch import Batch, BatchRule, broken, repairs
+from workers.contract.run.batch import Batch, BatchRule, problems, repairs
 from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout
 from workers.contract.run.problem import Problem
 from workers.contract.run.spec import LoraSpec
@@ -97,7 +97,7 @@ def _arithmetic(profile: Profile) -> Iterator[Problem]:
     names = {f.name for f in fields(Batch)}
     sizes: dict[str, Any] = {name: value for name, value in batch_values.items() if name in names}
     batch = Batch(**sizes, processes=max(profile.spec.processes, 1))
-    for problem in broken(batch):
+    for problem in problems(batch):
         # Sizes that the profile leaves open can't be checked yet.
         whole = {"per_device_train_batch_size", "num_generations"} <= set(batch_values)
         if whole or (problem.rule == BatchRule.TWO_OR_MORE and "num_generations" in batch_values):

@@ -56,7 +56,7 @@ def engine_problem(name: str) -> str:
 
 def for_run(spec: RunSpec) -> dict[str, str]:
     """Return a run's environment variables at its claim: only the secrets that its spec names. Raises NotGiven."""
-    if jobs.pushes(spec.kind):
+    if jobs.kind_of(spec.kind).pushes:
         _, token = _open(HUB_TOKEN, Secret.Kind.HUB)
         note_use([HUB_TOKEN], run=spec.run_id)
         return {HUB_TOKEN: token}

@@ -128,7 +128,7 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
     """Write the leases, STARTING and the seq range in one transaction, and send the launch on commit. False: the
     attempt no longer waits."""
     spec, servers = spec_of(attempt.run), None
-    if warm.wanted(spec) and placement.warm is None:
+    if warm.takes_part(spec) and placement.warm is None:
         placement, servers = warm.split(placement, spec, f"{new_run_id()}-1")
     with transaction.atomic():
         limits.claim_start(attempt.run)

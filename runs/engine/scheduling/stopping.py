@@ -28,9 +28,11 @@ log = logging.getLogger(__name__)
 
 def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
     """Request a stop. `save` may be escalated to `now`, never back. Runs that don't train are stopped at once, except
-    pushes to the hub, which undo their upload. `dispatch=False`: the caller dispatches afterwards. False: nothing to
-    change."""
-    if not attempt.run.trains and not jobs.pushes(attempt.run.kind):
+    pushes to the hub, which undo their upload. False: nothing to change.
+
+    `dispatch=False`: the caller dispatches afterwards.
+    """
+    if not attempt.run.trains and not jobs.kind_of(attempt.run.kind).pushes:
         mode = StopMode.NOW
     now = timezone.now()
     weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")

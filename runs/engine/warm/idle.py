@@ -48,7 +48,7 @@ class IdleServers:
 
     def for_run(self, owner_id: int, spec: RunSpec, hosts: Iterable[Host]) -> list[IdleServer]:
         """List the servers that a run of this owner may use on these hosts, the last used first."""
-        if not (self._servers and warm.wanted(spec)):
+        if not (self._servers and warm.takes_part(spec)):
             return []
         by_id = {host.pk: host for host in hosts}
         nearby = (server for server in reversed(self._servers) if server.host_id in by_id)

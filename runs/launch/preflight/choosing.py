@@ -37,24 +37,24 @@ class Choice:
 
 def choices(draft: Draft) -> list[Choice]:
     """Rank all profiles, the best first; those for the CPU and attached servers come after those that use the GPUs."""
-    ranked = [(_choice(draft, other), other) for other in draft.profiles]
-    return [choice for choice, other in sorted(ranked, key=lambda pair: _rank(*pair))]
+    ranked = [(_choice(draft, profile), profile) for profile in draft.profiles]
+    return [choice for choice, profile in sorted(ranked, key=lambda pair: _rank(*pair))]
 
 
-def _rank(choice: Choice, other: OtherProfile) -> tuple[bool, bool, tuple[bool, bool, bool, bool], int, str]:
-    gpus = other.spec.trainer_gpus + other.spec.server_gpus
-    return not choice.fits, gpus == 0, slowness(other), -gpus, choice.name
+def _rank(choice: Choice, profile: OtherProfile) -> tuple[bool, bool, tuple[bool, bool, bool, bool], int, str]:
+    gpus = profile.spec.trainer_gpus + profile.spec.server_gpus
+    return not choice.fits, gpus == 0, slowness(profile), -gpus, choice.name
 
 
-def _choice(draft: Draft, other: OtherProfile) -> Choice:
-    spec = other.spec
+def _choice(draft: Draft, profile: OtherProfile) -> Choice:
+    spec = profile.spec
     having = [host for host in draft.hosts if not shortage(host, spec)]
-    answers = everywhere(as_made_for(draft, other)) if having else []
+    answers = everywhere(as_made_for(draft, profile)) if having else []
     fits, why = _fit(draft, spec, answers)
     chosen = draft.hardware is not None and draft.hardware.profile == spec.profile
-    values = {"profile": other.key, **other.values}
+    values = {"profile": profile.key, **profile.values}
     return Choice(
-        spec.profile, fits, why, tuple(_reasons(other)), values, _in_short(draft, spec, having, answers), chosen
+        spec.profile, fits, why, tuple(_reasons(profile)), values, _in_short(draft, spec, having, answers), chosen
     )
 
 
@@ -71,7 +71,8 @@ def _fit(draft: Draft, spec: HardwareSpec, answers: Sequence[Estimated]) -> tupl
 
 
 def _in_short(draft: Draft, spec: HardwareSpec, having: Sequence[HostFacts], answers: Sequence[Estimated]) -> str:
-    """`having`: the hosts that have its GPUs; `answers`: the estimates there, where the model's size is known."""
+    """Describe the fit in a few words. `having`: the hosts that have its GPUs; `answers`: the estimates there, where
+    the model's size is known."""
     if not draft.hosts:
         return "no host yet"
     if not having:
@@ -92,17 +93,17 @@ def _has_cache(answer: Estimated) -> bool:
 
 def _memory(answer: Estimated) -> str:
     fullest = max(answer.estimate.gpus, key=lambda gpu: gpu.needed / gpu.card_gib if gpu.card_gib else 0.0)
-    words = (
+    use = (
         f"{significant(fullest.needed)} of {significant(fullest.card_gib)} GiB on the fullest GPU of {answer.host.name}"
     )
     if answer.fits and not _has_cache(answer):
         return f"vLLM's share leaves no room for its KV cache on {answer.host.name}."
-    return f"{words}." if answer.fits else f"{words}, most of it {fullest.largest}."
+    return f"{use}." if answer.fits else f"{use}, most of it {fullest.largest}."
 
 
-def _reasons(other: OtherProfile) -> Iterator[str]:
-    """Arguments for and against a profile; generation first, since it takes most of a step."""
-    spec, server = other.spec, other.spec.vllm_server
+def _reasons(profile: OtherProfile) -> Iterator[str]:
+    """Yield arguments for and against a profile; generation first, since it takes most of a step."""
+    spec, server = profile.spec, profile.spec.vllm_server
     if server and server.attached:
         yield "Completions come from an external server, which is neither started nor verified here."
     elif spec.rollout is Rollout.TRANSFORMERS:
@@ -122,4 +123,4 @@ def _reasons(other: OtherProfile) -> Iterator[str]:
         yield "Weights split over the GPUs: each layer is gathered when it is needed."
     elif spec.strategy is Strategy.DDP:
         yield "A whole copy on each training GPU: the batch is split between them."
-    yield "A LoRA is trained." if other.lora else f"All weights are trained, with {Part.OPTIMIZER} for each."
+    yield "A LoRA is trained." if profile.lora else f"All weights are trained, with {Part.OPTIMIZER} for each."

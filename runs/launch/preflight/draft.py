@@ -10,6 +10,7 @@ from controlplane.catalogue.hardware.prices import Money
 from controlplane.catalogue.hardware.sandboxes import HostSandbox
 from runs.engine.scheduling.limits import Allowance
 from runs.engine.warm.idle import IdleServer
+from workers.contract.run.batch import ARGUMENTS as BATCH_ARGUMENTS
 from workers.contract.run.batch import Batch
 from workers.contract.run.episodes import PartSpec
 from workers.contract.run.hardware import HardwareSpec, ServerSpec
@@ -168,7 +169,7 @@ class Draft(RunSettings):
         return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
 
     def model_size(self, name: str) -> int:
-        """A size that the host has read from the model; 0: unknown."""
+        """Look up a size that the host has read from the model; 0: unknown."""
         size = (self.inspection or {}).get(name)
         return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 0
 
@@ -186,7 +187,7 @@ class Draft(RunSettings):
         return next((h.schema for h in self.hosts if h.schema), None)
 
     def value(self, name: str) -> Any:
-        """The value that a GRPOConfig field would have in the run."""
+        """Look up the value that a GRPOConfig field would have in the run."""
         if name in self.grpo:
             return self.grpo[name]
         assumed = TRL_DEFAULTS.get(name)
@@ -196,18 +197,9 @@ class Draft(RunSettings):
 
     @property
     def batch(self) -> Batch:
-        return Batch(
-            per_device_train_batch_size=self.value("per_device_train_batch_size"),
-            gradient_accumulation_steps=self.value("gradient_accumulation_steps"),
-            num_generations=self.value("num_generations"),
-            processes=self.hardware.processes if self.hardware else 1,
-            steps_per_generation=self.value("steps_per_generation"),
-            generation_batch_size=self.value("generation_batch_size"),
-            num_iterations=self.value("num_iterations"),
-            evaluates=self.eval_rows > 0,
-            per_device_eval_batch_size=self.value("per_device_eval_batch_size"),
-            num_generations_eval=self.value("num_generations_eval"),
-        )
+        sizes = {name: self.value(name) for name in BATCH_ARGUMENTS}
+        processes = self.hardware.processes if self.hardware else 1
+        return Batch(**sizes, processes=processes, evaluates=self.eval_rows > 0)
 
     @property
     def train_rows(self) -> int:

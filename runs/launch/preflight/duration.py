@@ -94,7 +94,7 @@ class Duration:
 
 
 def work_of(draft: Draft) -> StepWork | None:
-    """The work of a step; None for impossible settings, which other checks report."""
+    """Derive the work of a step; None for impossible settings, which other checks report."""
     batch, limit = draft.batch, draft.value("max_completion_length")
     sizes = (batch.per_device_train_batch_size, batch.gradient_accumulation_steps, batch.num_iterations, limit)
     if draft.hardware is None or not all(isinstance(size, int) and size > 0 for size in sizes) or batch.slices < 1:
@@ -114,7 +114,7 @@ def work_of(draft: Draft) -> StepWork | None:
 
 
 def nearest(draft: Draft, past: Iterable[PastRun]) -> list[PastRun]:
-    """Runs of the draft's kind, the nearest first. `past`: the newest first."""
+    """Find runs of the draft's kind, the nearest first. `past`: the newest first."""
     now, hardware = work_of(draft), draft.hardware
     if now is None or hardware is None:
         return []
@@ -148,7 +148,7 @@ def _as_it_was(draft: Draft, run: PastRun) -> Draft:
 
 
 def _distance(now: StepWork, then: StepWork) -> float:
-    """Distance between two works: doublings of the completions, the lengths and the completions of a pass."""
+    """Measure how far two works are apart: doublings of the completions, the lengths and the completions of a pass."""
     pairs = (
         (now.completions, then.completions),
         (now.length, then.length),
@@ -158,8 +158,8 @@ def _distance(now: StepWork, then: StepWork) -> float:
 
 
 def pace(steps: Sequence[PastStep], steps_per_generation: int) -> Pace | None:
-    """By the steps after the first one, each of which has its predecessor's tokens to subtract. Steps that reuse
-    completions count together with the one that generated them."""
+    """Measure by the steps after the first one, each of which has its predecessor's tokens to subtract. Steps that
+    reuse completions count together with the one that generated them."""
     pairs = list(pairwise(steps))
     pairs = [(before, step) for before, step in pairs if step.number > before.number]
     seconds = [step.seconds for _, step in pairs]
@@ -199,6 +199,6 @@ def by_rule(draft: Draft, host: HostFacts) -> Duration | None:
 
 
 def room(answer: Estimated) -> float:
-    """Sequences that the KV cache of one engine holds; infinite if vLLM's memory isn't known."""
+    """Return the sequences that the KV cache of one engine holds; infinite if vLLM's memory isn't known."""
     vllm = answer.estimate.serving
     return inf if vllm is None else vllm.sequences(answer.settings.length)

@@ -53,7 +53,7 @@ class Estimated:
 
 
 def shape_for(inspection: dict[str, Any] | None) -> Shape | None:
-    """The inspected model's shape; None for a model without an inspection, or with quantized weights."""
+    """Return the inspected model's shape; None for a model without an inspection, or with quantized weights."""
     facts = inspection or {}
     if facts.get("ok") is False or facts.get("quantization"):
         return None
@@ -63,7 +63,7 @@ def shape_for(inspection: dict[str, Any] | None) -> Shape | None:
 
 
 def _usual(parameters: int) -> Shape:
-    """The shape of a common decoder with this many parameters, for a config without sizes."""
+    """Assume a common decoder with this many parameters, for a config without sizes."""
     layers = max(1, round(28 * (parameters / 7e9) ** 0.3))
     hidden = max(16, round(math.sqrt(parameters / (14 * layers))))
     embedding = min(32_000 * hidden, parameters // 2)
@@ -100,7 +100,8 @@ def settings_of(draft: Draft, hardware: HardwareSpec) -> Settings:
 
 
 def _optimizer(draft: Draft, hardware: HardwareSpec) -> Optimizer:
-    """The run's own optimizer, otherwise the profile's. One with other state than Adam's moments counts as AdamW."""
+    """Choose the run's own optimizer, otherwise the profile's. One with other state than Adam's moments counts as
+    AdamW."""
     own = draft.grpo.get("optim")
     return hardware.optimizer if not own else OPTIMIZERS.get(str(own), Optimizer.ADAMW)
 
@@ -111,7 +112,7 @@ def _number(draft: Draft, name: str) -> int:
 
 
 def prompt_tokens(data: DataFacts | None) -> int:
-    """Tokens of the longest prompt, to which a batch is padded."""
+    """Estimate the tokens of the longest prompt, to which a batch is padded."""
     if data and data.longest_prompt_tokens:
         return data.longest_prompt_tokens
     if data and data.longest_prompt_chars:
@@ -152,5 +153,5 @@ def everywhere(draft: Draft) -> list[Estimated]:
 
 
 def best(draft: Draft) -> Estimated | None:
-    """The estimate on the host with the most room."""
+    """Estimate on the host with the most room."""
     return min(everywhere(draft), key=lambda answer: answer.missing, default=None)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from runs.engine.scheduling.leasing import runs_code
 from runs.engine.scheduling.limits import TO_MAKE_ROOM
+from runs.engine.sentences import counted
 from runs.launch.preflight.draft import Draft, GpuFacts, HostFacts
 from runs.launch.preflight.finding import Finding, note, stop, warn
 from workers.contract.run.hardware import HardwareSpec, Rollout, WeightSync
@@ -37,29 +38,29 @@ def check(draft: Draft) -> Iterator[Finding]:
     else:
         yield from _taken(fitting, draft.hardware)
         if draft.host_chosen is False and len(fitting) < len(draft.hosts):
-            others = ", ".join(host.name for host in draft.hosts if host not in fitting)
-            yield note("host", f"Too small for this profile: {others}.")
+            too_small = ", ".join(host.name for host in draft.hosts if host not in fitting)
+            yield note("host", f"Too small for this profile: {too_small}.")
 
 
 def fitting_hosts(draft: Draft) -> list[HostFacts]:
-    """The hosts that have the profile's resources, free or not."""
+    """List the hosts that have the profile's resources, free or not."""
     hardware = draft.hardware
     return [host for host in draft.hosts if not shortage(host, hardware)] if hardware else []
 
 
 def machine_to_ask(draft: Draft) -> HostFacts | None:
-    """The machine that the launch requests, since no host has the run's resources; None: it needs none."""
+    """Return the machine that the launch requests, since no host has the run's resources; None: it needs none."""
     return draft.machines[0] if draft.machines and not fitting_hosts(draft) else None
 
 
 def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
-    """The reason why the host can never run this profile; "" if it can."""
+    """Explain why the host can never run this profile; "" if it can."""
     server = hardware.server_gpus
     count = hardware.trainer_gpus + server
     if count and host.gpu_error:
         return f"{host.name} can't read its GPUs: {host.gpu_error.rstrip('.')}"
     if count > len(host.gpus):
-        have = f"{len(host.gpus)} GPU{'' if len(host.gpus) == 1 else 's'}" if host.gpus else "no GPU"
+        have = counted(len(host.gpus), "GPU") if host.gpus else "no GPU"
         if server and hardware.trainer_gpus and len(host.gpus) == 1 and _streams(hardware):
             return (
                 f"{host.name} has one GPU, and a server with NCCL weight updates can't share it with the trainer: "
@@ -84,25 +85,25 @@ def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding
         return
     for host, gpu in filter(None, foreign):
         attached = hardware.vllm_server.attached if hardware.vllm_server and _streams(hardware) else ()
-        left = f" The attached vLLM server keeps some of each run's memory there: restart {_listed([*attached])}."
+        leftover = f" The attached vLLM server keeps some of each run's memory there: restart {_listed([*attached])}."
         yield warn(
             "profile",
             f"GPU {gpu.index} of {host.name} has {gpu.foreign_mib / 1024:.3g} GiB in use by another program, and this "
             "profile needs that GPU.",
             "End that program first, or the run will probably run out of memory. Such a GPU is used last."
-            f"{left if attached else ''}",
+            f"{leftover if attached else ''}",
         )
 
 
 def _foreign(host: HostFacts, hardware: HardwareSpec) -> tuple[HostFacts, GpuFacts] | None:
     pinned = _pinned(hardware)
-    others = [gpu for gpu in host.gpus if gpu.foreign_mib]
+    busy = [gpu for gpu in host.gpus if gpu.foreign_mib]
     count = hardware.trainer_gpus + hardware.server_gpus
-    pinned_gpus = [gpu for gpu in others if gpu.index in pinned]
+    pinned_gpus = [gpu for gpu in busy if gpu.index in pinned]
     if pinned_gpus:
         return host, pinned_gpus[0]
-    short = len(pinned) < count and len(host.gpus) - len(others) < count
-    return (host, others[0]) if short else None
+    short = len(pinned) < count and len(host.gpus) - len(busy) < count
+    return (host, busy[0]) if short else None
 
 
 def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
@@ -111,7 +112,7 @@ def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
 
 
 def _ids(indexes: set[int]) -> str:
-    """0, 1, 2 -> GPUs 0 to 2"""
+    """Write 0, 1, 2 as “GPUs 0 to 2”."""
     ordered = sorted(indexes)
     if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
         return f"GPUs {ordered[0]} to {ordered[-1]}"
@@ -123,7 +124,7 @@ def _streams(hardware: HardwareSpec) -> bool:
 
 
 def _needs_vllm(hardware: HardwareSpec) -> bool:
-    """True if the host needs vLLM; not for an external server that gets only an adapter over HTTP."""
+    """Return True if the host needs vLLM; not for an external server that gets only an adapter over HTTP."""
     if hardware.vllm_server and hardware.vllm_server.attached:
         return _streams(hardware)
     return hardware.rollout != Rollout.TRANSFORMERS
@@ -190,8 +191,8 @@ def check_sandbox(draft: Draft) -> Iterator[Finding]:
 
 def _no_sandbox(host: HostFacts, rewards: list[str]) -> Finding:
     reason = host.sandbox.why_not
-    words = f"{host.name} has no sandbox for code, which {_which_run(rewards)}"
-    return stop("host", f"{words}: {reason}." if reason else f"{words}.", FIX)
+    cause = f"{host.name} has no sandbox for code, which {_which_run(rewards)}"
+    return stop("host", f"{cause}: {reason}." if reason else f"{cause}.", FIX)
 
 
 def _which_run(rewards: list[str]) -> str:

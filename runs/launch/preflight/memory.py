@@ -93,15 +93,15 @@ def _remedy(draft: Draft, gpu: GpuEstimate) -> str:
     if draft.lora is None:
         return "Train a LoRA, or choose a profile that shards, offloads or quantizes more."
     quantized = draft.hardware is not None and draft.hardware.quantization is not Quantization.NONE
-    more = "shards or offloads" if quantized else "shards, offloads or quantizes"
-    return f"Choose a profile that {more} more, or a smaller model."
+    savings = "shards or offloads" if quantized else "shards, offloads or quantizes"
+    return f"Choose a profile that {savings} more, or a smaller model."
 
 
 # --- remedies, the cheapest first -------------------------------------------------------------------------------------
 
 
 def _fixes(draft: Draft, answer: Estimated, room: float = 1.0) -> list[Fix]:
-    """Remedies that suffice alone; if none does, the first few that suffice together."""
+    """List remedies that suffice alone; if none does, the first few that suffice together."""
     singles = [fix for fix, changed in _savings(draft, answer) if _is_enough(changed, room)]
     return [*(singles or _together(draft, answer, room)), *_profiles(draft, room)][:4]
 
@@ -152,12 +152,12 @@ def _smaller_batch(draft: Draft, answer: Estimated) -> Iterator[tuple[Fix, Draft
     batch, passes = answer.settings.batch, answer.settings.passes
     sizes = [batch // divisor for divisor in range(2, batch + 1) if batch % divisor == 0]
     drafts = [(size, batch // size * passes) for size in sizes]
-    for size, more in drafts:
-        values = {"per_device_train_batch_size": size, "gradient_accumulation_steps": more}
+    for size, passes_ in drafts:
+        values = {"per_device_train_batch_size": size, "gradient_accumulation_steps": passes_}
         changed = replace(draft, grpo={**draft.grpo, **values})
         if _is_enough(changed, 1.0) or size == 1:
             texts = {name: str(value) for name, value in values.items()}
-            yield Fix(f"Batch of {size} per process, {more} passes", texts), changed
+            yield Fix(f"Batch of {size} per process, {passes_} passes", texts), changed
             return
 
 
@@ -175,32 +175,32 @@ def _shorter(draft: Draft) -> Iterator[tuple[Fix, Draft]]:
 def _may_take_8bit(draft: Draft) -> bool:
     hardware = draft.hardware
     sharded = hardware is None or hardware.strategy not in (Strategy.NONE, Strategy.DDP)
-    known = any(host.versions.get("bitsandbytes") for host in draft.hosts)
-    return known and not sharded and "optim" not in draft.grpo
+    installed = any(host.versions.get("bitsandbytes") for host in draft.hosts)
+    return installed and not sharded and "optim" not in draft.grpo
 
 
 def _profiles(draft: Draft, room: float) -> list[Fix]:
     """Offer the fastest of the other profiles that fit."""
-    for other in sorted(draft.profiles, key=slowness):
-        if draft.hardware is not None and other.spec.profile == draft.hardware.profile:
+    for profile in sorted(draft.profiles, key=slowness):
+        if draft.hardware is not None and profile.spec.profile == draft.hardware.profile:
             continue
-        if _is_enough(as_made_for(draft, other), room):
-            return [Fix(f"Use “{other.spec.profile}”", {"profile": other.key, **other.values})]
+        if _is_enough(as_made_for(draft, profile), room):
+            return [Fix(f"Use “{profile.spec.profile}”", {"profile": profile.key, **profile.values})]
     return []
 
 
-def slowness(other: OtherProfile) -> tuple[bool, bool, bool, bool]:
+def slowness(profile: OtherProfile) -> tuple[bool, bool, bool, bool]:
     """Sort key by the features that slow a profile down: an attached server, generation without vLLM, weights in the
     host's memory, quantized weights."""
-    spec, server = other.spec, other.spec.vllm_server
+    spec, server = profile.spec, profile.spec.vllm_server
     attached = bool(server and server.attached)
     quantized = spec.quantization is not Quantization.NONE
     return attached, spec.rollout is Rollout.TRANSFORMERS, spec.offload is not Offload.NONE, quantized
 
 
-def as_made_for(draft: Draft, other: OtherProfile) -> Draft:
-    """The draft with another profile and its values."""
-    return replace(draft, hardware=other.spec, lora=other.lora, grpo={**draft.grpo, **other.batch})
+def as_made_for(draft: Draft, profile: OtherProfile) -> Draft:
+    """Change the draft to another profile and its values."""
+    return replace(draft, hardware=profile.spec, lora=profile.lora, grpo={**draft.grpo, **profile.batch})
 
 
 # --- vLLM -------------------------------------------------------------------------------------------------------------
@@ -218,28 +218,28 @@ def _weights_over(draft: Draft, answer: Estimated, vllm: Serving) -> Finding:
 
 
 def _cache(draft: Draft, answer: Estimated, vllm: Serving) -> Iterator[Finding]:
-    most = longest(draft)
-    if most and vllm.tokens < most:
+    limit = longest(draft)
+    if limit and vllm.tokens < limit:
         yield stop(
             "profile",
-            f"vLLM's KV cache holds about {vllm.tokens:,} tokens, and one sequence may have {most:,}: vLLM refuses "
+            f"vLLM's KV cache holds about {vllm.tokens:,} tokens, and one sequence may have {limit:,}: vLLM refuses "
             "to start.",
             "Limit the sequence length in the profile, give vLLM a larger share, or split it over more GPUs.",
             *_profiles(draft, 1.0),
         )
         return
     at_once = int(vllm.sequences(answer.settings.length))
-    wanted = draft.batch.completions // max(_servers(draft), 1)
-    if at_once < wanted:
+    needed = draft.batch.completions // max(_servers(draft), 1)
+    if at_once < needed:
         yield note(
             "profile",
-            f"vLLM has room for about {at_once:,} of a step's {wanted:,} completions at once; the others wait.",
+            f"vLLM has room for about {at_once:,} of a step's {needed:,} completions at once; the others wait.",
             "A larger share, or shorter completions, makes generation faster.",
         )
 
 
 def longest(draft: Draft) -> int:
-    """Tokens of the longest sequence that vLLM accepts."""
+    """Return the tokens of the longest sequence that vLLM accepts."""
     hardware = draft.hardware
     if hardware is None:
         return 0
@@ -261,11 +261,11 @@ def _servers(draft: Draft) -> int:
 
 
 def _ram(answer: Estimated) -> Iterator[Finding]:
-    there, needed = answer.host.ram_mib / 1024, answer.estimate.ram_gib
-    if there and needed > there:
+    available, needed = answer.host.ram_mib / 1024, answer.estimate.ram_gib
+    if available and needed > available:
         yield stop(
             "profile",
-            f"The run needs about {needed:.3g} GiB of {answer.host.name}'s memory, which has {there:.3g} GiB: the "
+            f"The run needs about {needed:.3g} GiB of {answer.host.name}'s memory, which has {available:.3g} GiB: the "
             "kernel would end the trainer.",
             "Train a LoRA, or choose a profile that offloads less.",
         )

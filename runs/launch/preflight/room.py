@@ -94,8 +94,8 @@ def offer(draft: Draft) -> DivisionOffer | None:
     def seconds(division: Division) -> float | None:
         changed = _with(draft, division)
         work, answers, then = work_of(changed), everywhere(changed), hardware.with_vllm_share(division.share)
-        most, moved = longest(changed), division.share != now.share
-        fits = all(is_roomy(answer.estimate, longest=most, servers_too=moved) for answer in answers)
+        length, moved = longest(changed), division.share != now.share
+        fits = all(is_roomy(answer.estimate, longest=length, servers_too=moved) for answer in answers)
         if work is None or not answers or not fits:
             return None
         return max(step_s(work, then, parameters, room=room(answer), ahead=draft.ahead) for answer in answers)
@@ -121,7 +121,8 @@ def _passes(division: Division) -> str:
 
 
 def _graphs(draft: Draft) -> str:
-    """A sentence on CUDA graphs, whose sizes follow from the step's completions unless the profile wants all sizes."""
+    """Explain CUDA graphs in a sentence: their sizes follow from the step's completions unless the profile wants all
+    sizes."""
     server = draft.server
     if server is None or server.attached or server.all_graphs:
         return ""

@@ -31,23 +31,23 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     adapter_s, merged_s = roads
     faster = WeightSync.NCCL if merged_s < adapter_s else WeightSync.LORA
-    both = f"a step's completions and its update took {merged_s:.2g} s merged, and {adapter_s:.2g} s as an adapter"
-    because = f"When this card was measured with such a model, {both}."
+    times = f"a step's completions and its update took {merged_s:.2g} s merged, and {adapter_s:.2g} s as an adapter"
+    because = f"When this card was measured with such a model, {times}."
     if faster == server.weight_sync:
         pushes = "pushes merged weights" if merges else "sends the adapter alone"
         yield note("use_lora", f"This run {pushes}: {because[:1].lower()}{because[1:]}")
     elif faster == WeightSync.LORA or (server.servers == 1 and not server.shared):
-        other = replace(hardware, server=replace(server, weight_sync=faster))
+        changed = replace(hardware, server=replace(server, weight_sync=faster))
         fixes = [
             Fix(f"Use “{profile.spec.profile}”", {"profile": profile.key, **_lora(draft.lora)})
             for profile in draft.profiles
-            if profile.spec == replace(other, profile=profile.spec.profile)
+            if profile.spec == replace(changed, profile=profile.spec.profile)
         ]
         yield note("use_lora", f"{how} {because}", "Choose the other way in the profile.", *fixes[:1])
 
 
 def _lora(lora: LoraSpec) -> dict[str, str]:
-    """The form's values that keep the LoRA with any profile."""
+    """Return the form's values that keep the LoRA with any profile."""
     sizes = {"lora_r": str(lora.r), "lora_alpha": str(lora.alpha), "lora_dropout": f"{lora.dropout:g}"}
     return {"use_lora": "on", **sizes, "lora_targets": ", ".join(lora.target_modules)}
 

@@ -248,10 +248,10 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
         offered.append(
             StopDialog(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”?", [first, *after], False)
         )
-    if jobs.pushes(run.kind) and attempt.stop_mode == "" and attempt.status != RunStatus.STOPPING:
+    if jobs.kind_of(run.kind).pushes and attempt.stop_mode == "" and attempt.status != RunStatus.STOPPING:
         first = "The upload ends. A repository that this push has created is deleted again; others stay as they were."
         return [StopDialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”?", [first, *after], True)]
-    if attempt.stop_mode == StopMode.SAVE and jobs.pushes(run.kind):
+    if attempt.stop_mode == StopMode.SAVE and jobs.kind_of(run.kind).pushes:
         given_up = "A repository that this push has created may stay on the hub, empty."
         return [StopDialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [given_up, *after], True)]
     if attempt.stop_mode == StopMode.SAVE:

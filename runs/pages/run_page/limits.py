@@ -53,7 +53,7 @@ def in_words(limits: LimitsSpec) -> list[str]:
     """Each limit as a sentence."""
     amounts = [(limits.hours, "hours"), (limits.tokens, "tokens"), (limits.money, "in money")]
     words = [f"It ends after {amount:,g} {unit}." for amount, unit in amounts if amount is not None]
-    return words + [f"It ends when {rule.words}." for rule in (limits.no_better, limits.beyond) if rule is not None]
+    return words + [f"It ends when {rule.condition}." for rule in (limits.no_better, limits.beyond) if rule is not None]
 
 
 def recommended_step(run: Run) -> int | None:

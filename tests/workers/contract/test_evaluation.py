@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workers.contract.run import evaluation
-from workers.contract.run.batch import Batch, broken
+from workers.contract.run.batch import Batch, problems
 from workers.contract.run.hardware import HardwareSpec, Rollout
 from workers.contract.run.spec import DataSpec, ModelSpec, RunSpec
 
@@ -40,4 +40,4 @@ def test_vllm_is_asked_for_many_completions_and_the_trainer_for_as_many_as_it_tr
         per_device_eval_batch_size=at_once,
         num_generations_eval=found["num_generations_eval"],
     )
-    assert not broken(batch)
+    assert not problems(batch)

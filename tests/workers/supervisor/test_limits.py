@@ -61,7 +61,7 @@ def test_a_metric_that_no_longer_improves_ends_the_run(
         assert made.reached(0.0) is None
         made.note(step, {rule.metric: value})
         made.note(step + 1, {"other": 0.0})  # other metrics don't count its steps
-    assert made.reached(0.0) == Reached(EndReason.EARLY_STOPPED, f"{rule.words}: {text}.", best)
+    assert made.reached(0.0) == Reached(EndReason.EARLY_STOPPED, f"{rule.condition}: {text}.", best)
 
 
 def test_a_metric_beyond_its_bound_ends_the_run_after_steps_in_a_row() -> None:

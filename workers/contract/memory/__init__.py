@@ -15,7 +15,6 @@ from workers.contract.memory.trainer import (
     CONTEXT_GIB,
     GIB,
     SYNC_BUFFER_GIB,
-    ZERO,
     merges,
     optimizer_bytes,
     peak,
@@ -23,7 +22,7 @@ from workers.contract.memory.trainer import (
     steady,
 )
 from workers.contract.memory.vllm import ASLEEP_GIB, Serving, serving
-from workers.contract.run.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy
+from workers.contract.run.hardware import ZERO, HardwareSpec, Offload, Quantization, Rollout, Strategy
 
 PROCESS_RAM_GIB = 3.0
 """Host memory of a trainer process without offloading: libraries, the dataset, pinned buffers."""
@@ -57,11 +56,6 @@ class GpuEstimate:
     def largest(self) -> Part:
         return max(self.parts, key=lambda part: self.parts[part])
 
-    @property
-    def over(self) -> float:
-        """GiB that are missing; 0 if it fits."""
-        return max(self.total - self.card_gib, 0.0)
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -75,66 +69,57 @@ class Estimate:
     serving: Serving | None
     """vLLM on one of its GPUs; None: the run uses none, or attached servers."""
 
-    @property
-    def over(self) -> float:
-        return max((gpu.over for gpu in self.gpus), default=0.0)
-
 
 def estimate(
     shape: Shape, hardware: HardwareSpec, settings: Settings, *, cards: Sequence[float], servers: Sequence[float] = ()
 ) -> Estimate:
-    """`cards`: GiB of the trainer's GPUs by rank; `servers`: of the servers' own GPUs. A memory cap of the profile
-    makes the trainer's cards smaller."""
+    """Estimate a run. `cards`: GiB of the trainer's GPUs by rank; `servers`: of the servers' own GPUs. A memory cap of
+    the profile makes the trainer's cards smaller."""
     if cap := hardware.memory_cap_gib:  # of torch alone
         cards = [min(card, cap + CONTEXT_GIB) for card in cards]
     vllm = _serving(shape, hardware, settings, [*servers, *cards])
-    given = vllm.share if vllm and _cache_gib(hardware) else None
-    gpus = [_trainer(shape, hardware, settings, card, rank, given) for rank, card in enumerate(cards)]
-    gpus += [_server(hardware, card, given) for card in servers]
+    vllm_gib = vllm.share if vllm and _cache_gib(hardware) else None
+    gpus = [_trainer(shape, hardware, settings, card, rank, vllm_gib) for rank, card in enumerate(cards)]
+    gpus += [_server(hardware, card, vllm_gib) for card in servers]
     trained = adapter(shape, settings.lora) if settings.lora else shape.total
-    return Estimate(
-        tuple(gpus),
-        shape.total,
-        trained,
-        _ram(shape, hardware, trained),
-        checkpoint_gib(shape, hardware, settings),
-        vllm,
-    )
+    ram_gib, saved_gib = _ram(shape, hardware, trained), checkpoint_gib(shape, hardware, settings)
+    return Estimate(tuple(gpus), shape.total, trained, ram_gib, saved_gib, vllm)
 
 
 def _trainer(
-    shape: Shape, hardware: HardwareSpec, settings: Settings, card: float, rank: int, given: float | None
+    shape: Shape, hardware: HardwareSpec, settings: Settings, card: float, rank: int, vllm_gib: float | None
 ) -> GpuEstimate:
-    """`given`: GiB that vLLM takes if its KV cache has a given size, in place of a share of the card."""
+    """Estimate a trainer's GPU. `vllm_gib`: what vLLM takes if its KV cache has a set size, in place of a share of the
+    card."""
     training = peak(shape, hardware, settings, main=rank == 0)
-    share = _share_beside(hardware)
+    share = _share_of_trainer_gpus(hardware)
     if not share:
         return GpuEstimate("trainer", card, training.phase, training.parts)
-    taken = share * card if given is None else given
+    taken = share * card if vllm_gib is None else vllm_gib
     if hardware.rollout is Rollout.COLOCATE and hardware.colocate_sleep:
-        held = steady(shape, hardware, settings)
-        if sum(held.values()) + taken > training.total + ASLEEP_GIB:
-            return GpuEstimate("trainer and vLLM", card, "while completions are generated", {**held, Part.VLLM: taken})
+        parts = steady(shape, hardware, settings)
+        if sum(parts.values()) + taken > training.total + ASLEEP_GIB:
+            return GpuEstimate("trainer and vLLM", card, "while completions are generated", {**parts, Part.VLLM: taken})
         taken = ASLEEP_GIB
     return GpuEstimate("trainer and vLLM", card, training.phase, {**training.parts, Part.VLLM: taken})
 
 
-def _share_beside(hardware: HardwareSpec) -> float:
-    """vLLM's share of each of the trainer's GPUs."""
+def _share_of_trainer_gpus(hardware: HardwareSpec) -> float:
+    """Return vLLM's share of each of the trainer's GPUs."""
     server = hardware.vllm_server
     return 0.0 if server and not server.shared else hardware.vllm_share or 0.0
 
 
 def _cache_gib(hardware: HardwareSpec) -> float | None:
-    """The size that a profile gives the KV cache of its own servers."""
+    """Return the size that a profile sets for the KV cache of its own servers."""
     server = hardware.vllm_server
     return server.kv_cache_gib if server and not server.attached else None
 
 
-def _server(hardware: HardwareSpec, card: float, given: float | None) -> GpuEstimate:
+def _server(hardware: HardwareSpec, card: float, vllm_gib: float | None) -> GpuEstimate:
     server = hardware.vllm_server
     share = server.gpu_memory_utilization if server else 0.0
-    parts: Parts = {Part.VLLM: share * card if given is None else given}
+    parts: Parts = {Part.VLLM: share * card if vllm_gib is None else vllm_gib}
     if sends_weights(hardware):
         parts[Part.COMMUNICATION] = 2 * SYNC_BUFFER_GIB
     return GpuEstimate("server", card, "", parts)
@@ -146,12 +131,12 @@ def _serving(shape: Shape, hardware: HardwareSpec, settings: Settings, cards: Se
         return None
     trained = adapter(shape, settings.lora) if settings.lora and not merges(hardware) else 0
     if hardware.rollout is Rollout.COLOCATE:
-        share, parallel, each = hardware.colocate_memory_utilization, hardware.colocate_tensor_parallel, 2.0
+        share, parallel, weight_bytes = hardware.colocate_memory_utilization, hardware.colocate_tensor_parallel, 2.0
         if hardware.quantization is not Quantization.NONE:
-            each = 0.6 if hardware.quantization is Quantization.NF4 else 1.0
+            weight_bytes = 0.6 if hardware.quantization is Quantization.NF4 else 1.0
     elif server:
         share, parallel = server.gpu_memory_utilization, server.tensor_parallel
-        each = 4.0 if server.dtype == "float32" else 2.0
+        weight_bytes = 4.0 if server.dtype == "float32" else 2.0
     else:
         return None
     card = cards[0]
@@ -160,7 +145,7 @@ def _serving(shape: Shape, hardware: HardwareSpec, settings: Settings, cards: Se
         share_gib=share * card,
         card_gib=card,
         tensor_parallel=parallel,
-        weight_bytes=each,
+        weight_bytes=weight_bytes,
         adapter_weights=trained,
         cache_gib=_cache_gib(hardware),
     )
@@ -180,7 +165,7 @@ def _ram(shape: Shape, hardware: HardwareSpec, trained: int) -> float:
 
 
 def checkpoint_gib(shape: Shape, hardware: HardwareSpec, settings: Settings) -> float:
-    """One checkpoint on disk: the trained weights and the optimizer's state."""
+    """Estimate one checkpoint on disk: the trained weights and the optimizer's state."""
     trained = adapter(shape, settings.lora) if settings.lora else shape.total
     weights = 2 if hardware.strategy in ZERO else 4
     return trained * (weights + optimizer_bytes(hardware, settings)) / GIB

@@ -46,7 +46,7 @@ KNOWN["Mistral Small 24B"]["config"]["head_dim"] = 128
 
 @functools.cache
 def known_shape(name: str) -> Shape:
-    """The shape of a model in KNOWN. Raises KeyError for any other name."""
+    """Return the shape of a model in KNOWN. Raises KeyError for any other name."""
     shape = shape_of(KNOWN[name])
     if shape is None:
         raise KeyError(name)

@@ -29,7 +29,7 @@ class Division:
 
 
 def divisions(now: Division) -> Iterator[Division]:
-    """Divisions of the same completions into as many passes as now, or fewer."""
+    """Yield the divisions of the same completions into as many passes as now, or fewer."""
     shares = (now.share,) if now.share is None else (now.share, *(share for share in SHARES if share != now.share))
     for factor in range(1, now.passes + 1):
         if now.passes % factor == 0:
@@ -38,8 +38,8 @@ def divisions(now: Division) -> Iterator[Division]:
 
 
 def quickest(now: Division, seconds: Callable[[Division], float | None]) -> Division | None:
-    """The quickest division by `seconds` of a step (None: it doesn't fit), with the share nearest to the present one.
-    None: the present one doesn't fit, or is the quickest."""
+    """Find the quickest division by `seconds` of a step (None: it doesn't fit), with the share nearest to the present
+    one. None: the present one doesn't fit, or is the quickest."""
     if seconds(now) is None:
         return None
     timed = [(time, division) for division in divisions(now) if (time := seconds(division)) is not None]
@@ -48,8 +48,8 @@ def quickest(now: Division, seconds: Callable[[Division], float | None]) -> Divi
 
 
 def is_roomy(answer: Estimate, *, longest: int, servers_too: bool) -> bool:
-    """True if no trainer's GPU is nearly full, and vLLM's cache holds a sequence of `longest` tokens. `servers_too`:
-    servers' GPUs count as well."""
+    """Return True if no trainer's GPU is nearly full, and vLLM's cache holds a sequence of `longest` tokens.
+    `servers_too`: servers' GPUs count as well."""
     cards = (gpu for gpu in answer.gpus if servers_too or gpu.role != "server")
-    held = answer.serving is None or answer.serving.tokens >= max(longest, 1)
-    return held and all(gpu.total <= NEARLY_FULL * gpu.card_gib for gpu in cards)
+    fits_cache = answer.serving is None or answer.serving.tokens >= max(longest, 1)
+    return fits_cache and all(gpu.total <= NEARLY_FULL * gpu.card_gib for gpu in cards)

@@ -39,7 +39,7 @@ class Shape:
     """All linear layers but the output layer and packed experts."""
     experts: int = 0
     """Experts stored as one tensor per layer, which bitsandbytes doesn't quantize."""
-    other: int = 0
+    small: int = 0
     """Norms, biases, routers."""
     heads: int = 1
     active_experts: int = 0
@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def total(self) -> int:
-        return self.embedding + self.head + self.linear + self.experts + self.other
+        return self.embedding + self.head + self.linear + self.experts + self.small
 
     @property
     def largest(self) -> int:
@@ -62,12 +62,12 @@ class Shape:
         return self.hidden * max(self.query, 0 if self.experts else self.inner * (2 if self.fused else 1))
 
     def kv_bytes(self) -> int:
-        """Keys and values of one token in all layers, in 16 bits."""
+        """Count the bytes of one token's keys and values in all layers, in 16 bits."""
         return 2 * self.layers * self.key * 2
 
 
 def shape_of(facts: Mapping[str, Any]) -> Shape | None:
-    """From an inspection: its `config`, `model_type` and, where the weights were read, `parameters`.
+    """Derive the shape from an inspection: its `config`, `model_type` and, where the weights were read, `parameters`.
 
     None if sizes are missing. The weights' own count wins over the formula: the difference is taken as linear layers.
     """
@@ -116,7 +116,7 @@ def _by_config(config: Mapping[str, Any], family: str) -> Shape | None:
         head=0 if tied else vocab * hidden,
         linear=layers * attention + dense_layers * mlp + mixture_layers * shared,
         experts=mixture_layers * count * 3 * hidden * expert_inner,
-        other=_small(config, family, hidden, layers, heads, head, query, key, inner)
+        small=_small(config, family, hidden, layers, heads, head, query, key, inner)
         + mixture_layers * _router(family, hidden, count, expert_inner, shared=bool(shared))
         + (0 if tied or family != "phi" else vocab),
         heads=heads,
@@ -127,7 +127,7 @@ def _by_config(config: Mapping[str, Any], family: str) -> Shape | None:
 
 
 def _layers_by_kind(config: Mapping[str, Any], layers: int, experts: int) -> tuple[int, int]:
-    """(dense layers, layers with experts)"""
+    """Count the dense layers, and the layers with experts."""
     if not experts:
         return layers, 0
     step = _size(config, "decoder_sparse_step") or 1
@@ -148,32 +148,33 @@ def _small(
     key: int,
     inner: int,
 ) -> int:
-    """Norms, biases and sinks of all layers, and the last norm."""
+    """Count norms, biases and sinks of all layers, and the last norm."""
     if family == "phi":  # one norm with bias for both branches, and a bias on every linear layer
         return layers * (2 * hidden + query + 2 * key + 2 * hidden + inner) + 2 * hidden
-    each = (4 if family in _FOUR_NORMS else 2) * hidden
+    layer = (4 if family in _FOUR_NORMS else 2) * hidden
     if family in _HEAD_NORMS:
-        each += 2 * head
+        layer += 2 * head
     if family in ("qwen2", "qwen2_moe"):
-        each += query + 2 * key
+        layer += query + 2 * key
     elif config.get("attention_bias"):
-        each += query + 2 * key + hidden
+        layer += query + 2 * key + hidden
     if config.get("mlp_bias"):
-        each += 2 * inner + hidden
+        layer += 2 * inner + hidden
     if family == "gpt_oss":
-        each += heads + (0 if config.get("attention_bias") else query + 2 * key + hidden)
-    return layers * each + hidden
+        layer += heads + (0 if config.get("attention_bias") else query + 2 * key + hidden)
+    return layers * layer + hidden
 
 
 def _router(family: str, hidden: int, experts: int, inner: int, *, shared: bool) -> int:
-    """Router weights of one layer with experts; gpt-oss has a bias on each expert's layers and on the router."""
+    """Count the router's weights in one layer with experts; gpt-oss has a bias on each expert's layers and on the
+    router."""
     if family == "gpt_oss":
         return hidden * experts + experts + experts * (2 * inner + hidden)
     return hidden * experts + (hidden if shared else 0)
 
 
 def adapter(shape: Shape, lora: LoraSpec) -> int:
-    """The trained weights of a LoRA: r × (inputs + outputs) of each target."""
+    """Count the trained weights of a LoRA: r × (inputs + outputs) of each target."""
     sides = _sides(shape)
     names: Iterable[str] = lora.target_modules
     if tuple(names) == ("all-linear",):
@@ -191,7 +192,7 @@ _MLP = ("gate_proj", "up_proj", "down_proj", "gate_up_proj", "fc1", "fc2")
 
 
 def _sides(shape: Shape) -> dict[str, tuple[int, int]]:
-    """Inputs and outputs of a layer's linear modules; packed experts are none."""
+    """Map a layer's linear modules to their inputs and outputs; packed experts are none."""
     hidden, query, key, inner = shape.hidden, shape.query, shape.key, shape.inner
     if shape.fused:
         attention = {"qkv_proj": (hidden, query + 2 * key), "o_proj": (query, hidden)}

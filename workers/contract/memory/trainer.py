@@ -11,6 +11,7 @@ from __future__ import annotations
 from workers.contract.memory.parts import Part, Parts, Peak, Settings
 from workers.contract.memory.shapes import Shape, adapter, targets_mlp
 from workers.contract.run.hardware import (
+    ZERO,
     HardwareSpec,
     Offload,
     Optimizer,
@@ -22,10 +23,11 @@ from workers.contract.run.hardware import (
 )
 
 GIB = 2**30
-ZERO = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 SHARDS_WEIGHTS = (Strategy.ZERO3, Strategy.FSDP2)
 SHARDS_GRADIENTS = (Strategy.ZERO2, *SHARDS_WEIGHTS)
 
+STATE_BYTES = {Optimizer.ADAMW: 8.0, Optimizer.ADAMW_8BIT: 2.03, Optimizer.ADAFACTOR: 0.05}
+"""Bytes of optimizer state for each trained weight."""
 FOUR_BIT = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Bytes per weight in NF4 with double quantization: half a byte, a byte of scale for each block of 64, and four bytes
 for each 256 of these."""
@@ -45,7 +47,8 @@ DEEPSPEED_GIB = 0.35
 
 
 def peak(shape: Shape, hardware: HardwareSpec, settings: Settings, *, main: bool = True) -> Peak:
-    """The phase of a step that takes the most; `main`: of the process that sends the weights to a vLLM server."""
+    """Find the phase of a step that takes the most memory; `main`: in the process that sends the weights to a vLLM
+    server."""
     return max(phases(shape, hardware, settings, main=main), key=lambda phase: phase.total)
 
 
@@ -87,7 +90,7 @@ class _Model:
         self.sharded = hardware.strategy in SHARDS_WEIGHTS
 
     def _loads_low(self) -> bool:
-        """True if weights are loaded in 16 bits; see workers.trainer.configuration.hardware.loading_dtype."""
+        """Return True if weights are loaded in 16 bits; see workers.trainer.configuration.hardware.loading_dtype."""
         if self.hardware.strategy is Strategy.FSDP2:
             return False
         if self.quantized or self.zero:
@@ -119,8 +122,8 @@ class _Model:
 
     def _quantized_weights(self) -> float:
         shape = self.shape
-        each = FOUR_BIT if self.hardware.quantization is Quantization.NF4 else 1 + 4 / max(shape.hidden, 1)
-        return each * shape.linear + 2 * (shape.embedding + shape.head + shape.experts + shape.other)
+        weight = FOUR_BIT if self.hardware.quantization is Quantization.NF4 else 1 + 4 / max(shape.hidden, 1)
+        return weight * shape.linear + 2 * (shape.embedding + shape.head + shape.experts + shape.small)
 
     def _context(self) -> float:
         group = self.processes > 1 or self.zero
@@ -129,7 +132,8 @@ class _Model:
         return (CONTEXT_GIB + GROUP_GIB * (group + sends) + streams) * GIB
 
     def _adapter_weight(self) -> int:
-        """Bytes of a LoRA weight: TRL keeps 16 bits on quantized weights and with ZeRO-3, else peft takes fp32."""
+        """Return the bytes of a LoRA weight: TRL keeps 16 bits on quantized weights and with ZeRO-3, else peft takes
+        fp32."""
         return 2 if self.quantized or self.hardware.strategy is Strategy.ZERO3 else 4
 
     def _adapter_bytes(self) -> float:
@@ -140,10 +144,10 @@ class _Model:
         shape, n = self.shape, self.processes
         if self.zero:
             return 12 * shape.total / n  # fp32 weights and both moments, whatever the optimizer's own form
-        each = {Optimizer.ADAMW: 8.0, Optimizer.ADAMW_8BIT: 2.03, Optimizer.ADAFACTOR: 0.05}[self.settings.optimizer]
+        state = STATE_BYTES[self.settings.optimizer]
         # transformers keeps the embedding's moments in 32 bits.
-        extra = (8 - each) * shape.embedding if self.settings.optimizer is Optimizer.ADAMW_8BIT else 0
-        total = each * shape.total + extra
+        extra = (8 - state) * shape.embedding if self.settings.optimizer is Optimizer.ADAMW_8BIT else 0
+        total = state * shape.total + extra
         return total / n if self.sharded else total
 
     # --- what a phase adds ----------------------------------------------------------------------------------------
@@ -160,7 +164,6 @@ class _Model:
         )
 
     def sync(self) -> Parts:
-        """Sending the weights to a vLLM server."""
         if not (self.main and sends_weights(self.hardware)):
             return {}
         largest = (4 if self.wide else 2) * self.shape.embedding / GIB
@@ -178,7 +181,7 @@ class _Model:
         )
 
     def backward_start(self) -> Parts:
-        """The output layer's and the last layer's backward pass: all checkpoints are still there."""
+        """Add the output layer's and the last layer's backward pass: all checkpoints are still in memory."""
         head_trained = not self.lora and not self.zero
         return _gib(
             {
@@ -193,7 +196,7 @@ class _Model:
         )
 
     def backward_end(self) -> Parts:
-        """The first layer's and the embedding's backward pass: all gradients are there."""
+        """Add the first layer's and the embedding's backward pass: all gradients are in memory."""
         tied = not self.shape.head and not self.lora
         layer = self._layer() if self.settings.checkpointing else 0.2 * self._layer()
         return _gib(
@@ -209,8 +212,8 @@ class _Model:
         shape, n = self.shape, self.processes
         parts: dict[Part, float] = {Part.GRADIENTS: self._gradients()}
         if self.lora:
-            pass
-        elif self.hardware.strategy is Strategy.ZERO3 and not self.offloaded:
+            return _gib(parts)
+        if self.hardware.strategy is Strategy.ZERO3 and not self.offloaded:
             group = min(SUB_GROUP, shape.total / n)
             parts[Part.OPTIMIZER] = 8 * group
             parts[Part.ALLOCATOR] = 8 * (shape.total / n - group) + 2 * shape.total / n
@@ -230,30 +233,27 @@ class _Model:
     def _gradients(self) -> float:
         if self.lora:
             return 0  # counted with the adapter
-        each = 2 if self.zero else 4
+        weight = 2 if self.zero else 4
         if self.hardware.strategy is Strategy.ZERO3:
             return 0  # a buffer that is always there; offloaded: in the host's memory
         share = self.processes if self.hardware.strategy in SHARDS_GRADIENTS else 1
-        return each * self.trained / share
+        return weight * self.trained / share
 
     def _copies(self) -> float:
-        """Autocast keeps a 16-bit copy of each trained fp32 weight until the forward pass ends."""
+        """Count the 16-bit copies of trained fp32 weights, which autocast keeps until the forward pass ends."""
         casts = self.wide and self.low and not self.lora and not self.sharded
         return 2 * self.shape.linear if casts else 0
 
-    def _residual(self) -> int:
-        """Bytes of a number between two layers."""
-        return 4 if self.wide else 2
-
     def _saved(self) -> float:
         shape = self.shape
-        kept = self._int8_leftovers()
+        leftovers = self._int8_leftovers()
         if self.settings.checkpointing:
-            return kept + self.tokens * shape.hidden * self._residual() * (shape.layers + 2)
-        return kept + self.tokens * shape.layers * self._layer_saved()
+            return leftovers + self.tokens * shape.hidden * (4 if self.wide else 2) * (shape.layers + 2)
+        return leftovers + self.tokens * shape.layers * self._layer_saved()
 
     def _int8_leftovers(self) -> float:
-        """bitsandbytes' 8-bit layers keep their inputs and a second form of their weights until the next pass."""
+        """Count what bitsandbytes' 8-bit layers keep until the next pass: their inputs and a second form of their
+        weights."""
         if self.hardware.quantization is not Quantization.INT8:
             return 0
         shape = self.shape
@@ -261,7 +261,7 @@ class _Model:
         return shape.linear + self.tokens * shape.layers * inputs
 
     def _layer_saved(self) -> float:
-        """Bytes per token that one layer keeps for its backward pass."""
+        """Count the bytes per token that one layer keeps for its backward pass."""
         shape = self.shape
         hidden, query, key, inner = shape.hidden, shape.query, shape.key, shape.inner
         attention = 6 * query + 4 * key + (4 * shape.heads * self.settings.length if shape.eager_attention else 0)
@@ -274,14 +274,10 @@ class _Model:
         return own * hidden + attention + (8 if mlp else 6) * inner + experts
 
     def _layer(self) -> float:
-        """One layer's backward pass, with what it computes again."""
+        """Count one layer's backward pass, with what it computes again."""
         shape = self.shape
-        casts = self.lora and self._adapter_weight() == 4
         mlp = bool(self.settings.lora and targets_mlp(shape, self.settings.lora))
-        if mlp:
-            extra = 6.8 if casts else 2.3
-        else:
-            extra = 5.3
+        extra = 5.3 if not mlp else 6.8 if self._adapter_weight() == 4 else 2.3
         again = self._layer_saved() if self.settings.checkpointing else 0
         unpacked = 2 * shape.largest_linear if self.quantized else 0
         share = 1.0 if self.settings.checkpointing else 0.3
@@ -294,7 +290,7 @@ class _Model:
         return 2 * tokens * width + cast
 
     def _gathered(self) -> float:
-        """GiB of gathered weights: other processes' shards, held for one layer or more."""
+        """Count the bytes of gathered weights: other processes' shards, held for one layer or more."""
         shape = self.shape
         if self.hardware.strategy is Strategy.ZERO3:
             live = min(LIVE_WEIGHTS, shape.total)
@@ -305,7 +301,7 @@ class _Model:
         return 0
 
     def with_slack(self, parts: Parts, steady: Parts) -> Parts:
-        """The allocator keeps freed blocks that don't fit what comes next."""
+        """Add freed blocks that the allocator keeps because they don't fit what comes next."""
         transient = sum(parts.values()) - sum(steady.values())
         tight = "expandable_segments:True" in str(self.hardware.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""))
         slack = 0.03 * transient if tight else min(0.15 * transient, 2.0) + 0.1
@@ -317,23 +313,23 @@ class _Model:
 
 
 def optimizer_bytes(hardware: HardwareSpec, settings: Settings) -> float:
-    """Bytes of optimizer state in a checkpoint, for each trained weight."""
+    """Return the bytes of optimizer state in a checkpoint, for each trained weight."""
     if hardware.strategy in ZERO:
         return 12.0  # fp32 weights and both moments
     if settings.lora and hardware.quantization is not Quantization.NONE:
         return 4.0  # both moments in the adapter's 16 bits
-    return {Optimizer.ADAMW: 8.0, Optimizer.ADAMW_8BIT: 2.03, Optimizer.ADAFACTOR: 0.05}[settings.optimizer]
+    return STATE_BYTES[settings.optimizer]
 
 
 def merges(hardware: HardwareSpec) -> bool:
-    """True if a LoRA reaches vLLM merged into the weights."""
+    """Return True if a LoRA reaches vLLM merged into the weights."""
     if hardware.vllm_server:
         return hardware.vllm_server.weight_sync is WeightSync.NCCL
     return hardware.rollout is Rollout.COLOCATE
 
 
 def sends_weights(hardware: HardwareSpec) -> bool:
-    """True if the main process streams all weights to a vLLM server."""
+    """Return True if the main process streams all weights to a vLLM server."""
     return bool(hardware.vllm_server and hardware.vllm_server.weight_sync is WeightSync.NCCL)
 
 

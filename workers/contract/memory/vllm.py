@@ -29,7 +29,7 @@ class Serving:
     """Tokens that the KV cache holds."""
 
     def sequences(self, length: int) -> float:
-        """Sequences of `length` tokens that run at once."""
+        """Count the sequences of `length` tokens that run at once."""
         return self.tokens / length if length > 0 else 0.0
 
 
@@ -43,8 +43,8 @@ def serving(
     adapter_weights: int = 0,
     cache_gib: float | None = None,
 ) -> Serving:
-    """`adapter_weights`: of a LoRA, for which the server has one slot. `cache_gib`: the KV cache's size, in place
-    of what the share leaves."""
+    """Divide vLLM's share. `adapter_weights`: of a LoRA, for which the server has one slot. `cache_gib`: the KV cache's
+    size, in place of what the share leaves."""
     large, parallel = card_gib >= LARGE_CARD_GIB, max(tensor_parallel, 1)
     batched, sequences = (8192, 1024) if large else (2048, 256)
     weights = (weight_bytes * shape.total / parallel + 2 * adapter_weights) / GIB
@@ -55,5 +55,5 @@ def serving(
     activations = (layer + logits) / GIB + OUTSIDE_GIB
     cache = share_gib - weights - activations if cache_gib is None else cache_gib
     share_gib = share_gib if cache_gib is None else weights + activations + cache_gib
-    each = shape.kv_bytes() / (parallel if shape.key >= parallel else 1)
-    return Serving(share_gib, weights, activations, cache, int(max(cache, 0) * GIB / each))
+    token_bytes = shape.kv_bytes() / (parallel if shape.key >= parallel else 1)
+    return Serving(share_gib, weights, activations, cache, int(max(cache, 0) * GIB / token_bytes))

@@ -105,7 +105,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=
 
 
 def as_bytes(value: Any) -> bytes:
-    """Compact JSON. ValueError or TypeError for what JSON can't hold, NaN included."""
+    """Write compact JSON. Raises ValueError or TypeError for what JSON can't hold, NaN included."""
     return _encode(value).encode(errors="replace")
 
 
@@ -116,7 +116,7 @@ def event_line(kind: EventKind, data: Mapping[str, Any], *, t: float, step: int 
 def metrics_line(
     kind: EventKind, values: Mapping[str, float | None], *, t: float, step: int | None = None
 ) -> tuple[bytes, list[str]]:
-    """The line, and the names of the values left out of it: not finite, with a name that is too long, or beyond
+    """Write the line, and name the values left out of it: not finite, with a name that is too long, or beyond
     MOST_METRICS. `values` are Python's own ints and floats; None is skipped.
 
     Formatted by hand: a third faster than the encoder, in the one place that every step passes.
@@ -140,7 +140,7 @@ def metrics_line(
 
 @functools.cache
 def _key(name: str) -> str:
-    """The metric's name as text; "" if no metric can have it."""
+    """Quote the metric's name; "" if no metric can have it."""
     return f"{json.dumps(name, ensure_ascii=False)}:" if is_metric(name, 0) else ""
 
 
@@ -169,12 +169,13 @@ class Line(NamedTuple):
     data_at: int
 
     def data(self) -> dict[str, Any] | None:
-        """The parsed data; None if it is broken."""
+        """Parse the data; None if it is broken."""
         return object_of(self.text[self.data_at : -1])
 
 
 def read_line(text: bytes) -> Line | None:
-    """None for anything that `event_line` and `metrics_line` don't write. A power failure may leave zeros in a file."""
+    """Parse a line; None for anything that `event_line` and `metrics_line` don't write. A power failure may leave zeros
+    in a file."""
     head = _HEAD.match(text)
     if head is None or not text.endswith(b"}}") or b"\0" in text:
         return None
@@ -184,7 +185,7 @@ def read_line(text: bytes) -> Line | None:
 
 
 def object_of(text: bytes) -> dict[str, Any] | None:
-    """The JSON object in `text`, or None. NaN and Infinity are not JSON."""
+    """Parse a JSON object; None for anything else. NaN and Infinity are not JSON."""
     try:
         value = _decode(text.decode())
     except (ValueError, RecursionError):
@@ -207,7 +208,7 @@ def is_metric(name: str, value: object) -> bool:
 
 
 def is_finite(value: object) -> bool:
-    """True for a number that JSON and every database can hold.
+    """Return True for a number that JSON and every database can hold.
 
     Compared, since `math.isfinite` raises for a whole number of 400 digits.
     """
@@ -217,7 +218,7 @@ def is_finite(value: object) -> bool:
 
 
 def is_step(value: object) -> bool:
-    """True for a step that every database's column can hold."""
+    """Return True for a step that every database's column can hold."""
     return _is_count(value) and value <= _MAX_STEP  # type: ignore[operator]  # it is an int
 
 
@@ -225,25 +226,14 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
+# None comes from a trainer that doesn't report it.
 
 
 def _are_steps(value: object) -> bool:
-    """None comes from a trainer that doesn't report it."""
     return value is None or (isinstance(value, list) and all(is_step(step) for step in value))
 
 
 def _are_versions(value: object) -> bool:
-    """None comes from a trainer that doesn't report it."""
     return value is None or (isinstance(value, dict) and all(isinstance(number, str) for number in value.values()))
 
 
@@ -251,54 +241,56 @@ def _is_optional_count(value: object) -> bool:
     return value is None or _is_count(value)
 
 
-EVENT_DATA: dict[str, dict[str, Callable[[object], bool]]] = {
-    EventKind.PHASE: {"phase": _is_text},
-    EventKind.STAGE: {"stage": _is_text},
+EVENT_DATA: dict[str, dict[str, type | Callable[[object], bool]]] = {
+    EventKind.PHASE: {"phase": str},
+    EventKind.STAGE: {"stage": str},
     EventKind.TRAINING: {"max_steps": is_step, "step": is_step},
-    EventKind.TRAINED: {"how": _is_text},
+    EventKind.TRAINED: {"how": str},
     EventKind.SPANS: {"began": is_seconds, "seconds": is_seconds, "spans": are_spans},
     EventKind.CHECKPOINT: {
         "step": is_step,
-        "path": _is_text,
+        "path": str,
         "bytes": _is_optional_count,
         "kept": _are_steps,
         "versions": _are_versions,
     },
     EventKind.REWARD_FAILED: {
-        "reward": _is_text,
+        "reward": str,
         "row": _is_optional_count,
-        "kind": _is_text,
-        "message": _is_text,
+        "kind": str,
+        "message": str,
         "count": _is_count,
         "of": _is_count,
     },
-    EventKind.METRICS_LEFT_OUT: {"names": _is_text},
-    EventKind.RESULT: {"text": _is_text, "facts": _is_object},
-    EventKind.ANSWER: {"turn": _is_count, "model": _is_text, "piece": _is_count, "text": _is_text, "end": _is_object},
-    EventKind.DIAGNOSED: {"diagnoses": _is_list, "first_errors": _is_list},
-    EventKind.HANG: {"text": _is_text, "who": _is_text},
-    EventKind.LIMIT: {"text": _is_text, "recommended": _is_optional_count},
-    EventKind.ENDED: {"reason": _is_text},
+    EventKind.METRICS_LEFT_OUT: {"names": str},
+    EventKind.RESULT: {"text": str, "facts": dict},
+    EventKind.ANSWER: {"turn": _is_count, "model": str, "piece": _is_count, "text": str, "end": dict},
+    EventKind.DIAGNOSED: {"diagnoses": list, "first_errors": list},
+    EventKind.HANG: {"text": str, "who": str},
+    EventKind.LIMIT: {"text": str, "recommended": _is_optional_count},
+    EventKind.ENDED: {"reason": str},
 }
-"""The fields that an event of each kind must have."""
+"""The fields that an event of each kind must have, each with its type or a predicate."""
 
 
 def problem_of(kind: str, step: int | None, data: Mapping[str, Any]) -> str:
-    """Why a line of this kind can't have this step or this data; "" if it can."""
+    """Explain why a line of this kind can't have this step or this data; "" if it can."""
     if step is not None and not is_step(step):
         return f"step {step} is out of range"
     if kind in METRIC_KINDS:
         return _metrics_problem(kind, data)
-    wrong = next((name for name, fits in EVENT_DATA.get(kind, {}).items() if not fits(data.get(name))), None)
+    wrong = next((name for name, test in EVENT_DATA.get(kind, {}).items() if not _fits(test, data.get(name))), None)
     return "" if wrong is None else f"data.{wrong} of {kind} is missing, of another type or out of range"
+
+
+def _fits(test: type | Callable[[object], bool], value: object) -> bool:
+    return isinstance(value, test) if isinstance(test, type) else test(value)
 
 
 def _metrics_problem(kind: str, data: Mapping[str, Any]) -> str:
     if len(data) > MOST_METRICS:
         return f"{kind} has {len(data)} metrics, more than {MOST_METRICS}"
-    wrong = next((name for name, value in data.items() if not is_metric(name, value)), None)
-    return (
-        ""
-        if wrong is None
-        else f"data.{wrong[:LONGEST_NAME]} of {kind} is not a finite number, or its name is too long"
-    )
+    for name, value in data.items():
+        if not is_metric(name, value):
+            return f"data.{name[:LONGEST_NAME]} of {kind} is not a finite number, or its name is too long"
+    return ""

@@ -36,18 +36,19 @@ class Span(NamedTuple):
 
 
 def packed(spans: Iterable[Span], window: float) -> list[Span]:
-    """At most MOST_SPANS: spans of a lane's phase that overlap become one, and if there are too many also those with
-    the shortest gaps between them. `window`: seconds of the step."""
+    """Join spans to at most MOST_SPANS: those of a lane's phase that overlap become one, and if there are too many also
+    those with the shortest gaps between them. `window`: seconds of the step."""
     joined = _joined(spans, 0.0)
-    kept = [span for span in joined if span.seconds >= window * _SHORTEST]
+    visible = [span for span in joined if span.seconds >= window * _SHORTEST]
     gap = window * _SHORTEST
-    while len(kept) > MOST_SPANS:
-        kept, gap = _joined(kept, gap), 2 * gap
-    return [Span(lane, phase, round(start, 4), round(seconds, 4)) for lane, phase, start, seconds in kept]
+    while len(visible) > MOST_SPANS:
+        visible, gap = _joined(visible, gap), 2 * gap
+    return [Span(lane, phase, round(start, 4), round(seconds, 4)) for lane, phase, start, seconds in visible]
 
 
 def _joined(spans: Iterable[Span], gap: float) -> list[Span]:
-    """By their start. What only touches stays apart, such as the micro-batches of a step, unless there is a `gap`."""
+    """Join spans by their start. Spans that only touch stay apart, such as the micro-batches of a step, unless there is
+    a `gap`."""
     last: dict[tuple[str, str], int] = {}
     merged: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
@@ -62,7 +63,7 @@ def _joined(spans: Iterable[Span], gap: float) -> list[Span]:
 
 
 def union(spans: Iterable[Span]) -> float:
-    """Seconds that at least one of the spans covers."""
+    """Sum the seconds that at least one of the spans covers."""
     total, until = 0.0, float("-inf")
     for span in sorted(spans, key=lambda span: span.start):
         total += max(0.0, span.end - max(span.start, until))
@@ -70,14 +71,14 @@ def union(spans: Iterable[Span]) -> float:
     return total
 
 
-def overlap(some: Iterable[Span], others: Iterable[Span]) -> float:
-    """Seconds that a span of each list covers."""
-    some, others = list(some), list(others)
-    return union(some) + union(others) - union([*some, *others])
+def overlap(first: Iterable[Span], second: Iterable[Span]) -> float:
+    """Sum the seconds that a span of each list covers."""
+    first, second = list(first), list(second)
+    return union(first) + union(second) - union([*first, *second])
 
 
 def read(data: Mapping[str, Any]) -> list[Span]:
-    """The spans of a line's data that `are_spans`."""
+    """Read the spans of a line's data that `are_spans`."""
     return [Span(str(lane), str(phase), float(start), float(seconds)) for lane, phase, start, seconds in data["spans"]]
 
 
@@ -86,7 +87,7 @@ def are_spans(spans: object) -> bool:
 
 
 def is_seconds(value: object) -> bool:
-    """True for a number of seconds, of a step or since 1970."""
+    """Return True for a number of seconds, of a step or since 1970."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_S
 
 

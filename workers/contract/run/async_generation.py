@@ -33,7 +33,7 @@ which would hit too many of an older policy's."""
 
 
 def with_correction(grpo: Mapping[str, Any], ahead: bool) -> dict[str, Any]:
-    """GRPO settings with the correction for batches generated ahead, unless the user chose one."""
+    """Add the correction for batches generated ahead to GRPO settings, unless the user chose one."""
     return {MODE: USUAL_MODE, **grpo} if ahead else dict(grpo)
 
 

@@ -1,12 +1,13 @@
-"""GRPO's batch arithmetic as TRL computes it, and the nearest values it accepts. Pure functions.
+"""GRPO's batch sizes: the arithmetic and the rules as TRL has them, and the nearest values that it accepts.
 
-Compared with the real GRPOConfig by tests/runs/launch/preflight/test_trl.py.
+Compared with the real GRPOConfig by tests/runs/launch/preflight/test_trl.py. The New run page reports problems by
+runs.launch.preflight.checks.batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from math import ceil
 from typing import Any
@@ -45,21 +46,8 @@ class Batch:
 
     @classmethod
     def of(cls, grpo: Mapping[str, Any], processes: int) -> Batch:
-        """The training batch of a run's GRPO settings; TRL's defaults for those that it hasn't set."""
-
-        def given(name: str) -> int | None:
-            value = grpo.get(name)
-            return int(value) if value else None
-
-        return cls(
-            per_device_train_batch_size=given("per_device_train_batch_size") or 8,
-            gradient_accumulation_steps=given("gradient_accumulation_steps") or 1,
-            num_generations=given("num_generations") or 8,
-            processes=max(1, processes),
-            steps_per_generation=given("steps_per_generation"),
-            generation_batch_size=given("generation_batch_size"),
-            num_iterations=given("num_iterations") or 1,
-        )
+        """Read the batch of a run's GRPO settings; TRL's defaults for those that it hasn't set."""
+        return cls(**{name: int(grpo[name]) for name in ARGUMENTS if grpo.get(name)}, processes=max(1, processes))
 
     @property
     def micro_batch(self) -> int:
@@ -92,9 +80,9 @@ class Batch:
     def prompts_per_step(self) -> float:
         return self.micro_batch * self.gradient_accumulation_steps / self.num_generations
 
-    @property
-    def eval_group(self) -> int:
-        return self.num_generations_eval or self.num_generations
+
+ARGUMENTS = tuple(field.name for field in fields(Batch) if field.name not in ("processes", "evaluates"))
+"""The sizes that are arguments of GRPOConfig."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +90,8 @@ class BatchProblem(Problem):
     rule: BatchRule = BatchRule.GROUPS
 
 
-def broken(batch: Batch) -> list[BatchProblem]:
-    """The rules that the batch breaks; none means that GRPOConfig accepts it."""
+def problems(batch: Batch) -> list[BatchProblem]:
+    """Find the rules that the batch breaks; none means that GRPOConfig accepts it."""
     return [BatchProblem(field, sentence, rule=rule) for rule, field, sentence in _broken(batch)]
 
 
@@ -136,13 +124,13 @@ def _broken(b: Batch) -> Iterator[tuple[BatchRule, str, str]]:
             f"A generation makes {_product(b)} completions, which is not a whole number of groups of "
             f"{b.num_generations}.",
         )
-    if b.evaluates and (b.per_device_eval_batch_size * b.processes) % b.eval_group:
+    group, evaluated = b.num_generations_eval or b.num_generations, b.per_device_eval_batch_size * b.processes
+    if b.evaluates and evaluated % group:
         yield (
             BatchRule.EVAL_GROUPS,
             "per_device_eval_batch_size",
-            f"An evaluation batch has {b.per_device_eval_batch_size} × {_ranks(b.processes)} = "
-            f"{b.per_device_eval_batch_size * b.processes} completions, which is not a whole number of groups of "
-            f"{b.eval_group}.",
+            f"An evaluation batch has {b.per_device_eval_batch_size} × {_ranks(b.processes)} = {evaluated} "
+            f"completions, which is not a whole number of groups of {group}.",
         )
 
 
@@ -157,41 +145,35 @@ def _product(b: Batch) -> str:
 
 
 def steps(batch: Batch, rows: int, *, epochs: float) -> int:
-    """The optimizer steps of `epochs` over `rows` prompts; an incomplete last generation is dropped."""
+    """Count the optimizer steps of `epochs` over `rows` prompts; an incomplete last generation is dropped."""
     micro_steps = rows // batch.prompts * batch.num_iterations * batch.slices
     return ceil(epochs * ceil(micro_steps / batch.gradient_accumulation_steps))
 
 
 def epochs(batch: Batch, rows: int, *, steps: int) -> float:
-    """The number of passes that `steps` optimizer steps make over `rows` prompts."""
+    """Count the passes that `steps` optimizer steps make over `rows` prompts."""
     micro_steps = rows // batch.prompts * batch.num_iterations * batch.slices
     return steps * batch.gradient_accumulation_steps / micro_steps if micro_steps else 0.0
 
 
 def nearest(batch: Batch, fields: tuple[str, ...], fits: Callable[[Batch], bool]) -> list[tuple[str, int]]:
-    """One-field changes to the nearest smaller and larger values for which `fits` holds."""
+    """Find the one-field changes to the nearest smaller and larger values for which `fits` holds."""
     candidates: list[tuple[float, str, int]] = []
     for name in fields:
         now = getattr(batch, name)
         if now is None:
             continue
         for direction in (range(min(now, SEARCH_LIMIT) - 1, 0, -1), range(now + 1, SEARCH_LIMIT + 1)):
-            value = next((v for v in direction if fits(_with(batch, name, v))), None)
+            value = next((v for v in direction if fits(replace(batch, **{name: v}))), None)
             if value is not None:
                 candidates.append((max(value, now) / max(min(value, now), 1), name, value))
     return [(name, value) for _, name, value in sorted(candidates, key=lambda f: f[0])]
 
 
-def _with(batch: Batch, name: str, value: int) -> Batch:
-    change: dict[str, Any] = {name: value}
-    return replace(batch, **change)
-
-
 def repairs(batch: Batch, rule: BatchRule) -> list[tuple[str, int]]:
-    """The nearest one-field changes that satisfy `rule` without breaking another one."""
-    others = {b.rule for b in broken(batch)} - {rule}
-    fields = _LEVERS[rule]
-    return nearest(batch, fields, lambda b: {x.rule for x in broken(b)} <= others)
+    """Find the nearest one-field changes that satisfy `rule` without breaking another one."""
+    remaining = {problem.rule for problem in problems(batch)} - {rule}
+    return nearest(batch, _LEVERS[rule], lambda b: {problem.rule for problem in problems(b)} <= remaining)
 
 
 _LEVERS: dict[BatchRule, tuple[str, ...]] = {

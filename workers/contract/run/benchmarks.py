@@ -29,5 +29,5 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def is_name(task: str) -> bool:
-    """True for a possible name of a task, which becomes part of a path."""
+    """Return True for a possible name of a task, which becomes part of a path."""
     return bool(_NAME.fullmatch(task))

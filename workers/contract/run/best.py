@@ -16,7 +16,7 @@ _LOWER = ("loss", "kl", "failed", "clipped_ratio", "frac_reward_zero_std", "grad
 
 
 def figure_of(metric: str, values: Sequence[float]) -> float | None:
-    """A checkpoint's figure from the metric's values up to its step, in order."""
+    """Compute a checkpoint's figure from the metric's values up to its step, in order; None without a finite one."""
     finite = [value for value in values if math.isfinite(value)]
     latest = finite[-1:] if metric.startswith(EVALUATION) else finite[-OVER:]
     return math.fsum(value / len(latest) for value in latest) if latest else None

@@ -30,23 +30,21 @@ def title(name: str, version: int) -> str:
 
 
 def name_and_version(text: str) -> tuple[str, int] | None:
-    """(name, version) of a title; None: the text is no title."""
+    """Split a title; None: the text is no title."""
     name, between, number = text.rpartition(" v")
     return (name, int(number)) if between and number.isascii() and number.isdigit() and len(number) < 9 else None
 
 
 def path_in(folder: Path, sha256: str) -> Path:
-    """A corpus file's path in an attempt's folder."""
+    """Return a corpus file's path in an attempt's folder."""
     return folder / FileName.CORPORA / f"{sha256}.parquet"
 
 
 def index_folder(path: Path) -> Path:
-    """The folder of the search index of a corpus file."""
     return path.with_name(f"{path.name}.index")
 
 
 def index_folders(folder: Path) -> list[Path]:
-    """All search indexes in an attempt's folder."""
     return list((folder / FileName.CORPORA).glob(index_folder(Path("*")).name))
 
 
@@ -55,7 +53,7 @@ def schema_metadata(*, name: str, about: str) -> dict[bytes, bytes]:
 
 
 def head_in(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    """{"format", "name", "about"}, by the schema's metadata. Raises ValueError for any other file."""
+    """Read {"format", "name", "about"} from the schema's metadata. Raises ValueError for any other file."""
     head = json.loads((metadata or {}).get(KEY, b"{}"))
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise ValueError(f"it is no corpus in version {FORMAT} of the format")

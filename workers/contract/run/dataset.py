@@ -22,7 +22,7 @@ def schema_metadata(*, chat: bool) -> dict[bytes, bytes]:
 
 
 def chat_in(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """True if prompts use a chat template, by the schema's metadata. Raises ValueError for any other file."""
+    """Return True if prompts use a chat template, by the schema's metadata. Raises ValueError for any other file."""
     head = json.loads((metadata or {}).get(KEY, b"{}"))
     if not isinstance(head, dict) or "format" not in head:
         raise ValueError("its schema names no format of ours")
@@ -32,7 +32,8 @@ def chat_in(metadata: Mapping[bytes, bytes] | None) -> bool:
 
 
 def row_for_rewards(row: Mapping[str, Any], metadata: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """A row for rewards: its metadata, "row", "prompt" (messages or text), "answer" and "test_cases"."""
+    """Give a row the form that rewards take: its metadata, "row", "prompt" (messages or text), "answer" and
+    "test_cases"."""
     prompt = row["prompt"] if chat else row["prompt"][0]["content"]
     columns = {"row": row["row_id"], "prompt": prompt, "answer": row["answer"], "test_cases": row["test_cases"]}
     return {**metadata, **columns}

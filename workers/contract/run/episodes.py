@@ -155,11 +155,12 @@ CALLS, FAILURES = "tools/call_frequency", "tools/failure_frequency"
 MOST_TURNS_CHARTED = 8
 
 
-def tool_metric(name: str, what: str) -> str:
-    """`what`: calls (per episode) | failed (share of its calls) | p50_s | p95_s (of a call, in seconds)."""
-    return f"tools/{name}/{what}"
+def tool_metric(name: str, figure: str) -> str:
+    """Name a metric of a tool. `figure`: calls (per episode) | failed (share of its calls) | p50_s | p95_s (of a call,
+    in seconds)."""
+    return f"tools/{name}/{figure}"
 
 
 def turn_reward(number: int) -> str:
-    """Mean reward of the episodes' turn `number`, from 1."""
+    """Name the metric of the mean reward of the episodes' turn `number`, from 1."""
     return f"turns/{number}/reward"

@@ -31,14 +31,14 @@ def settings(run: RunSpec) -> dict[str, Any]:
     more from vLLM, whose memory they don't change."""
     batch = Batch.of(run.grpo, run.hardware.processes)
     group = int(run.grpo.get("num_generations_eval") or batch.num_generations)
-    kept = {**run.grpo, **_INSTEAD, "num_generations_eval": group}
+    grpo = {**run.grpo, **_INSTEAD, "num_generations_eval": group}
     if run.hardware.rollout == Rollout.TRANSFORMERS:
-        return {**kept, "per_device_eval_batch_size": group * max(1, batch.completions // batch.processes // group)}
+        return {**grpo, "per_device_eval_batch_size": group * max(1, batch.completions // batch.processes // group)}
     # TRL wants whole groups of training and of evaluation, and lets vLLM run as many at once as one generation has.
     whole = lcm(group, batch.num_generations)
     share = min(AT_ONCE, run.data.eval_rows * group) / batch.processes
     at_once = whole * max(1, ceil(share / whole))
     for name in ("generation_batch_size", "steps_per_generation"):
-        kept.pop(name, None)
+        grpo.pop(name, None)
     single = {"gradient_accumulation_steps": 1, "num_iterations": 1}
-    return {**kept, **single, "per_device_train_batch_size": at_once, "per_device_eval_batch_size": at_once}
+    return {**grpo, **single, "per_device_train_batch_size": at_once, "per_device_eval_batch_size": at_once}

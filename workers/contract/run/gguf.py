@@ -28,5 +28,5 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,149}")
 
 
 def is_name(name: str) -> bool:
-    """True for a possible file name, which becomes part of a path."""
+    """Return True for a possible file name, which becomes part of a path."""
     return bool(_NAME.fullmatch(name))

@@ -183,7 +183,7 @@ class HardwareSpec:
         return server.gpu_memory_utilization if server and not server.attached else None
 
     def with_vllm_share(self, share: float | None) -> HardwareSpec:
-        """The profile with another share; unchanged for None, and without a vLLM of the run's own."""
+        """Change the share of vLLM; the same profile for None, and without a vLLM of the run's own."""
         if share is None or self.vllm_share is None:
             return self
         if self.server is not None and self.rollout == Rollout.SERVER:
@@ -192,7 +192,7 @@ class HardwareSpec:
 
 
 def precision_of(hardware: HardwareSpec, grpo: Mapping[str, Any]) -> Precision:
-    """The precision that a run trains in: its own GRPOConfig flags, otherwise its profile's."""
+    """Choose the precision that a run trains in: its own GRPOConfig flags, otherwise its profile's."""
     for precision in (Precision.BF16, Precision.FP16):
         if grpo.get(precision):
             return precision

@@ -115,6 +115,7 @@ class JobKind:
     """The question on pages before it is stopped."""
 
 
+TRAINING = JobKind("Run", "Runs", reads_rows=True)
 KINDS: dict[str, JobKind] = {
     MERGE: JobKind("Merge", "Merges", reads_rows=True),
     ARCHIVE: JobKind("Download", "Downloads", loads_models=False),
@@ -139,24 +140,9 @@ KINDS: dict[str, JobKind] = {
 """RunSpec.kind -> the job."""
 
 
-def loads_models(kind: str) -> bool:
-    """True if a run of this kind needs its models on the host."""
-    return kind not in KINDS or KINDS[kind].loads_models
-
-
-def needs_rows(kind: str) -> bool:
-    """True if a run of this kind needs its dataset's rows on the host."""
-    return kind not in KINDS or KINDS[kind].reads_rows
-
-
-def pushes(kind: str) -> bool:
-    """True if a run of this kind writes to the hub."""
-    return kind in KINDS and KINDS[kind].pushes
-
-
-def fetches(kind: str) -> bool:
-    """True if a run of this kind fetches data from the hub while it runs."""
-    return kind in KINDS and KINDS[kind].fetches
+def kind_of(kind: str) -> JobKind:
+    """Return the job of RunSpec.kind; TRAINING for every kind of run that is none."""
+    return KINDS.get(kind, TRAINING)
 
 
 def ports_of(kind: str, job: dict[str, Any]) -> int:

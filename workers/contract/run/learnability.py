@@ -29,11 +29,11 @@ _INSTEAD: dict[str, Any] = {
 
 
 def steps(batch: Batch, groups: int = GROUPS) -> int:
-    """Optimizer steps of a check: whole generations, the first of which is not timed."""
+    """Count the optimizer steps of a check: whole generations, the first of which is not timed."""
     return max(FEWEST_GENERATIONS, ceil(groups / batch.prompts)) * batch.steps_per_generated
 
 
 def settings(grpo: Mapping[str, Any], batch: Batch, groups: int = GROUPS) -> dict[str, Any]:
     """Turn a run's GRPO settings into those of its learnability check."""
-    kept = {name: value for name, value in grpo.items() if name not in _LEFT_OUT}
-    return {**kept, **_INSTEAD, "max_steps": steps(batch, groups)}
+    remaining = {name: value for name, value in grpo.items() if name not in _LEFT_OUT}
+    return {**remaining, **_INSTEAD, "max_steps": steps(batch, groups)}

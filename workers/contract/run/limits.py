@@ -18,7 +18,7 @@ class NoBetterSpec:
     """A smaller gain is no improvement."""
 
     @property
-    def words(self) -> str:
+    def condition(self) -> str:
         return f"the metric {self.metric} has not improved for {self.steps:,} steps"
 
 
@@ -32,7 +32,7 @@ class BeyondSpec:
     above: bool = True
 
     @property
-    def words(self) -> str:
+    def condition(self) -> str:
         side = "above" if self.above else "below"
         return f"the metric {self.metric} has been {side} {self.bound:g} for {self.steps:,} steps"
 

@@ -30,12 +30,12 @@ REPLACED = "replaced"
 
 
 def share_of_prompts(kind: str) -> str:
-    """The metric of the share of prompts of a kind."""
+    """Name the metric of the share of prompts of a kind."""
     return f"prompts/share_{kind}"
 
 
 def share_of_draws(kind: str) -> str:
-    """The metric of a kind's share of all draws, by weight."""
+    """Name the metric of a kind's share of all draws, by weight."""
     return f"prompts/draws_{kind}"
 
 

@@ -144,7 +144,7 @@ CHOSEN = {
 
 
 def below(section: str) -> tuple[Setting, ...]:
-    """The settings of a section and of its sections."""
+    """List the settings of a section and of its sections."""
     return tuple(setting for setting in SETTINGS if f"{setting.section}.".startswith(f"{section}."))
 
 
@@ -153,9 +153,9 @@ def of_section(section: str) -> tuple[Setting, ...]:
 
 
 def section_of(section: str, values: Mapping[str, Any]) -> Any:
-    """A section's dataclass from form fields -> values; empty ones have their defaults. None if it demands a value that
-    is empty."""
-    cls, given = _class_of(section), {}
+    """Build a section's dataclass from form fields -> values; empty ones have their defaults. None if it demands a
+    value that is empty."""
+    cls, fields = _class_of(section), {}
     for field in dataclasses.fields(cls):
         path = f"{section}.{field.name}"
         if path in BY_PATH:
@@ -167,14 +167,14 @@ def section_of(section: str, values: Mapping[str, Any]) -> Any:
         else:
             value = section_of(path, values) if below(path) else None
         if value is not None:
-            given[field.name] = value
+            fields[field.name] = value
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             return None
-    return from_dict(cls, {name: _plain(value) for name, value in given.items()}, at=section)
+    return from_dict(cls, {name: _plain(value) for name, value in fields.items()}, at=section)
 
 
 def chosen_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Name -> value of RunSettings from form fields -> values; without the sections that a run may lack."""
+    """Build RunSettings' name -> value from form fields -> values; without the sections that a run may lack."""
     chosen = {}
     for field in dataclasses.fields(RunSettings):
         if field.name in BY_PATH:
@@ -185,7 +185,7 @@ def chosen_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def only_for(kind: str, settings: RunSettings) -> RunSettings:
-    """The settings, with the defaults of those that runs of this kind don't use."""
+    """Reset the settings that runs of this kind don't use to their defaults."""
     unused = {s.path.partition(".")[0] for s in SETTINGS if s.kinds is not None and kind not in s.kinds}
     defaults = {field.name: _default(field) for field in dataclasses.fields(RunSettings) if field.name in unused}
     return dataclasses.replace(settings, **defaults)
@@ -203,7 +203,7 @@ def _plain(value: Any) -> Any:
 
 @functools.cache
 def _declared(path: str) -> tuple[Any, Any]:
-    """(type, default) of a path of the spec."""
+    """Look up the type and the default of a path of the spec."""
     section, _, name = path.rpartition(".")
     cls = _class_of(section)
     field = next(field for field in dataclasses.fields(cls) if field.name == name)

@@ -34,18 +34,18 @@ class SinkSpec:
 
 
 def joined(entity: str, project: str) -> str:
-    """W&B's name of a person's or team's project."""
+    """Write W&B's name of a person's or team's project."""
     return f"{entity}/{project}"
 
 
 def parted(project: str) -> tuple[str, str]:
-    """(entity, project)."""
+    """Split a project into (entity, project)."""
     entity, _, own = project.rpartition("/")
     return entity, own
 
 
 def problem(sink: SinkSpec) -> str:
-    """Find out why nothing can be sent there; "" if it can."""
+    """Explain why nothing can be sent there; "" if it can."""
     if sink.kind not in TITLES:
         return f"sinks: {sink.kind!r} is none of {', '.join(TITLES)}."
     if sink.kind == MLFLOW and not sink.secret:

@@ -247,7 +247,7 @@ class ServerPlace:
 
 
 def is_address(text: str) -> bool:
-    """True for a valid address of an attached server: exactly http://host:port."""
+    """Return True for a valid address of an attached server: exactly http://host:port."""
     host, _, port = text.removeprefix("http://").rpartition(":")
     if not (text.startswith("http://") and _HOST.fullmatch(host) and _PORT.fullmatch(port)):
         return False
@@ -259,7 +259,7 @@ def is_address(text: str) -> bool:
 
 
 def _is_no_server(host: str) -> bool:
-    """True for IP addresses at which clouds keep a machine's credentials, or no machine answers."""
+    """Return True for IP addresses at which clouds keep a machine's credentials, or no machine answers."""
     try:
         address = IPv4Address(socket.inet_aton(host)) if _NUMBER.fullmatch(host) else ip_address(host)
     except OSError:
@@ -271,8 +271,8 @@ def _is_no_server(host: str) -> bool:
 
 
 def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
-    """The models that the trainer loads, without duplicates: the policy's first, then reward models."""
-    if not jobs.loads_models(run.kind):
+    """List the models that the trainer loads, without duplicates: the policy's first, then reward models."""
+    if not jobs.kind_of(run.kind).loads_models:
         return ()
     model_params = [reward.params for reward in run.every_reward if reward.function == REWARD_MODEL]
     reward_models = [
@@ -282,16 +282,16 @@ def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
 
 
 def outcome_weights(rewards: Sequence[RewardSpec]) -> list[float]:
-    """Each reward's weight in the total of a completion, by which outcomes are compared: 0 for rewards of turns, which
-    are credited to their turns. If no other reward has a weight, the total is theirs and only informs: the advantages
-    come from the turns alone."""
+    """Weigh each reward in the total of a completion, by which outcomes are compared: 0 for rewards of turns, which are
+    credited to their turns. If no other reward has a weight, the total is theirs and only informs: the advantages come
+    from the turns alone."""
     if any(reward.weight for reward in rewards if not reward.per_turn):
         return [0.0 if reward.per_turn else reward.weight for reward in rewards]
     return [reward.weight for reward in rewards]
 
 
 def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
-    """The vLLM servers from which the trainer gets completions; none except in rollout mode `server`.
+    """List the vLLM servers from which the trainer gets completions; none except in rollout mode `server`.
 
     Raises ContractError if there are too many, or the placement lacks a port for one of them.
     """
@@ -303,9 +303,7 @@ def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
         raise ContractError("hardware.server: rollouts come from a vLLM server, and none is described")
     if server.servers > MAX_SERVERS:
         raise ContractError(f"hardware.server: {server.servers} vLLM servers; a run has at most {MAX_SERVERS}")
-    places: list[tuple[str, int, tuple[int, ...], bool]]
-    if placement.warm:
-        warm = placement.warm
+    if warm := placement.warm:
         if len(warm.ports) != server.count:
             raise ContractError(f"placement.warm: {len(warm.ports)} ports for {server.count} vLLM servers")
         return tuple(
@@ -313,13 +311,14 @@ def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
             for role, port in zip(SERVER_ROLES, warm.ports, strict=False)
         )
     if server.attached:
-        places = [(address, int(address.rpartition(":")[2]), (), False) for address in server.attached]
-    else:
-        if len(placement.ports) < server.count:
-            raise ContractError(f"placement.ports: {len(placement.ports)} for {server.count} vLLM servers")
-        gpus = placement.gpus if server.shared else placement.server_gpus
-        places = [
-            (f"http://127.0.0.1:{port}", port, gpus[number * server.gpus : (number + 1) * server.gpus], True)
-            for number, port in enumerate(placement.ports[: server.count])
-        ]
-    return tuple(ServerPlace(role, *place) for role, place in zip(SERVER_ROLES, places, strict=False))
+        return tuple(
+            ServerPlace(role, address, int(address.rpartition(":")[2]), (), own=False)
+            for role, address in zip(SERVER_ROLES, server.attached, strict=False)
+        )
+    if len(placement.ports) < server.count:
+        raise ContractError(f"placement.ports: {len(placement.ports)} for {server.count} vLLM servers")
+    gpus, size = placement.gpus if server.shared else placement.server_gpus, server.gpus
+    return tuple(
+        ServerPlace(role, f"http://127.0.0.1:{port}", port, gpus[number * size : (number + 1) * size], own=True)
+        for number, (role, port) in enumerate(zip(SERVER_ROLES, placement.ports[: server.count], strict=False))
+    )

@@ -98,7 +98,7 @@ ENVIRONMENT: dict[str, Variable] = {
 
 
 def environment_problem(name: str, value: str) -> str:
-    """Why a profile can't set this variable, or ""."""
+    """Explain why a profile can't set this variable, or return ""."""
     entry = ENVIRONMENT.get(name)
     if entry is None:
         return f"{name} can't be set by a profile. These can: {', '.join(sorted(ENVIRONMENT))}."
@@ -108,20 +108,20 @@ def environment_problem(name: str, value: str) -> str:
 
 
 def is_local(model: str) -> bool:
-    """True if it is a folder on the host instead of a hub id such as org/name."""
+    """Return True for a folder on the host, False for a hub id such as org/name."""
     return model.startswith(("/", "./", "../", "~"))
 
 
 def hub_models(run: RunSpec) -> tuple[ModelSpec, ...]:
-    """The run's models that must be downloaded from the hub first."""
+    """List the run's models that must be downloaded from the hub first."""
     return tuple(model for model in models_of(run) if not is_local(model.path))
 
 
 def fetch_arguments(run: RunSpec) -> list[str]:
-    """The download's arguments: the first hub model, followed by the others."""
-    first, *others = hub_models(run)
+    """Build the download's arguments: the first hub model, followed by the others."""
+    first, *further = hub_models(run)
     revision = ["--revision", first.revision] if first.revision else []
-    also = [f"{model.path}@{model.revision}" if model.revision else model.path for model in others]
+    also = [f"{model.path}@{model.revision}" if model.revision else model.path for model in further]
     return [first.path, *revision, *(word for model in also for word in ("--also", model))]
 
 
@@ -133,11 +133,11 @@ class Programs:
     vllm: tuple[str, ...] = ("python3", "-m", "workers.trainer.vllm")
 
 
-def server_argv(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> list[str]:
-    """`vllm serve` for one of the attempt's own servers."""
+def server_argv(spec: AttemptSpec, endpoint: ServerPlace, programs: Programs) -> list[str]:
+    """Build `vllm serve` for one of the attempt's own servers."""
     server, model = _server(spec), spec.run.model
-    arguments = [*programs.vllm, "serve", model.path, "--host", HOST, "--port", str(place.port)]
-    arguments += ["--served-model-name", served_name(spec, place), "--dtype", server.dtype]
+    arguments = [*programs.vllm, "serve", model.path, "--host", HOST, "--port", str(endpoint.port)]
+    arguments += ["--served-model-name", served_name(spec, endpoint), "--dtype", server.dtype]
     arguments += ["--tensor-parallel-size", str(server.tensor_parallel)]
     if server.data_parallel > 1:
         # One front end for all copies: by default each has its own, and only one of them would know a new adapter.
@@ -164,9 +164,9 @@ def server_argv(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> li
 
 
 def largest_graph(run: RunSpec) -> int:
-    """The batch size up to which a server captures CUDA graphs: the most completions that the run asks one server for
-    at once, rounded up to a size that vLLM captures (1, 2, 4, multiples of 8, from 256 on of 16). 0: vLLM's own choice,
-    up to MOST_GRAPHS, also where agents decide how many requests they send.
+    """Choose the batch size up to which a server captures CUDA graphs: the number of completions that the run asks one
+    server for at once, rounded up to a size that vLLM captures (1, 2, 4, multiples of 8, from 256 on of 16). 0: vLLM's
+    own choice, up to MOST_GRAPHS, also where agents decide how many requests they send.
 
     Each size costs start-up time and memory, with adapters about twice as much.
     """
@@ -179,19 +179,21 @@ def largest_graph(run: RunSpec) -> int:
     batch = Batch.of(grpo, run.hardware.processes)
     group = int(grpo.get("num_generations_eval") or batch.num_generations)
     evaluated = ceil(int(grpo.get("per_device_eval_batch_size") or 8) * batch.processes / group)
-    most = max(ceil(batch.prompts / server.servers) * batch.num_generations, ceil(evaluated / server.servers) * group)
-    step = 8 if most < 256 else 16
-    size = ceil(most / step) * step
+    requests = max(
+        ceil(batch.prompts / server.servers) * batch.num_generations, ceil(evaluated / server.servers) * group
+    )
+    step = 8 if requests < 256 else 16
+    size = ceil(requests / step) * step
     return size if size < MOST_GRAPHS else 0
 
 
-def served_name(spec: AttemptSpec, place: ServerPlace) -> str:
-    """The model name of an own or a warm server, by which the supervisor verifies whose it is."""
-    attempt_id = place.warm or spec.attempt_id
-    return attempt_id if place.role == "vllm" else f"{attempt_id}-{place.role}"
+def served_name(spec: AttemptSpec, endpoint: ServerPlace) -> str:
+    """Name the model of an own or a warm server, by which the supervisor verifies whose it is."""
+    attempt_id = endpoint.warm or spec.attempt_id
+    return attempt_id if endpoint.role == "vllm" else f"{attempt_id}-{endpoint.role}"
 
 
-def server_environment(spec: AttemptSpec, place: ServerPlace) -> dict[str, str]:
+def server_environment(spec: AttemptSpec, endpoint: ServerPlace) -> dict[str, str]:
     # Anyone who can connect can use these routes: open only the one that the updates need.
     road = {WeightSync.NCCL: "VLLM_SERVER_DEV_MODE", WeightSync.LORA: "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
     variables = {road[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -201,23 +203,23 @@ def server_environment(spec: AttemptSpec, place: ServerPlace) -> dict[str, str]:
     kernels = spec.placement.lora_kernels
     if kernels and _server(spec).tuned_lora and "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in variables:
         variables["VLLM_TUNED_CONFIG_FOLDER"] = str(adapters.KERNELS / kernels)
-    return {**start, **spec.run.hardware.environment, **devices(place.gpus), **variables}
+    return {**start, **spec.run.hardware.environment, **devices(endpoint.gpus), **variables}
 
 
 def trainer_argv(folder: PurePath | str, programs: Programs) -> list[str]:
-    """The same for any number of ranks: the trainer starts torchrun itself if needed."""
+    """Build the trainer's command, the same for any number of ranks: the trainer starts torchrun itself if needed."""
     return [*programs.trainer, str(folder)]
 
 
 def has_ranks(spec: AttemptSpec) -> bool:
-    """True if the trainer starts torchrun; DeepSpeed needs a process group even for one rank."""
+    """Return True if the trainer starts torchrun; DeepSpeed needs a process group even for one rank."""
     hardware = spec.run.hardware
     return hardware.processes > 1 or hardware.strategy in ZERO
 
 
 def torchrun_arguments(processes: int, folder: PurePath | str) -> list[str]:
-    """Ranks meet in a file of the attempt's folder. A store on a port would listen on every interface, and torchrun
-    unpickles what lies in it."""
+    """Build torchrun's arguments. Ranks meet in a file of the attempt's folder: a store on a port would listen on every
+    interface, and torchrun unpickles what lies in it."""
     arguments = ["--nnodes=1", f"--nproc-per-node={processes}", "--rdzv-backend=c10d", "--rdzv-conf=store_type=file"]
     arguments += [f"--rdzv-endpoint={PurePath(folder) / RANKS / LAUNCHER_STORE}", "--local-addr=127.0.0.1"]
     return [*arguments, "-m", "workers.trainer", str(folder)]
@@ -234,12 +236,13 @@ def trainer_environment(spec: AttemptSpec) -> dict[str, str]:
 
 
 def devices(gpus: tuple[int, ...]) -> dict[str, str]:
-    """CUDA orders GPUs by speed by default; NVML, whose indexes leases use, by bus."""
+    """Select GPUs by the order of the bus, as NVML does, whose indexes leases use; by default CUDA orders them by
+    speed."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}
 
 
 def own_servers(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
-    return tuple(place for place in servers_of(spec) if place.own)
+    return tuple(endpoint for endpoint in servers_of(spec) if endpoint.own)
 
 
 def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
@@ -258,13 +261,13 @@ def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
 
 
 def fitting_rank(lora: LoraSpec) -> int:
-    """The least --max-lora-rank for it."""
+    """Choose the smallest --max-lora-rank for an adapter."""
     return next((allowed for allowed in LORA_RANKS if allowed >= lora.r), LORA_RANKS[-1])
 
 
 def adapters_held(run: RunSpec) -> int:
-    """Adapters that requests at one time may name, so no more than needed: vLLM starts its kernels for each slot, in
-    use or not. All completions of a generation are by one version, and vLLM puts the next one in its place."""
+    """Count the adapters that requests at one time may name, no more than needed: vLLM starts its kernels for each
+    slot, in use or not. All completions of a generation are by one version, and vLLM puts the next one in its place."""
     if run.kind == WARM:
         return int(run.job.get("adapters") or 1)
     agents = run.episodes is not None and run.episodes.gateway is not None
@@ -272,8 +275,8 @@ def adapters_held(run: RunSpec) -> int:
 
 
 def adapted_modules(lora: LoraSpec) -> list[str]:
-    """The modules to which vLLM adds an adapter's product: without a list, to every linear layer, with zeros where the
-    adapter has nothing. [] for PEFT's all-linear."""
+    """List the modules to which vLLM adds an adapter's product: without a list, to every linear layer, with zeros where
+    the adapter has nothing. [] for PEFT's all-linear."""
     names = dict.fromkeys(name.rpartition(".")[2] for name in lora.target_modules)
     return [] if ALL_LINEAR in names else list(names)
 

@@ -57,24 +57,24 @@ REFUSED = {
 
 
 def config_of(hardware: HardwareSpec) -> dict[str, Any]:
-    """The configuration of a launch: the profile's own, with what it leaves open, otherwise the usual one.
+    """Build the configuration of a launch: the profile's own, with what it leaves open, otherwise the usual one.
 
     transformers replaces "auto" by the GRPOConfig's values.
     """
     usual = usual_config(hardware)
     if not hardware.deepspeed:
         return usual
-    kept = copy.deepcopy(hardware.deepspeed)
+    config = copy.deepcopy(hardware.deepspeed)
     for name in ("zero_optimization", "train_batch_size", *(key for key in RUNS if "." not in key)):
-        kept.setdefault(name, usual[name])
+        config.setdefault(name, usual[name])
     for name in ("bf16", "fp16"):
-        kept.setdefault(name, {}).setdefault("enabled", AUTO)
+        config.setdefault(name, {}).setdefault("enabled", AUTO)
     if "optimizer" in usual:
-        kept.setdefault("optimizer", usual["optimizer"])
-    kept.setdefault("steps_per_print", usual["steps_per_print"])
+        config.setdefault("optimizer", usual["optimizer"])
+    config.setdefault("steps_per_print", usual["steps_per_print"])
     if hardware.strategy is Strategy.ZERO3:
-        kept["zero_optimization"].setdefault("stage3_gather_16bit_weights_on_model_save", True)
-    return kept
+        config["zero_optimization"].setdefault("stage3_gather_16bit_weights_on_model_save", True)
+    return config
 
 
 def usual_config(hardware: HardwareSpec) -> dict[str, Any]:
@@ -116,13 +116,13 @@ def usual_config(hardware: HardwareSpec) -> dict[str, Any]:
 
 def deepspeed_problems(hardware: HardwareSpec) -> Iterator[Problem]:
     """Yield problems of a profile's kept configuration that don't depend on the run."""
-    kept = hardware.deepspeed
-    if not kept:
+    config = hardware.deepspeed
+    if not config:
         return
     if hardware.strategy not in ZERO:
         yield Problem(FIELD, "A DeepSpeed config needs one of the ZeRO strategies.", "Choose one, or empty the config.")
         return
-    for key in kept:
+    for key in config:
         if key in REFUSED:
             yield Problem(FIELD, f"{key} can't be kept here. {REFUSED[key]}", "Leave it out.")
         elif key not in KEPT:
@@ -130,13 +130,13 @@ def deepspeed_problems(hardware: HardwareSpec) -> Iterator[Problem]:
                 FIELD, f"DeepSpeed has no top-level key {key[:60]!r} that a profile can keep.", "Leave it out."
             )
     for name in ("zero_optimization", "fp16", "bf16", "optimizer"):
-        if not isinstance(kept.get(name, {}), dict):
+        if not isinstance(config.get(name, {}), dict):
             yield Problem(FIELD, f"{name} must be an object.")
             return
-    yield from _sharding(hardware, kept.get("zero_optimization", {}))
-    yield from _precision(hardware, kept)
-    yield from _optimizer(hardware, kept.get("optimizer"))
-    for where, text in texts(kept):
+    yield from _sharding(hardware, config.get("zero_optimization", {}))
+    yield from _precision(hardware, config)
+    yield from _optimizer(hardware, config.get("optimizer"))
+    for where, text in _texts(config):
         if text.startswith(("/", "~")) or ".." in text.split("/"):
             sentence = f"{where} names a path outside the run's folder: {text[:60]}."
             yield Problem(FIELD, sentence, "Use a relative path.")
@@ -144,41 +144,41 @@ def deepspeed_problems(hardware: HardwareSpec) -> Iterator[Problem]:
 
 def number_problems(hardware: HardwareSpec, settings: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem for each number that differs from a GRPOConfig argument, which transformers refuses."""
-    kept = hardware.deepspeed or {}
-    wants = {name: settings.get(field) for name, field in RUNS.items()}
-    batch, accumulation = wants["train_micro_batch_size_per_gpu"], wants["gradient_accumulation_steps"]
+    config = hardware.deepspeed or {}
+    values = {name: settings.get(field) for name, field in RUNS.items()}
+    batch, accumulation = values["train_micro_batch_size_per_gpu"], values["gradient_accumulation_steps"]
     product = batch * accumulation * hardware.processes if batch and accumulation else None
-    for name, wanted in {**wants, "train_batch_size": product}.items():
-        number = value_at(kept, name)
-        if number is None or number in (AUTO, wanted):
+    for name, value in {**values, "train_batch_size": product}.items():
+        number = _value_at(config, name)
+        if number is None or number in (AUTO, value):
             continue
-        ours = "the run decides it" if wanted is None else f"the run has {wanted:g}"
+        ours = "the run decides it" if value is None else f"the run has {value:g}"
         yield Problem(FIELD, f"{name} is {str(number)[:40]} and {ours}.", 'Write "auto".')
 
 
-def value_at(tree: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path, or None."""
+def _value_at(tree: Mapping[str, Any], path: str) -> Any:
+    """Look up the value at a dotted path; None if there is none."""
     value: Any = tree
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
-def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in a JSON value, with its path."""
+def _texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text in a JSON value, with its path."""
     if isinstance(value, str):
         yield at, value
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from texts(inner, f"{at}.{key}" if at else str(key))
+            yield from _texts(inner, f"{at}.{key}" if at else str(key))
     elif isinstance(value, list | tuple):
         for number, inner in enumerate(value):
-            yield from texts(inner, f"{at}[{number}]")
+            yield from _texts(inner, f"{at}[{number}]")
 
 
 def offload_in(zero: Mapping[str, Any]) -> Offload:
-    """Return what a zero_optimization section keeps outside the GPUs."""
-    devices = {name: value_at(zero, f"{name}.device") for name in ("offload_optimizer", "offload_param")}
+    """Read from a zero_optimization section what it keeps outside the GPUs."""
+    devices = {name: _value_at(zero, f"{name}.device") for name in ("offload_optimizer", "offload_param")}
     if devices["offload_param"] not in (None, "none"):
         return Offload.PARAMETERS
     return Offload.NONE if devices["offload_optimizer"] in (None, "none") else Offload.OPTIMIZER
@@ -190,7 +190,7 @@ def _sharding(hardware: HardwareSpec, zero: Mapping[str, Any]) -> Iterator[Probl
         sentence = f"The config's ZeRO stage is {str(zero.get('stage', 0))[:20]}, and the strategy is ZeRO-{stage}."
         yield Problem(FIELD, sentence, "Change one of them.")
     if zero and offload_in(zero) != hardware.offload:
-        sentence = f"The config offloads {_words(offload_in(zero))}, and the profile {_words(hardware.offload)}."
+        sentence = f"The config offloads {_parts_of(offload_in(zero))}, and the profile {_parts_of(hardware.offload)}."
         yield Problem(FIELD, sentence, "Change one of them.")
     if stage == 3 and zero.get("stage3_gather_16bit_weights_on_model_save") is False:
         sentence = (
@@ -199,14 +199,14 @@ def _sharding(hardware: HardwareSpec, zero: Mapping[str, Any]) -> Iterator[Probl
         yield Problem(FIELD, sentence, "Set it to true.")
 
 
-def _words(offload: Offload) -> str:
+def _parts_of(offload: Offload) -> str:
     return {"none": "nothing", "optimizer": "the optimizer states"}.get(offload, "optimizer states and parameters")
 
 
-def _precision(hardware: HardwareSpec, kept: Mapping[str, Any]) -> Iterator[Problem]:
+def _precision(hardware: HardwareSpec, config: Mapping[str, Any]) -> Iterator[Problem]:
     precision = precision_of(hardware, {})
     for name in ("fp16", "bf16"):
-        enabled = kept.get(name, {}).get("enabled", AUTO)
+        enabled = config.get(name, {}).get("enabled", AUTO)
         if enabled not in (AUTO, precision == name):
             sentence = f"{name}.enabled is {str(enabled).lower()[:20]}, and the profile trains in {precision}."
             yield Problem(FIELD, sentence, 'Write "auto".')

@@ -25,7 +25,7 @@ from workers.contract.wire.names import MOST_GPUS
 
 
 def hardware_problems(spec: HardwareSpec) -> list[Problem]:
-    """Everything that could not run, whatever the run trains."""
+    """List everything that could not run, whatever the run trains."""
     problems = [*_processes(spec), *pins(spec), *_sharding(spec), *_numbers(spec), *_environment(spec)]
     problems += deepspeed_problems(spec)
     if spec.rollout == Rollout.COLOCATE:
@@ -37,12 +37,12 @@ def hardware_problems(spec: HardwareSpec) -> list[Problem]:
 
 
 def problems_with_lora(spec: HardwareSpec, lora: LoraSpec | None) -> list[Problem]:
-    """The same, including the LoRA of the run or profile."""
+    """List the same, including the LoRA of the run or profile."""
     return [*hardware_problems(spec), *lora_problems(spec, lora)]
 
 
 def run_problems(run: RunSpec) -> list[Problem]:
-    """The same, including the run's own GRPOConfig arguments."""
+    """List the same, including the run's own GRPOConfig arguments."""
     own_numbers = number_problems(run.hardware, run.grpo)
     start = start_problems(run.hardware) if run.start_from else ()
     return [*problems_with_lora(run.hardware, run.lora), *_own_optimizer(run), *own_numbers, *start]
@@ -111,7 +111,6 @@ def _sharding(spec: HardwareSpec) -> Iterator[Problem]:
 
 
 def _numbers(spec: HardwareSpec) -> Iterator[Problem]:
-    """Number formats and caps, checked against device and strategy."""
     if spec.memory_cap_gib is not None and not spec.memory_cap_gib > 0:
         yield Problem("memory_cap_gib", "The cap must be above 0 GiB; leave it empty for none.")
     if spec.trainer_gpus == 0:
@@ -185,7 +184,7 @@ def _colocate(spec: HardwareSpec) -> Iterator[Problem]:
 
 
 def lora_problems(spec: HardwareSpec, lora: LoraSpec | None) -> Iterator[Problem]:
-    """Problems of an adapter, or of a missing one where the hardware needs it."""
+    """Yield problems of an adapter, or of a missing one where the hardware needs it."""
     server = spec.vllm_server
     swaps = server is not None and server.weight_sync == WeightSync.LORA
     if lora is None:

@@ -21,7 +21,7 @@ PORTS = range(1024, 65536)
 
 
 def pins(spec: HardwareSpec) -> Iterator[Problem]:
-    """Pinned GPUs, checked against each other and against the counts."""
+    """Check pinned GPUs against each other and against the counts."""
     yield from _indexes("trainer_gpu_ids", spec.trainer_gpu_ids, spec.trainer_gpus, "trainer GPUs")
     server = spec.server
     if spec.rollout != Rollout.SERVER or server is None or server.attached:
@@ -31,13 +31,13 @@ def pins(spec: HardwareSpec) -> Iterator[Problem]:
         return
     needed = server.count * server.gpus
     yield from _indexes("server_gpu_ids", server.gpu_ids, needed, f"GPUs of {server.count} × {server.gpus}")
-    both = sorted(set(server.gpu_ids) & set(spec.trainer_gpu_ids))
-    if both:
+    shared = sorted(set(server.gpu_ids) & set(spec.trainer_gpu_ids))
+    if shared:
         fix = "Name another, or choose to share the trainer's GPUs."
-        yield Problem("server_gpu_ids", f"GPU {both[0]} is also the trainer's.", fix)
+        yield Problem("server_gpu_ids", f"GPU {shared[0]} is also the trainer's.", fix)
 
 
-def _indexes(name: str, ids: tuple[int, ...], needed: int, whose: str) -> Iterator[Problem]:
+def _indexes(name: str, ids: tuple[int, ...], needed: int, gpus: str) -> Iterator[Problem]:
     if not ids:
         return
     repeated = sorted({index for index in ids if ids.count(index) > 1})
@@ -46,7 +46,7 @@ def _indexes(name: str, ids: tuple[int, ...], needed: int, whose: str) -> Iterat
     if min(ids) < 0 or max(ids) > MOST_GPU:
         yield Problem(name, f"GPU indexes go from 0 to {MOST_GPU}.")
     if len(ids) != needed:
-        yield Problem(name, f"{len(ids)} named for {needed} {whose}: name each one, or none.")
+        yield Problem(name, f"{len(ids)} named for {needed} {gpus}: name each one, or none.")
 
 
 def servers(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:

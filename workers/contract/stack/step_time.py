@@ -59,8 +59,8 @@ class StepWork:
 
 
 def step_s(work: StepWork, hardware: HardwareSpec, parameters: int, *, room: float = inf, ahead: bool = False) -> float:
-    """`room`: the sequences that the KV cache of one vLLM engine holds. `ahead`: the next batch is generated while this
-    one is trained on."""
+    """Estimate the seconds of a step. `room`: the sequences that the KV cache of one vLLM engine holds. `ahead`: the
+    next batch is generated while this one is trained on."""
     parts = generation_s(work, hardware, parameters, room=room), training_s(work, hardware, parameters)
     return max(parts) if ahead else sum(parts)
 
@@ -79,7 +79,7 @@ def generation_s(work: StepWork, hardware: HardwareSpec, parameters: int, *, roo
 
 
 def _engines(hardware: HardwareSpec) -> tuple[int, int]:
-    """How many copies of the model generate, and over how many GPUs each is split."""
+    """Count the copies of the model that generate, and the GPUs over which each is split."""
     server = hardware.vllm_server
     if server:
         return max(server.servers * server.data_parallel, 1), max(server.tensor_parallel, 1)

@@ -47,11 +47,11 @@ MARKS = tuple(_BY_MARK)
 
 
 def name_of(sha256: str) -> str:
-    """TRL's name of a template with this digest; "": it isn't among them."""
-    return next((name for name, known in READABLE.items() if known == sha256), "")
+    """Find TRL's name of a template with this digest; "": it isn't among them."""
+    return next((name for name, digest in READABLE.items() if digest == sha256), "")
 
 
 def alternative(marks: tuple[str, ...], model_type: str = "") -> str:
-    """TRL's template for a model whose own has these special tokens; "": none is written in them."""
+    """Choose TRL's template for a model whose own has these special tokens; "": none is written in them."""
     template = next((name for mark, name in _BY_MARK.items() if mark in marks), "")
     return "qwen3" if template == "qwen2_5" and model_type.startswith("qwen3") else template

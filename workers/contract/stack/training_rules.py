@@ -65,7 +65,7 @@ class Range:
         return above and (self.high is None or value <= self.high)
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         start = f"above {self.low:g}" if self.above_low else f"at least {self.low:g}"
         return start if self.high is None else f"{start} and at most {self.high:g}"
 
@@ -151,7 +151,7 @@ MADE_BY_THE_FORM = frozenset({"bf16", "fp16", "eval_strategy"})
 
 
 def value_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Problems of single GRPOConfig values, independent of the others."""
+    """Yield problems of single GRPOConfig values, independent of the others."""
     for name, value in settings.items():
         if name in OWNED:
             yield Problem(name, f"{name} is set by the control plane, not by a run.", "Leave it out.")
@@ -159,14 +159,14 @@ def value_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _choice(name, value)
         elif name in RANGES and isinstance(value, int | float) and not isinstance(value, bool):
             if not RANGES[name].holds(value):
-                yield Problem(name, f"{value:g} is not a possible {name}.", f"It must be {RANGES[name].words}.")
+                yield Problem(name, f"{value:g} is not a possible {name}.", f"It must be {RANGES[name].text}.")
         elif name == "max_steps" and value == 0:
             fix = "Give a number of steps, or leave it empty to go by epochs."
             yield Problem(name, "0 steps train nothing: TRL would go by epochs instead.", fix)
 
 
 def unusual_values(settings: Mapping[str, Any], *, lora: bool) -> Iterator[Problem]:
-    """Valid values far from those that runs usually have."""
+    """Yield valid values far from those that runs usually have."""
     usual = dict(USUAL)
     if lora:
         usual["learning_rate"] = USUAL_LORA_RATE

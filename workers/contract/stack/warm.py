@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from workers.contract.run.evaluation import EVALUATION
@@ -24,8 +24,8 @@ KINDS = frozenset({"train", EVALUATION, CHECK})
 """Runs that may use one. A trial of a profile measures a start of its own."""
 
 
-def wanted(run: RunSpec) -> bool:
-    """True if the run keeps its servers warm, or takes warm ones."""
+def takes_part(run: RunSpec) -> bool:
+    """Return True if the run keeps its servers warm, or takes warm ones."""
     server = run.hardware.vllm_server
     return (
         server is not None
@@ -38,18 +38,33 @@ def wanted(run: RunSpec) -> bool:
 
 
 def key(run: RunSpec) -> str:
-    """Return what two runs must have in common to share a server, apart from the sizes of its CUDA graphs."""
-    return digest(_Alike.of(run))
+    """Hash what two runs must have in common to share a server, apart from the sizes of its CUDA graphs."""
+    server = asdict(run.hardware.server) if run.hardware.server else {}
+    lora = run.lora or LoraSpec()
+    for name in ("attached", "shared", "keep_warm_minutes", "ready_timeout_s", "request_timeout_s", "all_graphs"):
+        server.pop(name, None)
+    return digest(
+        {
+            "model": run.model.path,
+            "revision": run.model.revision or "",
+            "remote_code": run.model.trust_remote_code,
+            "rank": fitting_rank(lora),
+            "modules": sorted(adapted_modules(lora)),
+            "adapters": adapters_held(run),
+            "server": server,
+            "environment": run.hardware.environment,
+        }
+    )
 
 
 def fits(graphs: int, run: RunSpec) -> bool:
-    """True if a server with these CUDA graphs (0: all sizes) has those that the run's batches reach."""
+    """Return True if a server with these CUDA graphs (0: all sizes) has those that the run's batches reach."""
     return not graphs or 0 < largest_graph(run) <= graphs
 
 
 def spec_of(run: RunSpec, run_id: str) -> RunSpec:
-    """Of the server that this run starts: nothing of the run but its model and its servers, so no reward, no data and
-    no secret but the one that the model's download needs."""
+    """Describe the server that this run starts: nothing of the run but its model and its servers, so no reward, no data
+    and no secret but the one that the model's download needs."""
     lora = run.lora or LoraSpec()
     hardware = HardwareSpec(
         run.hardware.profile, rollout=Rollout.SERVER, server=run.hardware.server, environment=run.hardware.environment
@@ -68,7 +83,7 @@ def spec_of(run: RunSpec, run_id: str) -> RunSpec:
 
 
 def split(placement: Placement, run: RunSpec, attempt_id: str) -> tuple[Placement, Placement]:
-    """A placement for both: the trainer's part, which uses the server of `attempt_id`, and the server's."""
+    """Split a placement of both into the trainer's part, which uses the server of `attempt_id`, and the server's."""
     server = run.hardware.server
     count = server.count if server else 0
     ports = placement.ports[:count]
@@ -81,8 +96,8 @@ def split(placement: Placement, run: RunSpec, attempt_id: str) -> tuple[Placemen
 
 
 def model_files(path: str, revision: str | None) -> str:
-    """A digest of what a model's files are on this host now: names, sizes and times of a folder's, the commit of one
-    from the hub; "" where there is none. A server that was started with other files has other weights."""
+    """Hash what a model's files are on this host now: names, sizes and times of a folder's, the commit of one from the
+    hub; "" where there is none. A server that was started with other files has other weights."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
         return _commit(path, revision or "main")
@@ -101,32 +116,3 @@ def _commit(model: str, revision: str) -> str:
         return (cache / "refs" / revision).read_text().strip()
     except OSError:
         return revision if (cache / "snapshots" / revision).is_dir() else ""
-
-
-@dataclass(frozen=True)
-class _Alike:
-    model: str
-    revision: str
-    remote_code: bool
-    rank: int
-    modules: list[str]
-    adapters: int
-    server: dict[str, object]
-    environment: dict[str, str]
-
-    @classmethod
-    def of(cls, run: RunSpec) -> _Alike:
-        server = asdict(run.hardware.server) if run.hardware.server else {}
-        lora = run.lora or LoraSpec()
-        for name in ("attached", "shared", "keep_warm_minutes", "ready_timeout_s", "request_timeout_s", "all_graphs"):
-            server.pop(name, None)
-        return cls(
-            model=run.model.path,
-            revision=run.model.revision or "",
-            remote_code=run.model.trust_remote_code,
-            rank=fitting_rank(lora),
-            modules=sorted(adapted_modules(lora)),
-            adapters=adapters_held(run),
-            server=server,
-            environment=run.hardware.environment,
-        )

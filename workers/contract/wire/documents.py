@@ -19,13 +19,13 @@ class ContractError(ValueError):
 
 
 def to_json(value: Any) -> str:
-    """Any contract dataclass as compact JSON."""
+    """Write any contract dataclass as compact JSON."""
     return json.dumps(to_dict(value), separators=(",", ":"), ensure_ascii=False)
 
 
 def digest(value: Any) -> str:
-    """The sha256 of any contract dataclass, whatever the order of its keys: databases change it."""
-    text = json.dumps(to_dict(value), separators=(",", ":"), sort_keys=True)
+    """Hash any contract dataclass, or plain JSON, with SHA-256, whatever the order of its keys: databases change it."""
+    text = json.dumps(value if isinstance(value, dict) else to_dict(value), separators=(",", ":"), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -57,7 +57,7 @@ def from_dict(cls: type[T], data: Any, *, at: str = "") -> T:
 
 @functools.cache
 def _shape(cls: type) -> tuple[dict[str, Any], dict[str, dataclasses.Field[Any]]]:
-    """Types and fields, cached: looking them up costs more than everything else."""
+    """Look up types and fields, cached: this costs more than everything else."""
     return typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
 
 

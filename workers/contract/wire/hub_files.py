@@ -24,12 +24,12 @@ SINGLE = "model.safetensors"
 ONLY_PICKLES = "The weights are pickles (.bin), which can hold code: convert them to safetensors."
 
 
-def wanted(name: str) -> bool:
+def is_needed(name: str) -> bool:
     return _matches(name, WANTED) and not _matches(name, UNWANTED)
 
 
 def refusal(names: Iterable[str]) -> str:
-    """Why a repository with these files isn't a trainable model, or ""."""
+    """Explain why a repository with these files isn't a trainable model, or return ""."""
     listed = set(names)
     if "config.json" not in listed:
         if "adapter_config.json" in listed:
@@ -49,7 +49,7 @@ def no_revision(model: str, revision: str, hub: str) -> str:
 
 
 def missing(model: str, hub: str) -> str:
-    """The hub gives the same answer for a private model as for a missing one."""
+    """Explain that the hub shows no such model: it gives the same answer for a private one as for a missing one."""
     return f"There is no model {model} on {hub}, or it is private and this host has no token that opens it."
 
 
@@ -70,7 +70,7 @@ def bad_token(hub: str) -> str:
 
 
 def is_complete(folder: Path) -> bool:
-    """True if a snapshot folder has everything a run loads: configuration, a tokenizer, and all weight files."""
+    """Return True if a snapshot folder has everything a run loads: configuration, a tokenizer, and all weight files."""
     if not (folder / "config.json").exists() or not any((folder / name).exists() for name in TOKENIZERS):
         return False
     if (folder / SINGLE).exists():

@@ -35,7 +35,7 @@ _PRIORITY = "\x06\x16"
 
 
 def version_problem(of_host: str, of_control: str = VERSION) -> str:
-    """Why a control plane doesn't serve a host of that version, or "". Within one minor version it does."""
+    """Explain why a control plane doesn't serve a host of that version; "": it does, within one minor version."""
     host, control = _VERSION.fullmatch(of_host), _VERSION.fullmatch(of_control)
     if host is None or control is None:
         return f"The host's version {of_host[:40]!r} can't be read. The control plane has {of_control}."
@@ -50,7 +50,7 @@ def version_problem(of_host: str, of_control: str = VERSION) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """True if a host name or address, as it is written, leads to the machine itself."""
+    """Return True if a host name or address, as it is written, leads to the machine itself."""
     name = host.strip("[]").rstrip(".").lower()
     try:
         return ip_address(name).is_loopback
@@ -59,26 +59,26 @@ def is_loopback(host: str) -> bool:
 
 
 def queue_of(host: str) -> str:
-    """The queue of a host's commands."""
+    """Name the queue of a host's commands."""
     return f"host.{host}"
 
 
 def unacknowledged_keys(host: str) -> dict[str, str]:
-    """Names of kombu's keys for deliveries that aren't acknowledged, as transport options. By default all consumers
-    share them."""
+    """Name kombu's keys for deliveries that aren't acknowledged, as transport options. By default all consumers share
+    them."""
     options = ("unacked_key", "unacked_index_key", "unacked_mutex_key")
     return {option: f"{option.removesuffix('_key')}.{queue_of(host)}" for option in options}
 
 
 def redis_keys(host: str) -> tuple[str, ...]:
-    """Patterns of all keys that a host's worker touches in Redis."""
+    """List patterns of all keys that a host's worker touches in Redis."""
     queue = queue_of(host)
     bindings = (f"_kombu.binding.{queue}", f"_kombu.binding_permanent.{queue}")
     return (queue, f"{queue}{_PRIORITY}*", *bindings, *unacknowledged_keys(host).values())
 
 
 def host_worker(python: str, host: str) -> list[str]:
-    """The command of a host's Celery worker."""
+    """Build the command of a host's Celery worker."""
     return celery_worker(python, "workers.host.celery", queue_of(host), f"host@{host}", concurrency=2)
 
 

@@ -27,8 +27,8 @@ class ArchiveError(Exception):
 
 
 def model_files(folder: Path) -> list[Path]:
-    """The model's own files, by name: never a pickle, a link, or the trainer's state."""
-    names = (path for path in folder.iterdir() if hub_files.wanted(path.name) and path.name not in OF_THE_TRAINER)
+    """List the model's own files, by name: never a pickle, a link, or the trainer's state."""
+    names = (path for path in folder.iterdir() if hub_files.is_needed(path.name) and path.name not in OF_THE_TRAINER)
     return sorted(path for path in names if path.is_file() and not path.is_symlink())
 
 
@@ -62,7 +62,7 @@ class ModelArchive:
         return self._starts[-1]
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Up to `limit` bytes from `offset` on; fewer only at the end. Raises ArchiveError if a file has changed."""
+        """Read `limit` bytes from `offset` on; fewer only at the end. Raises ArchiveError if a file has changed."""
         pieces: list[bytes] = []
         index = bisect_right(self._starts, offset) - 1
         while limit > 0 and index < len(self._parts):
@@ -74,7 +74,6 @@ class ModelArchive:
 
 
 def _entry(name: str, content: bytes | Path, size: int) -> Sequence[_Part]:
-    """Header, content, padding."""
     info = tarfile.TarInfo(name)  # no owner, no time
     info.size, info.mode = size, 0o644
     header = info.tobuf(tarfile.GNU_FORMAT)  # files may be larger than 8 GiB

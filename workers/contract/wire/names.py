@@ -126,7 +126,7 @@ class StepPart(StrEnum):
 
 
 def reward_time(name: str) -> str:
-    """The metric of the seconds that one reward takes for a batch of completions, on the first rank."""
+    """Name the metric of the seconds that one reward takes for a batch of completions, on the first rank."""
     return f"time/{StepPart.REWARDS}/{name}_s"
 
 
@@ -172,7 +172,7 @@ class Task(StrEnum):
 
 
 def broker_url(redis_url: str) -> str:
-    """Celery's form of a redis-py address: `unix:///p?db=1` becomes `redis+socket:///p?virtual_host=1`."""
+    """Convert a redis-py address to Celery's form: `unix:///p?db=1` becomes `redis+socket:///p?virtual_host=1`."""
     if redis_url.startswith("rediss://") and "ssl_cert_reqs=" not in redis_url:
         # redis-py checks the server's certificate; kombu doesn't unless it is told to.
         return f"{redis_url}{'&' if '?' in redis_url else '?'}ssl_cert_reqs=required"

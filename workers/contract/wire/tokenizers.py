@@ -22,12 +22,12 @@ class NoTokenizer(ValueError):
 
 
 def head_of(sizes: Mapping[str, int]) -> bytes:
-    """The first line of the body, with its line break, for files of these sizes."""
+    """Write the first line of the body, with its line break, for files of these sizes."""
     return json.dumps({"files": [[name, sizes[name]] for name in sorted(sizes)]}).encode() + b"\n"
 
 
 def sizes_in(head: bytes) -> dict[str, int]:
-    """File name -> bytes, in the order of the body. Raises NoTokenizer for a line that head_of would not write."""
+    """Read file name -> bytes, in the order of the body. Raises NoTokenizer for a line that head_of would not write."""
     try:
         files = json.loads(head)["files"]
         sizes = {str(name): int(size) for name, size in files}

@@ -19,7 +19,7 @@ def prepare(spec: AttemptSpec) -> None:
     os.environ["DO_NOT_TRACK"] = "1"
     # The trainer forks data workers after tokenizing, and the tokenizer's threads would be lost there with a warning.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    online = jobs.pushes(spec.run.kind) or jobs.fetches(spec.run.kind)
+    online = jobs.kind_of(spec.run.kind).pushes or jobs.kind_of(spec.run.kind).fetches
     if not online and not any(needs_hub(model.path) for model in models_of(spec.run)):
         # Each request to an unreachable hub costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")

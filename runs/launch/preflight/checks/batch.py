@@ -1,4 +1,4 @@
-"""Batch sizes that GRPOConfig rejects, the nearest valid ones, and the number of steps the data allows."""
+"""Batch sizes that break a rule of workers.contract.run.batch, the nearest valid ones, and the steps of the data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, label, note, stop
-from workers.contract.run.batch import Batch, BatchRule, broken, epochs, nearest, repairs, steps
+from workers.contract.run.batch import Batch, BatchRule, epochs, nearest, problems, repairs, steps
 
 MOST_FIXES = 4
 
@@ -15,24 +15,19 @@ def check_sizes(draft: Draft) -> Iterator[Finding]:
     batch = draft.batch
     if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1:
         return  # the form or `choices` reports it
-    for problem in broken(batch):
+    for problem in problems(batch):
         fixes = [set_number(name, value) for name, value in repairs(batch, problem.rule)[:MOST_FIXES]]
         if problem.rule == BatchRule.BOTH_GIVEN:
             fixes = [
                 Fix("Clear steps per generation", {"steps_per_generation": ""}),
                 Fix("Clear the generation batch size", {"generation_batch_size": ""}),
             ]
-        yield stop(problem.field, problem.sentence, _words(fixes), *fixes)
+        fix = "Choose smaller sizes, so that the batch holds whole groups."
+        yield stop(problem.field, problem.sentence, "Use one of the nearest sizes that fit." if fixes else fix, *fixes)
 
 
 def set_number(name: str, value: int) -> Fix:
     return Fix(f"Set {label(name)} to {value}", {name: str(value)})
-
-
-def _words(fixes: list[Fix]) -> str:
-    if not fixes:
-        return "Choose smaller sizes, so that the batch holds whole groups."
-    return "Use one of the nearest sizes that fit."
 
 
 _LEVERS = (
@@ -46,7 +41,7 @@ _LEVERS = (
 
 def check_steps(draft: Draft) -> Iterator[Finding]:
     batch, rows = draft.batch, draft.train_rows
-    if draft.data is None or not draft.data.ready or broken(batch):
+    if draft.data is None or not draft.data.ready or problems(batch):
         return
     if rows < batch.prompts:
         yield _no_steps(batch, rows)
@@ -58,8 +53,8 @@ def check_steps(draft: Draft) -> Iterator[Finding]:
     else:
         times = draft.value("num_train_epochs")
         total = steps(batch, rows, epochs=times)
-        words = "1 epoch is" if times == 1 else f"{times:g} epochs are"
-        yield note("num_train_epochs", f"{words} {total:,} steps.")
+        length = "1 epoch is" if times == 1 else f"{times:g} epochs are"
+        yield note("num_train_epochs", f"{length} {total:,} steps.")
     yield note(
         "num_generations",
         f"Each step learns from {batch.prompts_per_step:.3g} "
@@ -68,9 +63,9 @@ def check_steps(draft: Draft) -> Iterator[Finding]:
 
 
 def total_steps(draft: Draft) -> int | None:
-    """Optimizer steps of the whole run; None if they aren't known yet."""
+    """Count the optimizer steps of the whole run; None if they aren't known yet."""
     batch, rows = draft.batch, draft.train_rows
-    if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1 or broken(batch) or rows < batch.prompts:
+    if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1 or problems(batch) or rows < batch.prompts:
         return None
     last = draft.value("max_steps") or -1
     return last if last > 0 else steps(batch, rows, epochs=draft.value("num_train_epochs"))
@@ -83,7 +78,7 @@ def _visits(rows: int, times: float) -> str:
 
 
 def _no_steps(batch: Batch, rows: int) -> Finding:
-    fits = nearest(batch, _LEVERS, lambda b: not broken(b) and rows >= b.prompts)
+    fits = nearest(batch, _LEVERS, lambda b: not problems(b) and rows >= b.prompts)
     return stop(
         "dataset_version",
         f"One generation takes {batch.prompts:,} prompts but there are only {rows:,} to train on, "

@@ -18,8 +18,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     if draft.hardware is None or draft.rewards is None:
         return
     unable = problem(draft.hardware, draft.episodes)
-    known = [reward for reward in draft.rewards if reward.function in LIBRARY]
-    waiting = [reward.name for reward in known if waits(LIBRARY[reward.function])]
+    waiting = [r.name for r in draft.rewards if r.function in LIBRARY and waits(LIBRARY[r.function])]
     if draft.rewards_beside and unable is not None:
         yield stop(unable.field, unable.sentence, unable.fix, OFF)
     elif draft.rewards_beside and not waiting:

@@ -30,11 +30,11 @@ def check_evaluation(draft: Draft) -> Iterator[Finding]:
             *([Fix(f"Evaluate {validation:,}", {"eval_rows": str(validation)})] if validation else []),
             Fix("Don't evaluate", {"eval_rows": "0"}),
         )
-    every, last = draft.value("eval_steps"), draft.value("max_steps")
-    if draft.eval_rows and every and last and 0 < last < every:
+    interval, last = draft.value("eval_steps"), draft.value("max_steps")
+    if draft.eval_rows and interval and last and 0 < last < interval:
         yield warn(
             "eval_steps",
-            f"The run ends at step {last}, before its first evaluation at step {int(every)}.",
+            f"The run ends at step {last}, before its first evaluation at step {int(interval)}.",
             "Evaluate more often.",
             Fix(f"Evaluate every {max(last // 4, 1)} steps", {"eval_steps": str(max(last // 4, 1))}),
         )

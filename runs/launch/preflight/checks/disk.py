@@ -29,16 +29,16 @@ def check(draft: Draft) -> Iterator[Finding]:
     checkpoint_size = _checkpoint_mib(draft)
     limit, count = draft.value("save_total_limit"), checkpoints(draft)
     # TRL writes the new checkpoint before it deletes the oldest one.
-    most = min(count or math.inf, limit + 1 + bool(draft.keep_best) if limit else math.inf)
-    if checkpoint_size is None or count == 0 or most == math.inf:
+    number = min(count or math.inf, limit + 1 + bool(draft.keep_best) if limit else math.inf)
+    if checkpoint_size is None or count == 0 or number == math.inf:
         return
-    if checkpoint_size * most > free - LEAST_MIB:
+    if checkpoint_size * number > free - LEAST_MIB:
         yield warn(
             "save_total_limit",
-            f"{most} checkpoint{'' if most == 1 else 's'} of about {_mib(checkpoint_size)} each take more than the "
+            f"{number} checkpoint{'' if number == 1 else 's'} of about {_mib(checkpoint_size)} each take more than the "
             f"{_mib(free)} left on {best.name}.",
             "Keep fewer, or free some disk." if draft.lora else "Keep fewer, train a LoRA, or free some disk.",
-            *([Fix("Keep 1", {"save_total_limit": "1"})] if most > 1 and limit != 1 else []),
+            *([Fix("Keep 1", {"save_total_limit": "1"})] if number > 1 and limit != 1 else []),
         )
 
 
@@ -49,13 +49,13 @@ def checkpoints(draft: Draft) -> int | None:
         return 0
     if total is None:
         return None
-    last, every = draft.value("max_steps") or -1, draft.value("save_steps")
+    last, interval = draft.value("max_steps") or -1, draft.value("save_steps")
     if strategy == "epoch":
         times = draft.value("num_train_epochs")
         return math.ceil(epochs(draft.batch, draft.train_rows, steps=last) if last > 0 else float(times))
-    if not every or every <= 0:
+    if not interval or interval <= 0:
         return None
-    return math.ceil(total / (math.ceil(total * every) if every < 1 else int(every)))
+    return math.ceil(total / (math.ceil(total * interval) if interval < 1 else int(interval)))
 
 
 def _mib(amount: float) -> str:

@@ -41,9 +41,13 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def has_tools(spec: EpisodeSpec) -> bool:
-    """True if the model may call tools; only a game has none."""
-    kinds = [entry.kind for part in spec.parts if (entry := LIBRARY.get(part.function))]
-    return any(kind != EntryKind.GAME for kind in kinds)
+    """Return True if the model may call tools; only a game has none."""
+    return any(_kind(part) not in (None, EntryKind.GAME) for part in spec.parts)
+
+
+def _kind(part: PartSpec) -> EntryKind | None:
+    entry = LIBRARY.get(part.function)
+    return entry.kind if entry else None
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -71,17 +75,11 @@ def _parts(spec: EpisodeSpec) -> Iterator[Finding]:
             yield stop("environment", f"{part.name}: {problem}.", "Correct it under Environments.")
 
 
-def _kind(part: PartSpec) -> EntryKind | None:
-    entry = LIBRARY.get(part.function)
-    return entry.kind if entry else None
-
-
 def _packages(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
-    """The package that a part needs in an interpreter of its own."""
-    wanted = {
+    part_names = {
         name: part.name for part in spec.parts if (name := str(getattr(LIBRARY.get(part.function), "package", "")))
     }
-    for package, part in wanted.items():
+    for package, part in part_names.items():
         yield from not_installed(draft, package, part, group="environments")
 
 
@@ -188,8 +186,8 @@ def _tools_in_the_template(draft: Draft) -> Iterator[Finding]:
 def _instead(name: str, otherwise: str) -> tuple[str, *tuple[Fix, ...]]:
     if not name:
         return (f"{otherwise}: TRL has no template in this one’s special tokens.",)
-    words = f"TRL’s {name} is written in the same special tokens and shows them."
-    return words, Fix(f"Use {name}", {"tool_template": name})
+    sentence = f"TRL’s {name} is written in the same special tokens and shows them."
+    return sentence, Fix(f"Use {name}", {"tool_template": name})
 
 
 # --- agents -----------------------------------------------------------------------------------------------------------

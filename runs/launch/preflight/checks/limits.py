@@ -16,17 +16,20 @@ LOGGED = frozenset(
     | {f"completions/{name}_terminated_length" for name in ("mean", "min", "max")}
 )
 """Metrics that TRL logs for every run; others depend on its settings."""
-PREFIXES = (
-    "rewards/",
-    "sampling/",
-    "time/",
-    "clip_ratio/",
-    "memory/",
-    "tools/",
-    "turns/",
-    "episodes/",
-    "gateway/",
-    "prompts/",
+PREFIXES = tuple(
+    f"{group}/"
+    for group in (
+        "rewards",
+        "sampling",
+        "time",
+        "clip_ratio",
+        "memory",
+        "tools",
+        "turns",
+        "episodes",
+        "gateway",
+        "prompts",
+    )
 )
 
 
@@ -36,7 +39,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     for field, rule in rules:
         if rule is not None:
             yield from _metric(draft, field, rule.metric, "the rule can't end the run")
-    yield from _kept(draft)
+    yield from _best_checkpoint(draft)
     if draft.keep_best:
         yield from _metric(draft, "keep_best", draft.keep_best, "no checkpoint is kept as the best")
 
@@ -55,26 +58,26 @@ def _money(draft: Draft) -> Iterator[Finding]:
         yield warn("limit_money", cause, "Choose a host that has a price, or limit the hours.")
 
 
-def _metric(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]:
-    """`so`: the consequence if the metric is never logged."""
+def _metric(draft: Draft, field: str, metric: str, effect: str) -> Iterator[Finding]:
+    """Judge the metric of a field; `effect`: the consequence if it is never logged."""
     name = metric.removeprefix(EVALUATION)
     if metric.startswith(EVALUATION) and not draft.eval_rows:
-        cause = f"{metric} comes from evaluations, and the run makes none: {so}."
+        cause = f"{metric} comes from evaluations, and the run makes none: {effect}."
         yield warn(field, cause, f"Set evaluation rows, or use {name}.", Fix(f"Use {name}", {field: name}))
     elif name == OTHER:
-        yield from _other(draft, field, metric, so)
+        yield from _other_rewards(draft, field, metric, effect)
     elif name == "kl" and not draft.value("beta"):
-        yield warn(field, f"With β = 0 no {metric} is logged: {so}.", "Give β a small value.")
+        yield warn(field, f"With β = 0 no {metric} is logged: {effect}.", "Give β a small value.")
     elif name.startswith("rewards/"):
-        yield from _component(draft, field, metric, so)
+        yield from _component(draft, field, metric, effect)
     elif name not in LOGGED and not name.startswith(PREFIXES):
         close = difflib.get_close_matches(name, LOGGED, n=1)
         prefix = EVALUATION if metric.startswith(EVALUATION) else ""
         fixes = [Fix(f"Use {prefix}{match}", {field: prefix + match}) for match in close]
-        yield warn(field, f"TRL logs no metric {metric}: {so} unless a reward logs it.", "Check its name.", *fixes)
+        yield warn(field, f"TRL logs no metric {metric}: {effect} unless a reward logs it.", "Check its name.", *fixes)
 
 
-def _kept(draft: Draft) -> Iterator[Finding]:
+def _best_checkpoint(draft: Draft) -> Iterator[Finding]:
     rule = draft.limits.no_better
     if rule is None or draft.keep_best == rule.metric or not draft.value("save_total_limit"):
         return
@@ -83,26 +86,26 @@ def _kept(draft: Draft) -> Iterator[Finding]:
     yield note("stop_metric", cause, "Keep the best checkpoint by this metric.", fix)
 
 
-def _other(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]:
+def _other_rewards(draft: Draft, field: str, metric: str, effect: str) -> Iterator[Finding]:
     if metric != OTHER_REWARD:
-        cause = f"Only evaluations compute their other rewards, so no metric {metric} comes: {so}."
+        cause = f"Only evaluations compute their other rewards, so no metric {metric} comes: {effect}."
         yield warn(field, cause, f"Use {OTHER_REWARD}.", Fix(f"Use {OTHER_REWARD}", {field: OTHER_REWARD}))
     elif not draft.eval_rewards:
-        cause = f"{metric} comes from another reward config for evaluations, and none is chosen: {so}."
+        cause = f"{metric} comes from another reward config for evaluations, and none is chosen: {effect}."
         yield warn(field, cause, "Choose one under Evaluation.", Fix("Use eval_reward", {field: "eval_reward"}))
 
 
-def _component(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]:
+def _component(draft: Draft, field: str, metric: str, effect: str) -> Iterator[Finding]:
     prefix = EVALUATION if metric.startswith(EVALUATION) else ""
     trained_on = [reward.name for reward in draft.rewards or ()]
     only_evaluated = [reward.name for reward in draft.eval_rewards]
     component = metric.removeprefix(f"{prefix}rewards/").partition("/")[0]
     if component in only_evaluated and not prefix:
-        cause = f"{component} is computed in evaluations only, so no {metric} comes: {so}."
+        cause = f"{component} is computed in evaluations only, so no {metric} comes: {effect}."
         instead = EVALUATION + metric
         yield warn(field, cause, f"Use {instead}.", Fix(f"Use {instead}", {field: instead}))
         return
     names = [*trained_on, *(only_evaluated if prefix else ())]
     if names and component not in names:
-        words = ", ".join(f"{prefix}rewards/{each}/mean" for each in names[:5])
-        yield warn(field, f"The reward config has no component {component}: {so}.", f"Use {words}.")
+        metrics = ", ".join(f"{prefix}rewards/{name}/mean" for name in names[:5])
+        yield warn(field, f"The reward config has no component {component}: {effect}.", f"Use {metrics}.")

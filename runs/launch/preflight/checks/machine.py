@@ -85,30 +85,33 @@ def _number(capability: str) -> float:
 
 
 def _kernels(draft: Draft, hardware: HardwareSpec, hosts: list[HostFacts]) -> Iterator[Finding]:
-    known = [host for host in hosts if host.versions]
+    reported = [host for host in hosts if host.versions]
+    if not reported:
+        return
+    host = reported[0]
     chosen = draft.attn_implementation or ""
-    if chosen.startswith("flash_attention") and known and not any(host.versions.get("flash-attn") for host in known):
+    if chosen.startswith("flash_attention") and not any(h.versions.get("flash-attn") for h in reported):
         yield stop(
             "attn_implementation",
-            f"{chosen} needs the package flash-attn, which {known[0].name} doesn't have in its trainer's environment.",
+            f"{chosen} needs the package flash-attn, which {host.name} doesn't have in its trainer's environment.",
             "Use sdpa, which is fast as well, or install flash-attn there (its wheels are on its releases page).",
             Fix("Use sdpa", {"attn_implementation": "sdpa"}),
         )
     own = draft.grpo.get("use_liger_kernel")
-    wanted = hardware.liger_kernels if own is None else bool(own)
-    if wanted and known and not any(host.versions.get("liger-kernel") for host in known):
-        fix = Fix("Train without Liger kernels", {"use_liger_kernel": "false"})
+    is_on = hardware.liger_kernels if own is None else bool(own)
+    if is_on and not any(h.versions.get("liger-kernel") for h in reported):
         yield stop(
             "use_liger_kernel" if own else "profile",
-            f"Liger kernels need the package liger-kernel, which {known[0].name} doesn't have in its trainer's "
+            f"Liger kernels need the package liger-kernel, which {host.name} doesn't have in its trainer's "
             "environment.",
             "Train without them, or install liger-kernel there.",
-            fix,
+            Fix("Train without Liger kernels", {"use_liger_kernel": "false"}),
         )
 
 
 def _shared_memory(hardware: HardwareSpec, hosts: list[HostFacts]) -> Iterator[Finding]:
-    """vLLM's workers, and ranks, exchange tensors there; containers get 64 MiB by default."""
+    """Warn of little shared memory, in which vLLM's workers and ranks exchange tensors; containers get 64 MiB by
+    default."""
     server = hardware.vllm_server
     shares = hardware.processes > 1 or hardware.rollout is Rollout.COLOCATE or (server and not server.attached)
     small = [host for host in hosts if host.shm_mib is not None and host.shm_mib < LEAST_SHM_MIB]

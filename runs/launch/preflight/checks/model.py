@@ -25,10 +25,10 @@ def check(draft: Draft) -> Iterator[Finding]:
             yield note("model", "No host has answered about this model yet.", "You can launch without the answer.")
         return
     if not answer.get("ok"):
-        what = "Then ask the host again, below the model." if answer.get("gated") else "Choose another model."
-        yield stop("model", answer.get("error") or "The host can't use this model.", what)
+        fix = "Then ask the host again, below the model." if answer.get("gated") else "Choose another model."
+        yield stop("model", answer.get("error") or "The host can't use this model.", fix)
         return
-    yield from _against_the_data(draft, answer)
+    yield from _chat(draft, answer)
     if answer.get("custom_code"):
         yield warn(
             "model",
@@ -37,10 +37,10 @@ def check(draft: Draft) -> Iterator[Finding]:
             "Use a model that Transformers supports.",
         )
     if answer.get("hub"):
-        yield _of_the_download(draft, answer)
+        yield _download(draft, answer)
 
 
-def _against_the_data(draft: Draft, answer: dict[str, Any]) -> Iterator[Finding]:
+def _chat(draft: Draft, answer: dict[str, Any]) -> Iterator[Finding]:
     if not (draft.data and draft.data.ready):
         return
     if draft.data.chat and answer.get("chat_template") is False:
@@ -57,7 +57,7 @@ def _against_the_data(draft: Draft, answer: dict[str, Any]) -> Iterator[Finding]
         )
 
 
-def _of_the_download(draft: Draft, answer: dict[str, Any]) -> Finding:
+def _download(draft: Draft, answer: dict[str, Any]) -> Finding:
     host = str(answer.get("host") or "the host")
     if answer.get("unreachable"):
         finding = warn(
@@ -69,13 +69,13 @@ def _of_the_download(draft: Draft, answer: dict[str, Any]) -> Finding:
     size, free = draft.model_size("bytes"), draft.model_size("free_bytes")
     if not size:
         return note("model", "The host has no copy of this model and downloads it when the run starts.")
-    words = f"{download_size(size)} to download, {download_size(free)} free on {host}."
+    sizes = f"{download_size(size)} to download, {download_size(free)} free on {host}."
     if size + ROOM_LEFT <= free:
-        return note("model", words, "The run starts with the download.")
+        return note("model", sizes, "The run starts with the download.")
     elsewhere = not draft.host_chosen and sum(host.usable for host in draft.hosts) > 1
     return (warn if elsewhere else stop)(
         "model",
-        f"The model doesn't fit on {host}'s disk: {words}",
+        f"The model doesn't fit on {host}'s disk: {sizes}",
         "Free some disk in its Hugging Face cache, or choose a smaller model.",
     )
 
@@ -93,13 +93,11 @@ def check_quantization(draft: Draft) -> Iterator[Finding]:
             "Train a LoRA, or choose the model in full precision.",
             _TRAIN_A_LORA,
         )
-    if hardware is None or hardware.quantization == Quantization.NONE:
-        return
-    bits = hardware.quantization
-    if quantized_as:
+    if quantized_as and hardware is not None and hardware.quantization != Quantization.NONE:
         yield stop(
             "profile",
-            f"The model is quantized already ({quantized_as}), and the profile would quantize it again to {bits}.",
+            f"The model is quantized already ({quantized_as}), and the profile would quantize it again to "
+            f"{hardware.quantization}.",
             "Choose a profile without quantization, or the model in full precision.",
         )
 
@@ -109,12 +107,12 @@ CHARS_A_TOKEN = 3
 
 
 def check_lengths(draft: Draft) -> Iterator[Finding]:
-    yield from _beyond_the_model(draft)
+    yield from _beyond_context(draft)
     completion = draft.value("max_completion_length")
     if not isinstance(completion, int) or completion < 1:
         return
-    for limit, whose in _limits(draft):
-        yield from _against(draft, completion, limit, whose)
+    for limit, name in _limits(draft):
+        yield from _within(draft, completion, limit, name)
 
 
 def _limits(draft: Draft) -> Iterator[tuple[int, str]]:
@@ -133,8 +131,8 @@ def _limits(draft: Draft) -> Iterator[tuple[int, str]]:
         yield hardware.colocate_max_model_len, "the colocated vLLM's length in the profile"
 
 
-def _beyond_the_model(draft: Draft) -> Iterator[Finding]:
-    """vLLM doesn't start with more than the model's context length."""
+def _beyond_context(draft: Draft) -> Iterator[Finding]:
+    """Stop at a sequence length beyond the model's context, with which vLLM doesn't start."""
     context, hardware = draft.model_size("context_length"), draft.hardware
     if not context or hardware is None:
         return
@@ -151,17 +149,17 @@ def _beyond_the_model(draft: Draft) -> Iterator[Finding]:
 
 
 def _longest_prompt(data: DataFacts) -> int:
-    """Tokens of the longest prompt; estimated if nobody has counted."""
+    """Return the tokens of the longest prompt; estimated if nobody has counted."""
     return data.longest_prompt_tokens or (data.longest_prompt_chars or 0) // CHARS_A_TOKEN + 1
 
 
-def _how_many(data: DataFacts, room: int) -> str:
-    """Number of prompts that exceed the room left for them, from the bins of their lengths."""
+def _number_beyond(data: DataFacts, room: int) -> str:
+    """Count the prompts that exceed the tokens left for them, by the bins of their lengths; "" for at most one."""
     bins, count = data.prompt_bins, sum(data.prompt_bins)
     if not count:
         return ""
     width = (data.prompt_top + 1) / len(bins) / (1 if data.longest_prompt_tokens else CHARS_A_TOKEN)
-    over = round(sum(times * min(1.0, max(0.0, place + 1 - room / width)) for place, times in enumerate(bins)))
+    over = round(sum(times * min(1.0, max(0.0, number + 1 - room / width)) for number, times in enumerate(bins)))
     return f", as do about {over:,} of {count:,} prompts" if over > 1 else ""
 
 
@@ -169,12 +167,12 @@ def _with_results(tokens: int) -> str:
     return f" and up to {tokens:,} of tools’ results" if tokens else ""
 
 
-def _against(draft: Draft, completion: int, limit: int, whose: str) -> Iterator[Finding]:
+def _within(draft: Draft, completion: int, limit: int, name: str) -> Iterator[Finding]:
     if completion >= limit:
         half = max(limit // 2, 1)
         yield stop(
             "max_completion_length",
-            f"Completions of {completion:,} tokens leave no room for a prompt in {limit:,} ({whose}).",
+            f"Completions of {completion:,} tokens leave no room for a prompt in {limit:,} ({name}).",
             "Shorten the completions.",
             Fix(f"Set it to {half}", {"max_completion_length": str(half)}),
         )
@@ -184,16 +182,12 @@ def _against(draft: Draft, completion: int, limit: int, whose: str) -> Iterator[
     results = draft.result_tokens
     if data and longest + completion + results > limit:
         room = limit - longest - results
-        what = (
-            f"{data.longest_prompt_tokens:,} tokens"
-            if data.longest_prompt_tokens
-            else (f"{data.longest_prompt_chars:,} characters")
-        )
+        tokens, characters = data.longest_prompt_tokens, data.longest_prompt_chars
+        size = f"{tokens:,} tokens" if tokens else f"{characters:,} characters"
         yield warn(
             "max_completion_length",
-            f"The longest prompt has {what}: with {completion:,} tokens of completion{_with_results(results)} it may "
-            f"pass {limit:,} ({whose})"
-            f"{_how_many(data, limit - completion - results)}.",
+            f"The longest prompt has {size}: with {completion:,} tokens of completion{_with_results(results)} it may "
+            f"pass {limit:,} ({name}){_number_beyond(data, limit - completion - results)}.",
             "Shorten the completions, or make a version of the dataset without long prompts: under its Rows.",
             *([Fix(f"Set it to {room}", {"max_completion_length": str(room)})] if room >= 16 else []),
         )

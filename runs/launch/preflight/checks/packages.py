@@ -30,7 +30,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     own = str(draft.grpo.get("optim") or "")
     missing = {host.name: _missing(host, draft.hardware, own) for host in hosts}
     if hosts and all(missing.values()):
-        for name, (package, why) in ((name, found[0]) for name, found in missing.items()):
+        for name, ((package, why), *_) in missing.items():
             yield stop(
                 "profile",
                 f"{name} has no {package} in its trainer's environment, and the profile needs it for {why}.",
@@ -54,25 +54,22 @@ def check_sinks(draft: Draft) -> Iterator[Finding]:
         yield from not_installed(draft, sinks.DISTRIBUTIONS[sink.kind], sinks.TITLES[sink.kind], group=sinks.GROUP)
 
 
-def not_installed(draft: Draft, package: str, what: str, *, group: str) -> Iterator[Finding]:
+def not_installed(draft: Draft, package: str, user: str, *, group: str) -> Iterator[Finding]:
     """Note the fitting hosts that lack a package; one that hasn't reported its packages isn't judged."""
     lacking = [
-        host for host in fitting_hosts(draft) if (known := _known_packages(host)) is not None and package not in known
+        host
+        for host in fitting_hosts(draft)
+        if isinstance(packages := host.inventory.get("packages"), dict) and package not in packages
     ]
     if not lacking:
         return
     names = ", ".join(host.name for host in lacking)
     yield note(
         "host",
-        f"{what} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
+        f"{user} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
         f"The run installs it there first, which takes minutes and the network. To install it beforehand: `python3 -m "
         f"controlplane.setup.bootstrap.on_demand {group}` on the host.",
     )
-
-
-def _known_packages(host: HostFacts) -> dict[str, str] | None:
-    packages = host.inventory.get("packages")
-    return packages if isinstance(packages, dict) else None
 
 
 def _missing(host: HostFacts, hardware: HardwareSpec, optim: str) -> list[tuple[str, str]]:
@@ -87,24 +84,20 @@ def _missing(host: HostFacts, hardware: HardwareSpec, optim: str) -> list[tuple[
 
 
 def _pair(host: HostFacts) -> Iterator[Finding]:
-    vllm, torch = plain(host.versions.get("vllm", "")), plain(host.versions.get("torch", ""))
+    vllm, torch = _plain(host.versions.get("vllm", "")), _plain(host.versions.get("torch", ""))
     minor = tuple(int(part) for part in vllm.split(".")[:2]) if re.match(r"\d+\.\d+", vllm) else ()
     first, last = TRL_TAKES_VLLM
     if minor and not first <= minor <= last:
         yield warn(
             "host",
-            f"{host.name} has vLLM {vllm}, and TRL supports {_dotted(first)} to {_dotted(last)}.",
+            f"{host.name} has vLLM {vllm}, and TRL supports {'.'.join(map(str, first))} to {'.'.join(map(str, last))}.",
             "Its weight updates may fail. Install a version within that range there.",
         )
     elif minor and torch and (torch, vllm) not in KNOWN_SETS:
-        proved = f"Only vLLM {RAN_ON_GPUS[1]} with torch {RAN_ON_GPUS[0]} was tested on GPUs."
-        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}, an untested pair. {proved}")
+        tested = f"Only vLLM {RAN_ON_GPUS[1]} with torch {RAN_ON_GPUS[0]} was tested on GPUs."
+        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}, an untested pair. {tested}")
 
 
-def plain(version: str) -> str:
-    """2.11.0+cu130 -> 2.11.0"""
+def _plain(version: str) -> str:
+    """Strip the build from a version: 2.11.0+cu130 -> 2.11.0."""
     return version.partition("+")[0]
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))

@@ -9,7 +9,7 @@ from typing import Any
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, label, note, stop
 from workers.contract.run.hardware import Offload, Optimizer, Strategy, precision_of
-from workers.contract.run.spec import LoraSpec
+from workers.contract.run.settings import of_section
 from workers.contract.stack.deepspeed import RUNS, number_problems
 from workers.contract.stack.hardware_rules import hardware_problems
 
@@ -30,16 +30,14 @@ def check_strategy(draft: Draft) -> Iterator[Finding]:
         return
     shards = hardware.strategy not in (Strategy.NONE, Strategy.DDP)
     if shards and hardware.processes == 1 and hardware.offload == Offload.NONE:
-        yield note(
-            "profile",
-            f"{hardware.strategy} splits the training over processes, but the profile has only one.",
-        )
+        yield note("profile", f"{hardware.strategy} splits the training over processes, but the profile has only one.")
     if hardware.strategy == Strategy.ZERO3 and draft.lora:
         yield note("use_lora", "ZeRO-3 also shards the frozen weights: each pass gathers them, which costs time.")
 
 
 OVERRIDES = {"optim": "optimizer", "gradient_checkpointing": "gradient checkpointing", "use_liger_kernel": "Liger"}
 """Advanced fields that override the profile's settings."""
+LORA = {"lora_r": "r", "lora_alpha": "α", "lora_dropout": "dropout", "lora_targets": "targets"}
 PASSES = ("per_device_train_batch_size", "gradient_accumulation_steps")
 """Settings whose product is the number of completions of a step."""
 
@@ -49,10 +47,10 @@ def check_deviations(draft: Draft) -> Iterator[Finding]:
         return
     findings = [*_lora(draft), *_batch(draft), *_precision(draft), *_overrides(draft)]
     if len(findings) > 1:
-        every = {name: text for finding in findings for fix in finding.fixes for name, text in fix.values.items()}
+        values = {name: text for finding in findings for fix in finding.fixes for name, text in fix.values.items()}
         first = findings[0]
         findings[0] = note(
-            first.field, first.cause, first.fix, *first.fixes, Fix("Use all the profile's values", every)
+            first.field, first.cause, first.fix, *first.fixes, Fix("Use all the profile's values", values)
         )
     yield from findings
 
@@ -75,22 +73,14 @@ def _lora(draft: Draft) -> Iterator[Finding]:
             use,
         )
         return
-    other = [
-        f"{word} {_text(value)} instead of {intended[name]}"
-        for name, word, value in _parts(draft.lora)
-        if name in intended and not _same(value, intended[name])
+    differences = [
+        f"{LORA[name]} {_text(value)} instead of {intended[name]}"
+        for setting in of_section("lora")
+        if (name := setting.name) in intended
+        and not _same(value := getattr(draft.lora, setting.path.removeprefix("lora.")), intended[name])
     ]
-    if other:
-        yield note("use_lora", f"The profile was made for another LoRA: here {', '.join(other)}.", "", use)
-
-
-def _parts(lora: LoraSpec) -> list[tuple[str, str, Any]]:
-    return [
-        ("lora_r", "r", lora.r),
-        ("lora_alpha", "α", lora.alpha),
-        ("lora_dropout", "dropout", lora.dropout),
-        ("lora_targets", "targets", lora.target_modules),
-    ]
+    if differences:
+        yield note("use_lora", f"The profile was made for another LoRA: here {', '.join(differences)}.", "", use)
 
 
 def _batch(draft: Draft) -> Iterator[Finding]:
@@ -110,7 +100,7 @@ def _batch(draft: Draft) -> Iterator[Finding]:
 
 
 def _only_divided(draft: Draft) -> bool:
-    """True if a step has as many completions as the profile's, in other passes."""
+    """Return True if a step has as many completions as the profile's, in other passes."""
     meant, own = ([values.get(name) for name in PASSES] for values in (draft.made_for, draft.grpo))
     if not all(str(number).isdigit() for number in (*meant, *own)):
         return False
@@ -118,7 +108,8 @@ def _only_divided(draft: Draft) -> bool:
 
 
 def _precision(draft: Draft) -> Iterator[Finding]:
-    """The form's precision, which a run expresses in two flags; left out if the form sets none."""
+    """Compare the form's precision, which a run expresses in two flags, with the profile's. Nothing if the form sets
+    none."""
     flags: dict[str, Any] = {name: draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo}
     if draft.hardware is None or not flags or all(flags.values()):
         return

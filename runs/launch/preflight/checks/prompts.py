@@ -42,12 +42,11 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 def _cost(draft: Draft) -> Finding:
     completions, rounds = draft.batch.completions, draft.prompts.extra_rounds
-    most = completions * (1 + rounds)
+    limit = completions * (1 + rounds)
     sentence = (
-        f"Each generation makes {completions:,} completions, and up to {most:,} where groups have no spread: about "
+        f"Each generation makes {completions:,} completions, and up to {limit:,} where groups have no spread: about "
         "twice as many if half of the groups have none, three times if two thirds."
     )
     fix = "The charts under Choice of prompts show the extra tokens. Fewer extra rounds bound them."
-    if not draft.prompts.by_difficulty:
-        return note("extra_rounds", sentence, fix, Fix("Draw prompts by difficulty, too", {"by_difficulty": "on"}))
-    return note("extra_rounds", sentence, fix)
+    by_difficulty = Fix("Draw prompts by difficulty, too", {"by_difficulty": "on"})
+    return note("extra_rounds", sentence, fix, *(() if draft.prompts.by_difficulty else (by_difficulty,)))

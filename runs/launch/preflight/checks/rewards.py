@@ -29,10 +29,10 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield stop("reward_version", "Every reward has weight 0, so every advantage is 0.", "Give one a weight.")
     for reward in draft.rewards:
         yield from _component(reward, draft.data, "reward_version")
-    yield from _of_evaluations(draft)
+    yield from _evaluations(draft)
 
 
-def _of_evaluations(draft: Draft) -> Iterator[Finding]:
+def _evaluations(draft: Draft) -> Iterator[Finding]:
     if not draft.eval_rewards:
         return
     if not draft.eval_rows:
@@ -40,10 +40,10 @@ def _of_evaluations(draft: Draft) -> Iterator[Finding]:
         yield warn("eval_reward_version", cause, "Set evaluation rows.")
         return
     trained_on = {reward.name for reward in draft.rewards or ()}
-    if both := [reward.name for reward in draft.eval_rewards if reward.name in trained_on]:
+    if repeated := [reward.name for reward in draft.eval_rewards if reward.name in trained_on]:
         yield stop(
             "eval_reward_version",
-            f"{', '.join(both)} is a component of both reward configs: their metrics would have the same name.",
+            f"{', '.join(repeated)} is a component of both reward configs: their metrics would have the same name.",
             "Give the components other names in one of them.",
         )
     for reward in draft.eval_rewards:
@@ -51,7 +51,7 @@ def _of_evaluations(draft: Draft) -> Iterator[Finding]:
 
 
 def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterator[Finding]:
-    """`field`: the form's field in which the config was chosen."""
+    """Check one reward; `field`: the form's field in which its config was chosen."""
     entry = LIBRARY.get(reward.function)
     if entry is None:
         yield stop(field, f"{reward.name}: there is no reward {reward.function}.", "Replace it.")

@@ -33,12 +33,12 @@ def check_parallelism(draft: Draft) -> Iterator[Finding]:
 
 
 def splits(heads: int, kv_heads: int, size: int) -> bool:
-    """True if vLLM can distribute the attention over `size` GPUs: key-value heads are split or replicated."""
+    """Return True if vLLM can distribute the attention over `size` GPUs: key-value heads are split or replicated."""
     kv = kv_heads or heads
     return heads % size == 0 and (kv % size == 0 or size % kv == 0)
 
 
-def _heads(draft: Draft, size: int, whose: str) -> Iterator[Finding]:
+def _heads(draft: Draft, size: int, engine: str) -> Iterator[Finding]:
     heads, kv_heads = draft.model_size("heads"), draft.model_size("kv_heads")
     if size < 2 or not heads or splits(heads, kv_heads, size):
         return
@@ -47,13 +47,13 @@ def _heads(draft: Draft, size: int, whose: str) -> Iterator[Finding]:
     yield stop(
         "profile",
         f"The model has {heads} attention heads{kv}, which can't be split over {size} GPUs: that is the tensor "
-        f"parallelism of {whose}.",
+        f"parallelism of {engine}.",
         f"Choose a profile with tensor parallelism {_either(fits)}.",
     )
 
 
-def _either(words: list[str]) -> str:
-    return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
+def _either(names: list[str]) -> str:
+    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def _is_dense(draft: Draft) -> bool:
@@ -67,19 +67,18 @@ def check_ports(draft: Draft) -> Iterator[Finding]:
         return
     hosts = [host for host in fitting_hosts(draft) if host.usable]
     if server.port is None:
-        yield from _any(hosts, server.count + (server.weight_sync == WeightSync.NCCL))
+        yield from _free_ports(hosts, server.count + (server.weight_sync == WeightSync.NCCL))
         return
     ports = range(server.port, server.port + server.count)
     if not ports or ports[-1] > 65535:
         return  # the profile's own check_ports reports it
-    problems = [_on(host, ports) for host in hosts]
+    problems = [_obstacle(host, ports) for host in hosts]
     if all(problems):
         yield from (finding for finding in problems if finding)
     yield from (_outside(host, ports) for host in hosts if not _inside(host, ports))
 
 
-def _on(host: HostFacts, ports: range) -> Finding | None:
-    """Obstacles to the use of the ports on one host."""
+def _obstacle(host: HostFacts, ports: range) -> Finding | None:
     for port in ports:
         if port in host.ports_held:
             return warn(
@@ -110,8 +109,8 @@ def _outside(host: HostFacts, ports: range) -> Finding:
     )
 
 
-def _any(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
-    """`count`: the servers' ports and, with NCCL, one for the weights."""
+def _free_ports(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
+    """Warn of hosts with fewer free ports than `count`: the servers' and, with NCCL, one for the weights."""
     for host in hosts:
         first, last = host.port_range
         free = sum(port not in host.ports_held and port not in host.listening for port in range(first, last + 1))
@@ -165,7 +164,7 @@ def check_attached(draft: Draft) -> Iterator[Finding]:
         yield from _adapters(draft, server.attached)
     else:
         yield from _stream(server.attached)
-        yield from _kept(draft)
+        yield from _kept_memory(draft)
 
 
 def _adapters(draft: Draft, addresses: tuple[str, ...]) -> Iterator[Finding]:
@@ -201,7 +200,7 @@ def _stream(addresses: tuple[str, ...]) -> Iterator[Finding]:
         )
 
 
-def _kept(draft: Draft) -> Iterator[Finding]:
+def _kept_memory(draft: Draft) -> Iterator[Finding]:
     for host in draft.hosts:
         for gpu in host.gpus:
             if gpu.kept_mib:

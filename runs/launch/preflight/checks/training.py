@@ -15,6 +15,8 @@ from workers.contract.stack.training_rules import (
     value_problems,
 )
 
+LOSS_LEVELS = {"luspo": ("sequence", "whole sequences"), "vespo": ("token", "tokens")}
+"""Loss -> the only level of importance sampling that it is defined for, and what that samples."""
 SCHEDULER_NEEDS = {
     "cosine_with_min_lr": ("min_lr", "min_lr_rate"),
     "cosine_warmup_with_min_lr": ("min_lr", "min_lr_rate"),
@@ -72,19 +74,13 @@ def _reference(draft: Draft) -> Iterator[Finding]:
 
 def _losses(draft: Draft) -> Iterator[Finding]:
     loss, level = draft.value("loss_type"), draft.value("importance_sampling_level")
-    if loss == "luspo" and level != "sequence":
+    needed, samples = LOSS_LEVELS.get(str(loss), (level, ""))
+    if level != needed:
         yield warn(
             "loss_type",
-            "The LUSPO loss is defined for importance sampling of whole sequences.",
-            "Set importance_sampling_level to sequence.",
-            Fix("Use sequence level", {"importance_sampling_level": "sequence"}),
-        )
-    if loss == "vespo" and level != "token":
-        yield warn(
-            "loss_type",
-            "The VESPO loss is defined for importance sampling of tokens.",
-            "Set importance_sampling_level to token.",
-            Fix("Use token level", {"importance_sampling_level": "token"}),
+            f"The {loss.upper()} loss is defined for importance sampling of {samples}.",
+            f"Set importance_sampling_level to {needed}.",
+            Fix(f"Use {needed} level", {"importance_sampling_level": needed}),
         )
     if level == "sequence" and loss in ("bnpo", "dr_grpo", "dapo", "cispo"):
         yield warn(

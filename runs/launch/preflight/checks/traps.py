@@ -27,7 +27,8 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def _truncated_sampling(draft: Draft) -> Iterator[Finding]:
-    """vLLM returns log-probabilities of the distribution that it has cut; the trainer's are of the whole one."""
+    """Warn of limits of the sampling: vLLM's log-probabilities are then of the cut distribution, the trainer's of the
+    whole."""
     for name, neutral in NEUTRAL.items():
         value = draft.value(name)
         if not isinstance(value, int | float) or isinstance(value, bool) or value == neutral:

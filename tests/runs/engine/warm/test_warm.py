@@ -219,8 +219,8 @@ def test_full_weights_and_shared_gpus_keep_no_server() -> None:
     assert server is not None
     for changes in ({"weight_sync": WeightSync.NCCL}, {"shared": True}, {"keep_warm_minutes": 0}):
         hardware = replace(spec.hardware, server=replace(server, **changes))
-        assert not warm.wanted(replace(spec, hardware=hardware))
-    assert not warm.wanted(replace(spec, kind="trial"))
+        assert not warm.takes_part(replace(spec, hardware=hardware))
+    assert not warm.takes_part(replace(spec, kind="trial"))
 
 
 def test_a_server_counts_for_nobodys_limit() -> None:

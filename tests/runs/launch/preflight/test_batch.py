@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.contract.run.batch import Batch, BatchRule, broken, epochs, nearest, repairs, steps
+from workers.contract.run.batch import Batch, BatchRule, epochs, nearest, problems, repairs, steps
 
 B, W, GA, G = "per_device_train_batch_size", "processes", "gradient_accumulation_steps", "num_generations"
 S, X, EB, EG = "steps_per_generation", "generation_batch_size", "per_device_eval_batch_size", "num_generations_eval"
@@ -44,7 +44,7 @@ BROKEN = [(sizes, rules) for sizes, rules in TABLE if rules]
 def test_a_batch_breaks_just_these_rules(subtests):
     for sizes, rules in TABLE:
         with subtests.test(sizes=sizes):
-            assert {problem.rule for problem in broken(Batch(**sizes))} == rules
+            assert {problem.rule for problem in problems(Batch(**sizes))} == rules
 
 
 def test_every_repair_ends_that_rule_and_breaks_no_other(subtests):
@@ -55,7 +55,7 @@ def test_every_repair_ends_that_rule_and_breaks_no_other(subtests):
                 offered = repairs(batch, rule)
                 assert offered
                 for name, value in offered:
-                    assert {p.rule for p in broken(Batch(**{**sizes, name: value}))} <= rules - {rule}
+                    assert {p.rule for p in problems(Batch(**{**sizes, name: value}))} <= rules - {rule}
 
 
 def test_the_nearest_values_come_first():

@@ -53,18 +53,18 @@ def speeds() -> tuple[Speed, ...]:
 
 
 def speed_of(cards: Iterable[str], parameters: int, rank: int, requests: int) -> Speed | None:
-    """The nearest measurement on one of the cards with this rank; None: of no similar model."""
-    there = [speed for speed in speeds() if speed.card in set(cards) and speed.rank == rank]
-    near = [speed for speed in there if abs(log2(speed.parameters / max(parameters, 1))) <= MOST_APART]
+    """Find the nearest measurement on one of the cards with this rank; None: of no similar model."""
+    measured = [speed for speed in speeds() if speed.card in set(cards) and speed.rank == rank]
+    near = [speed for speed in measured if abs(log2(speed.parameters / max(parameters, 1))) <= MOST_APART]
     return min(near, key=lambda speed: abs(log2(speed.requests / max(requests, 1))), default=None)
 
 
 def kernels(card: str, vllm: str) -> Path | None:
-    """The folder for VLLM_TUNED_CONFIG_FOLDER; None: nobody has tuned this vLLM's kernels on this card."""
+    """Find the folder for VLLM_TUNED_CONFIG_FOLDER; None: nobody has tuned this vLLM's kernels on this card."""
     folder = KERNELS / vllm.partition("+")[0]
     return folder if vllm and (folder / f"{file_name(card)}_SHRINK.json").is_file() else None
 
 
 def file_name(card: str) -> str:
-    """vLLM's way to name a card in a file's name."""
+    """Write a card's name as vLLM does in a file's name."""
     return card.replace(" ", "_").replace("-", "_")
