@@ -24,7 +24,7 @@ from runs.engine.scheduling.limits import QueueFull
 from runs.engine.trash.kinds import KINDS as KINDS_OF_THINGS
 from runs.insight.health import views as health_views
 from runs.launch.preflight import choosing
-from runs.pages.run_list.query import ARCHIVED, HEALTH_FILTERS, KINDS, STATUSES, RunListQuery
+from runs.pages.run_list.query import CHOICES, RunListQuery
 from runs.pages.run_page import notes
 from workers.contract.wire.names import StopMode
 
@@ -112,21 +112,20 @@ def _one_of(values: Iterable[str]) -> str:
 
 class RunFilter(Schema):
     q: Text = Field("", description="Words in the name, the id or the owner.")
-    status: Text = Field("", description=_one_of(STATUSES))
-    health: Text = Field("", description=_one_of(HEALTH_FILTERS))
+    status: Text = Field("", description=_one_of(CHOICES["status"]))
+    health: Text = Field("", description=_one_of(CHOICES["health"]))
     tag: Text = Field("", description="Runs with this tag.")
     by: Text = Field("", description="A user's name.")
     host: Text = Field("", description="A host's name.")
-    kind: Text = Field("", description=f"{_one_of(KINDS)} Empty: training runs.")
-    archived: Text = Field("", description=f"{_one_of(ARCHIVED)} Empty: not archived.")
+    kind: Text = Field("", description=f"{_one_of(CHOICES['kind'])} Empty: training runs.")
+    archived: Text = Field("", description=f"{_one_of(CHOICES['archived'])} Empty: not archived.")
 
 
 @router.get("runs", response=RunsResponse)
 def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List runs, the newest first."""
     values = filters.dict()
-    allowed = {"status": STATUSES, "health": HEALTH_FILTERS, "kind": KINDS, "archived": ARCHIVED}
-    for name, choices in allowed.items():
+    for name, choices in CHOICES.items():
         if values[name] and values[name] not in choices:
             raise Problem(422, f"{values[name][:40]} is no {name}.", where=name, fix=_one_of(choices))
     matching = RunListQuery.of(values).matching(queries.runs_for(request))

@@ -18,7 +18,7 @@ from runs.pages.reports.pictures import DASHES, Picture, Points, ReportCurve
 SMOOTHING = 0.6
 """The pages' default."""
 GRID = 200
-"""Places on the x axis at which several runs' curves are averaged."""
+"""Points on the x axis at which several runs' curves are averaged."""
 X_TITLES = {"step": "Step", "tokens": "Tokens", "time": "Running time, s", "hours": "GPU-hours"}
 Curves = Mapping[str, ComparedCurve]
 """run id -> curve"""
@@ -49,14 +49,14 @@ def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
         return None
     by, suffix = _scale(chart.format, max(max(values["value"]) * line.weight for line, values in lines))
     stacked = chart.stack and not chart.log
-    every = sorted({x for _, values in lines for x in _places(values, chart.x, numbers.began)})
-    below = [0.0] * len(every)
+    all_xs = sorted({x for _, values in lines for x in _positions(values, chart.x, numbers.began)})
+    below = [0.0] * len(all_xs)
     curves: list[ReportCurve] = []
     for number, (line, values) in enumerate(lines):
-        xs, factor = _places(values, chart.x, numbers.began), by * line.weight
+        xs, factor = _positions(values, chart.x, numbers.began), by * line.weight
         raw = [value * factor for value in values["value"]]
         if stacked:  # lines are thinned separately: interpolate all at every point
-            xs, raw = every, between(xs, raw, every)
+            xs, raw = all_xs, between(xs, raw, all_xs)
         ys = smooth(raw, smoothing)
         low = high = Points()
         if len(lines) == 1 and line.band and not chart.log:
@@ -64,12 +64,14 @@ def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
         if stacked:
             ys = below = [y + floor for y, floor in zip(ys, below, strict=True)]
         behind = list(zip(xs, raw, strict=True)) if smoothing and not stacked else []
-        colour, dash = _stroke(line, number, len(lines))
+        colour, dash = line.colour, "solid"
+        if len(lines) > COLOURS:  # dashes distinguish lines of the same colour
+            colour, dash = f"c{number % COLOURS + 1}", list(DASHES)[number // COLOURS % len(DASHES)]
         points = list(zip(xs, ys, strict=True))
         curves.append(ReportCurve(line.label, colour, points, behind, low, high, dash, filled=stacked))
     for line, _ in lines:
         evaluation = numbers.get(line.evaluation) if line.evaluation else EMPTY
-        held_out = zip(_places(evaluation, chart.x, numbers.began), evaluation["value"], strict=True)
+        held_out = zip(_positions(evaluation, chart.x, numbers.began), evaluation["value"], strict=True)
         points = [(x, value * by * line.weight) for x, value in held_out]
         curves.append(ReportCurve(f"{line.label}, evaluation", line.colour, points, dotted=True))
     bounds = [replace(bound, value=bound.value * by) for bound in chart.bounds]
@@ -86,12 +88,12 @@ def overlaid(
     smoothing: float,
 ) -> Picture | None:
     """Draw one metric of several runs; None if no run has it."""
-    known = {run: curve for run, curve in curves.items() if curve["y"]}
-    if not known:
+    recorded = {run: curve for run, curve in curves.items() if curve["y"]}
+    if not recorded:
         return None
-    by, suffix = _scale(metric.format, max(max(curve["y"]) for curve in known.values()))
+    by, suffix = _scale(metric.format, max(max(curve["y"]) for curve in recorded.values()))
     drawn = []
-    for run, curve in known.items():
+    for run, curve in recorded.items():
         raw = [value * by for value in curve["y"]]
         points = list(zip(curve["x"], smooth(raw, smoothing), strict=True))
         behind = list(zip(curve["x"], raw, strict=True))
@@ -104,11 +106,11 @@ def spread(
 ) -> Picture | None:
     """Draw each group's mean ± one standard deviation, as far as all its runs go; None without values.
 
-    `groups`: (words, run ids).
+    `groups`: (label, run ids).
     """
     by, suffix = _scale(metric.format, max((y for curve in curves.values() for y in curve["y"]), default=0.0))
     drawn = []
-    for number, (words, runs) in enumerate(groups):
+    for number, (label, runs) in enumerate(groups):
         own = [curves[run] for run in runs if run in curves and curves[run]["y"]]
         start = max((curve["x"][0] for curve in own), default=0.0)
         end = min((curve["x"][-1] for curve in own), default=-1.0)
@@ -121,25 +123,25 @@ def spread(
             [(at, mean + side * deviation) for at, (mean, deviation) in zip(xs, means, strict=True)]
             for side in (0, -1, 1)
         )
-        drawn.append(ReportCurve(words, f"c{number % COLOURS + 1}", points, [], low, high))
+        drawn.append(ReportCurve(label, f"c{number % COLOURS + 1}", points, [], low, high))
     return Picture(f"{metric.title}: mean ± standard deviation", drawn, X_TITLES[x], suffix) if drawn else None
 
 
-def between(xs: Sequence[float], ys: Sequence[float], places: Sequence[float]) -> list[float]:
-    """The values at other places: linear between two neighbours, level before the first and after the last."""
+def between(xs: Sequence[float], ys: Sequence[float], positions: Sequence[float]) -> list[float]:
+    """Compute values at other positions: linear between two neighbours, level before the first and after the last."""
     out = []
-    for x in places:
+    for x in positions:
         after = bisect_left(xs, x)
         if after in (0, len(xs)):
             out.append(ys[min(after, len(xs) - 1)])
             continue
-        left, right = xs[after - 1], xs[after]
-        out.append(ys[after - 1] + (x - left) / (right - left) * (ys[after] - ys[after - 1]))
+        x0, x1 = xs[after - 1], xs[after]
+        out.append(ys[after - 1] + (x - x0) / (x1 - x0) * (ys[after] - ys[after - 1]))
     return out
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
-    """The charts' exponential moving average (static/js/metrics/series.js), unbiased at its start."""
+    """Compute the charts' exponential moving average (static/js/metrics/series.js), unbiased at its start."""
     mean = norm = 0.0
     out = []
     for value in values:
@@ -154,28 +156,28 @@ def smooth(values: Sequence[float], weight: float) -> list[float]:
 def _band(
     line: ChartLine, values: Series, middle: Points, numbers: Numbers, factor: float, smoothing: float
 ) -> tuple[Points, Points]:
-    """Edges of mean ± one deviation, clipped to the possible values."""
+    """Compute the edges of mean ± one deviation, clipped to the possible values."""
     deviation = numbers.get(line.band)
     if not deviation["value"]:
         return [], []
     raw = between(deviation["seq"], deviation["value"], values["seq"])
     around = smooth([abs(value * factor) for value in raw], smoothing)
-    least = -math.inf if line.low is None else line.low * factor
-    most = math.inf if line.high is None else line.high * factor
+    minimum = -math.inf if line.low is None else line.low * factor
+    maximum = math.inf if line.high is None else line.high * factor
     # A declared range may be wrong: the band never ends before the line.
-    low = [(x, max(y - d, min(y, least))) for (x, y), d in zip(middle, around, strict=True)]
-    high = [(x, min(y + d, max(y, most))) for (x, y), d in zip(middle, around, strict=True)]
+    low = [(x, max(y - d, min(y, minimum))) for (x, y), d in zip(middle, around, strict=True)]
+    high = [(x, min(y + d, max(y, maximum))) for (x, y), d in zip(middle, around, strict=True)]
     return low, high
 
 
-def _places(values: Series, x: str, began: float) -> list[float]:
+def _positions(values: Series, x: str, began: float) -> list[float]:
     if x == "time" or None in values["step"]:
         return [t - began for t in values["t"]]
     return [float(step or 0) for step in values["step"]]
 
 
 def _rate(total: Series, starts: Sequence[float]) -> Series:
-    """Tokens per second between neighbours; a stop and a start between them are no part of the speed."""
+    """Compute tokens per second between neighbours, except across a restart."""
     out: Series = {"seq": [], "step": [], "t": [], "value": []}
     for i in range(1, len(total["value"])):
         before, now = total["t"][i - 1], total["t"][i]
@@ -195,10 +197,3 @@ def _scale(form: str, highest: float) -> tuple[float, str]:
         return (1 / 1024, " GiB") if highest >= 2048 else (1.0, " MiB")
     suffixes = {"percent": (100.0, "%"), "percent100": (1.0, "%"), "seconds": (1.0, " s"), "watts": (1.0, " W")}
     return suffixes.get(form, (1.0, ""))
-
-
-def _stroke(line: ChartLine, number: int, among: int) -> tuple[str, str]:
-    """Colour and dash; dashes distinguish lines if there are more than colours."""
-    if among <= COLOURS:
-        return line.colour, "solid"
-    return f"c{number % COLOURS + 1}", list(DASHES)[number // COLOURS % len(DASHES)]

@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.platform.templatetags.figures import NOTHING, duration, sig
 from runs.engine.gain import Spread
 from runs.engine.models import Run
-from runs.engine.sentences import counted, of_attempt
+from runs.engine.sentences import counted
 from runs.insight.comparing import comparison
 from runs.insight.comparing.comparison import ComparedMetric, SettingDifference
 from runs.insight.comparing.curves import Final, curves, finals
 from runs.pages.reports import charts, pictures
 from runs.pages.reports.markdown import archive, facts, image, plain, sections, table
-from runs.pages.reports.run_document import ended, figure, moment
+from runs.pages.reports.run_document import FINALS, ended, figure, moment, settings_table, status, steps
 
 POINTS = 400
 SEED = "grpo.seed"
 Finals = dict[str, dict[str, Final]]
 """metric -> run"""
-
-
-@dataclass(frozen=True)
-class RunsAlike:
-    """Runs with the same settings but for the seed."""
-
-    words: str
-    runs: list[Run]
+Groups = list[tuple[str, list[Run]]]
+"""(settings, runs) of runs with the same settings but for the seed."""
 
 
 def report(
     runs: Sequence[Run], metrics: Sequence[ComparedMetric], x: str, now: datetime, smoothing: float = charts.SMOOTHING
 ) -> bytes:
-    """A zip with `report.md` and `charts/…svg`. `runs`: with their attempts; `x`: a key of `curves.AXES`."""
+    """Write a zip with `report.md` and `charts/…svg`. `runs`: with their attempts; `x`: a key of `curves.AXES`."""
     unlike, equal = comparison.differences(runs)
-    alike = groups(runs, unlike)
+    alike = _alike(runs, unlike)
     names, looks = _names(runs), comparison.looks(runs)
     lines = curves(runs, [metric.name for metric in metrics], x=x, points=POINTS)["series"]
     ends = {metric.name: finals(runs, metric.name) for metric in metrics}
+    together = [(label, [run.pk for run in group]) for label, group in alike]
     files: dict[str, str] = {}
     shown = []
     for number, metric in enumerate(metrics, 1):
-        together = [(group.words, [run.pk for run in group.runs]) for group in alike]
         drawn = [charts.overlaid(metric, lines[metric.name], names, looks, x, smoothing)]
         drawn += [charts.spread(metric, lines[metric.name], together, x, smoothing)] if alike else []
         for part, picture in zip(("", "-spread"), drawn, strict=False):
@@ -55,7 +48,7 @@ def report(
     parts = [
         ("", facts([("Report made", moment(now)), ("Runs", str(len(runs)))])),
         ("Runs", table(["Run", "Id", "Status", "Steps", "Time", "GPU-hours", "Cost"], _rows(runs, now), numbers=4)),
-        ("Settings that differ", _settings(unlike, runs, names) + "\n\n" + same),
+        ("Settings that differ", (settings_table(unlike, names.values()) or "Nothing differs.") + "\n\n" + same),
         ("Figures", _figures(runs, metrics, ends, names)),
         ("Groups: mean ± standard deviation", _groups(alike, metrics, ends)),
         ("Curves", "\n\n".join(shown) or "No values were recorded yet."),
@@ -64,45 +57,34 @@ def report(
     return archive("comparison-report", {"report.md": text, **files}, now)
 
 
-def groups(runs: Sequence[Run], unlike: Sequence[SettingDifference]) -> list[RunsAlike]:
+def _alike(runs: Sequence[Run], unlike: Sequence[SettingDifference]) -> Groups:
     """Group runs by all differing settings but the seed; [] if no two runs are alike."""
     telling = [difference for difference in unlike if difference.name != SEED]
-    found: dict[tuple[str, ...], list[Run]] = {}
-    for at, run in enumerate(runs):
-        found.setdefault(tuple(difference.values[at].text for difference in telling), []).append(run)
-    if max(map(len, found.values()), default=0) < 2:
+    by_settings: dict[tuple[str, ...], list[Run]] = {}
+    for index, run in enumerate(runs):
+        by_settings.setdefault(tuple(difference.values[index].text for difference in telling), []).append(run)
+    if max(map(len, by_settings.values()), default=0) < 2:
         return []
-    return [RunsAlike(_words(telling, values), own) for values, own in found.items()]
-
-
-def _words(telling: Sequence[SettingDifference], values: Sequence[str]) -> str:
-    pairs = [
-        f"{difference.name.removeprefix('grpo.')} {value[:40]}"
-        for difference, value in zip(telling, values, strict=True)
+    names = [difference.name.removeprefix("grpo.") for difference in telling]
+    return [
+        (", ".join(f"{name} {value[:40]}" for name, value in zip(names, values, strict=True)) or "all runs", group)
+        for values, group in by_settings.items()
     ]
-    return ", ".join(pairs) or "all runs"
 
 
 def _names(runs: Sequence[Run]) -> dict[str, str]:
     """Name each run uniquely: with the id where several share a name."""
-    every = [run.name for run in runs]
-    return {run.pk: run.name if every.count(run.name) == 1 else f"{run.name} ({run.pk})" for run in runs}
+    names = [run.name for run in runs]
+    return {run.pk: run.name if names.count(run.name) == 1 else f"{run.name} ({run.pk})" for run in runs}
 
 
 def _rows(runs: Sequence[Run], now: datetime) -> list[list[str]]:
     rows = []
     for run in runs:
         attempt, took = run.latest(), comparison.took(run, now)
-        steps = f"{run.step:,}" + (f" of {run.max_steps:,}" if run.max_steps else "")
-        time = NOTHING if took.seconds is None else duration(took.seconds)
-        status = f"{attempt.status}. {plain(of_attempt(attempt))}"
-        rows.append([plain(run.name), f"`{run.pk}`", status, steps, time, sig(took.gpu_hours), took.cost or NOTHING])
+        time, cost = NOTHING if took.seconds is None else duration(took.seconds), took.cost or NOTHING
+        rows.append([plain(run.name), f"`{run.pk}`", status(attempt), steps(run), time, sig(took.gpu_hours), cost])
     return rows
-
-
-def _settings(unlike: Sequence[SettingDifference], runs: Sequence[Run], names: dict[str, str]) -> str:
-    rows = [[plain(difference.name), *(plain(value.text) for value in difference.values)] for difference in unlike]
-    return table(["Setting", *(plain(names[run.pk]) for run in runs)], rows) or "Nothing differs."
 
 
 def _figures(runs: Sequence[Run], metrics: Sequence[ComparedMetric], ends: Finals, names: dict[str, str]) -> str:
@@ -112,17 +94,16 @@ def _figures(runs: Sequence[Run], metrics: Sequence[ComparedMetric], ends: Final
         for run in runs:
             final = ends[metric.name].get(run.pk)
             rows.append([plain(names[run.pk]), *(ended(final, metric.format) if final else [NOTHING] * 3)])
-        head = ["Run", "Last", "Mean of the last tenth", "Best"]
-        parts.append(f"### {plain(metric.title)}\n\n{table(head, rows, numbers=3)}")
+        parts.append(f"### {plain(metric.title)}\n\n{table(['Run', *FINALS], rows, numbers=3)}")
     return "\n\n".join(parts) or "No figures were recorded yet."
 
 
-def _groups(alike: Sequence[RunsAlike], metrics: Sequence[ComparedMetric], ends: Finals) -> str:
+def _groups(alike: Groups, metrics: Sequence[ComparedMetric], ends: Finals) -> str:
     rows = []
-    for group in alike:
-        cells = [plain(group.words), str(len(group.runs))]
+    for label, group in alike:
+        cells = [plain(label), str(len(group))]
         for metric in metrics:
-            own = [ends[metric.name].get(run.pk) for run in group.runs]
+            own = [ends[metric.name].get(run.pk) for run in group]
             spread = Spread.of([final["mean"] if final else None for final in own])
             deviation = "" if spread.deviation is None else f" ± {figure(spread.deviation, metric.format)}"
             cells.append(figure(spread.mean, metric.format) + deviation)

@@ -12,15 +12,15 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~$])")
 
 
 def plain(text: object) -> str:
-    """Text on one line in which nothing is markup."""
+    """Put a text on one line and escape its markup."""
     return _SPECIAL.sub(r"\\\1", " ".join(str(text).split()))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """Cells are Markdown already; the last `numbers` columns are aligned to the right. "" without rows."""
-    lines = [_row(row) for row in rows]
-    left = len(head) - numbers
-    return "\n".join([_row(head), _row([":--"] * left + ["--:"] * numbers), *lines]) if lines else ""
+    """Write a table of Markdown cells, the last `numbers` columns aligned to the right; "" without rows."""
+    aligned = [":--"] * (len(head) - numbers) + ["--:"] * numbers
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, aligned, *rows)]
+    return "\n".join(lines) if len(lines) > 2 else ""
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
@@ -37,13 +37,13 @@ def image(title: str, path: str) -> str:
 
 
 def sections(title: str, parts: Iterable[tuple[str, str]]) -> str:
-    """A document: its title, and a heading for each part that has something to say; "" has none."""
+    """Write a document of (heading, text), without parts that have no text."""
     body = [f"## {head}\n\n{text}" if head else text for head, text in parts if text]
     return "\n\n".join([f"# {title}", *body]) + "\n"
 
 
 def archive(folder: str, files: Mapping[str, str], at: datetime) -> bytes:
-    """A zip with these texts in one folder."""
+    """Write a zip with these texts in one folder."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, text in files.items():
@@ -51,7 +51,3 @@ def archive(folder: str, files: Mapping[str, str], at: datetime) -> bytes:
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o100644 << 16
             packed.writestr(entry, text)
     return target.getvalue()
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -98,16 +98,16 @@ def svg(picture: Picture) -> str:
     height = HEIGHT + LEGEND_ROW * len(legend)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'font-family="{FONT}" font-size="11" role="img"><title>{_text(picture.title)}</title>',
+        f'font-family="{FONT}" font-size="11" role="img"><title>{_escaped(picture.title)}</title>',
         f'<rect width="{WIDTH}" height="{height}" fill="{COLOURS["surface-1"]}"/>',
-        _words(LEFT - 46, 22, picture.title, "ink-1", size=14, weight=600, letters=90),
+        _label(LEFT - 46, 22, picture.title, "ink-1", size=14, weight=600, letters=90),
     ]
     if curves:
         x, y = _x_axis(curves, right), _y_axis(picture, curves)
         parts += [*_grid(picture, x, y), *_lines(curves, x, y), *(_end_labels(curves, right, y) if labels else ())]
         parts += [part for row, names in enumerate(legend) for part in _legend_row(row, names)]
     else:
-        parts.append(_words(WIDTH / 2, HEIGHT / 2, "No values were recorded", "ink-3", anchor="middle"))
+        parts.append(_label(WIDTH / 2, HEIGHT / 2, "No values were recorded", "ink-3", anchor="middle"))
     return "".join([*parts, "</svg>"])
 
 
@@ -123,33 +123,33 @@ def _x_axis(curves: Sequence[ReportCurve], right: float) -> _Axis:
 def _y_axis(picture: Picture, curves: Sequence[ReportCurve]) -> _Axis:
     drawn = (points for curve in curves for points in (curve.points, curve.raw, curve.low, curve.high))
     ys = [math.log10(y) if picture.log else y for points in drawn for _, y in points if y > 0 or not picture.log]
-    most = 307.0 if picture.log else 1e300
-    low, high = max(min(ys), -most), min(max(ys), most)
+    limit = 307.0 if picture.log else 1e300
+    low, high = max(min(ys), -limit), min(max(ys), limit)
     if picture.zero and not picture.log:
         low, high = min(0.0, low), max(0.0, high)
     room = (high - low or abs(high) or 1.0) * ROOM
     low, high = (low if picture.zero and low == 0 and not picture.log else low - room), high + room
-    low, high = (max(low, -most), min(high, most)) if picture.log else (low, high)
+    low, high = (max(low, -limit), min(high, limit)) if picture.log else (low, high)
     return _Axis(low, high, HEIGHT - BOTTOM, TOP, picture.log)
 
 
 def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
     for tick in y.ticks():
         yield _rule(LEFT, y.at(tick), x.end, y.at(tick), "line")
-        yield _words(LEFT - 6, y.at(tick) + 4, _number_text(tick) + picture.suffix, "ink-3", anchor="end")
+        yield _label(LEFT - 6, y.at(tick) + 4, _number_text(tick) + picture.suffix, "ink-3", anchor="end")
     for tick in x.ticks():
-        yield _words(x.at(tick), HEIGHT - BOTTOM + 15, _number_text(tick), "ink-3", anchor="middle")
+        yield _label(x.at(tick), HEIGHT - BOTTOM + 15, _number_text(tick), "ink-3", anchor="middle")
     yield _rule(LEFT, y.start, x.end, y.start, "line-strong")
-    yield _words((LEFT + x.end) / 2, HEIGHT - 8, picture.x_title, "ink-3", anchor="middle")
+    yield _label((LEFT + x.end) / 2, HEIGHT - 8, picture.x_title, "ink-3", anchor="middle")
     for bound in picture.bounds:
         if bound.value <= 0 and y.log:
             continue
-        place = (y.start - y.at(bound.value)) / (y.start - y.end)
-        if ON_AXIS <= place <= 1:
+        height = (y.start - y.at(bound.value)) / (y.start - y.end)
+        if ON_AXIS <= height <= 1:
             yield _rule(LEFT, y.at(bound.value), x.end, y.at(bound.value), "line-strong", dash=DASHES["dot"])
             # The worse bound is labelled at the other end, so that the labels don't overlap.
             anchor, at = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
-            yield _words(at, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
+            yield _label(at, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
 
 
 def _nice(step: float) -> float:
@@ -186,20 +186,20 @@ def _lines(curves: Sequence[ReportCurve], x: _Axis, y: _Axis) -> Iterator[str]:
         if curve.dotted or len(curve.points) == 1:
             ground = COLOURS["surface-1"] if curve.dotted else colour
             for at, value in curve.points:
-                place = f'cx="{x.at(at):.1f}" cy="{y.at(value):.1f}"'
-                yield f'<circle {place} r="3" fill="{ground}" stroke="{colour}" stroke-width="1.5"/>'
+                centre = f'cx="{x.at(at):.1f}" cy="{y.at(value):.1f}"'
+                yield f'<circle {centre} r="3" fill="{ground}" stroke="{colour}" stroke-width="1.5"/>'
 
 
 def _path(points: Points, x: _Axis, y: _Axis, colour: str, style: str) -> str:
-    return f'<path d="M{_places(points, x, y)}" fill="none" stroke="{colour}" stroke-linejoin="round" {style}/>'
+    return f'<path d="M{_coordinates(points, x, y)}" fill="none" stroke="{colour}" stroke-linejoin="round" {style}/>'
 
 
 def _area(top: Points, bottom: Points, x: _Axis, y: _Axis, colour: str, opacity: float) -> str:
-    around = f"M{_places(top, x, y)}L{_places(bottom[::-1], x, y)}Z"
+    around = f"M{_coordinates(top, x, y)}L{_coordinates(bottom[::-1], x, y)}Z"
     return f'<path d="{around}" fill="{colour}" fill-opacity="{opacity}"/>'
 
 
-def _places(points: Points, x: _Axis, y: _Axis) -> str:
+def _coordinates(points: Points, x: _Axis, y: _Axis) -> str:
     return "L".join(f"{x.at(at):.1f} {y.at(value):.1f}" for at, value in points)
 
 
@@ -215,10 +215,10 @@ def _positive(curve: ReportCurve) -> ReportCurve:
 def _end_labels(curves: Sequence[ReportCurve], right: float, y: _Axis) -> Iterator[str]:
     """Label the lines' ends, pushed apart where they are close together."""
     ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
-    place = math.inf
+    height = math.inf
     for natural, curve in ends:
-        place = min(natural, place - LABEL_HEIGHT)
-        yield _words(right + 6, max(place, TOP) + 4, curve.label, curve.colour, letters=LABEL_LETTERS)
+        height = min(natural, height - LABEL_HEIGHT)
+        yield _label(right + 6, max(height, TOP) + 4, curve.label, curve.colour, letters=LABEL_LETTERS)
 
 
 def _legend(curves: Sequence[ReportCurve]) -> list[list[ReportCurve]]:
@@ -239,21 +239,21 @@ def _legend_row(row: int, curves: Sequence[ReportCurve]) -> Iterator[str]:
     for curve in curves:
         dash = f' stroke-dasharray="{DASHES[curve.dash]}"' if DASHES[curve.dash] else ""
         yield f'<path d="M{x:.0f} {y}h18" stroke="{COLOURS[curve.colour]}" stroke-width="2"{dash}/>'
-        yield _words(x + 23, y + 4, curve.label, "ink-1", letters=LEGEND_LETTERS)
+        yield _label(x + 23, y + 4, curve.label, "ink-1", letters=LEGEND_LETTERS)
         x += 34 + LETTER * min(len(curve.label), LEGEND_LETTERS)
 
 
 # --- elements --------------------------------------------------------------------------------------------------
 
 
-def _words(
+def _label(
     x: float, y: float, text: str, colour: str, *, anchor: str = "start", size: int = 11, weight: int = 400,
     letters: int = 200,
 ) -> str:  # fmt: skip
     head = letters // 2
     cut = text if len(text) <= letters else f"{text[: letters - head - 1]}…{text[-head:]}"  # names differ at their ends
     style = f'fill="{COLOURS[colour]}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_text(cut)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_escaped(cut)}</text>'
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float, colour: str, *, dash: str = "") -> str:
@@ -261,6 +261,6 @@ def _rule(x1: float, y1: float, x2: float, y2: float, colour: str, *, dash: str 
     return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{COLOURS[colour]}"{dashes}/>'
 
 
-def _text(text: str) -> str:
+def _escaped(text: str) -> str:
     """Escape a text, without the control characters that XML forbids."""
     return escape("".join(letter if letter.isprintable() else " " for letter in text))

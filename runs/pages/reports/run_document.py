@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -25,10 +25,12 @@ from runs.pages.reports.markdown import archive, facts, image, plain, quoted, se
 
 POINTS = 500
 SPEC = "spec.yaml"
+FINALS = ("Last", "Mean of the last tenth", "Best")
+EVALUATION = ("Model", "Dataset", "Rewards", "Prompts", "Reward", "pass@1", "pass@k", "Change", "95 % interval")
 
 
 def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> bytes:
-    """A zip with `report.md`, `charts/…svg` and `spec.yaml`. `run`: as `queries.run_for` has it."""
+    """Write a zip with `report.md`, `charts/…svg` and `spec.yaml`. `run`: as `queries.run_for` returns it."""
     drawn = dict(_charts(run, smoothing))
     files = {f"charts/{name}.svg": picture for name, (_, _, picture) in drawn.items() if picture}
     parts = [
@@ -38,7 +40,7 @@ def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> byte
         ("Figures", _figures(run)),
         ("Health", _health(run)),
         ("Notes", quoted(run.notes)),
-        ("Evaluations", _evaluations(run)),
+        ("Evaluations", table(EVALUATION, map(_evaluation, results.of_run(run)), numbers=6)),
         ("Attempts and receipts", "\n\n".join(_receipt(attempt) for attempt in run.attempts.all())),
         ("Charts", _shown(drawn)),
     ]
@@ -49,14 +51,15 @@ def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> byte
 
 def figure(value: float | None, form: str) -> str:
     """Format a value as its chart does, as plain text."""
-    words = {"percent": percent, "mib": mib}.get(form, sig)(value)
+    number = {"percent": percent, "mib": mib}.get(form, sig)(value)
     unit = {"percent100": " %", "seconds": " s", "watts": " W", "tokens": " tokens", "rate": " tokens/s"}.get(form, "")
     if form == "tokens" and value == 1:
         unit = " token"
-    return strip_tags(str(words)) + (unit if value is not None else "")
+    return strip_tags(str(number)) + (unit if value is not None else "")
 
 
 def ended(final: Final, form: str) -> list[str]:
+    """Format the cells under FINALS."""
     best = NOTHING if final["best"] is None else figure(final["best"], form)
     return [figure(final["last"], form), figure(final["mean"], form), best]
 
@@ -65,11 +68,25 @@ def moment(at: datetime | None) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC" if at else NOTHING
 
 
+def steps(run: Run) -> str:
+    return f"{run.step:,}" + (f" of {run.max_steps:,}" if run.max_steps else "")
+
+
+def status(attempt: Attempt) -> str:
+    return f"{attempt.status}. {plain(of_attempt(attempt))}"
+
+
+def settings_table(unlike: Iterable[comparison.SettingDifference], names: Iterable[str]) -> str:
+    """List in a table the settings in which these runs differ; "" if none do."""
+    rows = [[plain(difference.name), *(plain(value.text) for value in difference.values)] for difference in unlike]
+    return table(["Setting", *map(plain, names)], rows)
+
+
 def _head(run: Run, now: datetime) -> Iterator[tuple[str, str]]:
     attempt, took = run.latest(), comparison.took(run, now)
-    yield "Status", f"{attempt.status}. {plain(of_attempt(attempt))}"
+    yield "Status", status(attempt)
     yield "Run", f"`{run.pk}`, by {plain(run.owner.get_username())}"
-    yield "Steps", f"{run.step:,}" + (f" of {run.max_steps:,}" if run.max_steps else "")
+    yield "Steps", steps(run)
     yield "Launched", moment(run.created_at)
     yield "Started", moment(attempt.started_at)
     yield "Ended", moment(attempt.ended_at)
@@ -104,19 +121,17 @@ def _changed(run: Run) -> str:
     whence = f"Cloned from {plain(source.name)} (`{source.pk}`)"
     if not unlike:
         return f"{whence}, with the same settings."
-    rows = [[plain(difference.name), *(plain(value.text) for value in difference.values)] for difference in unlike]
-    return f"{whence}, with these changes:\n\n{table(['Setting', plain(source.name), 'This run'], rows)}"
+    return f"{whence}, with these changes:\n\n{settings_table(unlike, [source.name, 'This run'])}"
 
 
 def _figures(run: Run) -> str:
-    """Table of the training metrics' final figures; the others are in the charts."""
+    """List in a table the training metrics' final figures; the others are in the charts."""
     groups = [group for group in run_charts.plan_of(run) if not group.folded]
     planned = {metric.name: metric for metric in comparison.of_charts(groups)}
     training = [metric for metric in planned.values() if kind_of(metric.name) == "train"]
     ends = [(metric, finals([run], metric.name).get(run.pk)) for metric in training]
     rows = [[plain(metric.title), *ended(final, metric.format)] for metric, final in ends if final is not None]
-    head = ["Figure", "Last", "Mean of the last tenth", "Best"]
-    return table(head, rows, numbers=3) or "No figures were recorded yet."
+    return table(["Figure", *FINALS], rows, numbers=3) or "No figures were recorded yet."
 
 
 def _health(run: Run) -> str:
@@ -135,19 +150,9 @@ def _finding(finding: dict[str, Any]) -> str:
     return f"{head} {plain(finding['sentence'])}{follows}{advice}"
 
 
-def _evaluations(run: Run) -> str:
-    rows = [_evaluation(result) for result in results.of_run(run)]
-    head = ["Model", "Dataset", "Rewards", "Prompts", "Reward", "pass@1", "pass@k", "Change", "95 % interval"]
-    return table(head, rows, numbers=6)
-
-
 def _evaluation(result: results.EvaluationResult) -> list[str]:
     model = "Before training" if result.step is None else f"Step {result.step:,}{', merged' if result.merged else ''}"
-    gain = (
-        (change(result.gain.mean), f"{change(result.gain.low)} to {change(result.gain.high)}")
-        if result.gain
-        else (NOTHING,) * 2
-    )
+    gain = result.gain
     return [
         model if result.ended_well else f"{model} ({result.run.latest().status})",
         plain(result.run.dataset_version),
@@ -156,7 +161,8 @@ def _evaluation(result: results.EvaluationResult) -> list[str]:
         sig(result.reward),
         figure(result.pass_1, "percent"),
         figure(result.pass_k, "percent"),
-        *gain,
+        change(gain.mean) if gain else NOTHING,
+        f"{change(gain.low)} to {change(gain.high)}" if gain else NOTHING,
     ]
 
 
@@ -171,8 +177,8 @@ def _receipt(attempt: Attempt) -> str:
         return " ".join([*lines, *(["It has no receipt."] if attempt.status in FINAL else [])])
     free = "all resources were released" if receipt.get("free") else "**not all resources were proved free**"
     ended = receipt.get("processes_ended") or 0
-    words = f"{ended} process{'es' if ended > 1 else ''} ended in {duration(receipt.get('seconds_to_gone'))}"
-    lines.append(f"{words if ended else 'No leftover processes'}; {free}.")
+    processes = f"{ended} process{'es' if ended > 1 else ''} ended in {duration(receipt.get('seconds_to_gone'))}"
+    lines.append(f"{processes if ended else 'No leftover processes'}; {free}.")
     for gpu in receipt.get("gpus") or ():
         after = gpu.get("seconds_to_free")
         when = "still in use" if after is None else f"free after {duration(after)}"
@@ -203,8 +209,8 @@ def _shown(drawn: dict[str, Drawn]) -> str:
     lines: list[str] = []
     for title in dict.fromkeys(group for group, _, _ in drawn.values()):
         own = [(name, chart) for name, chart in drawn.items() if chart[0] == title]
-        images = [image(words, f"charts/{name}.svg") for name, (_, words, picture) in own if picture]
-        without = [plain(words) for _, (_, words, picture) in own if not picture]
+        images = [image(title, f"charts/{name}.svg") for name, (_, title, picture) in own if picture]
+        without = [plain(title) for _, (_, title, picture) in own if not picture]
         lines += [f"### {plain(title)}", *images] if images or without else []
         lines += [f"No values: {', '.join(without)}."] if without else []
     return "\n\n".join(lines)

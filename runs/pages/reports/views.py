@@ -21,19 +21,19 @@ MOST_SMOOTHING = 0.99
 
 @require_safe
 def run_report(request: HttpRequest, run_id: str) -> HttpResponse:
-    """?smooth= between 0 and 1, as on the page."""
+    """Send a run's report; ?smooth= is between 0 and 1, as on the page."""
     run = queries.run_for(request, run_id)
     return _download(run_document.report(run, timezone.now(), _smoothing(request)), f"{run.pk}-report.zip")
 
 
 @require_safe
 def comparison_report(request: HttpRequest) -> HttpResponse:
-    """The comparison in the address as a file; without runs, redirect to its page, which explains what is missing."""
+    """Send the comparison in the address; without runs, redirect to its page, which explains what is missing."""
     chosen = comparison.chosen(request)
     if not chosen.runs:
         return redirect(f"{reverse('compare_runs')}?{request.GET.urlencode()}")
-    known = {metric.name: metric for metric in comparison.metrics(chosen.runs)}
-    metrics = [known[name] for name in comparison.shown_metrics(request, list(known.values()))]
+    by_name = {metric.name: metric for metric in comparison.metrics(chosen.runs)}
+    metrics = [by_name[name] for name in comparison.shown_metrics(request, list(by_name.values()))]
     x = request.GET.get("x", "step")
     axis = x if x in AXES else "step"
     packed = comparison_document.report(chosen.runs, metrics, axis, timezone.now(), _smoothing(request))

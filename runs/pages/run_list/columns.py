@@ -36,8 +36,7 @@ MOST = 20
 """Chosen columns of an address."""
 Ordered = Expression | F | Subquery
 """Types of expressions that can order a list."""
-_ELSEWHERE: dict[str, Ordered] = {"reward config": F("reward_version__config__name")}
-_FORM_WORDS = {f"grpo.{field.name}": field.label for field in ARGUMENTS}
+_FORM_LABELS = {f"grpo.{field.name}": field.label for field in ARGUMENTS}
 """Settings as New run has them."""
 _PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
 """Names of comparison.settings -> paths in the spec."""
@@ -50,7 +49,7 @@ class Column:
     kind: str
     """SETTING, METRIC or FIGURE."""
     name: str
-    label: str = field(default="", compare=False)
+    chart_label: str = field(default="", compare=False)
     """A metric's name in the charts; see `labelled`."""
 
     @property
@@ -58,14 +57,14 @@ class Column:
         return self.kind + self.name
 
     @property
-    def words(self) -> str:
-        words = self.label or FIGURES.get(self.name) or _FORM_WORDS.get(self.name)
-        return words or self.name.removeprefix("grpo.").replace("_", " ")
+    def label(self) -> str:
+        label = self.chart_label or FIGURES.get(self.name) or _FORM_LABELS.get(self.name)
+        return label or self.name.removeprefix("grpo.").replace("_", " ")
 
     @property
     def heading(self) -> str:
-        """Words with a capital, except New run's labels: a capital β is another letter."""
-        return self.words if self.name in _FORM_WORDS else capfirst(self.words)
+        """The label with a capital, except New run's labels: a capital β is another letter."""
+        return self.label if self.name in _FORM_LABELS else capfirst(self.label)
 
     @property
     def title(self) -> str:
@@ -79,7 +78,6 @@ class Column:
 
 
 def valid(key: str) -> bool:
-    """True if `key` names a figure, or any setting or metric."""
     figure = key.startswith(FIGURE) and key.removeprefix(FIGURE) in FIGURES
     return is_setting(key) or (key.startswith(METRIC) and key != METRIC) or figure
 
@@ -88,21 +86,17 @@ def is_setting(key: str) -> bool:
     return key.startswith(SETTING) and key != SETTING
 
 
-def parsed(words: str) -> str:
+def parsed(columns: str) -> str:
     """Keep an address's valid columns, in order and once each."""
-    keys = dict.fromkeys(key for key in words.split(",") if key in USUAL or valid(key))
+    keys = dict.fromkeys(key for key in columns.split(",") if key in USUAL or valid(key))
     chosen = ",".join(list(keys)[:MOST])
     return "" if chosen == ",".join(USUAL) else chosen
 
 
 def chosen(columns: str) -> tuple[set[str], list[Column]]:
-    """The usual columns that are shown, and the others."""
+    """Split an address's columns into the usual ones that are shown, and extra ones."""
     keys = columns.split(",") if columns else list(USUAL)
     return {key for key in keys if key in USUAL}, [column(key) for key in keys if key not in USUAL]
-
-
-def figure_columns() -> list[Column]:
-    return [Column(FIGURE, name) for name in FIGURES]
 
 
 def column(key: str) -> Column:
@@ -113,14 +107,15 @@ def column(key: str) -> Column:
 def labelled(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
     """Label metrics as these runs' charts do."""
     columns = list(columns)
-    words: dict[str, str] = {}
-    seen: set[str] = set()
+    labels: dict[str, str] = {}
+    covered: set[str] = set()
     for run in runs if any(column.kind == METRIC for column in columns) else ():
-        if not seen.issuperset(run.last_metrics):
-            seen.update(run.last_metrics)
-            words = {**run_charts.words(run_charts.plan_of(run)), **words}
+        if not covered.issuperset(run.last_metrics):
+            covered.update(run.last_metrics)
+            labels = {**run_charts.words(run_charts.plan_of(run)), **labels}
     return [
-        replace(column, label=words.get(column.name, "")) if column.kind == METRIC else column for column in columns
+        replace(column, chart_label=labels.get(column.name, "")) if column.kind == METRIC else column
+        for column in columns
     ]
 
 
@@ -134,24 +129,16 @@ class Values:
     def settings(self) -> dict[str, Any]:
         return dict(comparison.settings(self.run))
 
-    @property
-    def metrics(self) -> dict[str, float]:
-        metrics: dict[str, float] = self.run.last_metrics
-        return metrics
-
-    def of(self, columns: Sequence[Column]) -> list[Any]:
-        """Values of the columns; None where the run has none."""
-        return [self._known(column.kind).get(column.name) for column in columns]
+    def value(self, column: Column) -> Any:
+        """Look up a column's value; None if the run has none."""
+        if column.kind == FIGURE:
+            return getattr(self.run, column.name, None)  # see with_figures
+        return (self.run.last_metrics if column.kind == METRIC else self.settings).get(column.name)
 
     def cells(self, columns: Sequence[Column]) -> list[tuple[str, str]]:
-        """(heading, text) of each."""
-        pairs = zip(columns, self.of(columns), strict=True)
-        return [(column.words, NOTHING if value is None else column.text(value)) for column, value in pairs]
-
-    def _known(self, kind: str) -> dict[str, Any]:
-        if kind == FIGURE:
-            return {"disk": getattr(self.run, "disk", None)}  # see with_figures
-        return self.metrics if kind == METRIC else self.settings
+        """List the (label, text) of each column."""
+        pairs = [(column, self.value(column)) for column in columns]
+        return [(column.label, NOTHING if value is None else column.text(value)) for column, value in pairs]
 
 
 def with_figures(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run]:
@@ -160,7 +147,7 @@ def with_figures(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run
 
 
 def expression(key: str) -> Ordered:
-    """Database expression of a column's value, NULL where a run has none.
+    """Build the database expression of a column's value, NULL where a run has none.
 
     Numbers sort as numbers. Settings within a list, such as a reward's, are always NULL.
     """
@@ -170,8 +157,8 @@ def expression(key: str) -> Ordered:
     if chosen_column.kind == METRIC:
         return KeyTransform(chosen_column.name, "last_metrics")
     name = chosen_column.name
-    if name in _ELSEWHERE:
-        return _ELSEWHERE[name]
+    if name == "reward config":
+        return F("reward_version__config__name")
     value: Ordered = F("spec")
     for part in _PATHS.get(name, name).split("."):
         value = KeyTransform(part, value)
@@ -179,12 +166,12 @@ def expression(key: str) -> Ordered:
 
 
 def offered(runs: Iterable[Values]) -> tuple[list[Column], list[Column], list[Column]]:
-    """The settings that differ between these runs, those that don't, and the metrics, each by name."""
+    """List the settings that differ between these runs, those that don't, and the metrics, each by name."""
     first: dict[str, Any] = {}
     unlike: set[str] = set()
     metrics: set[str] = set()
     for count, run in enumerate(runs):
-        metrics |= set(run.metrics)
+        metrics |= set(run.run.last_metrics)
         if count:
             unlike |= first.keys() ^ run.settings.keys()
         unlike |= {name for name, value in run.settings.items() if first.setdefault(name, value) != value}

@@ -25,18 +25,16 @@ HEADINGS = (
 
 def text(query: RunListQuery, everything: QuerySet[Run]) -> str:
     """Write the list as CSV, in its order. The reward is the newest one, the gain that of runs.engine.gain."""
-    others = columns.chosen(query.columns)[1]
+    extra = columns.chosen(query.columns)[1]
     target = io.StringIO()
     writer = csv.writer(target)
-    writer.writerow([*HEADINGS, *(column.name for column in others)])
+    writer.writerow([*HEADINGS, *(column.name for column in extra)])
     ids = list(query.ordered(query.matching(everything)).values_list("pk", flat=True))
     for start in range(0, len(ids), AT_ONCE):
         some = ids[start : start + AT_ONCE]
-        runs = columns.with_figures(everything, others).in_bulk(some)
-        listed = [runs[pk] for pk in some if pk in runs]
-        writer.writerows(
-            [csv_cell(value) for value in (*_usual(run), *columns.Values(run).of(others))] for run in listed
-        )
+        runs = columns.with_figures(everything, extra).in_bulk(some)
+        for run in (runs[pk] for pk in some if pk in runs):
+            writer.writerow(map(csv_cell, (*_usual(run), *map(columns.Values(run).value, extra))))
     return target.getvalue()
 
 

@@ -18,11 +18,13 @@ from runs.pages.run_list.query import TAG, RunListQuery
 
 MOST = 10_000
 """Grouped runs, the newest; a page reads a few columns of each."""
+_RunFigures = tuple[str, list[float | None]]
+"""A run's id; its last reward, its gain and its chosen metrics."""
 
 
 @dataclass(frozen=True)
 class RunListGroup:
-    words: str
+    label: str
     address: str
     """The run list of this group alone; empty where no filter finds it."""
     ids: list[str]
@@ -30,7 +32,7 @@ class RunListGroup:
     reward: Spread
     """Spread of the runs' last rewards (runs.engine.gain.last)."""
     gain: Spread
-    others: list[tuple[columns.Column, Spread]]
+    metrics: list[tuple[columns.Column, Spread]]
     """Spread of each chosen metric's newest values."""
 
     @property
@@ -40,7 +42,7 @@ class RunListGroup:
 
 @dataclass(frozen=True)
 class Grouping:
-    words: str
+    label: str
     metrics: list[columns.Column]
     groups: list[RunListGroup]
     """The highest mean reward first."""
@@ -60,44 +62,30 @@ class Grouping:
 def grouping(query: RunListQuery, chosen: Sequence[columns.Column], matching: QuerySet[Run], total: int) -> Grouping:
     """Group the matching runs, with their chosen metrics; a run with several tags is in several groups."""
     metrics = [column for column in chosen if column.kind == columns.METRIC]
-    by_value: dict[str, list[_GroupFigures]] = defaultdict(list)
+    by_value: dict[str, list[_RunFigures]] = defaultdict(list)
     value_of = "tags" if query.group == TAG else "grouped_by"
     if query.group != TAG:
         matching = matching.annotate(grouped_by=columns.expression(query.group))
     rows = matching.order_by("-created_at").values_list("pk", value_of, "reward_ends", "last_metrics")[:MOST]
     for pk, value, ends, newest in rows:
         for group_value in (value or [None]) if query.group == TAG else [value]:
-            others = [_number(newest.get(column.name)) for column in metrics]
-            by_value[json.dumps(group_value)].append(_GroupFigures(pk, last(ends), gain(ends), others))
-    groups = [_group(query, json.loads(value), metrics, figures) for value, figures in by_value.items()]
-    groups.sort(key=lambda group: (group.reward.mean is None, -(group.reward.mean or 0), group.words))
-    words = "Tag" if query.group == TAG else columns.column(query.group).heading
-    return Grouping(words, metrics, groups, max(0, total - MOST))
+            figures = [last(ends), gain(ends), *(_number(newest.get(column.name)) for column in metrics)]
+            by_value[json.dumps(group_value)].append((pk, figures))
+    groups = [_group(query, json.loads(value), metrics, runs) for value, runs in by_value.items()]
+    groups.sort(key=lambda group: (group.reward.mean is None, -(group.reward.mean or 0), group.label))
+    label = "Tag" if query.group == TAG else columns.column(query.group).heading
+    return Grouping(label, metrics, groups, max(0, total - MOST))
 
 
-@dataclass(frozen=True)
-class _GroupFigures:
-    pk: str
-    reward: float | None
-    gain: float | None
-    others: list[float | None]
-
-
-def _group(
-    query: RunListQuery, value: Any, metrics: Sequence[columns.Column], runs: list[_GroupFigures]
-) -> RunListGroup:
+def _group(query: RunListQuery, value: Any, metrics: Sequence[columns.Column], runs: list[_RunFigures]) -> RunListGroup:
     if query.group == TAG:
-        words, address = value or "no tag", query.address(group="", tag=value) if value else ""
+        label, address = value or "no tag", query.address(group="", tag=value) if value else ""
     else:
         column = columns.column(query.group)
-        words = comparison.ABSENT if value is None else comparison.text(value)
+        label = comparison.ABSENT if value is None else comparison.text(value)
         address = query.address(group="", having=f"{column.name}={json.dumps(value)}")
-    others = [Spread.of(values) for values in zip(*(run.others for run in runs), strict=True)]
-    gains = Spread.of([run.gain for run in runs])
-    rewards = Spread.of([run.reward for run in runs])
-    return RunListGroup(
-        words, address, [run.pk for run in runs], rewards, gains, list(zip(metrics, others, strict=True))
-    )
+    reward, gains, *newest = [Spread.of(values) for values in zip(*(figures for _, figures in runs), strict=True)]
+    return RunListGroup(label, address, [pk for pk, _ in runs], reward, gains, list(zip(metrics, newest, strict=True)))
 
 
 def _number(value: Any) -> float | None:

@@ -56,6 +56,8 @@ HEALTH_FILTERS: dict[str, tuple[str, list[str]]] = {
     **{verdict: (word, [verdict]) for verdict, word in HEALTH.items()},
 }
 STATUSES = ["active", *RunStatus]
+CHOICES = {"status": STATUSES, "health": HEALTH_FILTERS, "kind": KINDS, "archived": ARCHIVED}
+"""Filter -> its values, besides none."""
 LONGEST = {"columns": 2000, "having": 500}
 """Longest parameters, in characters; USUAL_LENGTH for the others."""
 USUAL_LENGTH = 100
@@ -69,7 +71,7 @@ _STATUS_ORDER = ["running", "stopping", "starting", "queued", "failed", "stopped
 
 @dataclass(frozen=True)
 class Sort:
-    words: str
+    label: str
     by: columns.Ordered
     first: str = ""
     """The direction of the first click: `-` is descending."""
@@ -79,20 +81,20 @@ class Sort:
     """True if some runs lack it."""
 
 
-def _places(lookup: str, values: Iterable[str]) -> Case:
-    cases = [When(**{lookup: value}, then=place) for place, value in enumerate(values)]
+def _ranks(lookup: str, values: Iterable[str]) -> Case:
+    cases = [When(**{lookup: value}, then=rank) for rank, value in enumerate(values)]
     return Case(*cases, output_field=IntegerField())
 
 
 _SHARE = Case(When(max_steps__gt=0, then=Cast("step", FloatField()) / F("max_steps")), output_field=FloatField())
 SORTS: dict[str, Sort] = {
     # Computed within the subquery: outside, each case would run the subquery again.
-    "status": Sort("Status", Subquery(_LATEST.values_list(_places("status", _STATUS_ORDER))[:1])),
+    "status": Sort("Status", Subquery(_LATEST.values_list(_ranks("status", _STATUS_ORDER))[:1])),
     "name": Sort("Name", Lower("name"), has_nulls=False),
     "model": Sort("Model", KeyTextTransform("path", KeyTransform("model", "spec"))),
     "progress": Sort("Progress", _SHARE, first="-"),
     "reward": Sort("Reward", Cast(KeyTextTransform("reward", "last_metrics"), FloatField()), first="-"),
-    "health": Sort("Health", _places("health__verdict", HEALTH)),
+    "health": Sort("Health", _ranks("health__verdict", HEALTH)),
     "where": Sort("Where", F("latest_host")),
     "age": Sort("Age", F("created_at"), flipped=True, has_nulls=False),
     "by": Sort("By", F("owner__username")),
@@ -142,37 +144,33 @@ class RunListQuery:
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> RunListQuery:
         entered = {f.name: parameters.get(f.name, "").replace("\0", "").strip() for f in fields(cls)}
-        words = {name: value[: LONGEST.get(name, USUAL_LENGTH)] for name, value in entered.items()}
-        allowed = {"status": STATUSES, "health": HEALTH_FILTERS, "kind": KINDS, "archived": ARCHIVED}
-        for name, values in allowed.items():
-            words[name] = words[name] if words[name] in values else ""
-        words["columns"] = columns.parsed(words["columns"])
-        words["group"] = words["group"] if words["group"] == TAG or columns.is_setting(words["group"]) else ""
-        words["having"] = words["having"] if _setting_and_value(words["having"]) is not None else ""
-        sort = words.pop("sort")
-        page = words.pop("page")
+        texts = {name: value[: LONGEST.get(name, USUAL_LENGTH)] for name, value in entered.items()}
+        sort, page = texts.pop("sort"), texts.pop("page")
+        texts["columns"] = columns.parsed(texts["columns"])
+        valid = {
+            **{name: texts[name] in values for name, values in CHOICES.items()},
+            "group": texts["group"] == TAG or columns.is_setting(texts["group"]),
+            "having": _setting_and_value(texts["having"]) is not None,
+        }
         return cls(
-            **words,
+            **{name: text if valid.get(name, True) else "" for name, text in texts.items()},
             sort=sort if sort.removeprefix("-") in SORTS or columns.valid(sort.removeprefix("-")) else DEFAULT_SORT,
             page=max(1, int(page[:9])) if page.isascii() and page.isdigit() else 1,
         )
 
     def address(self, **changes: str | int) -> str:
-        """The list's query string with changes, without defaults. Any change except of the page returns to the first
-        page."""
+        """Write the list's query string with changes, without defaults; it leads to the first page unless `page` is
+        given."""
         changed = replace(self, **{"page": 1, **changes})  # type: ignore[arg-type]
         values = {f.name: getattr(changed, f.name) for f in fields(self)}
         return urlencode({name: value for name, value in values.items() if value != _DEFAULTS[name]})
-
-    def at_most(self, page: int) -> RunListQuery:
-        return replace(self, page=min(self.page, page))
 
     @property
     def filtered(self) -> bool:
         return bool(self.filters())
 
     def filters(self) -> dict[str, str]:
-        """The active filters, in words."""
+        """List the active filters: name -> label."""
         labels = {
             "q": f"“{self.q}”",
             "status": self.status,
@@ -182,14 +180,14 @@ class RunListQuery:
             "host": f"on {self.host}",
             "kind": KINDS[self.kind][0].lower(),
             "archived": ARCHIVED[self.archived][0].lower(),
-            "having": self._having_words() if self.having else "",
+            "having": self._having_label(),
         }
-        return {name: words for name, words in labels.items() if getattr(self, name)}
+        return {name: label for name, label in labels.items() if getattr(self, name)}
 
-    def _having_words(self) -> str:
+    def _having_label(self) -> str:
         name, _, value = self.having.partition("=")
-        words = columns.column(columns.SETTING + name).words
-        return f"{words}: not set" if value == "null" else f"{words} = {value}"
+        label = columns.column(columns.SETTING + name).label
+        return f"{label}: not set" if value == "null" else f"{label} = {value}"
 
     @property
     def only_archived(self) -> bool:
@@ -215,7 +213,7 @@ class RunListQuery:
         return runs.filter(pk__in=_with_status(self.status)) if self.status else runs
 
     def ordered(self, runs: QuerySet[Run]) -> QuerySet[Run]:
-        """Runs without the figure come last in both directions; equal ones are sorted newest first."""
+        """Sort runs without the figure last in both directions, and equal ones newest first."""
         key, down = self.sort.removeprefix("-"), self.sort.startswith("-")
         column = SORTS[key] if key in SORTS else Sort(key, columns.expression(key))
         # An index serves the order only without a clause about nulls.
@@ -232,7 +230,7 @@ def _with_status(status: str) -> QuerySet[Attempt, Any]:
 
 
 def _latest(attempts: QuerySet[Attempt]) -> QuerySet[Attempt, Any]:
-    """The runs whose latest attempt is one of these, without a look at every run."""
+    """Find the runs whose latest attempt is one of these, without a look at every run."""
     later = Attempt.objects.filter(run=OuterRef("run"), number__gt=OuterRef("number"))
     return attempts.exclude(Exists(later)).order_by().values("run_id")
 

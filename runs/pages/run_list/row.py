@@ -29,7 +29,7 @@ class RunListRow:
     where: str
     values: Values
     cells: list[tuple[str, str]]
-    """(heading, text) of the chosen settings and metrics."""
+    """(label, text) of the chosen settings and metrics."""
 
     @property
     def model(self) -> str:
@@ -53,9 +53,9 @@ class RunListRow:
 
     @property
     def tags_beyond(self) -> list[tuple[int, list[str]]]:
-        """(shown tags, the others) for each number of tags that a narrow cell may show."""
-        every = list(self.run.tags)
-        return [(shown, every[shown:]) for shown in range(TAGS_SHOWN, -1, -1) if every[shown:]]
+        """(shown, hidden tags) for each number of tags that a narrow cell may show."""
+        tags = list(self.run.tags)
+        return [(shown, tags[shown:]) for shown in range(TAGS_SHOWN, -1, -1) if tags[shown:]]
 
     @property
     def model_title(self) -> str:
@@ -85,10 +85,10 @@ class RunListRow:
         """Text in place of the progress bar."""
         if self.summary["out_of_reach_since"] and self.note:
             return SafeString(self.note)
-        sentence, place = self.summary["sentence"], self.summary["place"]
+        sentence, position = self.summary["sentence"], self.summary["place"]
         tone = " bad" if self.attempt.status == RunStatus.FAILED else ""
-        words = f"{place} · {sentence}" if place else sentence
-        return format_html('<span class="soft small cut{}" title="{}">{}</span>', tone, sentence, words)
+        text = f"{position} · {sentence}" if position else sentence
+        return format_html('<span class="soft small cut{}" title="{}">{}</span>', tone, sentence, text)
 
     @property
     def failed_at_once(self) -> bool:
@@ -99,13 +99,12 @@ class RunListRow:
     def health(self) -> HealthCell | None:
         """The run's health. A failed run shows its failure instead, however healthy the policy was."""
         if self.attempt.status == RunStatus.FAILED:
-            return HealthCell("failed", self.attempt.reason.replace("_", " "), "bad", [])
+            return HealthCell(self.attempt.reason.replace("_", " "), "bad", [])
         return _health(self.run.health)
 
 
 @dataclass(frozen=True)
 class HealthCell:
-    verdict: str
     word: str
     chip: str
     """Colour and shape of components/status.html."""
@@ -113,9 +112,9 @@ class HealthCell:
     """Findings, the worst first."""
 
 
-def row_of(run: Run, places: Mapping[str, int], columns: list[Column]) -> RunListRow:
+def row_of(run: Run, queue_positions: Mapping[str, int], columns: list[Column]) -> RunListRow:
     attempt = run.latest()
-    summary = queries.summary(run, positions=places)
+    summary = queries.summary(run, positions=queue_positions)
     values = Values(run)
     return RunListRow(run, summary, attempt, placement_text(attempt), values, values.cells(columns))
 
@@ -124,8 +123,7 @@ def _health(assessment: Mapping[str, Any]) -> HealthCell | None:
     verdict = assessment.get("verdict")
     if verdict not in HEALTH:
         return None
-    order = list(HEALTH)
     findings = [finding for finding in assessment.get("findings", []) if finding.get("level") in ("bad", "warning")]
-    findings.sort(key=lambda finding: order.index(finding["level"]))
+    findings.sort(key=lambda finding: list(HEALTH).index(finding["level"]))
     chip = {"bad": "bad", "warning": "warn", "well": "good"}[verdict]
-    return HealthCell(verdict, HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])
+    return HealthCell(HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])

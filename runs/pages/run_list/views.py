@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
@@ -24,7 +26,7 @@ from workers.contract.wire.names import StopMode
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """The runs; in an installation without any, the first steps, or the demo that is being prepared."""
+    """Redirect to the runs; in an installation without any, to the first steps or the demo that is being prepared."""
     if Run.objects.exists():
         return redirect("runs")
     return redirect("demo_run" if demo.preparing() else "start")
@@ -32,22 +34,22 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def runs(request: HttpRequest) -> HttpResponse:
-    """The list; an htmx request gets only the rows."""
+    """Show the list; an htmx request gets only the rows."""
     run_listing = listing(request)
     may_operate, preparing = person(request).may_operate, demo.preparing()
-    context = {"list": run_listing, "may_operate": may_operate}
+    context: dict[str, Any] = {"list": run_listing, "may_operate": may_operate}
     if not run_listing.rows and not run_listing.grouping:
         context["preparing"] = None if run_listing.hides_runs else preparing
         context["empty"] = empty_list(run_listing, may_operate=may_operate)
     if request.headers.get("HX-Request") == "true":
         return render(request, "pages/run_list/_rows.html", context)
-    more = {"choices": choices(request, run_listing), "most_compared": comparison.MAX_RUNS}
-    return render(request, "pages/run_list/list.html", {**context, **more})
+    context |= {"choices": choices(request, run_listing), "most_compared": comparison.MAX_RUNS}
+    return render(request, "pages/run_list/list.html", context)
 
 
 @require_safe
 def runs_csv(request: HttpRequest) -> HttpResponse:
-    """The list as a file, with the chosen columns and every page."""
+    """Send the whole list as a file, with the chosen columns."""
     query = RunListQuery.of(request.GET.dict())
     answer = HttpResponse(csv_file.text(query, queries.runs_for(request)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="runs.csv"'
@@ -123,7 +125,7 @@ def _chosen(request: HttpRequest) -> list[str]:
 
 
 def _list_query(request: HttpRequest) -> RunListQuery:
-    """The list from which the form was submitted."""
+    """Read the list from which the form was submitted."""
     return RunListQuery.of(QueryDict(request.POST.get("back", "").removeprefix("?")).dict())
 
 
@@ -132,8 +134,8 @@ def _back(request: HttpRequest) -> HttpResponseBase:
     return redirect(f"{reverse('runs')}?{query.address(page=query.page)}".rstrip("?"))
 
 
-def _report(request: HttpRequest, outcome: TagResult, changed: str, left: str) -> HttpResponseBase:
+def _report(request: HttpRequest, outcome: TagResult, changed: str, unchanged: str) -> HttpResponseBase:
     parts = [changed.format(counted(outcome.changed, "run"))] if outcome.changed else ["Nothing was changed."]
-    parts += [left.format(counted(outcome.unchanged, "run"))] if outcome.unchanged else []
+    parts += [unchanged.format(counted(outcome.unchanged, "run"))] if outcome.unchanged else []
     (messages.success if outcome.changed else messages.info)(request, " ".join(parts))
     return _back(request)
