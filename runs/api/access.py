@@ -23,23 +23,29 @@ class Problem(Exception):
     """An error answer in the product's format: what happened, where, and what to do about it."""
 
     def __init__(
-        self, status: int, what: str, *, where: str = "", fix: str = "", more: Mapping[str, Any] | None = None
+        self, status: int, what: str, *, where: str = "", fix: str = "", extra: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(what)
         self.status, self.what, self.where, self.fix = status, what, where, fix
-        self.more = dict(more or {})
-        """Keys of the answer beside `error`."""
+        self.extra = dict(extra or {})
+        """Further keys of the answer, next to `error`."""
 
 
 @contextmanager
 def refusing(
-    *errors: type[Exception], where: str, status: int = 409, what: str = "{}", fix: str = ""
+    *errors: type[Exception], where: str, status: int = 409, text: str = "{}", fix: str = ""
 ) -> Iterator[None]:
-    """Answer these errors of the domain with a Problem. `what`: its text, with {} for the error's own."""
+    """Answer these errors of the domain with a Problem. `text`: its sentence, with {} for the error's own."""
     try:
         yield
     except errors as error:
-        raise Problem(status, what.format(error), where=where, fix=fix) from None
+        raise Problem(status, text.format(error), where=where, fix=fix) from None
+
+
+def no_sign_in(reason: str) -> Problem:
+    """Make the answer to a request without a valid token."""
+    fix = "Make a token under Settings, API tokens, and send it as: Authorization: Bearer grpo_…"
+    return Problem(401, reason, where="Authorization", fix=fix)
 
 
 def existing(row: T | None, missing: str) -> T:
@@ -60,12 +66,7 @@ class Bearer(HttpBearer):
         row = api_tokens.find(token.strip())
         if row is None:
             api_throttle.refused(str(request.META.get("REMOTE_ADDR", "")))
-            raise Problem(
-                401,
-                "This token is unknown, expired or revoked.",
-                where="Authorization",
-                fix="Make a token under Settings, API tokens, and send it as: Authorization: Bearer grpo_…",
-            )
+            raise no_sign_in("This token is unknown, expired or revoked.")
         request.user = api_tokens.acting(row)
         request.auth = row  # type: ignore[attr-defined]  # before the check: refused requests are audited, too
         if not api_tokens.allows(row, self.scope):

@@ -11,7 +11,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.response import HttpResponseBase
-from django.urls import URLPattern, path
+from django.urls import path
 from django.views.decorators.http import require_safe
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -22,7 +22,7 @@ from controlplane.platform.accounts import api_tokens
 from controlplane.platform.accounts.models import ApiToken
 from controlplane.platform.http.errors import error_json
 from controlplane.platform.http.request_body import BadBody, decode
-from runs.api.access import Problem
+from runs.api.access import Problem, no_sign_in
 from runs.api.routes import (
     activity_routes,
     adding_routes,
@@ -99,8 +99,8 @@ for router in routers:
 @api.exception_handler(BadBody)
 def _problem(request: HttpRequest, error: Problem | BadBody) -> HttpResponse:
     answer = error_json(error.status, error.what, where=error.where, fix=error.fix)
-    if isinstance(error, Problem) and error.more:
-        answer = JsonResponse(json.loads(answer.content) | error.more, status=error.status)
+    if isinstance(error, Problem) and error.extra:
+        answer = JsonResponse(json.loads(answer.content) | error.extra, status=error.status)
     if error.status == 401:
         answer["WWW-Authenticate"] = "Bearer"
     return answer
@@ -108,8 +108,7 @@ def _problem(request: HttpRequest, error: Problem | BadBody) -> HttpResponse:
 
 @api.exception_handler(AuthenticationError)
 def _no_token(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
-    fix = "Make a token under Settings, API tokens, and send it as: Authorization: Bearer grpo_…"
-    return _problem(request, Problem(401, "There is no token.", where="Authorization", fix=fix))
+    return _problem(request, no_sign_in("There is no token."))
 
 
 @api.exception_handler(ValidationError)
@@ -129,8 +128,8 @@ def _http(request: HttpRequest, error: HttpError) -> HttpResponse:
 
 @api.exception_handler(Http404)
 def _missing(request: HttpRequest, error: Http404) -> HttpResponse:
-    what = str(error) if error.args and isinstance(error.args[0], str) else "There is nothing with this id."
-    return error_json(404, what, where="path", fix="It may have been deleted. List what there is.")
+    reason = str(error) if error.args and isinstance(error.args[0], str) else "There is nothing with this id."
+    return error_json(404, reason, where="path", fix="It may have been deleted. List what there is.")
 
 
 @api.exception_handler(PermissionDenied)
@@ -152,7 +151,7 @@ def _document() -> bytes:
 
 @functools.cache
 def description() -> dict[str, Any]:
-    """Return the API's description by OpenAPI 3.1."""
+    """Describe the API by OpenAPI 3.1."""
     document: dict[str, Any] = json.loads(_document())
     return document
 
@@ -185,13 +184,7 @@ def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
     return login_not_required(guarded)
 
 
-def _patterns() -> list[URLPattern]:
-    routes: list[Any] = api.urls[0]
-    return [
-        path(str(route.pattern), _guarded(route.callback), name=route.name)
-        for route in routes
-        if route.name != "api-root"
-    ]
-
-
-urlpatterns = [path("openapi.json", openapi, name="api_openapi"), *_patterns()]
+_routes: list[Any] = api.urls[0]
+urlpatterns = [path("openapi.json", openapi, name="api_openapi")] + [
+    path(str(route.pattern), _guarded(route.callback), name=route.name) for route in _routes if route.name != "api-root"
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from runs.api import shapes
-from runs.api.access import Problem
+from runs.api.access import Problem, refusing
 from runs.api.shapes import RequestBody, Value
 from runs.engine.idempotency import key_of_api, launch_once
 from runs.engine.models import Priority, Run, RunGroup
@@ -104,28 +105,28 @@ class CheckedDocument:
         return {
             "host": time.host.name,
             "to_ask": time.host.to_ask,
-            "step_s": time.step_s,
-            "seconds": time.seconds,
-            "gpu_hours": time.gpu_hours,
+            **shapes.columns(time, "step_s", "seconds", "gpu_hours"),
             "cost": str(time.cost) if time.cost else None,
             "by_run": time.past.id if time.past else None,
         }
 
     def request(self) -> LaunchRequest:
-        """The request of the choices; for our own documents with the arguments as they are written there, so that a
-        spec launches the very same spec: choices write some of TRL's defaults down, and leave others out."""
+        """Build the request of the choices, for our own documents with the arguments as they are written there, so that
+        a spec launches the very same spec: choices write some of TRL's defaults down, and leave others out."""
         request = replace(self.checked.request, kind=self.kind)
         if not self.complete:
             return request
-        left = {argument.name: left_to_trl(argument, self.schema) for argument in ARGUMENTS}
-        defaults = {**TRL_DEFAULTS, **left, **((self.schema or {}).get("defaults") or {})}
-        made = {name: value for name, value in request.grpo.items() if name in self.grpo or defaults.get(name) != value}
+        assumed = {argument.name: left_to_trl(argument, self.schema) for argument in ARGUMENTS}
+        defaults = {**TRL_DEFAULTS, **assumed, **((self.schema or {}).get("defaults") or {})}
+        chosen = {
+            name: value for name, value in request.grpo.items() if name in self.grpo or defaults.get(name) != value
+        }
         same = {
             name: value
             for name, value in self.grpo.items()
-            if (made[name] == value if name in made else name in defaults and defaults[name] == value)
+            if (chosen[name] == value if name in chosen else name in defaults and defaults[name] == value)
         }
-        return replace(request, grpo={**same, **{name: value for name, value in made.items() if name not in same}})
+        return replace(request, grpo={**same, **{name: value for name, value in chosen.items() if name not in same}})
 
     @property
     def refusing(self) -> list[Note]:
@@ -137,7 +138,10 @@ class CheckedDocument:
 
 def read(document: RunDocument, user: User) -> CheckedDocument:
     """Read and check a document. Raises Problem if it can't be read at all."""
-    host = _host(document.host)
+    host = Host.objects.filter(name=document.host).first() if document.host and "\0" not in document.host else None
+    if host is None and document.host:
+        fix = "GET /api/v1/hosts lists them."
+        raise Problem(422, f"There is no host {document.host}.", where="host", fix=fix)
     schema = schema_of(host)
     fields = launch_fields(schema, {})
     if unknown := set(document.set) - set(fields):
@@ -146,10 +150,8 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
     content = json.dumps(document.spec) if document.spec is not None else document.document
     notes, complete, grpo = list[Note](), False, dict[str, Any]()
     if content:
-        try:
+        with refusing(UnreadableDocument, where="document", status=422, fix="Send a run's spec, or a config."):
             imported = importing.read(content.encode(errors="replace"), values, schema)
-        except UnreadableDocument as error:
-            raise Problem(422, str(error), where="document", fix="Send a run's spec, or a config.") from None
         complete, grpo = imported.reading.complete, imported.reading.below("grpo")
         notes = [note for note in imported.reading.notes if note.key not in OF_AN_ATTEMPT]
         values |= imported.values
@@ -165,7 +167,7 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
 
 
 def launch(document: RunDocument, user: User, idempotency_key: str) -> tuple[Run, bool, CheckedDocument]:
-    """Launch a run; returns it, whether this call launched it, and its checked document. Raises Problem."""
+    """Launch a run. Return it, True if this call launched it, and its checked document. Raises Problem."""
     draft = read(document, user)
     if draft.parts:
         fix = "Leave seeds and grid out, or POST /api/v1/run-groups."
@@ -176,19 +178,15 @@ def launch(document: RunDocument, user: User, idempotency_key: str) -> tuple[Run
     earlier = Run.every.filter(launch_key=key).first() if key else None
     if earlier is None:
         _refuse(draft, accept_notes=document.accept_notes)
-    try:
+    with room_in_queue(), refusing(ContractError, where="spec", status=422, text="This can't be launched: {}."):
         run, fresh = (earlier, False) if earlier else launch_once(request, user, key)
         if not fresh and freeze(request, run.pk) != spec_of(run):
             raise key_of_another("run")
-    except ContractError as error:
-        raise Problem(422, f"This can't be launched: {error}.", where="spec") from None
-    except QueueFull as error:
-        raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
     return run, fresh, draft
 
 
 def launch_several(document: RunDocument, user: User, idempotency_key: str) -> tuple[RunGroup, bool]:
-    """Launch the runs that `seeds` and `grid` make, all or none; False: an earlier call launched them. Raises
+    """Launch the runs that `seeds` and `grid` make, all or none. False: an earlier call launched them. Raises
     Problem."""
     draft = read(document, user)
     key = key_of_api(user, idempotency_key)
@@ -198,42 +196,35 @@ def launch_several(document: RunDocument, user: User, idempotency_key: str) -> t
     _refuse(draft, accept_notes=document.accept_notes)
     if not draft.parts:
         raise Problem(422, "These settings make a single run.", where="set", fix="Set seeds or grid, or launch a run.")
-    try:
+    text = "These runs can't be launched: {}."
+    with room_in_queue(), refusing(ContractError, where="spec", status=422, text=text):
         return several.launch(draft.parts, user, at_once=draft.choices.chosen("at_once"), key=key)
-    except ContractError as error:
-        raise Problem(422, f"These runs can't be launched: {error}.", where="spec") from None
-    except QueueFull as error:
-        raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
 
 
-def key_of_another(what: str) -> Problem:
-    fix = f"Send a new key for another {what}."
-    return Problem(409, f"This key has launched another {what}.", where="Idempotency-Key", fix=fix)
+def room_in_queue() -> AbstractContextManager[None]:
+    """Answer QueueFull with a Problem."""
+    return refusing(QueueFull, where="queue", fix="Wait until a run of yours has ended, or stop one.")
 
 
-def stop_at(findings: list[Finding], choices: LaunchChoices, more: Mapping[str, Any] | None = None) -> None:
+def key_of_another(kind: str) -> Problem:
+    fix = f"Send a new key for another {kind}."
+    return Problem(409, f"This key has launched another {kind}.", where="Idempotency-Key", fix=fix)
+
+
+def stop_at(findings: list[Finding], choices: LaunchChoices, extra: Mapping[str, Any] | None = None) -> None:
     """Raise Problem with the first reason that stops the launch."""
-    stops = [finding for finding in findings if finding.grade == Grade.STOP]
-    if stops:
-        raise Problem(422, stops[0].cause, where=stops[0].field, fix=stops[0].fix, more=more)
+    stop = next((finding for finding in findings if finding.grade == Grade.STOP), None)
+    if stop is not None:
+        raise Problem(422, stop.cause, where=stop.field, fix=stop.fix, extra=extra)
     if not choices.is_valid():
         field, errors = next(iter(choices.errors.items()))
-        raise Problem(422, " ".join(map(str, errors)), where=field, fix=f"Send it in `set`: {field}.", more=more)
+        raise Problem(422, " ".join(map(str, errors)), where=field, fix=f"Send it in `set`: {field}.", extra=extra)
 
 
 def _refuse(draft: CheckedDocument, *, accept_notes: bool) -> None:
-    more = draft.answer()
+    extra = draft.answer()
     if draft.refusing and not accept_notes:
         note = draft.refusing[0]
         fix = "Change the document, choose it in `set`, or send accept_notes."
-        raise Problem(422, note.text, where=note.key or "document", fix=fix, more=more)
-    stop_at(draft.findings, draft.choices, more)
-
-
-def _host(name: str) -> Host | None:
-    if not name:
-        return None
-    host = Host.objects.filter(name=name).first() if "\0" not in name else None
-    if host is None:
-        raise Problem(422, f"There is no host {name}.", where="host", fix="GET /api/v1/hosts lists them.")
-    return host
+        raise Problem(422, note.text, where=note.key or "document", fix=fix, extra=extra)
+    stop_at(draft.findings, draft.choices, extra)

@@ -11,44 +11,45 @@ from django.forms import BaseForm
 from django.http import QueryDict
 
 from runs.api.access import Problem
-from runs.api.shapes import Value
 from runs.launch.new_run import prefill
 from runs.launch.new_run.spec_values import sent
 
 F = TypeVar("F", bound=BaseForm)
-Values = Mapping[str, Value | list[Value]]
 
 
-def filled(first: BaseForm, bind: Callable[[QueryDict], F], values: Mapping[str, Any], *, where: str = "") -> F:
-    """The valid form with these values. `first`: as the page shows it. None and False leave a field empty.
+def filled(
+    form_class: Callable[..., F], values: Mapping[str, Any], *, where: str = "", first: BaseForm | None = None
+) -> F:
+    """Fill a form with values, and return it if it is valid. None and False leave a field empty.
 
-    Raises Problem; `where`: the key of the body that holds the values, if they aren't the body itself.
+    `first`: the form as its page shows it, unless that is `form_class()`. `where`: the key of the body that holds the
+    values, if they aren't the body itself. Raises Problem.
     """
+    first = first or form_class()
     if unknown := set(values) - set(first.fields):
         fix = f"Use: {', '.join(first.fields)}."
         raise Problem(422, f"There is no field {min(unknown)[:80]} here.", where=where or min(unknown)[:80], fix=fix)
     data = QueryDict(mutable=True)
     for name, value in {**_first_options(first), **prefill.as_sent(first), **values}.items():
-        if value is None or value is False:
-            continue
-        data.setlist(name, [_text(one) for one in value] if isinstance(value, list | tuple) else [_text(value)])
-    return checked(bind(data), where=where)
+        if value is not None and value is not False:
+            data.setlist(name, list(map(_text, value if isinstance(value, list | tuple) else [value])))
+    return checked(form_class(data), where=where)
 
 
 def checked(form: F, *, where: str = "") -> F:
-    """The form, if it is valid. Raises Problem with its first mistake."""
+    """Return the form if it is valid. Raises Problem with its first mistake."""
     if form.is_valid():
         return form
     field, errors = next(iter(form.errors.items()))
-    place = [part for part in (where, "" if field == NON_FIELD_ERRORS else str(field)) if part]
-    raise Problem(422, " ".join(map(str, errors)), where=".".join(place) or "body")
+    path = [part for part in (where, "" if field == NON_FIELD_ERRORS else str(field)) if part]
+    raise Problem(422, " ".join(map(str, errors)), where=".".join(path) or "body")
 
 
 def _first_options(form: BaseForm) -> dict[str, Any]:
-    """Return the value that a browser sends for a list without a choice."""
+    """Choose for each list the option that a browser sends unless another one is chosen."""
     lists = {name: field for name, field in form.fields.items() if type(field) is forms.ChoiceField}
     options = {name: cast("Iterable[tuple[Any, Any]]", field.choices) for name, field in lists.items()}
-    return {name: next((value for value, _ in each), None) for name, each in options.items()}
+    return {name: next((value for value, _ in pairs), None) for name, pairs in options.items()}
 
 
 def _text(value: Any) -> str:

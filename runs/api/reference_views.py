@@ -63,7 +63,7 @@ def reference(request: HttpRequest) -> HttpResponse:
 
 @cache
 def groups() -> list[OperationGroup]:
-    """Return all operations grouped by tag, in the order of the description."""
+    """Group all operations by tag, in the order of the description."""
     by_tag: dict[str, list[Operation]] = {}
     for path, methods in application.description()["paths"].items():
         for method, described in methods.items():
@@ -73,7 +73,7 @@ def groups() -> list[OperationGroup]:
 
 def _operation(method: str, path: str, described: Schema) -> Operation:
     parameters = described.get("parameters", [])
-    parts = [FieldTable(title, _parameters(parameters, place)) for place, title in PLACES.items()]
+    parts = [FieldTable(title, _parameters(parameters, location)) for location, title in LOCATIONS.items()]
     for content, schema in _contents(described.get("requestBody", {})):
         parts.append(FieldTable("Body" if content == JSON else f"Body, {content}", _fields(schema)))
     parts += _answer(described["responses"])
@@ -83,26 +83,26 @@ def _operation(method: str, path: str, described: Schema) -> Operation:
 
 
 def _answer(responses: Schema) -> list[FieldTable]:
-    """Return the fields of a successful answer. Whether a field is required means nothing to its reader."""
+    """List the fields of a successful answer. Whether a field is required means nothing to its reader."""
     schemas = [schema for answer in responses.values() for _, schema in _contents(answer)]
     fields = [replace(field, required=False) for field in _fields(schemas[0])] if schemas else []
     return [FieldTable(f"Answer {', '.join(responses)}", fields)]
 
 
 JSON = "application/json"
-PLACES = {"path": "Path", "query": "Query", "header": "Headers"}
+LOCATIONS = {"path": "Path", "query": "Query", "header": "Headers"}
 
 
-def _contents(place: Schema) -> Iterator[tuple[str, Schema]]:
-    for content, described in place.get("content", {}).items():
+def _contents(body: Schema) -> Iterator[tuple[str, Schema]]:
+    for content, described in body.get("content", {}).items():
         yield content, _resolved(described.get("schema", {}))
 
 
-def _parameters(parameters: Iterable[Schema], place: str) -> list[Field]:
+def _parameters(parameters: Iterable[Schema], location: str) -> list[Field]:
     fields = []
     for parameter in parameters:
-        if parameter["in"] == place:
-            name = parameter["name"].replace("_", "-").title() if place == "header" else parameter["name"]
+        if parameter["in"] == location:
+            name = parameter["name"].replace("_", "-").title() if location == "header" else parameter["name"]
             schema = parameter["schema"]
             about = parameter.get("description") or schema.get("description", "")
             fields.append(Field(name, _kind(schema), parameter.get("required", False), about))
@@ -110,7 +110,7 @@ def _parameters(parameters: Iterable[Schema], place: str) -> list[Field]:
 
 
 def _fields(schema: Schema) -> list[Field]:
-    """Return the fields of an object, or of the objects in a list."""
+    """List the fields of an object, or of the objects in a list."""
     schema = _resolved(schema.get("items", schema))
     required = schema.get("required", ())
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 from ninja import Header, Query, Schema
 from pydantic import ConfigDict, Field
 
@@ -15,7 +15,7 @@ from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.models import Version
 from controlplane.platform.http import keyset
 from controlplane.platform.http.keyset import M
-from runs.api.access import Problem
+from runs.api.access import Problem, refusing
 from runs.engine import queries
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.hosts.view import HostView
@@ -23,9 +23,11 @@ from runs.engine.models import Attempt, Run
 from runs.launch.preflight.finding import Finding
 
 MOST = 200
+CURSOR_FIX = "Send the next_cursor of the page before."
+BAD_CURSOR = "This cursor can't be read."
 Id = Annotated[int, Field(ge=1, le=2**53)]
 Cursor = Annotated[str, Query("", max_length=300, description="The next_cursor of the page before.")]
-Place = Annotated[str, Query("", max_length=12, description="The next_cursor of the page before.")]
+RowCursor = Annotated[str, Query("", max_length=12, description="The next_cursor of the page before.")]
 """A cursor that is a row's number."""
 Limit = Annotated[int, Query(50, ge=1, le=MOST, description="Entries of a page.")]
 Text = Annotated[str, Field("", max_length=100)]
@@ -146,34 +148,36 @@ class RunsResponse(ResponseBody):
 def page(
     rows: QuerySet[M], shape: Callable[[M], Mapping[str, Any]], cursor: str, limit: int, *, by: str = ""
 ) -> dict[str, Any]:
-    """Return the PageResponse after `cursor`: the rows in their `shape`, ordered as by `keyset.page`."""
+    """Build the PageResponse after `cursor`: the rows in their `shape`, ordered as by `keyset.page`."""
     page_rows, after = rows_after(rows, cursor, limit, by=by)
     return {"items": [shape(row) for row in page_rows], "next_cursor": after}
 
 
 def rows_after(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:
-    """Return the rows of a page and the next cursor, as `keyset.page`. Raises Problem if `cursor` can't be read."""
-    try:
+    """Read the rows of a page and the next cursor, as `keyset.page`. Raises Problem if `cursor` can't be read."""
+    with refusing(keyset.BadCursor, where="cursor", status=422, text=BAD_CURSOR, fix=f"{CURSOR_FIX[:-1]}, or none."):
         return keyset.page(rows, cursor, limit, by=by)
-    except keyset.BadCursor:
-        fix = "Send the next_cursor of the page before, or none."
-        raise Problem(422, "This cursor can't be read.", where="cursor", fix=fix) from None
 
 
-def columns(row: Model, *names: str) -> dict[str, Any]:
+def number_of(cursor: RowCursor) -> int | None:
+    """Read a cursor that is a row's number. None: it is empty. Raises Problem if it can't be read."""
+    if cursor and not (cursor.isascii() and cursor.isdecimal()):
+        raise Problem(422, BAD_CURSOR, where="cursor", fix=CURSOR_FIX)
+    return int(cursor) if cursor else None
+
+
+def columns(row: object, *names: str) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names}
 
 
 def run(row: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:
-    figures = queries.summary(row, positions=places)
-    same = ("id", "name", "kind", "status", "reason", "sentence", "detail", "attempt", "host", "phase", "step")
-    more = ("max_steps", "step_time", "eta_s", "reward", "waits_for", "place", "stop_requested", "resumes_at")
-    times = ("created_at", "started_at", "ended_at")
+    """Describe a run by the fields of RunResponse. `places`: those in the queue, read once for a list of runs."""
+    summary = queries.summary(row, positions=places)
     return {
-        **{name: figures[name] for name in (*same, *more, *times)},  # type: ignore[literal-required]
+        **summary,
         "owner": row.owner.get_username(),
-        "health": figures["health"]["verdict"],
-        "findings": figures["health"]["count"],
+        "health": summary["health"]["verdict"],
+        "findings": summary["health"]["count"],
         "tags": row.tags,
         "notes": row.notes,
         "archived": row.archived_at is not None,
@@ -183,25 +187,22 @@ def run(row: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:
 
 
 def warm_server(attempt: Attempt) -> str:
-    """Return the id of the run whose warm vLLM server an attempt uses or used, or ""."""
-    place = (attempt.placement or {}).get("warm")
-    return str(place["attempt_id"]).rpartition("-")[0] if place else ""
+    """Find the id of the run whose warm vLLM server an attempt uses or used. Empty: none."""
+    server = (attempt.placement or {}).get("warm")
+    return str(server["attempt_id"]).rpartition("-")[0] if server else ""
 
 
 def finding(row: Finding) -> dict[str, Any]:
-    fixes = [{"label": fix.label, "values": fix.values} for fix in row.fixes]
     return {
         "grade": row.grade.value,
-        "field": row.field,
-        "cause": row.cause,
-        "fix": row.fix,
-        "fixes": fixes,
+        **columns(row, "field", "cause", "fix"),
+        "fixes": [columns(fix, "label", "values") for fix in row.fixes],
         "detail": row.detail,
     }
 
 
 def receipt(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt's end with its kill receipt."""
+    """Describe an attempt's end with its kill receipt."""
     return {
         "attempt": attempt.number,
         "host": attempt.host.name if attempt.host else "",
@@ -215,16 +216,12 @@ def checkpoint(row: Checkpoint) -> dict[str, Any]:
     return {
         "id": row.event.pk,
         "run": row.run.pk,
-        "step": row.step,
-        "name": row.name,
-        "kind": row.kind,
+        **columns(row, "step", "name", "kind"),
         "host": host.name if host else "",
-        "folder": row.folder,
-        "path": row.path,
+        **columns(row, "folder", "path"),
         "bytes": row.event.data.get("bytes"),
         "saved_at": row.event.at,
-        "usable": row.usable,
-        "stored": row.stored,
+        **columns(row, "usable", "stored"),
     }
 
 
@@ -265,30 +262,22 @@ def _item_version(version: Version) -> dict[str, Any]:
 
 
 def host(view: HostView) -> dict[str, Any]:
-    gpus = [
-        {
-            "index": gpu.index,
-            "name": gpu.name,
-            "memory_mib": gpu.memory_mib,
-            "used_mib": gpu.used_mib,
-            "held_by": gpu.holder.run_id if gpu.holder else "",
-        }
-        for gpu in view.gpus
-    ]
     return {
         "id": view.row.pk,
         "name": view.name,
         "in_reach": view.fresh,
-        "draining": view.row.draining,
-        "unsandboxed_allowed": view.row.unsandboxed_allowed,
-        "gpu_hour_price": view.row.gpu_hour_price,
-        "currency": view.row.currency,
+        **columns(view.row, "draining", "unsandboxed_allowed", "gpu_hour_price", "currency"),
         "announced_at": view.announced_at,
-        "gpus": gpus,
+        "gpus": [
+            {
+                **columns(gpu, "index", "name", "memory_mib", "used_mib"),
+                "held_by": gpu.holder.run_id if gpu.holder else "",
+            }
+            for gpu in view.gpus
+        ],
         "cpu_slots": len(view.slots),
         "cpu_slots_free": sum(slot.holder is None for slot in view.slots),
-        "memory_mib": view.memory_mib,
-        "disk_free_mib": view.disk_free_mib,
+        **columns(view, "memory_mib", "disk_free_mib"),
         "models": list(view.models),
         "versions": view.versions,
         "quarantined": [resource for resource, _ in view.quarantined],

@@ -2,6 +2,7 @@
 
 # No `annotations` from __future__: ninja reads the types of routes that are made in a function as they are.
 
+from functools import partial
 from typing import Annotated, Any
 
 from django.http import HttpRequest
@@ -30,7 +31,7 @@ from runs.api.shapes import Id, ItemResponse, RequestBody
 from workers.packages.reasoning import MOST_ROWS, MOST_SEED
 
 router = Router(tags=["datasets"])
-AddingWay = RowsForm | HubForm | PathForm | TasksForm
+SourceForm = RowsForm | HubForm | PathForm | TasksForm
 
 
 class NamedDatasetBody(RequestBody):
@@ -77,28 +78,28 @@ def _uploaded(request: HttpRequest, dataset: Dataset | None) -> dict[str, Any]:
     if stopped := upload.problem(request):
         raise Problem(413, stopped, where="file")
     form = form_values.checked(UploadForm(request.POST, request.FILES, dataset=dataset))
-    return _made(request, form, dataset, where="file")
+    return _created(request, form, dataset, where="file")
 
 
 def _added(
-    request: HttpRequest, dataset_id: int | None, form_class: type[AddingWay], payload: RequestBody
+    request: HttpRequest, dataset_id: int | None, form_class: type[SourceForm], payload: RequestBody
 ) -> Status[dict[str, Any]]:
     dataset = dataset_queries.dataset_for(request, dataset_id) if dataset_id is not None else None
-    first, values = form_class(dataset=dataset), payload.dict()
+    values = payload.dict()
     if dataset is not None and values.pop("name", ""):
         raise Problem(422, "A version has its dataset's name.", where="name", fix="Leave it out.")
-    form = form_values.filled(first, lambda data: form_class(data, dataset=dataset), values)
-    return Status(201, {"item": _made(request, form, dataset, where="source")})
+    form = form_values.filled(partial(form_class, dataset=dataset), values)
+    return Status(201, {"item": _created(request, form, dataset, where="source")})
 
 
-def _made(request: HttpRequest, form: AddingForm, dataset: Dataset | None, *, where: str) -> dict[str, Any]:
+def _created(request: HttpRequest, form: AddingForm, dataset: Dataset | None, *, where: str) -> dict[str, Any]:
     name = dataset.name if dataset else form.cleaned_data["name"]
     with refusing(DatasetError, where=where), refusing(NameTaken, where="name"):
         version = adding_views.created(person(request), form, name, new=dataset is None)
     return shapes.dataset_version(version)
 
 
-def _add_routes(way: str, form: type[AddingWay], body: type[NamedDatasetBody], source: str, about: str) -> None:
+def _add_routes(path: str, form: type[SourceForm], body: type[NamedDatasetBody], source: str, about: str) -> None:
     """Add the routes for a new dataset and for a new version of one."""
 
     def dataset(request: HttpRequest, payload: body) -> Any:  # type: ignore[valid-type]  # read by ninja
@@ -107,11 +108,11 @@ def _add_routes(way: str, form: type[AddingWay], body: type[NamedDatasetBody], s
     def version(request: HttpRequest, dataset_id: Id, payload: body) -> Any:  # type: ignore[valid-type]
         return _added(request, dataset_id, form, payload)
 
-    dataset.__name__, version.__name__ = f"{way}_dataset", f"{way}_version"
+    dataset.__name__, version.__name__ = f"{path}_dataset", f"{path}_version"
     dataset.__doc__ = f"Add a dataset {source}. {about}"
     version.__doc__ = f"Add a version {source}. A new version of a dataset, which keeps its name."
-    router.post(f"datasets/{way}", response={201: ItemResponse})(dataset)
-    router.post(f"datasets/{{int:dataset_id}}/{way}", response={201: ItemResponse})(version)
+    router.post(f"datasets/{path}", response={201: ItemResponse})(dataset)
+    router.post(f"datasets/{{int:dataset_id}}/{path}", response={201: ItemResponse})(version)
 
 
 _add_routes("rows", RowsForm, RowsDatasetBody, "of rows", "The rows are in the body.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
@@ -96,7 +97,7 @@ def users(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
 @router.post("users", auth=ADMIN, response={201: Invited})
 def new_user(request: HttpRequest, payload: NewUser) -> Any:
     """Invite a user."""
-    user = form_values.filled(NewUserForm(), NewUserForm, payload.dict()).save(commit=False)
+    user = form_values.filled(NewUserForm, payload.dict()).save(commit=False)
     user.set_unusable_password()
     user.save()
     return Status(201, {"item": _user(user), "link": onetime.invite(user, request.build_absolute_uri("/"))})
@@ -137,7 +138,7 @@ def secrets(request: HttpRequest) -> Any:
 @router.post("secrets", auth=ADMIN, response={201: ItemResponse})
 def new_secret(request: HttpRequest, payload: NewSecret) -> Any:
     """Store a secret."""
-    row = form_values.filled(SecretForm(), SecretForm, payload.dict()).save_by(person(request))
+    row = form_values.filled(SecretForm, payload.dict()).save_by(person(request))
     return Status(201, {"item": _secret_of(row.pk)})
 
 
@@ -145,8 +146,7 @@ def new_secret(request: HttpRequest, payload: NewSecret) -> Any:
 def change_secret(request: HttpRequest, secret_id: Id, payload: SecretChange) -> Any:
     """Change a secret. Runs use it from their next start."""
     row = _secret_for(secret_id)
-    values = payload.dict(exclude_none=True)
-    form = form_values.filled(SecretForm(instance=row), lambda data: SecretForm(data, instance=row), values)
+    form = form_values.filled(partial(SecretForm, instance=row), payload.dict(exclude_none=True))
     form.save_by(person(request))
     return {"item": _secret_of(row.pk)}
 
@@ -168,16 +168,14 @@ def alerts(request: HttpRequest) -> Any:
 def new_target(request: HttpRequest, payload: NewTarget) -> Any:
     """Add a target of alerts."""
     values = payload.dict() | {"links_to": payload.links_to or request.build_absolute_uri("/")}
-    return Status(201, {"item": _target(form_values.filled(TargetForm(), TargetForm, values).save_by(person(request)))})
+    return Status(201, {"item": _target(form_values.filled(TargetForm, values).save_by(person(request)))})
 
 
 @router.patch("alerts/{int:target_id}", auth=ADMIN, response=ItemResponse)
 def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) -> Any:
     """Change a target of alerts. Fields that aren't sent stay."""
-    row = _target_for(target_id)
-    values = payload.dict(exclude_none=True)
-    form = form_values.filled(TargetForm(instance=row), lambda data: TargetForm(data, instance=row), values)
-    target = form.save_by(person(request))
+    bound = partial(TargetForm, instance=_target_for(target_id))
+    target = form_values.filled(bound, payload.dict(exclude_none=True)).save_by(person(request))
     if not target.enabled:
         delivery.drop(target)
     return {"item": _target(target)}
@@ -253,8 +251,8 @@ def _secret(view: uses.SecretView) -> dict[str, Any]:
 
 
 def _target(row: AlertTarget) -> dict[str, Any]:
-    same = shapes.columns(row, "name", "kind", "wants", "links_to", "private_too", "enabled")
-    return {"id": row.pk, "address": row.shown, **same}
+    fields = shapes.columns(row, "name", "kind", "wants", "links_to", "private_too", "enabled")
+    return {"id": row.pk, "address": row.shown, **fields}
 
 
 def _delivery(row: AlertDelivery) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Annotated, Any
 
 from django.http import HttpRequest
@@ -61,9 +62,7 @@ def corpora(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any
 def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
     """Make a corpus. From columns of a dataset's version, in the background."""
     source = version_for(request, payload.dataset, payload.version)
-    values = payload.dict(exclude={"dataset", "version"})
-    form = form_values.filled(CorpusForm(source), lambda data: CorpusForm(source, data), values)
-    data = form.cleaned_data
+    data = form_values.filled(partial(CorpusForm, source), payload.dict(exclude={"dataset", "version"})).cleaned_data
     with refusing(DatasetError, where="dataset"):
         version = building.create(
             person(request), data["name"], source, text=data["text"], title=data["title"], about=data["about"]
@@ -74,13 +73,11 @@ def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
 @router.post("corpora/text", response={201: ItemResponse})
 def text_corpus(request: HttpRequest, payload: NewText) -> Any:
     """Make a corpus of a text. From its paragraphs, in the background."""
-    form = form_values.filled(NamedForm(), NamedForm, payload.dict(include={"name", "about"}))
+    data = form_values.filled(NamedForm, payload.dict(include={"name", "about"})).cleaned_data
     source = f"text{plain_text.ENDINGS[1 if payload.markdown else 0]}"
     with refusing(DatasetError, where="text"):
         lines = plain_text.lines(payload.text.encode(errors="replace"), source)
-        version = building.create_from_lines(
-            person(request), form.cleaned_data["name"], lines, source=source, about=form.cleaned_data["about"]
-        )
+        version = building.create_from_lines(person(request), data["name"], lines, source=source, about=data["about"])
     return Status(201, {"item": _corpus(version)})
 
 
@@ -117,7 +114,7 @@ def new_check(request: HttpRequest, payload: NewCheck) -> Any:
 
     Scores each row's own answer as if the model had written it. Answers with the waiting or running check if there is
     one already."""
-    form = form_values.filled(CheckForm(request), lambda data: CheckForm(request, data), payload.dict())
+    form = form_values.filled(partial(CheckForm, request), payload.dict())
     version, rewards = form.cleaned_data["dataset_version"], form.cleaned_data["reward_version"]
     with refusing(DatasetError, where="dataset_version"):
         return Status(201, {"item": _check(starting.start(version, rewards, person(request)))})
@@ -179,8 +176,7 @@ def _check(check: ReferenceCheck) -> dict[str, Any]:
         "components": [
             {
                 "name": row.judge.name,
-                "scored": row.scored,
-                "failed": row.failed,
+                **shapes.columns(row, "scored", "failed"),
                 "untold": row.not_applied,
                 "mean": row.mean,
             }

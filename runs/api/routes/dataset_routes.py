@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponseBase
 from ninja import Field, Query, Status
 
-from controlplane.catalogue.datasets import (
-    archiving,
-    deriving,
-    exporting,
-    importing,
-    looking,
-)
-from controlplane.catalogue.datasets import (
-    queries as dataset_queries,
-)
+from controlplane.catalogue.datasets import archiving, deriving, exporting, importing, looking
+from controlplane.catalogue.datasets import queries as dataset_queries
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages import look_views
@@ -36,9 +29,9 @@ from runs.api.shapes import (
     ItemResponse,
     Limit,
     PageResponse,
-    Place,
     RequestBody,
     ResponseBody,
+    RowCursor,
     Value,
 )
 from runs.engine.trash.kinds import KINDS
@@ -101,7 +94,7 @@ def dataset(request: HttpRequest, dataset_id: Id, cursor: Cursor = "", limit: Li
 @router.get("datasets/{int:dataset_id}/{int:number}", response=ItemResponse)
 def version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Read a version of a dataset."""
-    return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
+    return _answer(request, dataset_id, number)
 
 
 @router.get("datasets/{int:dataset_id}/{int:number}/rows", response=PageResponse)
@@ -109,17 +102,15 @@ def rows(
     request: HttpRequest,
     dataset_id: Id,
     number: Id,
-    cursor: Place = "",
+    cursor: RowCursor = "",
     limit: Annotated[int, Query(20, ge=1, le=100, description="Rows of a page.")] = 20,
 ) -> Any:
     """Read the rows of a version. In order, with long texts cut; only a version that is ready has rows."""
-    if cursor and not (cursor.isascii() and cursor.isdecimal()):
-        raise Problem(422, "This cursor can't be read.", where="cursor", fix="Send the next_cursor of the page before.")
+    after = shapes.number_of(cursor) or 0
     version = dataset_queries.version_for(request, dataset_id, number)
     with refusing(DatasetError, where="version"):
-        page = looking.look(version, after=int(cursor or 0), limit=limit)
-    after = page["next"]
-    return {"items": page["rows"], "next_cursor": "" if after is None else str(after)}
+        page = looking.look(version, after=after, limit=limit)
+    return {"items": page["rows"], "next_cursor": "" if page["next"] is None else str(page["next"])}
 
 
 @router.post("datasets/{int:dataset_id}/{int:number}/mapping", response=ItemResponse)
@@ -131,7 +122,7 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     if version.status != DatasetVersion.NEEDS_MAPPING:
         raise Problem(409, f"{version} doesn't wait for a mapping: it is {version.status}.", where="version")
     first = MappingForm(version, initial=MappingForm.initial_of(version), user=user)
-    form = form_values.filled(first, lambda data: MappingForm(version, data, user=user), payload.values, where="values")
+    form = form_values.filled(partial(MappingForm, version, user=user), payload.values, where="values", first=first)
     fields = form.cleaned_data
     importing.request_import(
         version,
@@ -141,7 +132,7 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
         tokenizer=fields["tokenizer"],
         limit=fields["token_limit"],
     )
-    return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
+    return _answer(request, dataset_id, number)
 
 
 @router.post("datasets/{int:dataset_id}/{int:number}/preview", response=PageResponse)
@@ -150,10 +141,8 @@ def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
 
     Shows what this mapping makes of the file's first rows: several for a row with several turns. Imports nothing."""
     version, user = dataset_queries.version_for(request, dataset_id, number), person(request)
-    first = MappingForm(version, user=user)
-    form = form_values.filled(
-        first, lambda data: MappingForm(version, data, user=user, preview=True), payload.values, where="values"
-    )
+    form_class = partial(MappingForm, version, user=user, preview=True)
+    form = form_values.filled(form_class, payload.values, where="values", first=MappingForm(version, user=user))
     with refusing(DatasetError, where="version"):
         example = looking.render_example(version, form.mapping(leave_out=False), form.cleaned_data["tokenizer"])
     return {"items": [{"rows": mapped} for mapped in example["rows"]], "next_cursor": ""}
@@ -162,9 +151,8 @@ def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
 @router.patch("datasets/{int:dataset_id}/{int:number}", response=ItemResponse)
 def change_version(request: HttpRequest, dataset_id: Id, number: Id, payload: Archived) -> Any:
     """Archive a version of a dataset."""
-    version = dataset_queries.version_for(request, dataset_id, number)
-    archiving.set_archived(version, payload.archived)
-    return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
+    archiving.set_archived(dataset_queries.version_for(request, dataset_id, number), payload.archived)
+    return _answer(request, dataset_id, number)
 
 
 @router.delete("datasets/{int:dataset_id}/{int:number}", response={204: None})
@@ -184,10 +172,9 @@ def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
 @router.post("datasets/{int:dataset_id}/{int:number}/leave-out", response=ItemResponse)
 def leave_out(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Import a version without its bad rows."""
-    version = dataset_queries.version_for(request, dataset_id, number)
-    if not importing.leave_bad_rows_out(version):
+    if not importing.leave_bad_rows_out(dataset_queries.version_for(request, dataset_id, number)):
         raise Problem(409, "This version can't be used without its bad rows.", where="version")
-    return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
+    return _answer(request, dataset_id, number)
 
 
 @router.post("datasets/{int:dataset_id}/{int:number}/again", response={201: ItemResponse})
@@ -209,8 +196,8 @@ def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) ->
         values["rows"] = " ".join(map(str, rows))
     if problem := name_problem(payload.name) if payload.name else "":
         raise Problem(422, problem, where="name")
-    form = form_values.filled(DeriveForm(version), lambda data: DeriveForm(version, data), values)
-    filters = form_values.filled(FilterForm(version), lambda data: FilterForm(version, data), chosen, where="filter")
+    form = form_values.filled(partial(DeriveForm, version), values)
+    filters = form_values.filled(partial(FilterForm, version), chosen, where="filter")
     with refusing(DatasetError, where="version"):
         derived = deriving.derive(
             person(request),
@@ -232,11 +219,10 @@ def cancel(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
 @router.post("datasets/{int:dataset_id}/{int:number}/try-again", response=ItemResponse)
 def try_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Retry failed work on a version. Retries a step that failed because of the server, its disk or the hub."""
-    version = dataset_queries.version_for(request, dataset_id, number)
-    if not importing.try_again(version):
-        what = "There is nothing to try again: the file itself is the problem, or the step has finished."
-        raise Problem(409, what, where="version")
-    return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
+    if not importing.try_again(dataset_queries.version_for(request, dataset_id, number)):
+        reason = "There is nothing to try again: the file itself is the problem, or the step has finished."
+        raise Problem(409, reason, where="version")
+    return _answer(request, dataset_id, number)
 
 
 @router.get("datasets/{int:dataset_id}/{int:number}/problems", response=PageResponse)
@@ -274,4 +260,8 @@ def change_dataset(request: HttpRequest, dataset_id: Id, payload: trash_routes.N
     """Rename a dataset. Runs and documents refer to its rows by checksum."""
     dataset = dataset_queries.dataset_for(request, dataset_id)
     trash_routes.rename(KINDS["dataset"], dataset, payload.name, person(request))
-    return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id))}
+    return _answer(request, dataset_id)
+
+
+def _answer(request: HttpRequest, dataset_id: int, number: int | None = None) -> dict[str, Any]:
+    return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Annotated, Any
 
 from django.http import HttpRequest
@@ -11,7 +12,7 @@ from ninja import Field, Status
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
 from runs.api.access import Router, refusing
-from runs.api.drafts import key_of_another
+from runs.api.drafts import key_of_another, room_in_queue
 from runs.api.shapes import Cursor, Id, ItemResponse, Key, Limit, PageResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.idempotency import key_of_api
@@ -78,8 +79,8 @@ def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
     A run of its own evaluates each checkpoint, and the starting model, on rows that are never trained on."""
     run = queries.run_for(request, run_id)
     values = {name: value for name, value in payload.dict().items() if value is not None}
-    form = form_values.filled(EvaluationForm(request, run), lambda data: EvaluationForm(request, run, data), values)
-    with refusing(ContractError, QueueFull, where="run", what="This can't be evaluated: {}."):
+    form = form_values.filled(partial(EvaluationForm, request, run), values)
+    with refusing(ContractError, QueueFull, where="run", text="This can't be evaluated: {}."):
         started = starting.start(run, form.chosen(), form.setup(), person(request))
     runs = [shapes.run(queries.run_for(request, run.pk)) for run in started]
     return Status(201 if runs else 200, {"started": runs})
@@ -98,9 +99,9 @@ def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = ""
     Runs a few steps on one host with each profile, to see which fit and which is fastest. A repeated request with the
     same Idempotency-Key is answered with 200 and the first trial."""
     values = {name: value for name, value in payload.dict().items() if value is not None}
-    form = form_values.filled(TrialForm(), TrialForm, values)
+    form = form_values.filled(TrialForm, values)
     user, profiles = person(request), form.cleaned_data["profiles"]
-    with refusing(QueueFull, where="queue", fix="Wait until a run of yours has ended, or stop one."):
+    with room_in_queue():
         trial, fresh = trials.start(form.setup(), profiles, user, key_of_api(user, idempotency_key))
     if not fresh and not trials.is_of(trial, form.setup(), profiles):
         raise key_of_another("trial")
@@ -120,27 +121,16 @@ def stop_trial(request: HttpRequest, trial_id: Id) -> Any:
 
 
 def _evaluation(result: EvaluationResult) -> dict[str, Any]:
-    dataset, prompts, generations, rewards, temperature = result.setup
+    gain = result.gain
     return {
         "run": result.run.pk,
         "status": result.run.latest().status,
-        "step": result.step,
-        "merged": result.merged,
-        "setup": {
-            "dataset": dataset,
-            "prompts": prompts,
-            "generations": generations,
-            "rewards": rewards,
-            "temperature": temperature,
-        },
+        **shapes.columns(result, "step", "merged"),
+        "setup": result.setup._asdict(),
         "reward": result.reward,
         "rewards": dict(result.components),
-        "pass_1": result.pass_1,
-        "pass_k": result.pass_k,
-        "tokens": result.tokens,
-        "gain": {**dataclasses.asdict(result.gain), "verdict": result.gain.verdict, "over": result.base}
-        if result.gain
-        else None,
+        **shapes.columns(result, "pass_1", "pass_k", "tokens"),
+        "gain": {**dataclasses.asdict(gain), "verdict": gain.verdict, "over": result.base} if gain else None,
     }
 
 
@@ -157,10 +147,7 @@ def _trial(row: ProfileTrial) -> dict[str, Any]:
                 "profile": result.name,
                 "profile_id": result.profile_id,
                 "run": result.run.pk if result.run else "",
-                "status": result.status,
-                "fits": result.fits,
-                "why": result.why,
-                "best": result.best,
+                **shapes.columns(result, "status", "fits", "why", "best"),
                 "measured": dataclasses.asdict(result.measured),
                 "gpus": [dataclasses.asdict(peak) for peak in result.peaks],
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
@@ -132,14 +133,11 @@ def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
     if (for_admins := set(sent) - {"draining"}) and not user.may_administer:
         raise Problem(403, "Only admins change this.", where=min(for_admins), fix="Send an admin's token.")
     if {"gpu_hour_price", "currency"} & set(sent):
-        price = {
-            "gpu_hour_price": sent.get("gpu_hour_price", row.gpu_hour_price),
-            "currency": sent.get("currency", row.currency),
-        }
-        form_values.filled(PriceForm(instance=row), lambda data: PriceForm(data, instance=row), price)
+        price = shapes.columns(row, "gpu_hour_price", "currency")
+        price |= {name: sent[name] for name in price if name in sent}
+        form_values.filled(partial(PriceForm, instance=row), price)
     if "serve_address" in sent:
-        address = {"serve_address": sent["serve_address"]}
-        form_values.filled(AddressForm(instance=row), lambda data: AddressForm(data, instance=row), address)
+        form_values.filled(partial(AddressForm, instance=row), {"serve_address": sent["serve_address"]})
     row.save(update_fields=sorted(set(sent) & {"gpu_hour_price", "currency", "serve_address"}))
     if sent.get("unsandboxed_allowed") is not None:
         actions.allow_unsandboxed(row, user, allowed=sent["unsandboxed_allowed"])
@@ -153,7 +151,7 @@ def new_code(request: HttpRequest, payload: NewCode) -> Any:
     """Make a join code. It works once; the answer has the command that a new machine runs to become a host."""
     if problem := host_redis.problem() or no_users():
         raise Problem(409, problem, where="host")
-    form = form_values.filled(AddHostForm(), AddHostForm, payload.dict())
+    form = form_values.filled(AddHostForm, payload.dict())
     row, code = codes.create(form.cleaned_data["name"], by=person(request))
     return Status(201, _code(row) | {"command": codes.command(request.build_absolute_uri("/"), code)})
 
@@ -204,7 +202,7 @@ def remove(request: HttpRequest, host_id: Id) -> Any:
 def queue(request: HttpRequest) -> Any:
     """List the queue, in its order."""
     waiting = queueing.waiting().select_related("run__owner", "machine", "waits_on__owner")
-    return {"items": [_line(attempt, place) for place, attempt in enumerate(waiting, start=1)]}
+    return {"items": [_queued(attempt, position) for position, attempt in enumerate(waiting, start=1)]}
 
 
 @router.post("queue/{slug:run_id}/move", response=ListResponse)
@@ -263,17 +261,16 @@ def _warm(line: WarmLine) -> dict[str, Any]:
 
 
 def _code(row: JoinCode) -> dict[str, Any]:
-    times = {"expires_at": row.expires_at, "used_at": row.used_at}
-    return {"id": row.pk, "name": row.host_name, "command": "", "used_by": row.used_by, **times}
+    columns = shapes.columns(row, "used_by", "expires_at", "used_at")
+    return {"id": row.pk, "name": row.host_name, "command": "", **columns}
 
 
-def _line(attempt: Attempt, place: int) -> dict[str, Any]:
-    owner = attempt.run.owner.get_username()
+def _queued(attempt: Attempt, position: int) -> dict[str, Any]:
     return {
-        "place": place,
+        "place": position,
         "run": attempt.run_id,
         "name": attempt.run.name,
-        "owner": owner,
+        "owner": attempt.run.owner.get_username(),
         "priority": attempt.priority,
         "waits_for": str(sentences.waiting(attempt) or ""),
     }

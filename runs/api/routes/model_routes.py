@@ -130,8 +130,7 @@ def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
     """Push a model to the hub. Starts a job that uses the stored token. For admins."""
     checkpoint = catalogue.model_for(request, event_id).checkpoint
     first = PushForm(initial={"card": card.text(checkpoint)})
-    values = payload.dict(exclude_none=True)
-    form = form_values.filled(first, PushForm, values)
+    form = form_values.filled(PushForm, payload.dict(exclude_none=True), first=first)
     settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
     return _job(request, event_id, lambda model: model_jobs.push(model, person(request), settings))
 
@@ -164,10 +163,7 @@ def _job_view(view: JobView) -> dict[str, Any]:
     return {
         "run": view.run.pk,
         "kind": view.run.kind,
-        "status": view.status,
-        "text": view.text,
-        "percent": view.percent,
-        "facts": view.facts,
+        **shapes.columns(view, "status", "text", "percent", "facts"),
         "model": view.merged_model,
         "file": dataclasses.asdict(view.file) if view.file else None,
         "address": view.pushed_to,

@@ -117,34 +117,26 @@ def try_rewards(request: HttpRequest, payload: TryRewards) -> Any:
 
     With the components of a config; totals and advantages are those that training would compute for one group."""
     specs, aggregation = _specs(request, payload)
-    place = _row(request, payload.row)
+    example = _row(request, payload.row)
     own = turns.turn(scoring.ASKING if payload.ask else scoring.SECONDS)
-    trial = scoring.try_on(specs, place.row, payload.completions, aggregation=aggregation, own=own, ask=payload.ask)
+    trial = scoring.try_on(specs, example.row, payload.completions, aggregation=aggregation, own=own, ask=payload.ask)
     return {
         "components": [
             {
-                "name": scored.column.spec.name,
-                "weight": scored.column.spec.weight,
+                **shapes.columns(scored.column.spec, "name", "weight"),
                 "how": scored.column.how.value,
                 "why": scored.column.why,
-                "mean": scored.mean,
-                "deviation": scored.deviation,
-                "share": scored.share,
+                **shapes.columns(scored, "mean", "deviation", "share"),
                 "failures": [failure.message for failure in scored.column.failures],
             }
             for scored in trial.columns
         ],
         "completions": [
-            {
-                "scores": [dataclasses.asdict(cell) for cell in scored.scores],
-                "total": scored.total,
-                "advantage": scored.advantage,
-            }
+            {"scores": list(map(dataclasses.asdict, scored.scores)), **shapes.columns(scored, "total", "advantage")}
             for scored in trial.group
         ],
-        "mean": trial.mean,
-        "deviation": trial.deviation,
-        "problem": place.problem,
+        **shapes.columns(trial, "mean", "deviation"),
+        "problem": example.problem,
     }
 
 
@@ -185,11 +177,8 @@ def play(request: HttpRequest, environment_id: Id, number: Id, payload: EpisodeM
 
     Send all moves from the beginning each time: nothing is stored. Without moves the answer has the tools and the
     opening."""
-    return {
-        "item": _play(
-            request, versioned_queries.version_for(EnvironmentVersion, request, environment_id, number), payload, None
-        )
-    }
+    version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
+    return {"item": _play(request, version, payload, None)}
 
 
 @router.post("environments/{int:environment_id}/{int:number}/model", response=shapes.ItemResponse)
@@ -198,7 +187,7 @@ def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedB
 
     It plays after these moves. `not_written` says why the model wrote no turn."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
-    chosen = form_values.filled(PlayerForm(), PlayerForm, payload.player.dict(), where="player").player()
+    chosen = form_values.filled(PlayerForm, payload.player.dict(), where="player").player()
     return {"item": _play(request, version, payload, chosen)}
 
 
@@ -211,31 +200,28 @@ def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score)
         messages = episode_scoring.known(payload.messages)
     scored = episode_scoring.score(version.specs, messages, _row(request, payload.row).row, turns.turn(SECONDS))
     components = [
-        {"name": part.spec.name, "value": part.value, "turns": part.turns, "note": part.note, "failed": part.failed}
+        {"name": part.spec.name, **shapes.columns(part, "value", "turns", "note", "failed")}
         for part in scored.components
     ]
-    return {"item": {"total": scored.total, "turns": scored.turns, "components": components}}
+    return {"item": {**shapes.columns(scored, "total", "turns"), "components": components}}
 
 
 def _specs(request: HttpRequest, payload: RewardSource) -> tuple[list[RewardSpec], str]:
-    """Return the components and the aggregation. Raises Problem."""
+    """Read the components and the aggregation. Raises Problem."""
     if payload.reward_version is not None:
         version = _reward_version(payload.reward_version)
         return version.specs, version.aggregation
     with refusing(safe_yaml.YamlRefused, where="document", status=422, fix="Send it, or a reward_version."):
         editor = config_yaml.read(payload.document.encode(errors="replace"))
-    wrong = next((f"{what}: {errors}" if what else str(errors) for _, what, errors in _scoring(editor)), "")
+    # A taken name doesn't affect scoring.
+    mistakes = [mistake for mistake in editor.wrong if mistake[0] != editor.form["name"].id_for_label]
+    wrong = next((f"{label}: {errors}" if label else str(errors) for _, label, errors in mistakes), "")
     if wrong or not editor.rows:
         raise Problem(422, wrong or str(editor.problem) or "There is no component.", where="document")
     specs = [form.spec() for form in editor.rows]
     if not all(permissions.may_use(RewardVersion, person(request), spec) for spec in specs):
         raise Problem(403, permissions.refused(RewardVersion), where="document")
     return specs, str(editor.form.cleaned_data.get("aggregation") or "")
-
-
-def _scoring(editor: Any) -> list[tuple[str, str, str]]:
-    """Return the mistakes that affect scoring: not that of a name, which may be taken."""
-    return [mistake for mistake in editor.wrong if mistake[0] != editor.form["name"].id_for_label]
 
 
 def _reward_version(pk: int) -> RewardVersion:
@@ -279,33 +265,25 @@ def _call(payload: ToolCall) -> Call:
 
 
 def _answer(answer: EnvironmentAnswer) -> dict[str, Any]:
-    same = {name: getattr(answer, name) for name in ("text", "seconds", "reward", "done", "failed")}
-    return {**same, "error": str(answer.error)}
+    return {**shapes.columns(answer, "text", "seconds", "reward", "done", "failed"), "error": str(answer.error)}
 
 
 def _played(result: Play) -> dict[str, Any]:
     return {
         "tools": [tool.as_dict() for tool in result.tools],
-        "opening": result.opening,
-        "messages": result.messages,
+        **shapes.columns(result, "opening", "messages"),
         "end": str(result.end),
-        "end_words": result.end_words,
-        "reward": result.reward,
-        "cut": result.cut,
-        "not_written": result.not_written,
+        **shapes.columns(result, "end_words", "reward", "cut", "not_written"),
     }
 
 
 def _replay(replay: Any) -> dict[str, Any]:
-    parts = ("how", "why", "mean", "before", "share", "none", "failed")
+    figures = ("how", "why", "mean", "before", "share", "none", "failed")
     return {
         "groups": len(replay.groups),
-        "requested": replay.requested,
-        "completions": replay.completions,
+        **shapes.columns(replay, "requested", "completions"),
         "steps": list(replay.steps),
         "pairs": dataclasses.asdict(replay.pairs),
         "reordered": replay.reordered,
-        "components": [
-            {"name": part.spec.name} | {name: getattr(part, name) for name in parts} for part in replay.parts
-        ],
+        "components": [{"name": part.spec.name, **shapes.columns(part, *figures)} for part in replay.parts],
     }

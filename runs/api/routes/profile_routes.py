@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from django.db import IntegrityError, transaction
@@ -66,7 +67,7 @@ def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
             form_values.checked(imported, where="document")
         values = {name: imported.data.get(name) for name in first.fields if name in imported.data} | values
         first = ProfileForm(initial=dict.fromkeys(first.fields, False))
-    form = form_values.filled(first, ProfileForm, values, where="values")
+    form = form_values.filled(ProfileForm, values, where="values", first=first)
     return Status(201, {"item": _profile(_saved(form, HardwareProfile(owner=person(request))))})
 
 
@@ -79,7 +80,7 @@ def profile(request: HttpRequest, profile_id: Id) -> Any:
 @router.get("profiles/{int:profile_id}/yaml")
 def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
     """Read a hardware profile as YAML."""
-    with refusing(ContractError, where="profile", what="It can't be exported: {}.", fix="Save it again."):
+    with refusing(ContractError, where="profile", text="It can't be exported: {}.", fix="Save it again."):
         text = profile_yaml.export(profile_of(profile_for(request, profile_id)))
     return HttpResponse(text, content_type="application/yaml; charset=utf-8")
 
@@ -99,38 +100,20 @@ def memory_of(
     `use_the_memory` and `guide` are fields for a PATCH; null and {}: nothing would change."""
     estimate = profile_memory.on_page(profile_for(request, profile_id), model, card)
     if estimate is None:
-        says = "There is no estimate: the profile uses no GPU, or can't be read."
-        nothing: dict[str, Any] = {
-            "models": [],
-            "model": "",
-            "card_gib": None,
-            "divided_for": "",
-            "use_the_memory": None,
-            "guide": {},
-        }
-        return {"item": {"says": says, **nothing}}
-    gains = estimate.room and {
-        "gain": round(estimate.room.gain, 3),
-        "says": estimate.room.words,
-        "values": estimate.room.values,
-    }
-    item = {
-        "says": estimate.sentence,
-        "models": estimate.models,
-        "model": estimate.model,
-        "card_gib": estimate.card_gib,
-    }
-    return {"item": {**item, "divided_for": estimate.divided_for, "use_the_memory": gains, "guide": estimate.guide}}
+        sentence = "There is no estimate: the profile uses no GPU, or can't be read."
+        unknown = {"models": [], "model": "", "card_gib": None, "divided_for": "", "use_the_memory": None, "guide": {}}
+        return {"item": {"says": sentence, **unknown}}
+    room = estimate.room
+    gains = room and {"gain": round(room.gain, 3), "says": room.words, "values": room.values}
+    figures = shapes.columns(estimate, "models", "model", "card_gib", "divided_for")
+    return {"item": {"says": estimate.sentence, **figures, "use_the_memory": gains, "guide": estimate.guide}}
 
 
 @router.patch("profiles/{int:profile_id}", response=ItemResponse)
 def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange) -> Any:
     """Change a profile. Fields that aren't sent stay. Runs keep their copies."""
     row = profile_for(request, profile_id)
-    form = form_values.filled(
-        ProfileForm(profile=row), lambda data: ProfileForm(data, profile=row), payload.values, where="values"
-    )
-    row = _saved(form, row)
+    row = _saved(form_values.filled(partial(ProfileForm, profile=row), payload.values, where="values"), row)
     if payload.archived is not None:
         archive(row, archived=payload.archived)
     return {"item": _profile(row)}
@@ -169,7 +152,7 @@ def change_preset(request: HttpRequest, preset_id: Id, payload: PresetChange) ->
         if row.slug is not None:
             raise Problem(409, "Built-in presets can't be changed.", where="preset", fix="Clone it: POST …/copy.")
         first = PresetForm(None, preset=row)
-        form_values.filled(first, lambda data: PresetForm(data, preset=row), payload.values, where="values").save()
+        form_values.filled(partial(PresetForm, preset=row), payload.values, where="values", first=first).save()
     if payload.default:
         presets.make_default(row)
     return {"item": _preset(_preset_for(preset_id))}

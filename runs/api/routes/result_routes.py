@@ -128,14 +128,8 @@ def log(
     pending = len(decoder.getstate()[0]) if text else 0
     text = text if pending or not part.data else part.data.decode(errors="replace")
     end = part.offset + len(part.data) - pending
-    return {
-        "name": name,
-        "attempt": row.number,
-        "text": text,
-        "offset": part.offset,
-        "next_offset": end,
-        "size": part.size,
-    }
+    part_of_log = {"text": text, "offset": part.offset, "next_offset": end, "size": part.size}
+    return {"name": name, "attempt": row.number, **part_of_log}
 
 
 @router.get("runs/{slug:run_id}/metrics", response=Metrics)
@@ -177,8 +171,8 @@ def waterfall(
     In lanes: vLLM servers, the trainer, rewards. Only the newest steps have them; of short steps one in two seconds."""
     view = steps.of_run(queries.run_for(request, run_id), step)
     if view is None:
-        which = "No step is recorded yet." if step is None else f"Step {step} is not recorded."
-        raise Problem(404, which, where="step", fix="Leave it out for one of the last steps.")
+        reason = "No step is recorded yet." if step is None else f"Step {step} is not recorded."
+        raise Problem(404, reason, where="step", fix="Leave it out for one of the last steps.")
     return view.as_json()
 
 
@@ -213,14 +207,8 @@ def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit 
 @router.get("runs/{slug:run_id}/health", response=RunHealth)
 def health(request: HttpRequest, run_id: str) -> Any:
     """Read a run's health."""
-    stored_health = queries.run_for(request, run_id).health
-    return {
-        "verdict": stored_health.get("verdict", "unknown"),
-        "step": stored_health.get("step") or 0,
-        "at": stored_health.get("at"),
-        "findings": stored_health.get("findings") or [],
-        "checks": stored_health.get("checks") or [],
-    }
+    unknown = {"verdict": "unknown", "step": 0, "at": None, "findings": [], "checks": []}
+    return unknown | queries.run_for(request, run_id).health
 
 
 @router.get("runs/{slug:run_id}/receipts", response=ListResponse)
@@ -241,22 +229,14 @@ def checkpoints_of(request: HttpRequest, run_id: str) -> Any:
 def _group(row: SampleRow, solving: Solving) -> dict[str, Any]:
     return {
         "id": row.pk,
-        "step": row.step,
-        "row": row.row,
-        "mode": row.mode,
+        **shapes.columns(row, "step", "row", "mode"),
         "prompt": row.data.get("prompt"),
         "answer": row.data.get("answer"),
         "solved": row.solved,
         "policy": row.data.get(POLICY),
         "completions": [
             {
-                "text": completion.text,
-                "turns": completion.turns,
-                "tokens": completion.tokens,
-                "end": completion.end,
-                "reward": completion.reward,
-                "rewards": completion.rewards,
-                "advantage": completion.advantage,
+                **shapes.columns(completion, "text", "turns", "tokens", "end", "reward", "rewards", "advantage"),
                 "solved": solving.solved(completion.rewards),
             }
             for completion in stored(row.data)

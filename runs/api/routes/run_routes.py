@@ -140,9 +140,7 @@ def launch(request: HttpRequest, payload: RunDocument, idempotency_key: Key = ""
     After preflight, as on the page: 422 with the findings if it stops the launch. A repeated request with the same
     Idempotency-Key is answered with 200 and the first run."""
     run, fresh, draft = drafts.launch(payload, person(request), idempotency_key)
-    checked = draft.answer()
-    notes = {"findings": checked["findings"], "notes": checked["notes"]}
-    answer = {"run": _answer(request, run.pk), "launched": fresh, **notes}
+    answer = {**draft.answer(), "run": _answer(request, run.pk), "launched": fresh}
     return Status(201 if fresh else 200, answer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
@@ -93,9 +94,9 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
     """Serve a model with a key. By an OpenAI-compatible API. The answer has the key. For admins."""
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
-    form = form_values.filled(ServeForm(host), lambda data: ServeForm(host, data), payload.dict(exclude_none=True))
+    form = form_values.filled(partial(ServeForm, host), payload.dict(exclude_none=True))
     data = form.cleaned_data
-    with refusing(ContractError, QueueFull, where="model", what="The model can't be served: {}."):
+    with refusing(ContractError, QueueFull, where="model", text="The model can't be served: {}."):
         run, key = starting.start_with_key(
             model.checkpoint,
             person(request),
@@ -135,8 +136,8 @@ def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any
     for a while."""
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
-    form = form_values.filled(PlaceForm(host), lambda data: PlaceForm(host, data), payload.dict(exclude_none=True))
-    with refusing(ContractError, QueueFull, where="model", what="The model can't be started: {}"):
+    form = form_values.filled(partial(PlaceForm, host), payload.dict(exclude_none=True))
+    with refusing(ContractError, QueueFull, where="model", text="The model can't be started: {}"):
         run = starting.live_or_start(model.checkpoint, person(request), engine=form.place())
     conversation.see(run)
     return Status(201, shapes.run(queries.run_for(request, run.pk)))
@@ -153,7 +154,7 @@ def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
             raise Problem(422, f"The dataset has no row {payload.row} that can be read.", where="row")
         shown = questions.prompt_of(row)
         values |= {"text": shown["text"], "system": shown["system"]}
-    form = form_values.filled(AskForm(), AskForm, values)
+    form = form_values.filled(AskForm, values)
     with refusing(NotAsked, ContractError, QueueFull, where="model", fix="POST …/chat loads it."):
         turn = questions.ask(model, person(request), questions.question(model, form))
     return Status(201, {"item": _turn(page.view_of(turn))})
@@ -192,14 +193,8 @@ def _state(model: SavedModel) -> dict[str, Any] | None:
     state = page.state_of(model.checkpoint)
     if state is None:
         return None
-    return {
-        "run": state.run.pk,
-        "status": state.status,
-        "text": state.text,
-        "ready": state.ready,
-        "answering": state.answering,
-        "with_key": state.keyed,
-    }
+    fields = shapes.columns(state, "status", "text", "ready", "answering")
+    return {"run": state.run.pk, **fields, "with_key": state.keyed}
 
 
 def _endpoint(model: SavedModel, *, with_address: bool) -> dict[str, Any] | None:
@@ -207,13 +202,8 @@ def _endpoint(model: SavedModel, *, with_address: bool) -> dict[str, Any] | None
     if run is None:
         return None
     served = endpoint.of(run)
-    return {
-        "run": run.pk,
-        "url": served.url if with_address else "",
-        "models": served.models,
-        "requests": served.requests,
-        "only_on_its_host": served.only_there,
-    }
+    address = {"run": run.pk, "url": served.url if with_address else ""}
+    return {**address, **shapes.columns(served, "models", "requests"), "only_on_its_host": served.only_there}
 
 
 def _turn(view: TurnView) -> dict[str, Any]:
@@ -226,8 +216,7 @@ def _turn(view: TurnView) -> dict[str, Any]:
         "answers": [
             {
                 **shapes.columns(answer.answer, "model", "text", "tokens", "seconds", "scores"),
-                "ended": answer.ended,
-                "note": answer.note,
+                **shapes.columns(answer, "ended", "note"),
             }
             for answer in view.answers
         ],

@@ -20,7 +20,7 @@ from controlplane.platform.http import tokens
 from controlplane.platform.http.streams import file_answer
 from runs.api import drafts, shapes
 from runs.api.access import Problem, Router, existing, refusing
-from runs.api.shapes import Id, ItemResponse, Limit, PageResponse, Place, RequestBody, ResponseBody, RunResponse
+from runs.api.shapes import Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody, RowCursor, RunResponse
 from runs.engine import queries
 from runs.engine.gateway import endpoint
 from runs.engine.records import PromptProgress
@@ -84,7 +84,7 @@ def learnability(request: HttpRequest, run_id: str) -> Any:
     run = queries.run_for(request, run_id)
     if run.kind != CHECK or run.latest().status in ACTIVE:
         return {"verdict": None, "result": None}
-    with refusing(ContractError, where="run", what="Another version froze its spec: {}."):
+    with refusing(ContractError, where="run", text="Another version froze its spec: {}."):
         result = results.of_run(run)
     return {"verdict": dataclasses.asdict(results.verdict(result)), "result": dataclasses.asdict(result)}
 
@@ -93,7 +93,7 @@ def learnability(request: HttpRequest, run_id: str) -> Any:
 def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
     """Check every prompt. With the settings of this check. 200: it was launched before."""
     run = queries.run_for(request, run_id)
-    with refusing(ContractError, QueueFull, where="run", what="This can't be checked: {}."):
+    with refusing(ContractError, QueueFull, where="run", text="This can't be checked: {}."):
         checked = every_prompt.check(run, person(request))
     if checked.run is None:
         drafts.stop_at(checked.findings, checked.form)
@@ -122,14 +122,13 @@ def prompts(
     ] = "",
     visits: Annotated[int, Query(1, ge=1, le=10**6, description="Only prompts with at least this many visits.")] = 1,
     period: Annotated[Literal["", "run"], Query(description="run: count all visits. Empty: only the last ones.")] = "",
-    cursor: Place = "",
+    cursor: RowCursor = "",
     limit: Limit = 50,
 ) -> Any:
     """List a run's prompts by difficulty. In the dataset's order, with the number of times each was solved."""
-    if cursor and not (cursor.isascii() and cursor.isdecimal()):
-        raise Problem(422, "This cursor can't be read.", where="cursor", fix="Send the next_cursor of the page before.")
+    after_row = shapes.number_of(cursor)
     choice = PromptChoice((solved,) if solved else tuple(CLASSES), visits, period)
-    rows = choice.of(queries.run_for(request, run_id)).filter(row__gt=int(cursor) if cursor else -1)
+    rows = choice.of(queries.run_for(request, run_id)).filter(row__gt=-1 if after_row is None else after_row)
     page = list(rows.order_by("row")[: limit + 1])
     after = str(page[limit - 1].row) if len(page) > limit else ""
     return {"items": [_prompt(row) for row in page[:limit]], "next_cursor": after}
@@ -138,7 +137,7 @@ def prompts(
 @router.get("runs/{slug:run_id}/export")
 def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> HttpResponse:  # noqa: A002
     """Export a run for another tool."""
-    with refusing(ContractError, where="run", what="It can't be exported: {}."):
+    with refusing(ContractError, where="run", text="It can't be exported: {}."):
         spec = spec_of(queries.run_for(request, run_id))
     files = {file.name: file for file in writing.formats(spec.hardware)}
     if format not in files:
@@ -149,7 +148,7 @@ def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> Ht
 @router.get("runs/{slug:run_id}/dry-run")
 def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """Download a run as a .zip that trains. With commands, spec and dataset; it needs no control plane."""
-    with refusing(dry_run.NothingToShow, ContractError, where="run", what="No dry run: {}"):
+    with refusing(dry_run.NothingToShow, ContractError, where="run", text="No dry run: {}"):
         dry = dry_run.of_run(queries.run_for(request, run_id))
         dry.commands()
         return file_answer(request, dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
@@ -187,8 +186,8 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
     hosts = [host for host in hosts_for(request) if payload.host in ("", host.name)]
     host = next((host for host in hosts if host.is_fresh(timezone.now())), None)
     if host is None:
-        which = f"The host {payload.host} isn't there" if payload.host else "No host is"
-        raise Problem(409, f"{which}, or out of reach.", where="host", fix="GET /hosts lists them.")
+        absent = f"The host {payload.host} isn't there" if payload.host else "No host is"
+        raise Problem(409, f"{absent}, or out of reach.", where="host", fix="GET /hosts lists them.")
     with refusing(inspections.HostAway, where="host"):
         row = inspections.request_inspection(host, payload.model, revision=payload.revision, again=payload.again)
     return Status(202, {"item": _inspection(row)})

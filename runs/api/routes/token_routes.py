@@ -33,20 +33,15 @@ class Me(ResponseBody):
 def me(request: HttpRequest) -> Any:
     """Read the token of this request."""
     token: ApiToken = request.auth  # type: ignore[attr-defined]  # set by the guard
-    return {
-        "user": token.user.get_username(),
-        "role": token.user.role,
-        "token": token.name,
-        "scope": token.scope,
-        "expires_at": token.expires_at.isoformat(),
-    }
+    names = {"user": token.user.get_username(), "role": token.user.role, "token": token.name}
+    return {**names, "scope": token.scope, "expires_at": token.expires_at.isoformat()}
 
 
 @router.get("tokens", response=PageResponse)
 def tokens(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List API tokens. Your valid ones; with a token that may administer, everybody's. Never the tokens themselves."""
-    seen = api_tokens.valid(api_tokens.seen_by(person(request))).select_related("user")
-    return shapes.page(seen, _token, cursor, limit)
+    valid = api_tokens.valid(api_tokens.seen_by(person(request))).select_related("user")
+    return shapes.page(valid, _token, cursor, limit)
 
 
 @router.post("tokens/{int:token_id}/revoke", response=ItemResponse)

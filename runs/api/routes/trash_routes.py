@@ -10,13 +10,13 @@ from ninja import Field, Path, Status
 
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
-from runs.api.access import Problem, Router, refusing
+from runs.api.access import Router, refusing
 from runs.api.shapes import PageResponse, RequestBody, ResponseBody
 from runs.engine.trash import deleting, naming, purging
 from runs.engine.trash.kinds import KINDS, DeletableKind
 
 router = Router(tags=["recently deleted"])
-Thing = Annotated[Literal["run", "dataset", "reward", "environment", "profile"], Path()]
+Kind = Annotated[Literal["run", "dataset", "reward", "environment", "profile"], Path(alias="thing")]
 Key = Annotated[str, Path(max_length=40)]
 
 
@@ -40,20 +40,20 @@ def deleted(request: HttpRequest) -> Any:
 
 
 @router.post("deleted/{thing}/{key}/restore", response=Restored)
-def restore(request: HttpRequest, thing: Thing, key: Key) -> Any:
+def restore(request: HttpRequest, slug: Kind, key: Key) -> Any:
     """Restore a deleted object. With everything that was deleted with it: a run's jobs, and its dataset."""
-    kind = KINDS[thing]
-    with refusing(deleting.NotRestorable, where=thing):
-        row, says = deleting.restore(kind, kind.key(key), person(request))
-    return {"name": row.name, "says": says}
+    kind = KINDS[slug]
+    with refusing(deleting.NotRestorable, where=slug):
+        row, changes = deleting.restore(kind, kind.key(key), person(request))
+    return {"name": row.name, "says": changes}
 
 
 @router.delete("deleted/{thing}/{key}", response={204: None})
-def delete_for_good(request: HttpRequest, thing: Thing, key: Key) -> Any:
+def delete_for_good(request: HttpRequest, slug: Kind, key: Key) -> Any:
     """Delete for good.
 
     Deletes an object of the list early. Its files are deleted as soon as its hosts and the store are reachable."""
-    kind = KINDS[thing]
+    kind = KINDS[slug]
     if not deleting.purge_now(kind, kind.key(key)):
         raise Http404(f"There is no deleted {kind.label} {key}.")
     return Status(204, None)
@@ -61,10 +61,8 @@ def delete_for_good(request: HttpRequest, thing: Thing, key: Key) -> Any:
 
 def mark(kind: DeletableKind, pk: Any, user: User) -> Any:
     """Delete an object, and return the answer to the request. Raises Problem."""
-    try:
+    with refusing(deleting.NotDeletable, where=kind.slug):
         deleting.delete(kind, pk, user)
-    except deleting.NotDeletable as error:
-        raise Problem(409, str(error), where=kind.slug) from None
     return Status(204, None)
 
 

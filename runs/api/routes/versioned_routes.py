@@ -59,10 +59,10 @@ class Saved(ResponseBody):
 def _route(version: type[Version], verb: str, path: str = "", **options: Any) -> Callable[[Callable[..., Any]], object]:
     """Decorate a route of this kind of items, below its list. Fills in {one} and {many} in the route's docstring."""
     kind = version.kind
-    one = f"{'an' if kind.name[0] in 'aeiou' else 'a'} {kind.name}"
+    singular = f"{'an' if kind.name[0] in 'aeiou' else 'a'} {kind.name}"
 
     def register(view: Callable[..., Any]) -> object:
-        view.__doc__ = (view.__doc__ or "").format(one=one, many=f"{kind.name}s")
+        view.__doc__ = (view.__doc__ or "").format(one=singular, many=f"{kind.name}s")
         view.__name__ = f"{view.__name__}_{kind.slug}"
         below = path.replace("ITEM", f"/{{int:{kind.item}_id}}")
         return router.api_operation([verb], f"{kind.slug}s{below}", **options)(view)
@@ -143,8 +143,8 @@ def _save_reward(user: User, payload: YamlDocument, config: RewardConfig | None)
     _check_base(payload, config)
     editor = _read(lambda text: config_yaml.read(text, config), payload)
     refused = {} if _wrong(editor) else code_check.problems([form.spec() for form in editor.rows], user)
-    for place, reason in refused.items():
-        editor.rows[place].refuse(reason)
+    for index, reason in refused.items():
+        editor.rows[index].refuse(reason)
     if problem := _wrong(editor):
         raise Problem(403 if refused else 422, problem, where="document")
     editor.form.cleaned_data["note"] = _note(payload)
@@ -178,24 +178,23 @@ def _note(payload: YamlDocument) -> str:
 
 
 def _read(read: Callable[[bytes], Any], payload: YamlDocument) -> Any:
-    """Return the editor that the YAML fills."""
     with refusing(safe_yaml.YamlRefused, where="document", status=422):
         return read(payload.document.encode(errors="replace"))
 
 
 def _wrong(editor: Any) -> str:
-    """Return an editor's first mistake, or ""."""
+    """Find an editor's first mistake; empty: it has none."""
     if editor.problem:
         return str(editor.problem)
-    return next((f"{what}: {errors}" if what else str(errors) for _, what, errors in editor.wrong), "")
+    return next((f"{label}: {errors}" if label else str(errors) for _, label, errors in editor.wrong), "")
 
 
-def _saved(editor: Any, user: User, what: str) -> tuple[Any, bool]:
+def _saved(editor: Any, user: User, kind: str) -> tuple[Any, bool]:
     try:
         with transaction.atomic():
             saved: tuple[Any, bool] = editor.save(user)
     except IntegrityError:
-        taken = f"There is a {what} of this name already."
+        taken = f"There is a {kind} of this name already."
         raise Problem(409, taken, where="name", fix="Choose another name.") from None
     return saved
 
