@@ -17,6 +17,7 @@ from runs.intake.host_api import claiming
 from tests.runs.builders import SERVER, a_host, a_run, a_user
 from workers.contract.run import gateway
 from workers.contract.run.episodes import EpisodeSpec, GatewaySpec
+from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import from_dict
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +52,9 @@ def test_a_run_with_a_server_leases_both() -> None:
 def test_the_trainer_gets_the_hash_of_the_key_alone() -> None:
     run = a_gateway()
     key = tokens.gateway_key(run.pk)
-    assert claiming._key(run) == {gateway.KEY_DIGEST: hashlib.sha256(key.encode()).hexdigest()}
+    assert claiming._key(run, from_dict(RunSpec, run.spec)) == {
+        gateway.KEY_DIGEST: hashlib.sha256(key.encode()).hexdigest()
+    }
     assert key not in str(run.spec)
     assert key != tokens.gateway_key("another")
 
