@@ -79,7 +79,7 @@ class ArtifactStore:
             try:
                 size, sha256 = path.stat().st_size, _sha256(path)
                 relative = path.relative_to(folder).as_posix()
-                self._put(path, f"{self._root}/{name}/{relative}", size, sha256)
+                self.put(path, f"{name}/{relative}", size=size, sha256=sha256)
             except FileNotFoundError as error:
                 raise FolderChanged(str(error)) from error
             files.append({"path": relative, "size": size, "sha256": sha256})
@@ -92,7 +92,11 @@ class ArtifactStore:
 
     def download(self, name: str, target: Path, *, manifest_sha256: str) -> None:
         """Fetch a checkpoint; `target` exists only once all of it is verified. Raises Corrupted."""
-        content = self._read(f"{self._root}/{name}/{MANIFEST}")
+        manifest = f"{self._root}/{name}/{MANIFEST}"
+        with self._store_errors():
+            if self._files.info(manifest)["size"] > LONGEST_MANIFEST:
+                raise Corrupted(f"{manifest} in the store is no manifest: it is too long.")
+            content = bytes(self._files.cat_file(manifest))
         if hashlib.sha256(content).hexdigest() != manifest_sha256:
             raise Corrupted(f"{self._title} has a different manifest of {name} than was stored, so it is not used.")
         part = target.with_name(f"{target.name}.part")
@@ -103,7 +107,13 @@ class ArtifactStore:
 
     def put(self, path: Path, name: str, *, size: int, sha256: str) -> None:
         """Store one file, unless the store has it."""
-        self._put(path, f"{self._root}/{name}", size, sha256)
+        to = f"{self._root}/{name}"
+        with self._store_errors():
+            if self._has(to, size, sha256):
+                return
+            self._files.put_file(str(path), to, Metadata={_SHA256: sha256})
+            if not self._has(to, size, sha256):
+                raise StoreError(f"{self._title} doesn't hold {path.name} as it was sent.")
 
     def get(self, name: str, to: Path, *, sha256: str) -> None:
         """Fetch one file; `to` exists only once it is verified. Raises Corrupted."""
@@ -123,14 +133,6 @@ class ArtifactStore:
             if self._files.exists(f"{self._root}/{name}"):
                 self._files.rm(f"{self._root}/{name}", recursive=True)
 
-    def _put(self, path: Path, to: str, size: int, sha256: str) -> None:
-        with self._store_errors():
-            if self._has(to, size, sha256):
-                return
-            self._files.put_file(str(path), to, Metadata={_SHA256: sha256})
-            if not self._has(to, size, sha256):
-                raise StoreError(f"{self._title} doesn't hold {path.name} as it was sent.")
-
     def _has(self, to: str, size: int, sha256: str) -> bool:
         try:
             return bool(self._files.info(to)["size"] == size and self._files.metadata(to).get(_SHA256) == sha256)
@@ -146,12 +148,6 @@ class ArtifactStore:
         if _sha256(to) != sha256:
             to.unlink()
             raise Corrupted(f"{source} in the store has a different hash than when it was stored, so it is not used.")
-
-    def _read(self, path: str) -> bytes:
-        with self._store_errors():
-            if self._files.info(path)["size"] > LONGEST_MANIFEST:
-                raise Corrupted(f"{path} in the store is no manifest: it is too long.")
-            return bytes(self._files.cat_file(path))
 
     @contextmanager
     def _store_errors(self) -> Iterator[None]:
@@ -173,7 +169,8 @@ def _sentence(error: Exception) -> str:
     text, name = text.rstrip("."), type(error).__name__
     if isinstance(error, PermissionError):
         return f"refuses the keys: {text}. An admin can enter others under Settings, Secrets."
-    if _is_full(answer):
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if status == HTTPStatus.INSUFFICIENT_STORAGE or answer.get("Error", {}).get("Code") in _FULL:
         return f"is full: {text}. Free some space, or enlarge it."
     if isinstance(error, FileNotFoundError):
         return f"does not have the bucket or the file: {text}."
@@ -182,11 +179,6 @@ def _sentence(error: Exception) -> str:
     if "EndpointConnection" in name or isinstance(error, ConnectionError):
         return f"can't be reached: {text}."
     return f"failed: {text}."
-
-
-def _is_full(answer: dict[str, Any]) -> bool:
-    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status == HTTPStatus.INSUFFICIENT_STORAGE or answer.get("Error", {}).get("Code") in _FULL
 
 
 def _files_in(folder: Path) -> list[Path]:

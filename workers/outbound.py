@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 Rule = Callable[[str], str | None]
-"""A function that returns why no request may be sent to an IP address; None: it may."""
+"""A function that explains why no request may be sent to an IP address; None: it may."""
 CONNECT_S = 5.0
 """The limit for connecting to one IP address, which leaves time for the next."""
 MOST_IPS = 4
@@ -96,7 +96,7 @@ def send(
     with _outbound_errors(seconds), _connected(via.hostname or "", _port(via), end, rule) as plain:
         if proxy:
             _open_tunnel(plain, end, to, via)
-        plain.settimeout(_left(end))
+        plain.settimeout(_remaining(end))
         connection = _authorities().wrap_socket(plain, server_hostname=to.hostname) if to.scheme == "https" else plain
         with connection:
             target = (to.path or "/") + (f"?{to.query}" if to.query else "")
@@ -106,7 +106,7 @@ def send(
 
 
 def problem(url: str) -> str:
-    """Return what is wrong with the form of an address, as a sentence for people; "" if nothing is."""
+    """Explain what is wrong with the form of an address, as a sentence for people; "" if nothing is."""
     try:
         address = urlsplit(url)
         _port(address)
@@ -123,11 +123,11 @@ def _port(address: SplitResult) -> int:
     return address.port or (443 if address.scheme == "https" else 80)
 
 
-def _left(end: float) -> float:
-    left = end - time.monotonic()
-    if left <= 0:
+def _remaining(end: float) -> float:
+    seconds = end - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError
-    return left
+    return seconds
 
 
 @contextlib.contextmanager
@@ -158,13 +158,13 @@ def _connected(host: str, port: int, end: float, rule: Rule | None) -> socket.so
     for family, kind, protocol, _, address in allowed:
         connection = socket.socket(family, kind, protocol)
         try:
-            connection.settimeout(min(_left(end), CONNECT_S))
+            connection.settimeout(min(_remaining(end), CONNECT_S))
             connection.connect(address)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connection
         except OSError as error:
             connection.close()
-            _left(end)
+            _remaining(end)
             failure = Disconnected(f"The connection failed: {error.strerror or f'no answer within {CONNECT_S:g} s'}.")
     raise failure
 
@@ -181,7 +181,7 @@ def _look_up(host: str, port: int, end: float) -> list[Any]:
 
     threading.Thread(target=look_up, name="look-up", daemon=True).start()
     try:
-        addresses = answer.get(timeout=_left(end))
+        addresses = answer.get(timeout=_remaining(end))
     except queue.Empty:
         raise TimeoutError from None
     if isinstance(addresses, Exception) or not addresses:
@@ -211,7 +211,7 @@ class _BoundedStream(io.RawIOBase):
     def sendall(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            self._connection.settimeout(_left(self._end))
+            self._connection.settimeout(_remaining(self._end))
             rest = rest[self._connection.send(rest) :]
 
     def makefile(self, _mode: str) -> io.BufferedReader:
@@ -221,7 +221,7 @@ class _BoundedStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._connection.settimeout(_left(self._end))
+        self._connection.settimeout(_remaining(self._end))
         count = self._connection.recv_into(buffer)
         self._room -= count
         if self._room < 0:

@@ -70,8 +70,8 @@ def _shown(row: Mapping[str, Any]) -> ShownCause | None:
     return ShownCause(
         entry.id,
         entry.title,
-        entry.words(entry.cause, values),
-        entry.words(entry.fix, values),
+        entry.filled(entry.cause, values),
+        entry.filled(entry.fix, values),
         confidence if (confidence := str(row.get("confidence"))) in set(Confidence) else Confidence.POSSIBLE,
         list(_lines(row.get("lines"))),
         [str(fact) for fact in _list(row.get("facts"))],

@@ -167,8 +167,8 @@ class TestOfATraining:
 def test_batches_are_found_over_epochs_and_from_within_one() -> None:
     order = BatchOrder(iter([[4, 2, 0, 1, 3], [0, 1, 2, 3, 4], [2, 1, 0, 4, 3]]), size=2, first_epoch=7)
     here, coming = order.find(0)
-    assert (here.epoch, here.number, here.places) == (7, 1, (0, 1))
-    assert (coming.epoch, coming.number, coming.places) == (8, 0, (0, 1))
+    assert (here.epoch, here.number, here.indexes) == (7, 1, (0, 1))
+    assert (coming.epoch, coming.number, coming.indexes) == (8, 0, (0, 1))
     assert order.find(1)[0] == coming
 
 

@@ -59,7 +59,7 @@ class Scored:
         self.events: list[dict[str, Any]] = []
         self._failures = Failures(share=1.0, event=lambda _, data, step: self.events.append(data))
         doing = lambda name: nullcontext()  # noqa: E731
-        self._functions = rewards.functions(specs, rows, tools, self._failures, doing, early=early)
+        self._functions = rewards.RewardFunctions(rows, tools, self._failures, doing, early=early).of(specs)
 
     def score(self) -> tuple[list[Any], dict[str, float], list[dict[str, Any]]]:
         values = [
@@ -181,11 +181,11 @@ def test_each_prompt_of_the_batch_is_a_request_and_an_evaluations_are_not(run: R
     class Client:
         clients = ()
 
-        def complete(self, prompts: list[list[int]], sampling: dict[str, Any], done: Any = None) -> list[Any]:
-            requests.append((prompts, done is not None))
+        def complete(self, prompts: list[list[int]], sampling: dict[str, Any], on_arrival: Any = None) -> list[Any]:
+            requests.append((prompts, on_arrival is not None))
             groups = [[([number], []), ([number + 1], [])] for number, _ in enumerate(prompts)]
-            for number, group in reversed(list(enumerate(groups)) if done else []):
-                done(number, group)
+            for number, group in reversed(list(enumerate(groups)) if on_arrival else []):
+                on_arrival(number, group)
             return [one for group in groups for one in group]
 
     arrived: list[tuple[int, list[int], list[list[int]]]] = []

@@ -92,13 +92,8 @@ def from_dict_of(folder: Path) -> Any:
 def functions_of(specs: list[RewardSpec], rows: data.Rows, events: list[dict[str, Any]]) -> tuple[list[Any], Failures]:
     """The run's reward functions, and the failures that they note; what is told goes to `events`."""
     failures = Failures(share=0.5, event=lambda _, data, step: events.append({**data, "step": step}))
-    return rewards.functions(
-        specs,
-        rows,
-        Tools(open_sandbox=lambda _: pytest.fail("no reward needs one")),
-        failures,
-        lambda name: nullcontext(),
-    ), failures
+    tools = Tools(open_sandbox=lambda _: pytest.fail("no reward needs one"))
+    return rewards.RewardFunctions(rows, tools, failures, lambda name: nullcontext()).of(specs), failures
 
 
 def test_a_row_that_a_reward_raises_on_scores_none_is_counted_and_told(

@@ -1,4 +1,4 @@
-"""Diagnoses why a run failed, from its logs, exits and figures, with a catalogue of causes and one interpreter.
+"""Diagnosis of a failed run from its logs, exits and figures, with a catalogue of causes and one interpreter.
 
 Uses the standard library only, and nothing else of the project: `python -m workers.diagnosis` works on any folder or
 log. An entry of catalogue.toml has the patterns of a cause, the processes that write them, the cause and its fix in

@@ -15,7 +15,7 @@ TABLE = Path(__file__).with_name("catalogue.toml")
 
 
 class Confidence(StrEnum):
-    """How sure a diagnosis is."""
+    """The confidence of a diagnosis."""
 
     CERTAIN = "certain"
     LIKELY = "likely"
@@ -81,13 +81,13 @@ class CatalogueEntry:
     """True if a match is certain on any line; otherwise only on a line where an error is raised or logged."""
     changes: tuple[Change, ...] = ()
 
-    def words(self, text: str, values: dict[str, str]) -> str:
+    def filled(self, text: str, values: dict[str, str]) -> str:
         """Fill in a text's groups with the values of a match."""
         return _MatchFormatter().vformat(text, (), values)
 
 
 class _MatchFormatter(string.Formatter):
-    """Formats with the groups of a match; a group that did not take part becomes an ellipsis."""
+    """A formatter with the groups of a match; a group that did not take part becomes an ellipsis."""
 
     def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
         return kwargs.get(str(key)) or "…"
@@ -117,7 +117,7 @@ def catalogue() -> Catalogue:
 
 
 def entries() -> dict[str, CatalogueEntry]:
-    """Return id -> entry, in the catalogue's order."""
+    """Map id -> entry, in the catalogue's order."""
     return catalogue().by_id
 
 

@@ -1,4 +1,4 @@
-"""Diagnoses an attempt's folder, a run's folder, or a single log."""
+"""Diagnosis of an attempt's folder, a run's folder, or a single log."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class NothingToRead(Exception):
     """There is no log; the message says where logs were expected."""
 
 
-def diagnose(path: Path, most: int | None = None) -> Report:
-    """Diagnose a log, an attempt's folder, or the newest attempt of a run's folder. `most`: bytes to read of each log.
+def diagnose(path: Path, limit: int | None = None) -> Report:
+    """Diagnose a log, an attempt's folder, or the newest attempt of a run's folder. `limit`: bytes to read of each log.
     Raises NothingToRead, and OSError for a path that can't be read."""
     if path.is_file():
-        return judge([Log(role_of(path), path)], Facts(), most)
+        return judge([Log(role_of(path), path)], Facts(), limit)
     attempts = [inner for inner in path.iterdir() if inner.is_dir() and inner.name.isdecimal()]
     folder = max(attempts, key=lambda inner: int(inner.name)) if attempts else path
     logs = _logs(folder)
     if not logs:
         raise NothingToRead(f"{path} has no logs: expected a log file, or a folder with logs/trainer.log and the like.")
-    return judge(logs, facts_of(folder), most)
+    return judge(logs, facts_of(folder), limit)
 
 
 def role_of(path: Path) -> str:
-    """Return the process that wrote a log by the name of the file; "" for an unknown name."""
+    """Infer the process that wrote a log from the file's name; "" for an unknown name."""
     stem = path.stem
     return stem if path.suffix == ".log" and stem.partition("-")[0] in ("trainer", "vllm", "download") else ""
 
@@ -44,9 +44,9 @@ def facts_of(folder: Path) -> Facts:
     """Read the facts in the outbox of an attempt's folder, as far as they can be read."""
     exits: dict[str, int] = {}
     events: list[tuple[str, str]] = []
-    reason, trained, seen = "", False, False
+    reason, trained, has_events = "", False, False
     for line in _lines(folder / "outbox.jsonl"):
-        seen = True
+        has_events = True
         kind, data = line.get("kind"), line.get("data")
         if not isinstance(data, dict):
             continue
@@ -60,7 +60,7 @@ def facts_of(folder: Path) -> Facts:
             events = [event for event in events if event[0] != "hang"]
         elif kind in EVIDENCE_KINDS:
             events.append((str(kind), json.dumps(data, ensure_ascii=False)))
-    return Facts(reason, exits, tuple(events[:50]), trained if seen else None)
+    return Facts(reason, exits, tuple(events[:50]), trained if has_events else None)
 
 
 def _logs(folder: Path) -> list[Log]:

@@ -1,11 +1,11 @@
-"""Judges the lines that match entries of the catalogue, and ranks the causes by likelihood."""
+"""Judgement of the lines that match entries of the catalogue, and a ranking of the causes by likelihood."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class Report:
     """The first error of each process."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the parts to send; the texts are in the catalogue."""
+        """Convert the parts to send; the texts are in the catalogue."""
         return {
             "diagnoses": [
                 {
@@ -114,7 +114,7 @@ class _Match:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Position:
     """A line of a log with its position."""
 
     offset: int
@@ -125,51 +125,51 @@ class _Place:
 class Scan:
     """The entries of the catalogue that one log matches."""
 
-    def __init__(self, log: Log, most: int | None) -> None:
+    def __init__(self, log: Log, limit: int | None) -> None:
         self.log = log
         self.matches: dict[str, _Match] = {}
         self.first_error: LogLine | None = None
         self._latest: dict[str, int] = {}
         """Entry -> the offset of the last line that it matches."""
         self._progress_at = -1
-        self._hits: dict[str, list[tuple[_Place, re.Match[str]]]] = {}
+        self._hits: dict[str, list[tuple[_Position, re.Match[str]]]] = {}
         self._entries = [entry for entry in catalogue().entries if entry.patterns and _is_written_by(entry, log.role)]
-        self._read(most)
+        self._read(limit)
         self._judge()
 
-    def _read(self, most: int | None) -> None:
+    def _read(self, limit: int | None) -> None:
         shapes: dict[int, tuple[list[str], bool]] = {}
         step = b""
-        for offset, number, raw in raw_lines(self.log.path, most):
+        for offset, number, raw in raw_lines(self.log.path, limit):
             shape = shape_of(raw)
-            known = shapes.get(shape)
-            if known is None:
+            result = shapes.get(shape)
+            if result is None:
                 full = len(shapes) >= MOST_SHAPES
-                known = self._match(offset, number, raw, only_raised=full)
+                result = self._match(offset, number, raw, only_raised=full)
                 if not full:
-                    shapes[shape] = known
-            matched, progress = known
+                    shapes[shape] = result
+            matched, progress = result
             if progress and (bar := step_of(raw)) != step:
                 self._progress_at, step = offset, bar
             for id_ in matched:
                 self._latest[id_] = offset
 
     def _match(self, offset: int, number: int, raw: bytes, *, only_raised: bool) -> tuple[list[str], bool]:
-        """Return the ids of the entries that a line of a new shape matches, and whether it shows progress."""
+        """Match a line of a new shape: the ids of the entries that it matches, and whether it shows progress."""
         line = read(raw)
         if line is None or (only_raised and not line.raised):
             return [], is_progress(clean(raw)[0]) if len(raw) < LONG else False
         if any(pattern.search(line.text) for pattern in catalogue().noise):
             return [], False
-        place = _Place(offset, number, line)
+        position = _Position(offset, number, line)
         if self.first_error is None and line.raised and not line.figures and not _TRACEBACK.match(line.text):
-            self.first_error = self._shown(place)
+            self.first_error = self._shown(position)
         matched = []
         for entry in self._entries:
             if line.figures and not entry.figures:
                 continue
             if hit := next((match for pattern in entry.patterns if (match := pattern.search(line.text))), None):
-                self._hits.setdefault(entry.id, []).append((place, hit))
+                self._hits.setdefault(entry.id, []).append((position, hit))
                 matched.append(entry.id)
         return matched, is_progress(line.text)
 
@@ -178,22 +178,22 @@ class Scan:
         texts: dict[int, str] = {}
         for entry in self._entries:
             hits = [
-                (place, match)
-                for place, match in self._hits.get(entry.id, ())
-                if not entry.near or self._is_near(entry, place.offset, texts)
+                (position, match)
+                for position, match in self._hits.get(entry.id, ())
+                if not entry.near or self._is_near(entry, position.offset, texts)
             ]
             if not hits:
                 continue
             # A line that raises is better evidence, and a match with more groups; of equals, the first.
-            place, best = min(hits, key=lambda hit: (not hit[0].line.raised, hit[1].groups().count(None)))
-            line, confidence = place.line, entry.confidence
+            position, best = min(hits, key=lambda hit: (not hit[0].line.raised, hit[1].groups().count(None)))
+            line, confidence = position.line, entry.confidence
             if not (line.raised or entry.anywhere or (line.figures and entry.figures)):
                 confidence = confidence.lowered(2 if line.mild else 1)
             if self._latest[entry.id] < self._progress_at and not line.figures:
                 confidence = Confidence.POSSIBLE  # the process continued after this line
             values = {name: value for name, value in best.groupdict().items() if value}
-            lines = list(dict.fromkeys(self._shown(place) for place, _ in [(place, best), *hits]))[:MOST_EVIDENCE]
-            match = _Match(entry, self.log.role, confidence, lines, [], values, place.offset / size)
+            lines = list(dict.fromkeys(self._shown(hit) for hit, _ in [(position, best), *hits]))[:MOST_EVIDENCE]
+            match = _Match(entry, self.log.role, confidence, lines, [], values, position.offset / size)
             match.mild = line.mild and not entry.anywhere
             self.matches[entry.id] = match
 
@@ -201,16 +201,16 @@ class Scan:
         text = texts.get(offset) or texts.setdefault(offset, around(self.log.path, offset))
         return any(pattern.search(text) for pattern in entry.near)
 
-    def _shown(self, place: _Place) -> LogLine:
-        return LogLine(self.log.path.name, place.number, place.line.text[:SHOWN])
+    def _shown(self, position: _Position) -> LogLine:
+        return LogLine(self.log.path.name, position.number, position.line.text[:SHOWN])
 
 
-def judge(logs: Sequence[Log], facts: Facts, most: int | None = None) -> Report:
-    """Diagnose a failure by the facts, and by the logs as far as they can be read. `most`: bytes of each log."""
+def judge(logs: Sequence[Log], facts: Facts, limit: int | None = None) -> Report:
+    """Diagnose a failure by the facts, and by the logs as far as they can be read. `limit`: bytes of each log."""
     scans: list[Scan] = []
     for log in logs:
         try:
-            scans.append(Scan(log, most))
+            scans.append(Scan(log, limit))
         except OSError:
             continue
     matches = [match for scan in scans for match in scan.matches.values()]
@@ -270,13 +270,12 @@ def _event_sentence(kind: str, data: str) -> str:
 
 def _from_exits(facts: Facts) -> list[_Match]:
     """Match exit codes alone, when the logs have no evidence."""
-    matches = []
-    for role, code in facts.exits.items():
-        for entry in catalogue().entries:
-            if code in entry.exits and not entry.reasons and _is_written_by(entry, role):
-                sentences = [f"{role} exited with {code}."]
-                matches.append(_Match(entry, role, Confidence.POSSIBLE, [], sentences, {}, 1.0))
-    return matches
+    return [
+        _Match(entry, role, Confidence.POSSIBLE, [], [f"{role} exited with {code}."], {}, 1.0)
+        for role, code in facts.exits.items()
+        for entry in catalogue().entries
+        if code in entry.exits and not entry.reasons and _is_written_by(entry, role)
+    ]
 
 
 def _merged(matches: Iterable[_Match]) -> list[_Match]:
@@ -296,23 +295,23 @@ def _without_consequences(matches: list[_Match]) -> list[_Match]:
 
     def is_consequence(match: _Match) -> bool:
         follows = match.entry.follows
-        others = [
+        causes = [
             rank
             for id_, rank in sure.items()
             if id_ != match.entry.id and (id_ in follows or ("*" in follows and "*" not in by_id[id_].follows))
         ]
-        return any(rank <= Confidence.LIKELY.rank or rank <= match.confidence.rank for rank in others)
+        return any(rank <= Confidence.LIKELY.rank or rank <= match.confidence.rank for rank in causes)
 
     return [match for match in matches if not is_consequence(match)]
 
 
 def _weigh(match: _Match, facts: Facts) -> None:
-    entry = match.entry
-    if facts.trained is not None and entry.when and (entry.when == "training") != facts.trained and not match.facts:
-        match.confidence = match.confidence.lowered()
-    if facts.first_role and match.role and match.role != facts.first_role and not match.facts:
-        # Another process failed first, so this error may be a consequence.
-        match.confidence = match.confidence.lowered()
+    when = match.entry.when
+    another_time = facts.trained is not None and when and (when == "training") != facts.trained
+    # If another process failed first, this error may be a consequence.
+    another_process = facts.first_role and match.role and match.role != facts.first_role
+    if not match.facts:
+        match.confidence = match.confidence.lowered(bool(another_time) + bool(another_process))
 
 
 def _rank(match: _Match, facts: Facts) -> tuple[int, int, int, float]:
@@ -323,14 +322,12 @@ def _rank(match: _Match, facts: Facts) -> tuple[int, int, int, float]:
 
 def _diagnosis(match: _Match) -> Diagnosis:
     entry, values = match.entry, match.values
-    changes = tuple(
-        Change(change.field, change.how, change.why, entry.words(change.value, values)) for change in entry.changes
-    )
+    changes = tuple(replace(change, value=entry.filled(change.value, values)) for change in entry.changes)
     return Diagnosis(
         entry.id,
         entry.title,
-        entry.words(entry.cause, values),
-        entry.words(entry.fix, values),
+        entry.filled(entry.cause, values),
+        entry.filled(entry.fix, values),
         match.confidence,
         tuple(match.lines),
         tuple(match.facts),

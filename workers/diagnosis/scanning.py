@@ -1,11 +1,10 @@
-"""Reads a log of any size and content: the lines that may be evidence, without their prefixes, with their numbers."""
+"""A reader of logs of any size and content: lines that may be evidence, without their prefixes, with their numbers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 BLOCK = 1 << 20
@@ -82,14 +81,11 @@ class LineFacts:
     """True if the line has the trainer's figures."""
 
 
-class Level(Enum):
-    ERROR = 1
-    MILD = 2
-    """Warnings and below."""
+def clean(raw: bytes) -> tuple[str, bool | None]:
+    """Remove colours, the text that a progress bar has overwritten, and prefixes.
 
-
-def clean(raw: bytes) -> tuple[str, Level | None]:
-    """Remove colours, the text that a progress bar has overwritten, and prefixes; also return the line's level."""
+    Also returns whether the line is logged as an error; False: as a warning or below, None: it has no level.
+    """
     text = raw.decode("utf-8", "replace").replace("\0", "")
     text = _ANSI.sub("", text) if "\x1b" in text else text
     if "\r" in text:
@@ -97,27 +93,27 @@ def clean(raw: bytes) -> tuple[str, Level | None]:
     prefix = _PREFIX.match(text)
     if prefix is None:
         return text.lstrip(), None
-    level = Level.ERROR if prefix["level"] else Level.MILD if prefix["mild"] else None
-    return text[prefix.end() :], level
+    is_error = True if prefix["level"] else False if prefix["mild"] else None
+    return text[prefix.end() :], is_error
 
 
 def is_progress(text: str) -> bool:
-    """Return whether the line shows that the process continued."""
+    """Check whether the line shows that the process continued."""
     return bool(_PROGRESS.search(text))
 
 
 def step_of(raw: bytes) -> bytes:
-    """Return the step that a progress bar shows, or the whole line if it has no bar. A bar that is drawn again when its
+    """Read the step that a progress bar shows, or the whole line if it has no bar. A bar that is drawn again when its
     program ends shows the same step as before."""
     steps = _STEP.findall(raw)
     return steps[-1] if steps else raw
 
 
-def raw_lines(path: Path, most: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+def raw_lines(path: Path, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
     """Yield (offset, number from 1, bytes) of each line that isn't empty. Raises OSError. Of a line longer than LONG,
-    only the surroundings of its stems. Of a file larger than `most` bytes, a quarter of them from the beginning and
+    only the surroundings of its stems. Of a file larger than `limit` bytes, a quarter of them from the beginning and
     three quarters from the end."""
-    for offset, number, block in _blocks(path, most):
+    for offset, number, block in _blocks(path, limit):
         at = offset
         for line, raw in enumerate(block.split(b"\n"), number):
             if len(raw) > LONG:
@@ -137,13 +133,13 @@ def read(raw: bytes) -> LineFacts | None:
     """Read a line; None if it can't be evidence."""
     if not any(stem in raw for stem in STEMS):
         return None
-    text, level = clean(raw)
-    raised = level is Level.ERROR or (level is None and bool(_RAISED.match(text)))
-    return LineFacts(text, raised, mild=level is Level.MILD, figures=text.startswith(_FIGURES))
+    text, is_error = clean(raw)
+    raised = bool(_RAISED.match(text)) if is_error is None else is_error
+    return LineFacts(text, raised, mild=is_error is False, figures=text.startswith(_FIGURES))
 
 
 def around(path: Path, offset: int) -> str:
-    """Return the cleaned lines around an offset: its traceback, and the lines after it. Raises OSError."""
+    """Read the cleaned lines around an offset: its traceback, and the lines after it. Raises OSError."""
     with path.open("rb") as file:
         file.seek(max(0, offset - AROUND))
         raw = file.read(min(offset, AROUND) + BEHIND)
@@ -167,10 +163,10 @@ def _offsets(raw: bytes, stem: bytes) -> Iterator[int]:
         at = raw.find(stem, at + REACH)
 
 
-def _blocks(path: Path, most: int | None) -> Iterator[tuple[int, int, bytes]]:
+def _blocks(path: Path, limit: int | None) -> Iterator[tuple[int, int, bytes]]:
     """Yield (offset, number of the first line, bytes) of each block, cut at the ends of lines if possible."""
     size, at, number = path.stat().st_size, 0, 1
-    gap = (most // 4, size - most * 3 // 4) if most and size > most else None
+    gap = (limit // 4, size - limit * 3 // 4) if limit and size > limit else None
     with path.open("rb") as file:
         rest = b""
         while block := file.read(BLOCK):
@@ -189,7 +185,6 @@ def _blocks(path: Path, most: int | None) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _count(file: object, length: int) -> int:
-    """Count the lines in the next `length` bytes."""
     lines = 0
     while length > 0 and (block := file.read(min(length, BLOCK))):  # type: ignore[attr-defined]
         lines += block.count(b"\n")

@@ -1,4 +1,4 @@
-"""Reads a model's facts from its files: architecture, sizes, tokenizer, weights.
+"""A model's facts from its files: architecture, sizes, tokenizer, weights.
 
 A config that contradicts the weights is refused, because all estimates before a launch (memory, tensor parallelism,
 lengths) rely on it.
@@ -27,6 +27,7 @@ _SIZES: dict[str, tuple[str, ...]] = {
     "vocab": ("vocab_size",),
 }
 """Size -> its names in the configs of model families. A list (a value for each layer) is valid, but no single size."""
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 _LARGEST = 100_000_000
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte)\.weight$")
 _LAYER = re.compile(r"^(.*?\b(?:layers|h))\.(\d+)\.")
@@ -42,13 +43,17 @@ _HEAD_OF_ITS_OWN = ("gemma", "qwen3")
 
 
 def facts(files: ModelFiles) -> dict[str, Any]:
-    """Return the facts that an inspection reports. Raises InspectionError for an unusable model."""
+    """Read the facts that an inspection reports. Raises InspectionError for an unusable model."""
     config = _config(files)
     text = config["text_config"] if isinstance(config.get("text_config"), dict) else config
     sizes = _sizes(text)
     tokenizer = _tokenizer(files)
     weights = files.weights()
-    if problem := _contradiction(text, sizes, weights):
+    if problem := (
+        _embedding_problem(text, sizes["vocab"], sizes["hidden"], weights)
+        or _layers_problem(text, sizes["layers"], weights)
+        or _attention_problem(text, sizes, weights)
+    ):
         raise InspectionError(f"config.json does not fit the weights: {problem}. One of them is from another model.")
     quantization = config.get("quantization_config")
     architectures = config.get("architectures")
@@ -56,7 +61,7 @@ def facts(files: ModelFiles) -> dict[str, Any]:
         "architecture": architectures[0] if isinstance(architectures, list) and architectures else None,
         "model_type": config.get("model_type"),
         "config": {key: value for key in _CONFIG_KEYS if (value := text.get(key, config.get(key))) is not None},
-        "context_length": _context_length(text),
+        "context_length": next((int(text[key]) for key in _CONTEXT_KEYS if isinstance(text.get(key), int)), None),
         "quantization": quantization.get("quant_method") if isinstance(quantization, dict) else None,
         "custom_code": bool(config.get("auto_map")),
         **{name: sizes[name] for name in ("heads", "kv_heads", "layers", "hidden")},
@@ -74,9 +79,9 @@ def _config(files: ModelFiles) -> dict[str, Any]:
         return files.json("config.json")
     if files.exists("adapter_config.json"):
         raise InspectionError(
-            f"The {files.what} holds a LoRA adapter, not a model: merge it into its base model first."
+            f"The {files.container} holds a LoRA adapter, not a model: merge it into its base model first."
         )
-    raise InspectionError(f"The {files.what} has no config.json: it is not a model in the Hugging Face layout.")
+    raise InspectionError(f"The {files.container} has no config.json: it is not a model in the Hugging Face layout.")
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, int | None]:
@@ -99,16 +104,11 @@ def _size(config: Mapping[str, Any], keys: Iterable[str]) -> int | None:
     return value
 
 
-def _context_length(config: Mapping[str, Any]) -> int | None:
-    for key in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
-        if isinstance(config.get(key), int):
-            return int(config[key])
-    return None
-
-
 def _tokenizer(files: ModelFiles) -> dict[str, Any]:
     if not any(files.exists(name) for name in TOKENIZERS):
-        raise InspectionError(f"The {files.what} has no tokenizer (tokenizer.json, tokenizer.model or a vocabulary).")
+        raise InspectionError(
+            f"The {files.container} has no tokenizer (tokenizer.json, tokenizer.model or a vocabulary)."
+        )
     settings = files.json("tokenizer_config.json") if files.exists("tokenizer_config.json") else {}
     has_file = files.exists("chat_template.jinja") or files.exists("chat_template.json")
     return {
@@ -125,16 +125,8 @@ def _token(value: Any) -> str | None:
 
 
 # --- Comparing the config with the weights ----------------------------------------------------------------------------
-
-
-def _contradiction(config: Mapping[str, Any], sizes: Mapping[str, int | None], weights: Weights) -> str:
-    """Describe how the weights contradict the config; "" if they agree or can't be compared. Models with several parts
-    have several embeddings and towers: it is enough if one agrees."""
-    return (
-        _embedding_problem(config, sizes["vocab"], sizes["hidden"], weights)
-        or _layers_problem(config, sizes["layers"], weights)
-        or _attention_problem(config, sizes, weights)
-    )
+# Each describes how the weights contradict the config; "" if they agree or can't be compared. Models with several parts
+# have several embeddings and towers: it is enough if one agrees.
 
 
 def _embedding_problem(config: Mapping[str, Any], vocab: int | None, hidden: int | None, weights: Weights) -> str:

@@ -1,4 +1,4 @@
-"""Reads a model's files: JSON documents, and the headers of safetensors files.
+"""A model's files: JSON documents, and the headers of safetensors files.
 
 Standard library only; nothing is executed or unpickled.
 """
@@ -53,10 +53,12 @@ class Weights:
 class ModelFiles(Protocol):
     """A model's files, in a folder or on the hub."""
 
-    what: str
-    """The kind of container: folder or repository."""
+    container: str
+    """folder or repository"""
 
     def exists(self, name: str) -> bool: ...
+    def size(self, name: str) -> int: ...
+    def content(self, name: str, *, limit: int) -> bytes: ...
     def json(self, name: str) -> dict[str, Any]: ...
     def weights(self) -> Weights: ...
 
@@ -64,14 +66,14 @@ class ModelFiles(Protocol):
 class LocalFiles:
     """The files of a model folder. Links that leave the roots, or the model's part of the cache, are refused."""
 
-    what = "folder"
+    container = "folder"
 
     def __init__(self, folder: Path, roots: Sequence[Path]) -> None:
         self.folder = folder
         self._allowed = [os.path.realpath(root) for root in (folder, *roots)]
 
     def path(self, name: str) -> Path:
-        """Return the real path of a file. Raises InspectionError for a forbidden link."""
+        """Resolve the real path of a file. Raises InspectionError for a forbidden link."""
         real = os.path.realpath(self.folder / name)
         if not any(os.path.commonpath([root, real]) == root for root in self._allowed):
             raise InspectionError(f"{name} is a link that leaves the host's model folders.")
@@ -80,11 +82,18 @@ class LocalFiles:
     def exists(self, name: str) -> bool:
         return self.path(name).is_file()
 
+    def size(self, name: str) -> int:
+        return self.path(name).stat().st_size
+
+    def content(self, name: str, *, limit: int) -> bytes:
+        """Read a whole file. Raises InspectionError if it has more than `limit` bytes."""
+        if self.size(name) > limit:
+            raise InspectionError(f"{name} is larger than {limit >> 20} MiB.")
+        with self.path(name).open("rb") as file:
+            return file.read(limit)
+
     def json(self, name: str) -> dict[str, Any]:
-        path = self.path(name)
-        if path.stat().st_size > JSON_LIMIT:
-            raise InspectionError(f"{name} is larger than {JSON_LIMIT >> 20} MiB.")
-        return json_object(path.read_bytes(), name)
+        return json_object(self.content(name, limit=JSON_LIMIT), name)
 
     def weights(self) -> Weights:
         tensors: dict[str, Tensor] = {}
@@ -131,7 +140,7 @@ def json_object(text: bytes, name: str) -> dict[str, Any]:
 
 
 def shards_of(index: Mapping[str, Any]) -> list[str]:
-    """Return the names of the weight files in an index. Raises InspectionError."""
+    """List the weight files in an index. Raises InspectionError."""
     weight_map = index.get("weight_map")
     names = sorted({str(name) for name in weight_map.values()}) if isinstance(weight_map, dict) else []
     if not names or len(names) > SHARDS_LIMIT:
@@ -140,7 +149,7 @@ def shards_of(index: Mapping[str, Any]) -> list[str]:
 
 
 def header_length(start: bytes, name: str, *, limit: int) -> int:
-    """Return the header's length in bytes from a safetensors file's first 8 bytes. Raises InspectionError."""
+    """Read the header's length in bytes from a safetensors file's first 8 bytes. Raises InspectionError."""
     length: int = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
     if not 0 < length <= limit:
         raise InspectionError(f"{name} is not a safetensors file, or it is incomplete.")
@@ -178,7 +187,7 @@ def weights_of(tensors: Mapping[str, Tensor]) -> Weights:
 
 
 def linear_modules(names: Iterable[str]) -> list[str]:
-    """Return the linear modules among tensors with two dimensions."""
+    """List the linear modules among tensors with two dimensions."""
     modules = {
         name.removesuffix(".weight").rsplit(".", 1)[-1]
         for name in names

@@ -1,4 +1,4 @@
-"""Reads facts about a model from the Hugging Face hub by a few short HTTP requests, if this host has no copy of it.
+"""Facts about a model from the Hugging Face hub by a few short HTTP requests, if this host has no copy of it.
 
 Each answer is limited in size, and all of them together in time. The hub redirects to its file storage: each redirect
 is checked like the first request, https stays https, and only the hub gets the token.
@@ -66,11 +66,11 @@ class Hub:
         """Read the environment. `token_file`: the host's setting, before the token of a user signed in on the host."""
         env = os.environ if environment is None else environment
         home = Path(env.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-        places = (token_file, Path(env.get("HF_TOKEN_PATH") or home / "token"))
+        token_files = (token_file, Path(env.get("HF_TOKEN_PATH") or home / "token"))
         offline = env.get("HF_HUB_OFFLINE") or env.get("TRANSFORMERS_OFFLINE") or ""
         return cls(
             endpoint=(env.get("HF_ENDPOINT") or ENDPOINT).rstrip("/"),
-            token=next((token for place in places if place and (token := _read(place))), None),
+            token=next((token for path in token_files if path and (token := _read(path))), None),
             offline=offline.upper() in _TRUE,
         )
 
@@ -82,15 +82,15 @@ class Hub:
 class HubFiles:
     """The files of a repository at a revision, which is a branch, a tag or a commit."""
 
-    what = "repository"
+    container = "repository"
 
     def __init__(self, hub: Hub, model: str, revision: str, deadline: float) -> None:
         self._hub, self._model, self._revision, self._deadline = hub, model, revision, deadline
         info = self._get(f"/api/models/{model}/revision/{quote(revision, safe='')}?blobs=true")
         self.info = json_object(info, "The hub's answer")
-        self.sizes = _sizes(self.info)
+        self._sizes = _sizes(self.info)
         self.commit = str(self.info.get("sha") or revision)
-        if problem := hub_files.refusal(self.sizes):
+        if problem := hub_files.refusal(self._sizes):
             raise InspectionError(problem)
 
     @property
@@ -100,10 +100,13 @@ class HubFiles:
     @property
     def download(self) -> int:
         """The size of the download in bytes."""
-        return sum(size for name, size in self.sizes.items() if hub_files.is_needed(name))
+        return sum(size for name, size in self._sizes.items() if hub_files.is_needed(name))
 
     def exists(self, name: str) -> bool:
-        return name in self.sizes
+        return name in self._sizes
+
+    def size(self, name: str) -> int:
+        return self._sizes[name]
 
     def json(self, name: str) -> dict[str, Any]:
         return json_object(self._get(self._address(name)), name)
@@ -115,18 +118,18 @@ class HubFiles:
     def weights(self) -> Weights:
         index = {} if self.exists(SINGLE) else self.json(INDEX)
         first = SINGLE if self.exists(SINGLE) else shards_of(index)[0]
-        known = weights_of(self._header(first))
+        weights = weights_of(self._header(first))
         if index:
             names = frozenset(str(name) for name in index["weight_map"])
-            known = replace(known, names=names, modules=linear_modules(names), parameters=None, dtypes={})
+            weights = replace(weights, names=names, modules=linear_modules(names), parameters=None, dtypes={})
         parameters, dtypes = _parameter_counts(self.info)
         metadata = index.get("metadata")
         total = metadata.get("total_parameters") if isinstance(metadata, dict) else None
         total = total if isinstance(total, int) and not isinstance(total, bool) else None
         return replace(
-            known,
-            parameters=parameters or known.parameters or total or None,
-            dtypes=dtypes or known.dtypes,
+            weights,
+            parameters=parameters or weights.parameters or total or None,
+            dtypes=dtypes or weights.dtypes,
             size=self.download,
         )
 
@@ -145,7 +148,7 @@ class HubFiles:
         return f"/{self._model}/resolve/{quote(self.commit, safe='')}/{quote(name)}"
 
     def _get(self, path: str, *, limit: int | None = None, whole: bool = True) -> bytes:
-        """Return a response's body; with `whole` false, at most its first `limit` bytes."""
+        """Fetch a response's body; with `whole` false, at most its first `limit` bytes."""
         limit = limit or JSON_LIMIT
         try:
             response = self._request(self._hub.endpoint + path, limit, whole)
@@ -195,7 +198,7 @@ class HubFiles:
 
 
 def facts_from_hub(model: str, hub: Hub, revision: str = "") -> dict[str, Any]:
-    """Return a model's facts by its files on the hub. Raises InspectionError."""
+    """Read a model's facts from its files on the hub. Raises InspectionError."""
     if hub.offline:
         raise InspectionError(f"This host has no complete copy of {model}, and HF_HUB_OFFLINE keeps it off the hub.")
     try:
@@ -211,7 +214,7 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _proxy_for(url: str) -> str:
-    """Return the proxy of the environment, which huggingface_hub uses too; "" for none."""
+    """Choose the proxy of the environment, which huggingface_hub uses too; "" for none."""
     proxy = getproxies().get("https", "")
     if not proxy or not url.startswith("https:") or proxy_bypass(urlsplit(url).netloc):
         return ""
@@ -228,7 +231,6 @@ def _read(path: Path) -> str:
 
 
 def _sizes(info: Mapping[str, Any]) -> dict[str, int]:
-    """Return file name -> bytes."""
     siblings = info.get("siblings")
     sizes: dict[str, int] = {}
     for sibling in siblings if isinstance(siblings, list) else []:
@@ -239,7 +241,7 @@ def _sizes(info: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _parameter_counts(info: Mapping[str, Any]) -> tuple[int | None, dict[str, int]]:
-    """Return the hub's own counts of parameters: all, and by type."""
+    """Read the hub's own counts of parameters: all, and by type."""
     safetensors = info.get("safetensors")
     by_type = safetensors.get("parameters") if isinstance(safetensors, dict) else None
     if not isinstance(by_type, dict):

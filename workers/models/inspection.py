@@ -1,4 +1,4 @@
-"""Inspects a model for this host: by its local files, or by those on the hub if no local cache has it.
+"""Inspection of a model for this host: by its local files, or by those on the hub if no local cache has it.
 
 Nothing is executed or unpickled. A local path must be inside the host's allowed roots after resolving all symbolic
 links; a hub id is looked up in the local cache first.
@@ -34,7 +34,7 @@ def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revisi
             return {"ok": True, "hub": False, "source": source, "path": str(folder), **facts(files)}
         hub_facts = facts_from_hub(model, hub, revision) if hub else {"chat_template": None}
         cache = cache_folder()
-        free = shutil.disk_usage(next(place for place in (cache, *cache.parents) if place.exists())).free
+        free = shutil.disk_usage(next(folder for folder in (cache, *cache.parents) if folder.exists())).free
         return {"ok": True, "hub": True, "source": "hub", "free_bytes": free, **hub_facts}
     except InspectionError as error:
         return {"ok": False, "error": str(error), **({"gated": True} if isinstance(error, Gated) else {})}
@@ -55,7 +55,7 @@ def find(model: str, roots: Sequence[Path], *, revision: str = "") -> tuple[Path
 
 
 def inside(path: Path, roots: Sequence[Path]) -> Path:
-    """Return the real folder of a local path. Raises InspectionError if it isn't inside one of the roots."""
+    """Resolve the real folder of a local path. Raises InspectionError if it isn't inside one of the roots."""
     if not path.is_absolute() or "\0" in str(path):
         raise InspectionError(f"{path} is not an absolute path.")
     real = Path(os.path.realpath(path))
@@ -70,13 +70,13 @@ def inside(path: Path, roots: Sequence[Path]) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder of huggingface_hub's cache."""
+    """Locate huggingface_hub's cache."""
     home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 
 
 def cached(model: str, revision: str = "") -> Path | None:
-    """Return the cached copy that a download would use unchanged; None if there is none, or it is incomplete."""
+    """Find the cached copy that a download would use unchanged; None if there is none, or it is incomplete."""
     folder = cache_folder() / f"models--{model.replace('/', '--')}"
     try:
         commit = (folder / "refs" / (revision or hub_files.NEWEST)).read_text().strip()

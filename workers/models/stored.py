@@ -1,4 +1,4 @@
-"""Lists the models in this host's model folders and in its cache of the hub, with facts from their files."""
+"""The models in this host's model folders and in its cache of the hub, with facts from their files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _REPORTED = ("model_type", "parameters", "dtype", "bytes")
 
 def stored(roots: Sequence[Path]) -> list[dict[str, Any]]:
     """List the models, each as `model` (its folder or its id on the hub) with its facts, or with its `problem`."""
-    places = (*roots, cache_folder())
+    allowed = (*roots, cache_folder())
     return [
-        {"model": name, **_facts(folder, (folder / "config.json").stat().st_mtime, places)}
+        {"model": name, **_facts(folder, (folder / "config.json").stat().st_mtime, allowed)}
         for name, folder in (*_in_roots(roots), *_in_cache())
     ]
 
@@ -41,10 +41,10 @@ def _in_cache() -> Iterator[tuple[str, Path]]:
 
 
 @lru_cache(maxsize=4 * MOST)
-def _facts(folder: Path, changed_at: float, places: tuple[Path, ...]) -> dict[str, Any]:
+def _facts(folder: Path, changed_at: float, allowed: tuple[Path, ...]) -> dict[str, Any]:
     """Read a model's facts. `changed_at`: when its config changed, so that files are read again after a change."""
     try:
-        model = facts(LocalFiles(folder, places))
+        model = facts(LocalFiles(folder, allowed))
     except (InspectionError, OSError) as error:
         return {"problem": str(error)}
     return {name: model[name] for name in _REPORTED}

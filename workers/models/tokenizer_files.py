@@ -1,4 +1,4 @@
-"""Reads a model's tokenizer and chat template for previews by the control plane.
+"""A model's tokenizer and chat template for previews by the control plane.
 
 The files are read as bytes: nothing in them is parsed or run on the host.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract.wire.tokenizers import TOKENIZER_FILES, TOKENIZER_LIMIT, head_of
-from workers.models.files import InspectionError, LocalFiles
+from workers.models.files import InspectionError, LocalFiles, ModelFiles
 from workers.models.hub import Hub, HubUnavailable
 from workers.models.inspection import cache_folder, find
 
@@ -52,7 +52,7 @@ class TokenizerFiles:
                 yield bytes(content[start : start + PIECE])
 
     def summary(self) -> dict[str, Any]:
-        """Return the `tokenizer_files` part of an inspection's answer."""
+        """Compose the `tokenizer_files` part of an inspection's answer."""
         size = self.size if self.files else 0
         return {"sha256": self.sha256, "bytes": size, "names": sorted(self.files), "note": self.note}
 
@@ -62,8 +62,12 @@ def collect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revisi
     try:
         folder, _ = find(model, roots, revision=revision)
         if folder is not None:
-            return _local(LocalFiles(folder, (*roots, cache_folder())))
-        return _from_hub(model, hub, revision) if hub else TokenizerFiles({}, "The hub is not used for the tokenizer.")
+            return _read(LocalFiles(folder, (*roots, cache_folder())))
+        if hub is None:
+            return TokenizerFiles({}, "The hub is not used for the tokenizer.")
+        if hub.offline:
+            raise InspectionError("HF_HUB_OFFLINE keeps this host off the hub.")
+        return _read(hub.files(model, revision))
     except HubUnavailable as error:
         return TokenizerFiles({}, f"The tokenizer could not be fetched: {error}.")
     except InspectionError as error:
@@ -72,37 +76,18 @@ def collect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revisi
         return TokenizerFiles({}, f"The tokenizer's files can't be read: {error.strerror or error}.")
 
 
-def _local(files: LocalFiles) -> TokenizerFiles:
-    paths = {name: files.path(name) for name in TOKENIZER_FILES if files.exists(name)}
-    _refuse_too_much(sum(path.stat().st_size for path in paths.values()))
-    contents: dict[str, bytes] = {}
-    for name, path in paths.items():
-        with path.open("rb") as file:
-            contents[name] = file.read(FILES_LIMIT + 1)  # the file may have grown meanwhile
-    _refuse_too_much(sum(map(len, contents.values())))
-    return TokenizerFiles(contents, _note(contents, any(files.exists(name) for name in SENTENCEPIECE)))
-
-
-def _from_hub(model: str, hub: Hub, revision: str) -> TokenizerFiles:
-    if hub.offline:
-        raise InspectionError("HF_HUB_OFFLINE keeps this host off the hub.")
-    files = hub.files(model, revision)
+def _read(files: ModelFiles) -> TokenizerFiles:
     names = [name for name in TOKENIZER_FILES if files.exists(name)]
-    _refuse_too_much(sum(files.sizes[name] for name in names))
+    size = sum(map(files.size, names))
+    if size > FILES_LIMIT:
+        raise InspectionError(f"The tokenizer's files have {size:,} bytes; the limit is {FILES_LIMIT:,}.")
     contents: dict[str, bytes] = {}
     for name in names:
         remaining = FILES_LIMIT - sum(map(len, contents.values()))
         contents[name] = files.content(name, limit=remaining)
-    return TokenizerFiles(contents, _note(contents, any(files.exists(name) for name in SENTENCEPIECE)))
-
-
-def _refuse_too_much(size: int) -> None:
-    if size > FILES_LIMIT:
-        raise InspectionError(f"The tokenizer's files have {size:,} bytes; the limit is {FILES_LIMIT:,}.")
-
-
-def _note(contents: Mapping[str, bytes], sentencepiece: bool) -> str:
     if "tokenizer.json" in contents:
-        return ""
-    kind = "only SentencePiece's file" if sentencepiece else "only a vocabulary in other files"
-    return f"The model has no tokenizer.json, {kind}: prompts can be shown, but their tokens can't be counted."
+        return TokenizerFiles(contents)
+    has_sentencepiece = any(files.exists(name) for name in SENTENCEPIECE)
+    kind = "only SentencePiece's file" if has_sentencepiece else "only a vocabulary in other files"
+    note = f"The model has no tokenizer.json, {kind}: prompts can be shown, but their tokens can't be counted."
+    return TokenizerFiles(contents, note)

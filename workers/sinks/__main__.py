@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _ours() -> str:
-    """Return the interpreter of our own environment, which is built at its first use."""
+    """Find the interpreter of our own environment, which is built at its first use."""
     python = SOURCE_ROOT / sinks.ENVIRONMENT / "bin" / "python"
     if not python.exists():
         # Environments made by uv have no pip, but the machine's own Python may have one.

@@ -1,16 +1,19 @@
-"""Follows the outbox for one sink: reads lines, writes rows, stores the cursor, and retries with growing pauses."""
+"""The follower of outbox.jsonl for one sink: it sends rows, stores its cursor, and retries with growing pauses."""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from workers.contract.reports.lines import Line
-from workers.contract.wire.names import METRIC_KINDS
-from workers.sinks.outbox import Cursor, end_in, read_after
+from workers.contract.reports.lines import Line, read_line
+from workers.contract.wire.names import METRIC_KINDS, EventKind, Phase
 from workers.sinks.sink import About, Sink, row_of
 
 POLL_S = 0.5
@@ -18,10 +21,35 @@ LONGEST_PAUSE_S = 60.0
 LAST_TRIES = 3
 """Consecutive failures after which a sink is given up, once the attempt has ended."""
 LONGEST_PROBLEM = 300
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A sink's position in the outbox."""
+
+    seq: int = 0
+    """The seq of the last line that the sink has."""
+    offset: int = 0
+    """The offset of the byte after that line."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """The sink's own state, for when it is opened again."""
+
+    @classmethod
+    def read(cls, path: Path) -> Cursor:
+        """Read the cursor; return the beginning if the file is missing or broken."""
+        try:
+            value = json.loads(path.read_text())
+            return cls(int(value["seq"]), int(value["offset"]), dict(value["kept"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls()
+
+    def write(self, path: Path) -> None:
+        replace_file(path, json.dumps({"seq": self.seq, "offset": self.offset, "kept": self.state}))
 
 
 class Follower:
-    """Sends the rows of one attempt to one sink."""
+    """The sender of one attempt's rows to one sink."""
 
     def __init__(self, outbox: Path, cursor: Path, make: Callable[[], Sink], about: About) -> None:
         self._outbox, self._cursor_file = outbox, cursor
@@ -45,9 +73,10 @@ class Follower:
                 self.problem = ""
             except Exception as error:
                 failures += 1
-                words = " ".join(f"{type(error).__name__}: {error}".split())
-                self.problem = (words.replace(self._about.key, "…") if self._about.key else words)[:LONGEST_PROBLEM]
-                print(self.problem, traceback.format_exc().replace(self._about.key or "\0", "…"), flush=True)
+                key = self._about.key or "\0"
+                text = " ".join(f"{type(error).__name__}: {error}".split())
+                self.problem = text.replace(key, "…")[:LONGEST_PROBLEM]
+                print(self.problem, traceback.format_exc().replace(key, "…"), flush=True)
                 self._sink = None
                 if self._ended and failures >= LAST_TRIES:
                     self.finished.set()
@@ -59,16 +88,16 @@ class Follower:
         """Send the next lines; return the seconds until the next tick. Raises any exception of the sink."""
         if self._sink is None:
             sink = self._make()
-            sink.open(self._about, self._cursor.kept)
+            sink.open(self._about, self._cursor.state)
             self._sink = sink
             if sink.resends:
                 self._cursor = Cursor()
         lines, offset = read_after(self._outbox, self._cursor.offset)
         fresh = [line for line in lines if line.kind in METRIC_KINDS and line.seq > self._cursor.seq]
         rows = [row for line in fresh if (row := row_of(line)) is not None]
-        kept = self._sink.write(rows) if rows else self._cursor.kept
+        state = self._sink.write(rows) if rows else self._cursor.state
         if lines:
-            self._cursor = Cursor(lines[-1].seq, offset, kept)
+            self._cursor = Cursor(lines[-1].seq, offset, state)
             self._cursor.write(self._cursor_file)
             self._searched, self._ended = offset, self._ended or _end_in(lines)
             return 0.0
@@ -79,9 +108,9 @@ class Follower:
         return 0.0 if self._has_ended() else POLL_S
 
     def _pause(self, seconds: float) -> bool:
-        """Wait; return early with True if the attempt ends meanwhile, since little time is left to retry."""
+        """Wait; return early with True if the attempt ends meanwhile, since little time remains to retry."""
         until, ended_before = time.monotonic() + seconds, self._ended
-        while (left := until - time.monotonic()) > 0 and not self.finished.wait(min(left, POLL_S)):
+        while (remaining := until - time.monotonic()) > 0 and not self.finished.wait(min(remaining, POLL_S)):
             if not ended_before and self._has_ended():
                 return True
         return False
@@ -97,5 +126,32 @@ class Follower:
         return True
 
 
+def read_after(path: Path, offset: int) -> tuple[list[Line], int]:
+    """Read complete lines after a byte offset, at most one chunk; also return the offset after them."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            data = file.read(CHUNK)
+            data += b"" if b"\n" in data or len(data) < CHUNK else file.readline()
+    except FileNotFoundError:
+        return [], offset
+    data = data[: data.rfind(b"\n") + 1]
+    lines = [line for raw in data.splitlines() if (line := read_line(raw)) is not None and line.seq]
+    return lines, offset + len(data)
+
+
 def _end_in(lines: Sequence[Line]) -> str:
-    return next(filter(None, map(end_in, lines)), "")
+    """Find the reason of the attempt's end, after which no figures follow; "" if no line reports it."""
+    for line in lines:
+        data = line.data() or {}
+        ends = line.kind == EventKind.ENDED or (line.kind == EventKind.PHASE and data.get("phase") == Phase.STOPPING)
+        if ends and data.get("reason"):
+            return str(data["reason"])
+    return ""
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file atomically."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text)
+    os.replace(part, path)

@@ -21,7 +21,7 @@ _REFUSED = re.compile(r"[^\w\-. :/]")
 
 
 class MlflowSink(Sink):
-    def open(self, about: About, kept: dict[str, Any]) -> None:
+    def open(self, about: About, state: dict[str, Any]) -> None:
         os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "20", "0"
         os.environ.update(_credentials(about.key))
         from mlflow.entities import Param
@@ -52,7 +52,7 @@ class MlflowSink(Sink):
 
 
 def _credentials(key: str) -> dict[str, str]:
-    """Return MLflow's variables for a token, or for NAME:PASSWORD of an MLflow account."""
+    """Compose MLflow's variables for a token, or for NAME:PASSWORD of an MLflow account."""
     name, colon, password = key.partition(":")
     if colon:
         return {"MLFLOW_TRACKING_USERNAME": name, "MLFLOW_TRACKING_PASSWORD": password}

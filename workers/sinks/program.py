@@ -13,9 +13,8 @@ from workers.contract.run import sinks
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import FileName
-from workers.sinks.following import Follower
+from workers.sinks.following import Follower, replace_file
 from workers.sinks.mlflow_server import MlflowSink
-from workers.sinks.outbox import replace_file
 from workers.sinks.sink import Sink, about_of
 from workers.sinks.tensorboard_files import TensorboardSink
 from workers.sinks.trackio_store import TrackioSink
@@ -38,12 +37,12 @@ LIBRARY: Library = {
 def run(folder: Path, library: Library) -> int:
     """Follow the outbox until every sink has everything, then exit. The supervisor ends a process that never does."""
     spec = from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_text()))
-    places = folder / FileName.SINKS
-    places.mkdir(mode=0o700, exist_ok=True)
+    sinks_folder = folder / FileName.SINKS
+    sinks_folder.mkdir(mode=0o700, exist_ok=True)
     endpoints = _take_endpoints(os.environ)
     followers: dict[str, Follower] = {}
     for number, sink in enumerate(spec.run.sinks, 1):
-        own = places / f"{number}-{sink.kind}"
+        own = sinks_folder / f"{number}-{sink.kind}"
         own.mkdir(mode=0o700, exist_ok=True)
         endpoint = endpoints.get(sink.secret, {}) if sink.secret else {}
         about = about_of(spec, sink, own, link=os.environ.get(sinks.LINK, ""), endpoint=endpoint)
@@ -52,17 +51,19 @@ def run(folder: Path, library: Library) -> int:
         threading.Thread(target=follower.run, name=own.name, daemon=True).start()
     written: dict[str, str] | None = None
     while not all(follower.finished.wait(STATE_S / len(followers)) for follower in followers.values()):
-        written = _write_state(places, followers, written)
-    _write_state(places, followers, written)
+        written = _write_state(sinks_folder, followers, written)
+    _write_state(sinks_folder, followers, written)
     sys.stdout.flush()
     # A hanging thread of a sink's package must not keep the process alive.
     os._exit(UNSENT if any(follower.problem for follower in followers.values()) else 0)
 
 
-def _write_state(places: Path, followers: Mapping[str, Follower], written: dict[str, str] | None) -> dict[str, str]:
+def _write_state(
+    sinks_folder: Path, followers: Mapping[str, Follower], written: dict[str, str] | None
+) -> dict[str, str]:
     problems = {title: follower.problem for title, follower in followers.items()}
     if problems != written:
-        replace_file(places / sinks.STATE, json.dumps(problems))
+        replace_file(sinks_folder / sinks.STATE, json.dumps(problems))
     return problems
 
 

@@ -51,16 +51,16 @@ class Sink(ABC):
     """A destination of figures. One thread calls it and may wait; a call that raises is repeated later."""
 
     resends = False
-    """Whether, once opened, the sink gets all rows again, because only the other side knows which have arrived."""
+    """True if, once opened, the sink gets all rows again, because only the other side knows which have arrived."""
 
     @abstractmethod
-    def open(self, about: About, kept: dict[str, Any]) -> None:
-        """Open the destination. `kept`: the result of the last `write`, perhaps in an earlier process; {} at the
+    def open(self, about: About, state: dict[str, Any]) -> None:
+        """Open the destination. `state`: the result of the last `write`, perhaps in an earlier process; {} at the
         beginning. Rows written since then are written again, and must not count twice."""
 
     @abstractmethod
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Write rows; return the state to keep, once the rows can't be lost."""
+        """Write rows; return the state to store, once the rows can't be lost."""
 
     def close(self, reason: str) -> None:  # noqa: B027  # most have nothing to close
         """Close the destination after the last row. `reason`: the attempt's end reason."""
@@ -83,7 +83,7 @@ def about_of(spec: AttemptSpec, sink: SinkSpec, folder: Path, *, link: str, endp
 
 
 def config_of(run: RunSpec) -> dict[str, Any]:
-    """Return the settings that distinguish runs, without the parameters of rewards and environments. Those contain code
+    """Select the settings that distinguish runs, without the parameters of rewards and environments. Those contain code
     and prompts, which stay on the control plane."""
     whole: dict[str, Any] = to_dict(run)
     config: dict[str, Any] = {name: whole[name] for name in CONFIG}
@@ -94,7 +94,7 @@ def config_of(run: RunSpec) -> dict[str, Any]:
 
 
 def row_of(line: Line) -> Row | None:
-    """Return a line's figures with the names of TRL's own reports: train/loss, eval/reward. None: it has none."""
+    """Convert a line's figures to the names of TRL's own reports: train/loss, eval/reward. None: it has none."""
     data = line.data() or {}
     if line.kind == EventKind.TRAIN:
         data = {_trl_name(name): value for name, value in data.items()}

@@ -15,12 +15,12 @@ FILE = "events.out.tfevents.run"
 
 
 class TensorboardSink(Sink):
-    def open(self, about: About, kept: dict[str, Any]) -> None:
+    def open(self, about: About, state: dict[str, Any]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         path = about.folder / FILE
-        size = int(kept.get("size", 0))
+        size = int(state.get("size", 0))
         self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
         self._file.truncate(size)
         self._file.seek(size)

@@ -17,7 +17,7 @@ BATCH = 1_000
 
 
 class TrackioSink(Sink):
-    def open(self, about: About, kept: dict[str, Any]) -> None:
+    def open(self, about: About, state: dict[str, Any]) -> None:
         os.environ["TRACKIO_DIR"] = str(about.folder)
         self._about = about
         self._config = {**about.config, "run_page": about.link}

@@ -17,10 +17,10 @@ INIT_S = 60
 
 
 class WandbSink(Sink):
-    def open(self, about: About, kept: dict[str, Any]) -> None:
+    def open(self, about: About, state: dict[str, Any]) -> None:
         import wandb
 
-        more = {"base_url": about.address} if about.address else {}
+        server = {"base_url": about.address} if about.address else {}
         settings = wandb.Settings(
             api_key=about.key or None,
             console="off",
@@ -31,7 +31,7 @@ class WandbSink(Sink):
             silent=True,
             x_disable_meta=True,
             x_disable_stats=True,
-            **more,
+            **server,
         )
         entity, project = parted(about.project)
         self._run = wandb.init(
@@ -50,7 +50,7 @@ class WandbSink(Sink):
         )
         self.resends = bool(about.key)
         self._first = self._run.step if self.resends else 0
-        self._step = self._first if self.resends else int(kept.get("step", 0))
+        self._step = self._first if self.resends else int(state.get("step", 0))
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         for row in rows:

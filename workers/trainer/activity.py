@@ -23,7 +23,7 @@ Figures = Mapping[str, float]
 
 
 class RankActivity:
-    """Writes what this rank is doing. Costs some microseconds a change, and never raises into the training."""
+    """The record of this rank's activity. Costs some microseconds a change, and never raises into the training."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._rank = rank
@@ -36,15 +36,15 @@ class RankActivity:
         self._write()
 
     @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
-        """Record an activity. `what`: a StepPart, or the name of a reward."""
-        self._doing.append(what[:LONGEST_NAME])
+    def doing(self, name: str) -> Iterator[None]:
+        """Record an activity: a StepPart, or the name of a reward."""
+        self._doing.append(name[:LONGEST_NAME])
         self._write()
         try:
             yield
         finally:
             self._doing.pop()
-            if what in UNHURRIED:
+            if name in UNHURRIED:
                 self._steps_since = time.monotonic()
             self._write()
 
@@ -64,8 +64,8 @@ class RankActivity:
 
     def _write(self) -> None:
         self._written_at = now = time.monotonic()
-        record = {"rank": self._rank, "pid": os.getpid(), "doing": self._doing[-4:], "since": now}
-        more = {"steps_since": self._steps_since, "figures": self._figures}
-        text = json.dumps({**record, **more}, ensure_ascii=False)
+        process = {"rank": self._rank, "pid": os.getpid(), "doing": self._doing[-4:], "since": now}
+        record = {**process, "steps_since": self._steps_since, "figures": self._figures}
+        text = json.dumps(record, ensure_ascii=False)
         with suppress(OSError):
             os.pwrite(self._fd, text.encode(errors="replace").ljust(WIDTH), 0)

@@ -32,7 +32,7 @@ class Table(Mapping[int, Row]):
         self._ids = table.column("row_id").to_numpy()
 
     def __getitem__(self, row_id: int) -> Row:
-        row = self.arrow.slice(self.place(row_id), 1).to_pylist()[0]
+        row = self.arrow.slice(self.index_of(row_id), 1).to_pylist()[0]
         return row_for_rewards(row, json.loads(row["metadata"]), chat=self.chat)
 
     def __iter__(self) -> Iterator[int]:
@@ -41,12 +41,12 @@ class Table(Mapping[int, Row]):
     def __len__(self) -> int:
         return len(self._ids)
 
-    def place(self, row_id: int) -> int:
-        """Return the row's index in the table, whose ids ascend. Raises KeyError."""
-        place = bisect_left(self._ids, row_id)
-        if place == len(self._ids) or self._ids[place] != row_id:
+    def index_of(self, row_id: int) -> int:
+        """Find the row's index in the table, whose ids ascend. Raises KeyError."""
+        index = bisect_left(self._ids, row_id)
+        if index == len(self._ids) or self._ids[index] != row_id:
             raise KeyError(row_id)
-        return place
+        return index
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def draw(ids: list[int], count: int, seed: int) -> list[int]:
 
 
 def to_dataset(rows: Rows, ids: list[int]) -> Any:
-    """Return a datasets.Dataset with only prompt and row id.
+    """Build a datasets.Dataset with only prompt and row id.
 
     The other columns stay out: their types differ between datasets, and TRL gives some names (image, environment) a
     meaning. Rewards get whole rows by id.
@@ -97,14 +97,14 @@ def to_dataset(rows: Rows, ids: list[int]) -> Any:
     import pyarrow.compute as pc
     from datasets import Dataset  # imported here, because `read` runs before anything slow is imported
 
-    prompt = rows.by_id.arrow.column("prompt").take(pa.array([rows.by_id.place(row) for row in ids], pa.int64()))
+    prompt = rows.by_id.arrow.column("prompt").take(pa.array([rows.by_id.index_of(row) for row in ids], pa.int64()))
     if not rows.by_id.chat:
         prompt = pc.struct_field(pc.list_element(prompt, 0), "content")
     return Dataset(pa.table({"prompt": prompt, "row": pa.array(ids, pa.int64())}))
 
 
 def prompt_text(prompt: Any) -> str:
-    """Return a prompt as readable text."""
+    """Render a prompt as readable text."""
     if isinstance(prompt, str):
         return prompt
     if len(prompt) == 1:
@@ -113,7 +113,7 @@ def prompt_text(prompt: Any) -> str:
 
 
 def completion_text(completion: Any) -> str:
-    """Return the last text that the model wrote. TRL passes text for text prompts and messages for chats."""
+    """Extract the last text that the model wrote. TRL passes text for text prompts and messages for chats."""
     if isinstance(completion, str):
         return completion
     own = (message for message in reversed(completion) if message.get("role") == "assistant")
@@ -121,14 +121,14 @@ def completion_text(completion: Any) -> str:
 
 
 def turns(messages: Any) -> list[Any] | None:
-    """Return JSON-compatible messages, if there is more than one text (several messages, or tool calls); else None."""
+    """Convert several messages, or one with tool calls, to JSON-compatible ones; None for a single text."""
     if isinstance(messages, str) or (len(messages) == 1 and not messages[0].get("tool_calls")):
         return None
     return plain(messages)
 
 
 def plain(messages: Any) -> list[Any]:
-    """Return a JSON-compatible copy."""
+    """Make a JSON-compatible copy."""
     copy: list[Any] = json.loads(json.dumps(messages, default=str))
     return copy
 

@@ -53,7 +53,7 @@ CONFIG: dict[str, Any] = {
 
 
 def problems(count: int, seed: int) -> list[dict[str, str]]:
-    """Return `count` distinct arithmetic problems as rows of an uploadable dataset."""
+    """Draw `count` distinct arithmetic problems as rows of an uploadable dataset."""
     rows = [
         {"question": phrase.format(a=a, op=op, b=b), "answer": str(result(a, op, b))}
         for a, op, b in facts()

@@ -72,7 +72,7 @@ def describe() -> dict[str, Any]:
 
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
-    """Tell whether the installed TRL accepts these settings with this number of ranks."""
+    """Check whether the installed TRL accepts these settings with this number of ranks."""
     from trl import GRPOConfig
 
     from workers.trainer.configuration import config, hardware
@@ -81,7 +81,7 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
     processes = int(request.get("processes", 1))
 
     class Planned(GRPOConfig):  # type: ignore[misc]
-        """A config that believes in the planned number of ranks, without starting them."""
+        """A config with the planned number of ranks, which are not started."""
 
         world_size = property(lambda self: processes)
 
@@ -112,7 +112,7 @@ def _field(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
 
 
 def _kind(hint: Any) -> tuple[str, bool, list[str] | None]:
-    """Return (the form's type, whether None is allowed, the members of an enum)."""
+    """Derive the form's type, whether None is allowed, and the members of an enum."""
     members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     optional = type(None) in members
     for member in members:

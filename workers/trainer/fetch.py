@@ -49,8 +49,8 @@ def main(argv: list[str] | None = None) -> int:
     partial = PartialFiles()
     try:
         fetch(options.model, options.revision, progress, stall_s=options.stall_s)
-        for other in options.also:
-            model, _, revision = other.partition("@")
+        for also in options.also:
+            model, _, revision = also.partition("@")
             progress.begin_next()
             fetch(model, revision or None, progress, stall_s=options.stall_s)
     except ModelUnavailable as error:
@@ -109,7 +109,7 @@ class Download:
     error: ModelUnavailable | None = None
 
     def cached(self) -> Path | None:
-        """Return the snapshot that offline loading would find, if it is complete."""
+        """Find the snapshot that offline loading would use; None if it is incomplete."""
         from huggingface_hub.errors import LocalEntryNotFoundError
 
         try:
@@ -153,7 +153,7 @@ class Download:
             raise ModelUnavailable(f"The copy of {self.model} in the cache is incomplete: {missing[0]} is missing.")
         return folder
 
-    def _snapshot(self, **more: Any) -> str:
+    def _snapshot(self, **options: Any) -> str:
         from huggingface_hub import constants, snapshot_download
 
         # The size of writes, and so of progress: a slow line must not look dead.
@@ -165,7 +165,7 @@ class Download:
                 allow_patterns=list(hub_files.WANTED),
                 ignore_patterns=list(hub_files.UNWANTED),
                 tqdm_class=self.progress.bar_class(),
-                **more,
+                **options,
             )
         )
 
@@ -177,7 +177,7 @@ class Download:
         return ModelUnavailable(text)
 
     def _check_room(self, listing: fetching.FileListing) -> None:
-        needed = listing.total - listing.cached().done
+        needed = listing.total - listing.cached().received
         free = shutil.disk_usage(fetching.existing(fetching.cache())).free
         if needed + LEAST_FREE > free:
             raise ModelUnavailable(

@@ -1,4 +1,4 @@
-"""Observes a download from outside: how much is in the cache, and whether it grows."""
+"""Observation of a download from outside: how much is in the cache, and whether it grows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HubFile:
 class CacheState:
     """The part of a model that is in the cache."""
 
-    done: int
+    received: int
     """Bytes."""
     files: int
     """Complete files."""
@@ -88,7 +88,7 @@ class FileListing:
         return file.blob is not None and (self.storage / "blobs" / file.blob).exists()
 
     def _partial(self) -> dict[str, int]:
-        """Return the bytes on disk of the largest partial file, by content name."""
+        """Measure the bytes on disk of the largest partial file, by content name."""
         sizes: dict[str, int] = {}
         for path in (self.storage / "blobs").glob("*.incomplete"):
             try:
@@ -114,12 +114,12 @@ def endpoint() -> str:
 
 
 def existing(path: Path) -> Path:
-    """Return the path, or its nearest existing parent."""
+    """Find the path, or its nearest existing parent."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 class PartialFiles:
-    """Knows the partial files that this process has opened for writing.
+    """The partial files that this process has opened for writing.
 
     huggingface_hub gives each a new name and opens it in a thread; the interpreter's audit events reveal the names.
     """
@@ -157,12 +157,12 @@ def _is_free(lock: Path) -> bool:
 
 
 class DownloadProgress:
-    """Writes the progress lines and measures how long nothing has arrived."""
+    """The writer of progress lines; it also measures how long nothing has arrived."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._listing: FileListing | None = None
-        self._seen: tuple[int, int] = (-1, -1)
+        self._activity: tuple[int, int] = (-1, -1)
         self._moved_at = time.monotonic()
         self._written_at = float("-inf")
         self._ticks = 0
@@ -179,7 +179,7 @@ class DownloadProgress:
         self._listing = listing
 
     def bar_class(self) -> type:
-        """Return an invisible progress bar for huggingface_hub that counts each update as activity.
+        """Make an invisible progress bar for huggingface_hub that counts each update as activity.
 
         Data over Xet is reported there before it reaches the disk.
         """
@@ -202,13 +202,13 @@ class DownloadProgress:
         if listing is None:
             return
         state = listing.cached()
-        seen = (state.activity, self._ticks)
+        activity = (state.activity, self._ticks)
         now = time.monotonic()
-        if seen != self._seen:
-            self._seen, self._moved_at = seen, now
+        if activity != self._activity:
+            self._activity, self._moved_at = activity, now
         if last or now - self._written_at >= WRITE_EVERY_S:
             self._written_at = now
-            self._write(state.done, listing.total, state.files, len(listing.files))
+            self._write(state.received, listing.total, state.files, len(listing.files))
 
     def complete(self, folder: Path) -> None:
         """Write the only line of a model that was already cached."""
@@ -219,7 +219,7 @@ class DownloadProgress:
         return time.monotonic() - self._moved_at
 
     def _write(self, *figures: int) -> None:
-        """`figures`: bytes received, bytes in total, files received, files in total."""
+        """Write a line. `figures`: bytes received, bytes in total, files received, files in total."""
         totals = [before + now for before, now in zip(self._before, figures, strict=True)]
         self._newest = (totals[0], totals[1], totals[2], totals[3])
         line = {

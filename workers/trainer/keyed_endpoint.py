@@ -13,6 +13,7 @@ import logging
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -20,7 +21,8 @@ from aiohttp import web
 from workers.trainer.configuration.spec import TrainerError
 
 T = TypeVar("T")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[..., Awaitable[web.StreamResponse]]
+"""Answers a request; those of `chat_routes` also get `chat`."""
 BODY_S = 120.0
 """How long a request's body may take to arrive."""
 _SILENT = logging.getLogger(f"{__name__}.silent")
@@ -39,7 +41,7 @@ class HttpRefusal(Exception):
 
 
 class KeyedEndpoint:
-    """Listens from `open` to `close`. Every path but /health needs `Authorization: Bearer KEY`."""
+    """An endpoint that listens from `open` to `close`. Every path but /health needs `Authorization: Bearer KEY`."""
 
     body_limit: int
     """Bytes of a request's body."""
@@ -53,7 +55,7 @@ class KeyedEndpoint:
     """Error text for unknown paths."""
 
     def __init__(self, *, digest: str) -> None:
-        """`digest`: the SHA-256 of the key, in hex."""
+        """Create the endpoint. `digest`: the SHA-256 of the key, in hex."""
         self._digest = digest.encode()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http", daemon=True)
@@ -78,8 +80,8 @@ class KeyedEndpoint:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
 
-    def routes(self) -> Sequence[web.RouteDef]:
-        return ()
+    def routes(self) -> list[web.RouteDef]:
+        return []
 
     async def stop(self) -> None:
         """Stop listening and close all connections; requests under way get two seconds."""
@@ -133,7 +135,7 @@ class KeyedEndpoint:
 
 
 async def body_of(request: web.Request) -> dict[str, Any]:
-    """Return the request's JSON object, {} for an empty body. Raises HttpRefusal."""
+    """Read the request's JSON object, {} for an empty body. Raises HttpRefusal."""
     length, limit = request.content_length or 0, request.client_max_size
     if length > limit:
         raise HttpRefusal(413, f"The body has {length:,} bytes; at most {limit:,} are read.")
@@ -152,7 +154,7 @@ async def body_of(request: web.Request) -> dict[str, Any]:
 
 
 class _Closed(asyncio.Protocol):
-    """Closes a connection at once."""
+    """A protocol that closes its connection at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
@@ -167,6 +169,14 @@ def _error(status: int, text: str, code: str | None = None) -> web.Response:
     return web.json_response(error_body(status, text, code), status=status)
 
 
-def models_body(names: Sequence[str], **details: Any) -> dict[str, Any]:
-    """Return OpenAI's list of models."""
-    return {"object": "list", "data": [{"id": name, "object": "model", **details} for name in names]}
+def chat_routes(prefix: str, handler: Handler) -> list[web.RouteDef]:
+    """Map OpenAI's chat completions and completions to one handler, which gets `chat`: True or False."""
+    return [
+        web.post(f"{prefix}/v1/chat/completions", partial(handler, chat=True)),
+        web.post(f"{prefix}/v1/completions", partial(handler, chat=False)),
+    ]
+
+
+def models_answer(names: Sequence[str], **details: Any) -> web.Response:
+    """Answer with OpenAI's list of models."""
+    return web.json_response({"object": "list", "data": [{"id": name, "object": "model", **details} for name in names]})

@@ -62,29 +62,27 @@ class AnswerHead:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def document(self, choices: Sequence[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
-        """Return a whole answer. Choices get their index, and nulls for what they lack."""
+        """Compose a whole answer. Choices get their index, and nulls for what they lack."""
         kind = "chat.completion" if self.chat else "text_completion"
         numbered = [{"index": index, "logprobs": None, **choice} for index, choice in enumerate(choices)]
         return {**self._fields(kind), "choices": numbered, "usage": usage}
 
     def part(self, choice: dict[str, Any] | None, usage: dict[str, int] | None = None) -> dict[str, Any]:
-        """Return one event of a stream."""
+        """Compose one event of a stream."""
         choices = [] if choice is None else [{"index": 0, "logprobs": None, "finish_reason": None, **choice}]
-        more = {} if usage is None else {"usage": usage}
         kind = "chat.completion.chunk" if self.chat else "text_completion"
-        return {**self._fields(kind), "choices": choices, **more}
+        return {**self._fields(kind), "choices": choices, **({} if usage is None else {"usage": usage})}
 
     def _fields(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
 
 def usage_of(prompt: int, completion: int) -> dict[str, int]:
-    """Return OpenAI's counts of tokens."""
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def event(part: Mapping[str, Any]) -> bytes:
-    """Return a server-sent event."""
+    """Encode a server-sent event."""
     return b"data: " + json.dumps(part).encode() + b"\n\n"
 
 
@@ -92,7 +90,7 @@ END_OF_STREAM = b"data: [DONE]\n\n"
 
 
 def as_stream(answer: Mapping[str, Any]) -> bytes:
-    """Return a whole answer as a stream of one event, for tokens that arrive together."""
+    """Encode a whole answer as a stream of one event, for tokens that arrive together."""
     choice = dict(answer["choices"][0])
     part: dict[str, Any] = {**answer, "choices": [choice]}
     if "message" in choice:
@@ -104,7 +102,7 @@ def as_stream(answer: Mapping[str, Any]) -> bytes:
 
 
 def with_call_ids(message: Message, key: str) -> Message:
-    """Return the model's message as clients get it: each tool call has an id, and its arguments are text."""
+    """Convert the model's message for clients: each tool call gets an id, and its arguments become text."""
     calls = [
         {
             "id": f"call_{key}_{number}",
@@ -146,8 +144,8 @@ def _message(message: object, number: int) -> Message:
         content = ""  # it called tools, or said nothing
     if not isinstance(content, str):
         raise HttpRefusal(400, f"messages[{number}].content is not text.")
-    kept = {name: message[name] for name in ("tool_calls", "name", "tool_call_id") if message.get(name)}
-    return {"role": "system" if role == "developer" else role, "content": content, **kept}
+    optional = {name: message[name] for name in ("tool_calls", "name", "tool_call_id") if message.get(name)}
+    return {"role": "system" if role == "developer" else role, "content": content, **optional}
 
 
 def _has_function(value: object) -> bool:
@@ -159,7 +157,7 @@ def are_tokens(prompt: object) -> bool:
 
 
 def count_in(document: Mapping[str, Any], name: str, default: int) -> int:
-    """Return a whole number from 1. Raises HttpRefusal."""
+    """Read a whole number from 1. Raises HttpRefusal."""
     value = document.get(name)
     if value is None:
         return default
@@ -175,7 +173,7 @@ def count_in(document: Mapping[str, Any], name: str, default: int) -> int:
 class AgentRequest:
     """A request to the policy from an agent."""
 
-    most: int | None
+    limit: int | None
     """The client's limit of completion tokens; None: the run's own limit."""
     stream: bool
     ignored: str
@@ -194,10 +192,10 @@ def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentReque
     """Validate a request to the gateway. Raises HttpRefusal."""
     if document.get("n") not in (None, 1):
         raise HttpRefusal(400, "n must be 1: the members of a group are sessions of their own.")
-    limit = "max_completion_tokens" if document.get("max_completion_tokens") else "max_tokens"
-    most = count_in(document, limit, 0) or None
+    name = "max_completion_tokens" if document.get("max_completion_tokens") else "max_tokens"
+    limit = count_in(document, name, 0) or None
     ignored = ", ".join(name for name in _IGNORED if document.get(name) is not None)
-    common: dict[str, Any] = {"most": most, "stream": bool(document.get("stream")), "ignored": ignored}
+    common: dict[str, Any] = {"limit": limit, "stream": bool(document.get("stream")), "ignored": ignored}
     if chat:
         tools = document.get("tools") or []
         if not isinstance(tools, list) or not all(map(_has_function, tools)):
@@ -230,8 +228,8 @@ class ModelRequest:
     """Score the prompts, with this many of the most probable tokens at each position; None: generate."""
 
     def answer(self, completions: Sequence[tuple[str, GenerationResult]]) -> dict[str, Any]:
-        choices = [self._choice(text, done) for text, done in completions]
-        return self.head.document(choices, _total([done for _, done in completions]))
+        choices = [self._choice(text, result) for text, result in completions]
+        return self.head.document(choices, _total([result for _, result in completions]))
 
     def scores(self, scores: Sequence[PromptScores]) -> dict[str, Any]:
         choices = [
@@ -245,25 +243,26 @@ class ModelRequest:
         return self.head.document(choices, _total(counts))
 
     def piece(self, text: str, *, first: bool) -> dict[str, Any]:
-        """Return a stream's event with the next piece of text."""
+        """Compose a stream's event with the next piece of text."""
         if not self.head.chat:
             return self.head.part({"text": text})
         role = {"role": "assistant"} if first else {}
         return self.head.part({"delta": {**role, "content": text}})
 
-    def last_parts(self, done: GenerationResult) -> Iterator[dict[str, Any]]:
-        rest: dict[str, Any] = {"delta": {}} if self.head.chat else {"text": ""}
-        yield self.head.part({**rest, "finish_reason": _finish_reason(done)})
+    def last_parts(self, result: GenerationResult) -> Iterator[dict[str, Any]]:
+        empty: dict[str, Any] = {"delta": {}} if self.head.chat else {"text": ""}
+        yield self.head.part({**empty, "finish_reason": _finish_reason(result)})
         if self.usage:
-            yield self.head.part(None, _total([done]))
+            yield self.head.part(None, _total([result]))
 
-    def _choice(self, text: str, done: GenerationResult) -> dict[str, Any]:
+    def _choice(self, text: str, result: GenerationResult) -> dict[str, Any]:
         if not self.head.chat:
-            return {"text": text, "finish_reason": _finish_reason(done)}
+            return {"text": text, "finish_reason": _finish_reason(result)}
         message = {"role": "assistant", "content": text}
         if self.prompts[0].ask.tools:
             message = tool_calls.read(text)
-        return {"message": message, "finish_reason": "tool_calls" if "tool_calls" in message else _finish_reason(done)}
+        reason = "tool_calls" if "tool_calls" in message else _finish_reason(result)
+        return {"message": message, "finish_reason": reason}
 
 
 def read_model_request(document: Mapping[str, Any], models: Sequence[str], *, chat: bool) -> ModelRequest:
@@ -299,7 +298,7 @@ def read_model_request(document: Mapping[str, Any], models: Sequence[str], *, ch
 
 
 def _top(document: Mapping[str, Any], *, chat: bool) -> int | None:
-    """Return `logprobs` of a request with `echo`; None without echo."""
+    """Read `logprobs` of a request with `echo`; None without echo."""
     echo, top = document.get("echo") or False, document.get("logprobs")
     if echo is False and top in (None, False, 0):
         return None
@@ -309,7 +308,7 @@ def _top(document: Mapping[str, Any], *, chat: bool) -> int | None:
 
 
 def _chat_messages(document: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Return the messages as chat templates take them: arguments of tool calls are objects."""
+    """Read the messages as chat templates take them: arguments of tool calls are objects."""
     messages = []
     for message in read_messages(document.get("messages")):
         calls = tool_calls.calls_of(message) if message["role"] == "assistant" else []
@@ -369,8 +368,8 @@ def _stops(document: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def _finish_reason(done: GenerationResult) -> str:
-    return "length" if done.finish is Finish.LENGTH else "stop"
+def _finish_reason(result: GenerationResult) -> str:
+    return "length" if result.finish is Finish.LENGTH else "stop"
 
 
 def _logprobs(scores: PromptScores) -> dict[str, Any]:
@@ -382,5 +381,5 @@ def _logprobs(scores: PromptScores) -> dict[str, Any]:
     }
 
 
-def _total(completions: Sequence[GenerationResult]) -> dict[str, int]:
-    return usage_of(sum(done.prompt_tokens for done in completions), sum(done.tokens for done in completions))
+def _total(results: Sequence[GenerationResult]) -> dict[str, int]:
+    return usage_of(sum(result.prompt_tokens for result in results), sum(result.tokens for result in results))

@@ -82,7 +82,7 @@ class FreshGroup:
 
 
 class PromptSelectingTrainer(WatchedTrainer):
-    """Replaces groups without spread by fresh ones (dynamic sampling), and draws prompts by difficulty."""
+    """A trainer that replaces groups without spread (dynamic sampling), and draws prompts by difficulty."""
 
     def __init__(self, *, prompts: PromptsSpec, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -112,22 +112,22 @@ class PromptSelectingTrainer(WatchedTrainer):
         if self._inputs is None:
             return super()._generate(prompts)
         logged = {name: len(values) for name, values in self._metrics["train"].items()}
-        members, others = self._members(prompts)
+        members, of_all = self._members(prompts)
         self._select(RankBatch(self._inputs, prompts, members), logged)
         missing = any(member.logprobs is None for member in members)
         logprobs = None if missing else [member.logprobs for member in members]
         masks = None if any(member.mask is None for member in members) else [member.mask for member in members]
         self._policy_steps = [member.policy for member in members]
         ids, completions = [member.ids for member in members], [member.completion for member in members]
-        return [member.prompt_ids for member in members], ids, masks, completions, logprobs, *others
+        return [member.prompt_ids for member in members], ids, masks, completions, logprobs, *of_all
 
     def _members(self, prompts: Any) -> tuple[list[Member], list[Any]]:
-        """Generate; return the completions, and what TRL returns of all together."""
-        prompt_ids, ids, masks, completions, logprobs, *others = super()._generate(prompts)
-        nothing = [None] * len(ids)
-        episodes = nothing if self._episodes is None else self._episodes.episodes
-        columns = (prompt_ids, ids, logprobs or nothing, completions, masks or nothing, episodes, self._policy_steps)
-        return [Member(*values) for values in zip(*columns, strict=True)], others
+        """Generate; return the completions, and TRL's results that concern all of them."""
+        prompt_ids, ids, masks, completions, logprobs, *of_all = super()._generate(prompts)
+        missing = [None] * len(ids)
+        episodes = missing if self._episodes is None else self._episodes.episodes
+        columns = (prompt_ids, ids, logprobs or missing, completions, masks or missing, episodes, self._policy_steps)
+        return [Member(*values) for values in zip(*columns, strict=True)], of_all
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         if self._selected_rewards is None:
@@ -177,8 +177,7 @@ class PromptSelectingTrainer(WatchedTrainer):
         )
 
     def _put(self, batch: RankBatch, rewards: torch.Tensor, chosen: Mapping[int, FreshGroup]) -> None:
-        """Put fresh groups in place of those that they replace."""
-        for at, group, member in self._places(batch):
+        for at, group, member in self._positions(batch):
             if group in chosen:
                 batch.replace(at, chosen[group].example, chosen[group].members[member])
         for group, fresh in chosen.items():
@@ -186,7 +185,7 @@ class PromptSelectingTrainer(WatchedTrainer):
         if isinstance(self._episodes, Rollouts):
             self._episodes.episodes = [member.episode for member in batch.members if member.episode is not None]
 
-    def _places(self, batch: RankBatch) -> Iterator[tuple[int, int, int]]:
+    def _positions(self, batch: RankBatch) -> Iterator[tuple[int, int, int]]:
         """Yield (index in this rank's part, number of the group among all ranks', index in the group)."""
         start = self.accelerator.process_index * len(batch.members)
         for at in range(len(batch.members)):
@@ -200,21 +199,21 @@ class PromptSelectingTrainer(WatchedTrainer):
         Returns those with spread by the number of the group that they replace, the unused ones, and the number of
         rounds.
         """
-        tried, seen, live = set(rows), len(rows), len(rows) - len(dead)
+        tried, total, live = set(rows), len(rows), len(rows) - len(dead)
         chosen: dict[int, FreshGroup] = {}
         left_out: list[FreshGroup] = []
-        for done in range(self._spec.extra_rounds):
+        for rounds in range(self._spec.extra_rounds):
             still = [group for group in dead if group not in chosen]
-            count = self._round_size(len(still), live / seen, len(rows), self._spec.extra_rounds - done)
-            places = self._history.draw(count, without=tried, weighted=self._spec.by_difficulty) if still else []
-            places = places[: len(places) // self._unit * self._unit]
-            if not places:
-                return chosen, left_out, done
+            count = self._round_size(len(still), live / total, len(rows), self._spec.extra_rounds - rounds)
+            indexes = self._history.draw(count, without=tried, weighted=self._spec.by_difficulty) if still else []
+            indexes = indexes[: len(indexes) // self._unit * self._unit]
+            if not indexes:
+                return chosen, left_out, rounds
             with self._lanes.extra_round():
-                groups = self._generate_groups(places)
+                groups = self._generate_groups(indexes)
             tried |= {group.example["row"] for group in groups}
             usable = [group for group in groups if group.has_spread]
-            seen, live = seen + len(groups), live + len(usable)
+            total, live = total + len(groups), live + len(usable)
             chosen |= zip(still, usable, strict=False)
             left_out += [*usable[len(still) :], *(group for group in groups if not group.has_spread)]
         return chosen, left_out, self._spec.extra_rounds
@@ -225,19 +224,19 @@ class PromptSelectingTrainer(WatchedTrainer):
         ranks = int(self.accelerator.num_processes)
         return ranks // math.gcd(int(self.num_generations), ranks)
 
-    def _round_size(self, missing: int, live: float, most: int, rounds: int) -> int:
-        """Return how many groups to generate for `missing` ones with spread, if a share of `live` has spread.
+    def _round_size(self, missing: int, live: float, limit: int, rounds: int) -> int:
+        """Choose how many groups to generate for `missing` ones with spread, if a share of `live` has spread.
 
         No more than are missing, so that none is unused, unless the remaining rounds would hardly suffice. At most a
         batch, which is known to fit into memory.
         """
         needed = missing
         if missing * (1 - live) ** rounds > TOLERATED:
-            needed = math.ceil(missing / live) if live else most
-        return min(math.ceil(needed / self._unit) * self._unit, most)
+            needed = math.ceil(missing / live) if live else limit
+        return min(math.ceil(needed / self._unit) * self._unit, limit)
 
-    def _generate_groups(self, places: Sequence[int]) -> list[FreshGroup]:
-        own = self._own_share(places)
+    def _generate_groups(self, indexes: Sequence[int]) -> list[FreshGroup]:
+        own = self._own_share(indexes)
         prompts = [example["prompt"] for example in own]
         self._note([example["row"] for example in own])
         completions, _ = self._members(prompts)
@@ -249,28 +248,28 @@ class PromptSelectingTrainer(WatchedTrainer):
         spreads, scores = self._spreads(rewards)
         groups = [
             FreshGroup(
-                self.train_dataset[place],
+                self.train_dataset[index],
                 members[number * size : (number + 1) * size],
                 rewards[number * size : (number + 1) * size],
                 scores[number],
                 spreads[number],
             )
-            for number, place in enumerate(places)
+            for number, index in enumerate(indexes)
         ]
         for group in groups:
             self._history.note(group.example["row"], group.scores)
         return groups
 
-    def _own_share(self, places: Sequence[int]) -> list[dict[str, Any]]:
-        """Return this rank's inputs of a batch of these prompts, dealt as by TRL's sampler."""
-        slots = [place for place in places for _ in range(self.num_generations)]
+    def _own_share(self, indexes: Sequence[int]) -> list[dict[str, Any]]:
+        """Select this rank's inputs of a batch of these prompts, dealt as by TRL's sampler."""
+        slots = [index for index in indexes for _ in range(self.num_generations)]
         share = len(slots) // self.accelerator.num_processes
         start = self.accelerator.process_index * share
-        examples = {place: self.train_dataset[place] for place in set(slots[start : start + share])}
-        return [dict(examples[place]) for place in slots[start : start + share]]
+        examples = {index: self.train_dataset[index] for index in set(slots[start : start + share])}
+        return [dict(examples[index]) for index in slots[start : start + share]]
 
     def _spreads(self, rewards: torch.Tensor) -> tuple[list[bool], list[list[float]]]:
-        """Return for each group whether its scores have spread, and these scores."""
+        """Check for each group whether its scores have spread; also return these scores."""
         weights = self.reward_weights.tolist()
         if self._spec.spread_in:
             rewards, weights = rewards[:, [self.reward_func_names.index(self._spec.spread_in)]], [1.0]
@@ -285,11 +284,11 @@ class PromptSelectingTrainer(WatchedTrainer):
     def _samples_of(
         self, batch: RankBatch, rewards: torch.Tensor, chosen: Mapping[int, FreshGroup], left_out: Sequence[FreshGroup]
     ) -> list[Sample]:
-        """Return samples of the groups that aren't trained on: replaced ones, and unused fresh ones."""
+        """Collect samples of the groups that aren't trained on: replaced ones, and unused fresh ones."""
         replaced = self._of_all_ranks(
             [
                 self._sample(batch.inputs[at]["row"], batch.members[at], rewards[group * self.num_generations + member])
-                for at, group, member in self._places(batch)
+                for at, group, member in self._positions(batch)
                 if group in chosen
             ]
         )

@@ -102,7 +102,7 @@ def make(folder: Path, *, seed: int, steps: int) -> None:
 
 
 def make_tokenizer() -> Qwen2Tokenizer:
-    """Return Qwen2's tokenizer without merges: one token per byte, so that it reads any text, and per word of WORDS.
+    """Make Qwen2's tokenizer without merges: one token per byte, so that it reads any text, and per word of WORDS.
 
     It must be Qwen2's class: AutoTokenizer uses that for a Qwen2 model's folder, whatever was saved.
     """
@@ -151,29 +151,24 @@ def _warm_up(model: Any, tokenizer: Qwen2Tokenizer, draw: random.Random, steps: 
 
 
 def _example(draw: random.Random, fact: tuple[int, str, int], *, faulty: bool, chat: bool) -> tuple[str, str]:
-    """Return (prompt, completion). Datasets may map prompts to plain texts or to chats, so the model learns both."""
+    """Make (prompt, completion). Datasets may map prompts to plain texts or to chats, so the model learns both."""
     a, op, b = fact
     question = draw.choice(demo.PHRASES).format(a=a, op=op, b=b)
     if chat:
         question = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
-    return question, _completion(draw, fact, faulty=faulty)
-
-
-def _completion(draw: random.Random, fact: tuple[int, str, int], *, faulty: bool) -> str:
-    a, op, b = fact
     answer = demo.result(a, op, b)
     if faulty and draw.random() < WRONG:
         answer = max(0, answer + draw.choice((-10, -3, -2, -1, 1, 2, 3, 10)))
     thought, tagged_answer = f"<think>{a}{op}{b}</think>", f"<answer>{answer}</answer>"
     if faulty and draw.random() < MALFORMED:
-        return draw.choice(
+        return question, draw.choice(
             (tagged_answer, f"{thought}{answer}", f"<think>{a}{op}{b}{tagged_answer}", f"{thought}<answer>{answer}")
         )
-    return thought + tagged_answer
+    return question, thought + tagged_answer
 
 
 def _batch(examples: list[tuple[str, str]], tokenizer: Qwen2Tokenizer) -> tuple[Any, Any, Any]:
-    """Return (token ids, attention mask, labels), each (examples, tokens), padded on the right."""
+    """Tokenize a batch into (token ids, attention mask, labels), each (examples, tokens), padded on the right."""
     import torch
 
     prompts = tokenizer([prompt for prompt, _ in examples])["input_ids"]

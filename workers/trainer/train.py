@@ -51,8 +51,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     ranks.meet(spec)
     if os.environ.get(CUDNN_ATTENTION) == "0":
         torch.backends.cuda.enable_cudnn_sdp(False)  # not only less preferred: with a mask torch would still take it
-    memory.cap(spec.run.hardware, local_rank=local_rank())
-    arguments = config.build(spec, folder, card=memory.share_of_card(spec.run.hardware, local_rank=local_rank()))
+    arguments = config.build(spec, folder, card=memory.cap(spec.run.hardware, local_rank=local_rank()))
     evaluates = spec.run.kind == EVALUATION
     if not evaluates:
         config.check_steps(arguments, len(rows.train))
@@ -91,7 +90,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
         try:
             trainer.train(resume_from_checkpoint=spec.resume_from)
         except StoppedWaitingError:
-            stop.seen = True
+            stop.requested = True
             trainer.end_at_the_last_step()
     if gateway_setup is not None:
         gateway_setup.close()
@@ -104,7 +103,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     if trainer.state.global_step == 0 and not evaluates:
         raise NoStepsError("The training ended without a step.")
     failures.judge_the_end()
-    if failures.verdict and not stop.seen:
+    if failures.verdict and not stop.requested:
         error = RewardFailedError(failures.verdict)
         ranks.leave(error)
         raise error
@@ -131,18 +130,9 @@ def _trainer(
             yield
 
     early = ConcurrentRewards(run, tools, lanes.reward) if run.rewards_beside else None
-    functions: list[Any] = list(
-        rewards.functions(
-            run.every_reward,
-            rows,
-            tools,
-            failures,
-            doing,
-            turn_scores=credit.scores if credit else None,
-            together=score_together,
-            early=early,
-        )
-    )
+    turn_scores = credit.scores if credit else {}
+    maker = rewards.RewardFunctions(rows, tools, failures, doing, turn_scores, score_together, early)
+    functions: list[Any] = list(maker.of(run.every_reward))
     tokenizers: list[Any] = [None] * len(functions)
     models = reward_models.load(run, chat=rows.by_id.chat)
     for reward_model in models:

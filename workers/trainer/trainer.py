@@ -59,11 +59,11 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         groups: Callable[[Any], GroupFeed | None] = lambda trainer: None,
         **arguments: Any,
     ) -> None:
-        """`trained_on`: how many of the rewards are trained on; the others are computed in evaluations only. `models`:
-        indexes of the rewards that are models. `best_metric`: the metric whose best checkpoint is never deleted.
-        `only_samples`: evaluations generate and score, without a loss. `ahead`: vLLM servers generate the next batch
-        meanwhile. `episodes`: the source of completions with several turns. `turn_credit`: rewards that score each
-        turn. `groups` is called with the trainer once it can generate."""
+        """Create the trainer. `trained_on`: the number of rewards that are trained on; the others are computed in
+        evaluations only. `models`: indexes of the rewards that are models. `best_metric`: the metric whose best
+        checkpoint is never deleted. `only_samples`: evaluations generate and score, without a loss. `ahead`: vLLM
+        servers generate the next batch meanwhile. `episodes`: the source of completions with several turns.
+        `turn_credit`: rewards that score each turn. `groups` is called with the trainer once it can generate."""
         self.times = StepTimes(finish=_finish, doing=activity.doing, record=lanes.record)
         self._activity = activity
         self._lanes = lanes
@@ -133,8 +133,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
                 completions = [episode.messages for episode in self._episodes.episodes]
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
             if self._only_evaluated.reward_funcs and not self.model.training:
-                others = self._calculate_only_evaluated(inputs, prompts, completions, completion_ids_list)
-                rewards = torch.cat([rewards, others], dim=1)
+                evaluated = self._calculate_only_evaluated(inputs, prompts, completions, completion_ids_list)
+                rewards = torch.cat([rewards, evaluated], dim=1)
             self._check_model_scores(rewards, [example["row"] for example in inputs])
             if self._episodes is not None:  # what broke an environment is not the model's doing
                 broken = self._of_all_ranks([episode.end in UNSCORED for episode in self._episodes.episodes])
@@ -208,14 +208,14 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return output
 
     def _note(self, rows: list[int]) -> None:
-        """Announce the rows of the prompts that are generated for next."""
+        """Announce the rows of the next generation's prompts."""
         if self._episodes is not None:
             self._episodes.note(rows, step=self.state.global_step if self.model.training else EVALUATED)
         if self._groups is not None and self.model.training:
             self._groups.note(rows)
 
     def _credited(self, credit: TurnCredit, outcome: torch.Tensor, width: int) -> torch.Tensor:
-        """Return advantages per token, (B, `width`), which TRL accepts: it splits a batch by its first dimension."""
+        """Compute advantages per token, (B, `width`), which TRL accepts: it splits a batch by its first dimension."""
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
         completions, ids, _ = self._scored
         training = self.model.training
@@ -322,7 +322,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return loss
 
     def _mean_ratio(self, inputs: Any) -> float:
-        """Return the mean ratio of new to old token probabilities; exactly 1 where TRL keeps no old ones."""
+        """Average the ratio of new to old token probabilities; exactly 1 where TRL keeps no old ones."""
         old, new = inputs.get("old_per_token_logps"), self._policy_logps
         if old is None or new is None:
             return 1.0

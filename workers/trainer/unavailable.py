@@ -9,11 +9,9 @@ from typing import TypeVar
 from workers.contract.wire import hub_files
 from workers.trainer.fetching import cache, endpoint
 
-E = TypeVar("E", bound=BaseException)
+E = TypeVar("E", bound=Exception)
 
-_DISK_ERRORS = {
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR,
-}  # fmt: skip
+_DISK_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR}
 
 
 class ModelUnavailable(Exception):
@@ -21,18 +19,18 @@ class ModelUnavailable(Exception):
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Tell whether a retry may succeed: a temporary problem of the hub or the network."""
+    """Check whether a retry may succeed: a temporary problem of the hub or the network."""
     import httpx
 
     status = _status(error)
     if status is not None:
         return status in (408, 429) or status >= 500
-    broken = _caused_by(error, httpx.TransportError)
+    broken = caused_by(error, httpx.TransportError)
     return broken is not None and not isinstance(broken, httpx.ProxyError)
 
 
 def sentence(error: BaseException, model: str, revision: str | None) -> str:
-    """Return a sentence for people; "" for errors of other kinds."""
+    """Explain an error of the hub, the network or the disk in a sentence; "" for errors of other kinds."""
     from huggingface_hub import get_token
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -53,12 +51,14 @@ def sentence(error: BaseException, model: str, revision: str | None) -> str:
         return hub_files.missing(model, hub)
     if isinstance(error, HFValidationError):
         return f"{model!r} is not a valid name for a model on the hub: {first_line(error)}"
-    if _caused_by(error, OfflineModeIsEnabled):
+    if caused_by(error, OfflineModeIsEnabled):
         return f"{model} is not complete in this host's cache, and HF_HUB_OFFLINE keeps it from asking {hub}."
     if status is not None:
         return f"{hub} answered with status {status} when asked for {model}: start the run again later."
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"The disk became full while {model} was fetched into {cache()}: free some, and start the run again."
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
-        return _disk_sentence(error.errno, model)
+        return f"{model} could not be written into {cache()}: {os.strerror(error.errno)}."
     return _network_sentence(error, model, hub)
 
 
@@ -71,17 +71,10 @@ def gigabytes(size: int) -> str:
     return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
 
 
-def _disk_sentence(number: int, model: str) -> str:
-    where = cache()
-    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"The disk became full while {model} was fetched into {where}: free some, and start the run again."
-    return f"{model} could not be written into {where}: {os.strerror(number)}."
-
-
 def _network_sentence(error: BaseException, model: str, hub: str) -> str:
     import httpx
 
-    broken = _caused_by(error, httpx.TransportError)
+    broken = caused_by(error, httpx.TransportError)
     if broken is None:
         return ""
     if isinstance(broken, httpx.ReadTimeout | httpx.ReadError | httpx.RemoteProtocolError):
@@ -92,13 +85,13 @@ def _network_sentence(error: BaseException, model: str, hub: str) -> str:
 def _status(error: BaseException) -> int | None:
     from huggingface_hub.errors import HfHubHTTPError
 
-    answer = _caused_by(error, HfHubHTTPError)
+    answer = caused_by(error, HfHubHTTPError)
     return answer.response.status_code if answer is not None else None
 
 
-def _caused_by(error: BaseException, kind: type[E]) -> E | None:
-    """Return the cause of this type: huggingface_hub wraps errors that it met while looking for a local copy."""
+def caused_by(error: BaseException, *types: type[E]) -> E | None:
+    """Find the error's cause of one of these types, since huggingface_hub wraps errors; None: there is none."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, kind):
+    while cause is not None and not isinstance(cause, types):
         cause = cause.__cause__
     return cause

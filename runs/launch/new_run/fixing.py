@@ -57,7 +57,7 @@ def fix(
     for change in entry.changes:
         if change.field not in fields or (change.how == "double" and not halved):
             continue
-        new = _new_value(change, initial.get(change.field), entry.words(change.value, values))
+        new = _new_value(change, initial.get(change.field), entry.filled(change.value, values))
         if new is not None:
             initial[change.field], reasons[change.field] = new, change.why
             halved = halved or change.how == "halve"

@@ -1,4 +1,4 @@
-"""Checks that the spec's settings and the installed packages fit together, before anything slow is imported.
+"""Checks of the spec's settings and the installed packages against each other, before anything slow is imported.
 
 Repeats the checks of the profile form and the New run page, because a spec may be written by hand.
 """
@@ -15,7 +15,7 @@ from workers.contract.stack.hardware_rules import run_problems
 
 
 def problem(spec: AttemptSpec) -> str | None:
-    """Return the first problem as a sentence, or None."""
+    """Find the first problem, as a sentence; None: there is none."""
     return next(_problems(spec), None)
 
 
@@ -31,17 +31,18 @@ def _problems(spec: AttemptSpec) -> Iterator[str]:
 
 def _packages(run: RunSpec) -> Iterator[str]:
     hardware, server = run.hardware, run.hardware.vllm_server
-    if server is not None and server.weight_sync is WeightSync.NCCL and not _installed("vllm"):
-        yield "Weights go to the server over NCCL, but vllm is not installed beside the trainer for it."
-    if hardware.rollout is Rollout.COLOCATE and not _installed("vllm"):
-        yield "vLLM runs inside the trainer (colocate), but it is not installed in the trainer's interpreter."
-    if hardware.strategy in ZERO and not _installed("deepspeed"):
-        yield f"{hardware.strategy} needs DeepSpeed, which is not installed in the trainer's interpreter."
+    nccl = server is not None and server.weight_sync is WeightSync.NCCL
     bits = hardware.quantization is not Quantization.NONE or hardware.optimizer is Optimizer.ADAMW_8BIT
-    if bits and not _installed("bitsandbytes"):
-        yield "8- and 4-bit training needs bitsandbytes, which is not installed in the trainer's interpreter."
-    if hardware.liger_kernels and not _installed("liger_kernel"):
-        yield "Liger's kernels need liger-kernel, which is not installed in the trainer's interpreter."
+    missing = "not installed in the trainer's interpreter."
+    for needed, package, sentence in (
+        (nccl, "vllm", "Weights go to the server over NCCL, but vllm is not installed beside the trainer for it."),
+        (hardware.rollout is Rollout.COLOCATE, "vllm", f"vLLM runs inside the trainer (colocate), but it is {missing}"),
+        (hardware.strategy in ZERO, "deepspeed", f"{hardware.strategy} needs DeepSpeed, which is {missing}"),
+        (bits, "bitsandbytes", f"8- and 4-bit training needs bitsandbytes, which is {missing}"),
+        (hardware.liger_kernels, "liger_kernel", f"Liger's kernels need liger-kernel, which is {missing}"),
+    ):
+        if needed and not _installed(package):
+            yield sentence
 
 
 def _installed(package: str) -> bool:

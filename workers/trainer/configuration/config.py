@@ -28,7 +28,7 @@ ALWAYS: dict[str, Any] = {
 
 
 def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
-    """Return the config of an attempt. `card`: the share of its GPU that a rank may use. Raises SpecError."""
+    """Build the config of an attempt. `card`: the share of its GPU that a rank may use. Raises SpecError."""
     run = spec.run
     check(run)
     settings = {
@@ -42,7 +42,14 @@ def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
     }
     if run.keep_best and settings.get("save_total_limit"):
         settings["save_total_limit"] += 1  # transformers counts the best one too
-    settings["model_init_kwargs"] = _model_arguments(run, settings) or None
+    model_arguments = {
+        "revision": run.model.revision,
+        "attn_implementation": run.attn_implementation,
+        "dtype": hardware.loading_dtype(run, bf16=bool(settings["bf16"]), fp16=bool(settings["fp16"])),
+    }
+    settings["model_init_kwargs"] = {
+        name: value for name, value in model_arguments.items() if value is not None
+    } or None
     return construct(GRPOConfig, settings)
 
 
@@ -62,8 +69,10 @@ def check(run: RunSpec) -> None:
 
 
 def check_steps(config: GRPOConfig, prompts: int) -> None:
-    """Raise NoStepsError if there are fewer prompts than one generation batch takes: TRL would silently train
-    nothing."""
+    """Check that there are as many prompts as one generation batch takes: with fewer, TRL would silently train nothing.
+
+    Raises NoStepsError.
+    """
     needed = config.generation_batch_size // config.num_generations
     if prompts < needed:
         raise NoStepsError(
@@ -88,7 +97,7 @@ def lora(spec: LoraSpec | None) -> LoraConfig | None:
 
 
 def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
-    """Return the settings of where completions are generated, on the attempt's resources."""
+    """Derive the settings of generation from the attempt's profile and resources."""
     profile = spec.run.hardware
     settings: dict[str, Any] = {
         "use_cpu": profile.trainer_gpus == 0,
@@ -109,12 +118,3 @@ def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
         if spec.placement.group_port is not None:
             settings["vllm_group_port"] = spec.placement.group_port
     return settings
-
-
-def _model_arguments(run: RunSpec, settings: dict[str, Any]) -> dict[str, Any]:
-    arguments = {
-        "revision": run.model.revision,
-        "attn_implementation": run.attn_implementation,
-        "dtype": hardware.loading_dtype(run, bf16=bool(settings["bf16"]), fp16=bool(settings["fp16"])),
-    }
-    return {name: value for name, value in arguments.items() if value is not None}

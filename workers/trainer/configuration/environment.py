@@ -28,7 +28,7 @@ def prepare(spec: AttemptSpec) -> None:
     wait_without_spinning()
     for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:
         del os.environ[name]  # set by `accelerate launch`, whose file may contradict the spec
-    if spec.run.hardware.rollout is Rollout.SERVER and any(place.own for place in servers_of(spec)):
+    if spec.run.hardware.rollout is Rollout.SERVER and any(server.own for server in servers_of(spec)):
         # vLLM's side of the weight transfer listens here; otherwise on whichever interface leads outside.
         os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
     if spec.run.hardware.rollout is Rollout.COLOCATE and not commands.has_ranks(spec):
@@ -36,14 +36,14 @@ def prepare(spec: AttemptSpec) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # otherwise the interface of the host's name
     for name, value in spec.run.hardware.environment.items():  # a supervisor or script has already set them
         os.environ.setdefault(name, value)
-    if all(place.own or place.warm for place in servers_of(spec)):
+    if all(server.own or server.warm for server in servers_of(spec)):
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # all of the run's processes are on this host
     if spec.run.hardware.threads:
         os.environ["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
 
 
 def _free_port() -> int:
-    """Return a free port for the single-process group that vLLM creates inside a trainer. TRL would use 29500 whenever
+    """Find a free port for the single-process group that vLLM creates inside a trainer. TRL would use 29500 whenever
     it is free, so two trainers starting at once on one host would share it."""
     with socket.socket() as probe:
         probe.bind(("", 0))
@@ -60,7 +60,7 @@ def wait_without_spinning() -> None:
 
 
 def needs_hub(model: str) -> bool:
-    """Tell whether the model is a hub id that is not cached."""
+    """Check whether the model is a hub id that is not cached."""
     if is_local(model):
         return False
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
@@ -70,15 +70,15 @@ def needs_hub(model: str) -> bool:
 
 
 def rank() -> int:
-    """Return this process's rank; 0 without a launcher."""
+    """Read this process's rank; 0 without a launcher."""
     return int(os.environ.get("RANK", "0"))
 
 
 def local_rank() -> int:
-    """Return this process's GPU index among the visible ones."""
+    """Read this process's GPU index among the visible ones."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def inside_launcher() -> bool:
-    """Tell whether torchrun or accelerate launch started this process as a rank."""
+    """Check whether torchrun or accelerate launch started this process as a rank."""
     return "LOCAL_RANK" in os.environ

@@ -22,6 +22,7 @@ from workers.contract.run.hardware import (
 from workers.contract.run.spec import RunSpec
 from workers.contract.stack import deepspeed
 
+OPTIMIZERS = {Optimizer.ADAMW_8BIT: "adamw_8bit", Optimizer.ADAFACTOR: "adafactor"}
 ON_CPU: dict[str, Any] = {
     # TRL's defaults are made for GPUs: on a CPU, bf16 autocast and recomputed activations only cost time.
     "bf16": False,
@@ -31,11 +32,13 @@ ON_CPU: dict[str, Any] = {
 
 
 def settings(run: RunSpec) -> dict[str, Any]:
-    """Return the profile's GRPOConfig arguments, overridden by the run's own."""
+    """Convert the profile to GRPOConfig arguments, overridden by the run's own."""
     hardware = run.hardware
+    # DeepSpeed steps on its own flat partitions; the fused kernel expects gradients in the model's layout.
+    adamw = "adamw_torch" if hardware.strategy in ZERO else "adamw_torch_fused"
     merged = {
         **_precision(run),
-        **_optimizer(hardware),
+        "optim": OPTIMIZERS.get(hardware.optimizer, adamw),
         "gradient_checkpointing": hardware.checkpoints_gradients,
         **_rollout(hardware),
         **run.grpo,
@@ -49,25 +52,23 @@ def settings(run: RunSpec) -> dict[str, Any]:
         # layers, so that peft finds no adapter in them and would save an empty one.
         wrapped = bool(merged["gradient_checkpointing"]) and run.lora is None
         merged["fsdp"] = True
-        merged["fsdp_config"] = fsdp2(hardware, checkpointing=wrapped)
+        merged["fsdp_config"] = {
+            "version": 2,
+            "reshard_after_forward": True,
+            "cpu_offload": hardware.offload is Offload.PARAMETERS,
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "state_dict_type": "FULL_STATE_DICT",
+            "activation_checkpointing": wrapped,
+        }
         merged["gradient_checkpointing"] = bool(merged["gradient_checkpointing"]) and not wrapped
     return merged
 
 
 def _precision(run: RunSpec) -> dict[str, Any]:
-    """Return both precision flags, overriding TRL's defaults; if the run sets one, the profile's other one is off."""
+    """Set both precision flags, overriding TRL's defaults; if the run sets one, the profile's other one is off."""
     precision = precision_of(run.hardware, run.grpo)
     flags = {"bf16": precision is Precision.BF16, "fp16": precision is Precision.FP16}
     return flags if run.hardware.trainer_gpus else {**ON_CPU, **flags}
-
-
-def _optimizer(hardware: HardwareSpec) -> dict[str, Any]:
-    if hardware.optimizer is Optimizer.ADAMW_8BIT:
-        return {"optim": "adamw_8bit"}
-    if hardware.optimizer is Optimizer.ADAFACTOR:
-        return {"optim": "adafactor"}
-    # DeepSpeed steps on its own flat partitions; the fused kernel expects gradients in the model's layout.
-    return {"optim": "adamw_torch" if hardware.strategy in ZERO else "adamw_torch_fused"}
 
 
 def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
@@ -79,19 +80,8 @@ def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
     return {}
 
 
-def fsdp2(hardware: HardwareSpec, *, checkpointing: bool) -> dict[str, Any]:
-    return {
-        "version": 2,
-        "reshard_after_forward": True,
-        "cpu_offload": hardware.offload is Offload.PARAMETERS,
-        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "state_dict_type": "FULL_STATE_DICT",
-        "activation_checkpointing": checkpointing,
-    }
-
-
 def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
-    """Return the dtype for loading the weights; None leaves TRL's fp32.
+    """Choose the dtype for loading the weights; None leaves TRL's fp32.
 
     16 bits are enough where fp32 weights would never be used: DeepSpeed casts them anyway and keeps its own fp32 copy,
     and a LoRA's frozen base is only read. Not where the LoRA is merged into the base for vLLM and unmerged again: in 16
@@ -106,7 +96,7 @@ def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
 
 
 def quantization(run: RunSpec) -> Any:
-    """Return a BitsAndBytesConfig, or None."""
+    """Build a BitsAndBytesConfig; None for a profile without quantization."""
     bits = run.hardware.quantization
     if bits is Quantization.NONE:
         return None

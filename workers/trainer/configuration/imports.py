@@ -16,7 +16,7 @@ from workers.contract.stack.commands import KEEP_FROZEN
 
 @contextmanager
 def quick() -> Iterator[None]:
-    """Speed up imports of torch, transformers, TRL and vLLM.
+    """Make imports of torch, transformers, TRL and vLLM faster.
 
     They create millions of permanent objects, which the garbage collector would traverse repeatedly, for a fifth of the
     time. Afterwards these are frozen, since vLLM collects a dozen times more while it starts. And transformers and TRL
@@ -38,15 +38,10 @@ def leave_vllm_out(run: RunSpec) -> None:
     TRL imports vLLM wherever it is installed, which takes as long as torch and TRL. A trainer that generates itself, or
     sends adapters over HTTP, has no use for it.
     """
-    if needs_vllm(run):
+    server = run.hardware.vllm_server
+    streams = server is not None and server.weight_sync is WeightSync.NCCL  # with vLLM's communicator
+    if run.hardware.rollout is Rollout.COLOCATE or streams:
         return
     from trl import import_utils
 
     import_utils.is_vllm_available = lambda min_version=None: False
-
-
-def needs_vllm(run: RunSpec) -> bool:
-    """Tell whether the trainer itself runs vLLM, or sends weights with its NCCL communicator."""
-    server = run.hardware.vllm_server
-    streams = server is not None and server.weight_sync is WeightSync.NCCL
-    return run.hardware.rollout is Rollout.COLOCATE or streams

@@ -1,4 +1,4 @@
-"""Launches ranks with torchrun, and reports the exit code and error of the first rank that failed."""
+"""The launch of ranks with torchrun, and the report of the first rank that failed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check(spec: AttemptSpec) -> None:
 
 
 def meet(spec: AttemptSpec) -> None:
-    """Form the process group in a file: by default rank 0 would listen for the others on every interface.
+    """Join the process group through a file: by default rank 0 would listen for the others on every interface.
 
     On the CPU accelerate gives DeepSpeed no process group until the model is loaded, but ZeRO-3 shards it while
     loading.

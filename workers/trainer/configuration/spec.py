@@ -23,10 +23,6 @@ from workers.trainer.configuration import combinations
 
 EXIT_SPEC = 3
 """The spec can't be trained; the last line on stderr says why."""
-EXIT_NO_STEPS = 4
-"""The training would take, or has taken, no step."""
-EXIT_REWARD_FAILED = 7
-"""A reward failed on more rows than the run allows."""
 
 
 class TrainerError(Exception):
@@ -42,13 +38,13 @@ class SpecError(TrainerError):
 
 
 class NoStepsError(TrainerError):
-    """There is nothing to train on."""
+    """The training would take, or has taken, no step."""
 
-    exit_code = EXIT_NO_STEPS
+    exit_code = 4
 
 
 class StoppedWaitingError(NoStepsError):
-    """A stop was asked for while the trainer waited for the programs that drive its episodes."""
+    """The run was stopped while the trainer waited for the programs that drive its episodes."""
 
     def __init__(self) -> None:
         super().__init__("The run was stopped while it waited for the programs that drive its episodes.")
@@ -57,7 +53,7 @@ class StoppedWaitingError(NoStepsError):
 class RewardFailedError(TrainerError):
     """A reward failed on more rows than the run allows."""
 
-    exit_code = EXIT_REWARD_FAILED
+    exit_code = 7
 
 
 def read(folder: Path) -> AttemptSpec:
@@ -96,7 +92,6 @@ def read(folder: Path) -> AttemptSpec:
 
 
 def _settings(run: RunSpec) -> dict[str, Any]:
-    """Return the GRPO settings for the run's kind."""
     if run.kind == CHECK:
         batch = Batch.of(run.grpo, run.hardware.processes)
         return learnability.settings(run.grpo, batch, run.check_groups or learnability.GROUPS)
@@ -104,7 +99,7 @@ def _settings(run: RunSpec) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that write a checkpoint."""
+    """Read the versions of the packages that write a checkpoint."""
     return {name: version(name) for name in ("trl", "transformers", "torch")}
 
 
@@ -117,25 +112,20 @@ def _check_checkpoint(folder: Path) -> None:
         return  # the checkpoint was written without versions
     except (ValueError, KeyError, TypeError) as error:
         raise SpecError(f"{folder.name}/{FileName.VERSIONS} can't be read: {error!r}.") from error
-    if _release(saved_by) != _release(version("trl")):
+    if str(saved_by).split(".")[:2] != version("trl").split(".")[:2]:
         raise SpecError(
             f"{folder.name} was saved by TRL {saved_by}, and this host has {version('trl')}: the run would not "
             "continue as it began. Clone the run, or install the version that it began with."
         )
 
 
-def _release(number: object) -> list[str]:
-    """Return major and minor version."""
-    return str(number).split(".")[:2]
-
-
 def is_local(model: str) -> bool:
-    """Tell whether the model is a folder on this host, absolute or below the working directory."""
+    """Check whether the model is a folder on this host, absolute or below the working directory."""
     return commands.is_local(model) or Path(model).is_dir()
 
 
 def path_of(model: ModelSpec) -> str:
-    """Return the model's path or hub id, as transformers takes it."""
+    """Convert the model's path or hub id to the form that transformers takes."""
     return str(Path(model.path).expanduser()) if model.path.startswith("~") else model.path
 
 

@@ -34,32 +34,32 @@ def turn_advantages(
     aggregation: str = "sum_then_normalize",
     scale: str | bool = "group",
 ) -> list[list[float]]:
-    """Return A_turn[completion][turn] for a batch of whole groups. `values`: one item per component."""
+    """Compute A_turn[completion][turn] for a batch of whole groups. `values`: one item per component."""
     turns = _turns(values)
     result = [[0.0] * count for count in turns]
     for number in range(max(turns, default=0)):
         columns = [[_score(scores, number) for scores in component] for component in values]
         column = advantages.advantages(columns, weights, group, aggregation, scale).advantages
-        for place, advantage in enumerate(column):
-            if number < turns[place]:
-                result[place][number] = advantage
+        for index, advantage in enumerate(column):
+            if number < turns[index]:
+                result[index][number] = advantage
     return result
 
 
 def turn_rewards(values: Sequence[TurnScores], weights: Sequence[float]) -> list[list[float | None]]:
-    """Return the weighted sum of the components' scores, [completion][turn]."""
+    """Sum the components' weighted scores, [completion][turn]."""
     turns = _turns(values)
     columns = [
         advantages.totals([[_score(scores, number) for scores in component] for component in values], weights)
         for number in range(max(turns, default=0))
     ]
-    return [[columns[number][place] for number in range(count)] for place, count in enumerate(turns)]
+    return [[columns[number][index] for number in range(count)] for index, count in enumerate(turns)]
 
 
 def per_token(
     outcomes: Sequence[float], turns: Sequence[Sequence[float]], at: Sequence[Sequence[Span]], coef: float, width: int
 ) -> list[list[float]]:
-    """Return A[completion][token] with `width` tokens each. `turns`: A_turn, whose tokens lie `at` these spans."""
+    """Compute A[completion][token] with `width` tokens each. `turns`: A_turn, whose tokens lie `at` these spans."""
     result = [[outcome] * width for outcome in outcomes]
     for tokens, turn_values, turn_spans in zip(result, turns, at, strict=True):
         for advantage, (start, stop) in zip(turn_values, turn_spans, strict=True):
@@ -68,7 +68,7 @@ def per_token(
 
 
 def spans(completion: Any, length: int) -> list[Span]:
-    """Return the turns of a completion of `length` tokens, from its messages' token counts; one turn without counts."""
+    """Locate the turns of a completion of `length` tokens by its messages' token counts; one turn without counts."""
     if isinstance(completion, str) or any("tokens" not in message for message in completion):
         return [(0, length)]
     result, start = [], 0

@@ -19,7 +19,7 @@ Gather = Callable[[list[Any]], list[Any]]
 
 @dataclass
 class TurnCredit:
-    """Turns the scores of turns into advantages per token."""
+    """A converter of turns' scores into advantages per token."""
 
     columns: Mapping[str, int]
     """Component that scores each turn -> its column in the rewards that TRL aggregates."""
@@ -32,15 +32,15 @@ class TurnCredit:
 
     @classmethod
     def of(cls, run: RunSpec) -> TurnCredit | None:
-        """Return None for a run whose components all score whole completions."""
-        columns = {reward.name: place for place, reward in enumerate(run.rewards) if reward.per_turn}
+        """Read the run's components; None if all score whole completions."""
+        columns = {reward.name: column for column, reward in enumerate(run.rewards) if reward.per_turn}
         if not columns:
             return None
         counting = any(reward.weight for reward in run.rewards if not reward.per_turn)
         return cls(
             columns,
             [reward.weight for reward in run.rewards if reward.per_turn],
-            [place for place, reward in enumerate(run.rewards) if not reward.per_turn] if counting else [],
+            [column for column, reward in enumerate(run.rewards) if not reward.per_turn] if counting else [],
             (run.episodes or EpisodeSpec()).turn_advantage_coef,
         )
 
@@ -66,18 +66,21 @@ class TurnCredit:
         gather: Gather,
         log: Callable[[str, float], None],
     ) -> torch.Tensor:
-        """Return advantages per token, (B, `width`), from the outcome's, (B,). All ranks must call this.
+        """Compute advantages per token, (B, `width`), from the outcome's, (B,). All ranks must call this.
 
         Writes each turn's reward and advantage into its message. `broken`: completions whose turns don't count.
         """
         blank = [[None for _ in turns] for turns in next(iter(self.scores.values()))]
         own = [
-            [blank[place] if broken[place] else turns for place, turns in enumerate(self.scores[name])]
+            [blank[index] if broken[index] else turns for index, turns in enumerate(self.scores[name])]
             for name in self.columns
         ]
         gathered = gather([own])
-        scores = [[turns for of_rank in gathered for turns in of_rank[place]] for place in range(len(own))]
-        self._log_means(credit.turn_rewards(scores, self.weights), log)
+        scores = [[turns for of_rank in gathered for turns in of_rank[index]] for index in range(len(own))]
+        rewards = credit.turn_rewards(scores, self.weights)
+        for number in range(MOST_TURNS_CHARTED):
+            if (average := mean([turns[number] for turns in rewards if number < len(turns)])) is not None:
+                log(turn_reward(number + 1), average)
         count = len(completions)  # the same on all ranks
         turn_values = credit.turn_advantages(scores, self.weights, group, aggregation, scale)[rank * count :][:count]
         outcomes = outcome.tolist() if self.outcomes else [0.0] * count
@@ -89,23 +92,17 @@ class TurnCredit:
         tokens = credit.per_token(outcomes, turn_values, spans, self.coef, width)
         return torch.tensor(tokens, dtype=outcome.dtype, device=outcome.device)
 
-    def _log_means(self, rewards: Sequence[Sequence[float | None]], log: Callable[[str, float], None]) -> None:
-        for number in range(MOST_TURNS_CHARTED):
-            average = mean([turns[number] for turns in rewards if number < len(turns)])
-            if average is not None:
-                log(turn_reward(number + 1), average)
-
 
 def with_supplied(advantages: torch.Tensor, supplied: Sequence[Sequence[float] | None], width: int) -> torch.Tensor:
     """Replace the advantages of episodes whose environment supplied its own, one per token.
 
-    `advantages`: (B,) or (B, `width`); (B, `width`) is returned if any were supplied.
+    `advantages`: (B,) or (B, `width`). Returns (B, `width`) if any were supplied.
     """
     if all(values is None for values in supplied):
         return advantages
     per_token = advantages if advantages.dim() > 1 else advantages.unsqueeze(1).expand(-1, width).clone()
-    for place, values in enumerate(supplied):
+    for index, values in enumerate(supplied):
         if values is not None:
             row = [*values, *[0.0] * width][:width]
-            per_token[place] = torch.tensor(row, dtype=per_token.dtype, device=per_token.device)
+            per_token[index] = torch.tensor(row, dtype=per_token.dtype, device=per_token.device)
     return per_token

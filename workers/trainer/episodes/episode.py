@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 Message = dict[str, Any]
 """In the form of workers.contract.run.episodes, with the keys known so far."""
@@ -63,12 +64,12 @@ class Episode:
         return [message for turn in self.turns for message in (turn.message, *turn.answers)]
 
     def add_reward(self, reward: float) -> None:
-        """Add a reward that the environment gave at the end."""
+        """Add a reward for the end of the episode."""
         self.turns[-1].answers.append({"role": "user", "content": "", "tokens": 0, "reward": reward})
 
 
 def as_trl(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Return what TRL expects of a rollout_func; log-probabilities only if all episodes have them."""
+    """Convert episodes to the answer of a rollout_func; log-probabilities only if all episodes have them."""
     has_logprobs = all(episode.logprobs for episode in episodes)
     return {
         "prompt_ids": [episode.prompt_ids for episode in episodes],
@@ -78,25 +79,27 @@ def as_trl(episodes: Sequence[Episode]) -> dict[str, Any]:
     }
 
 
-class Source(Protocol):
-    """A source of episodes: TRL's rollout_func, with what the trainer needs."""
+class Source(ABC):
+    """A source of episodes: TRL's rollout_func, with the interface for the trainer."""
 
-    @property
-    def episodes(self) -> list[Episode]:
+    def __init__(self, rows: Mapping[int, Any], *, context: int, tools: Sequence[str] = ()) -> None:
+        self._rows = rows
+        self._row_ids: list[int] = []
+        self._step = 0
+        self.episodes: list[Episode] = []
         """The last generation's episodes on this rank, in the inputs' order."""
-
-    @property
-    def tools(self) -> Sequence[str]:
+        self.tools = tools
         """Names of the tools, for charts."""
-
-    @property
-    def context(self) -> int:
+        self.context = context
         """The limit of tokens of prompt and completion together."""
 
     def bound(self, context: int | None) -> None:
         """Lower `context` to the backend's own limit, if it has one."""
+        self.context = min(self.context, context or self.context)
 
     def note(self, rows: Sequence[int], *, step: int) -> None:
         """Announce the next generation's rows, which TRL doesn't pass to a rollout_func. `step`: or EVALUATED."""
+        self._row_ids, self._step = list(rows), step
 
+    @abstractmethod
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]: ...

@@ -50,7 +50,7 @@ class EpisodeStats:
 
 
 def metrics(episodes: Sequence[EpisodeStats], tools: Sequence[str] = ()) -> dict[str, float]:
-    """Return the charts' values. `tools`: those charted by name."""
+    """Compute the charts' values. `tools`: those charted by name."""
     calls = [call for episode in episodes for call in episode.calls]
     tokens = sum(episode.tokens for episode in episodes)
     values = {
@@ -74,7 +74,7 @@ def metrics(episodes: Sequence[EpisodeStats], tools: Sequence[str] = ()) -> dict
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the smallest value that `percent` % of the values don't exceed."""
+    """Find the smallest value that `percent` % of the values don't exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 

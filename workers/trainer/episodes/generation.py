@@ -21,10 +21,10 @@ class TurnRequest:
 
     ids: list[int]
     """All token ids so far."""
-    most: int
+    limit: int
     """Limit of the turn's tokens, at least 1."""
     room: int
-    """Tokens until the model's context is full, at least `most`."""
+    """Tokens until the model's context is full, at least `limit`."""
 
 
 @dataclass(frozen=True)
@@ -46,36 +46,36 @@ def generate(trainer: Any, requests: Sequence[TurnRequest]) -> list[TurnResult] 
     if not gathered:
         return None
     results: dict[int, TurnResult] = {}
-    for places, most in calls([request for _, request in gathered]):
-        size = -(-len(places) // ranks)
-        padding = min(places, key=lambda place: len(gathered[place][1].ids))
-        own = [*places, *[padding] * (size * ranks - len(places))][rank * size :][:size]
-        with _limited(trainer, most):
-            ids, logprobs = trainer._generate_single_turn([gathered[place][1].ids for place in own], None, {}, 1)
+    for indexes, limit in calls([request for _, request in gathered]):
+        size = -(-len(indexes) // ranks)
+        padding = min(indexes, key=lambda index: len(gathered[index][1].ids))
+        own = [*indexes, *[padding] * (size * ranks - len(indexes))][rank * size :][:size]
+        with _limited(trainer, limit):
+            ids, logprobs = trainer._generate_single_turn([gathered[index][1].ids for index in own], None, {}, 1)
         answers = list(zip(own, ids, logprobs if logprobs is not None else [None] * len(ids), strict=True))
-        for place, tokens, values in gather_object(answers) if ranks > 1 else answers:
-            allowed = min(most, gathered[place][1].most)
+        for index, tokens, values in gather_object(answers) if ranks > 1 else answers:
+            allowed = min(limit, gathered[index][1].limit)
             cut = values[:allowed] if values is not None else None
-            results[place] = TurnResult(list(tokens)[:allowed], cut, len(tokens) >= allowed)
-    return [results[place] for place, (owner, _) in enumerate(gathered) if owner == rank]
+            results[index] = TurnResult(list(tokens)[:allowed], cut, len(tokens) >= allowed)
+    return [results[index] for index, (owner, _) in enumerate(gathered) if owner == rank]
 
 
 def calls(requests: Sequence[TurnRequest]) -> list[tuple[list[int], int]]:
-    """Return (indexes, token limit) of each call to the backend.
+    """Plan the calls to the backend, each with the indexes of its requests and its token limit.
 
     One call, and a second for requests whose context would overflow with the others' limit, which a server refuses.
     """
-    most = max(request.most for request in requests)
-    roomy = [place for place, request in enumerate(requests) if request.room >= most]
-    tight = [place for place, request in enumerate(requests) if request.room < most]
-    planned = [(roomy, most)]
+    limit = max(request.limit for request in requests)
+    roomy = [index for index, request in enumerate(requests) if request.room >= limit]
+    tight = [index for index, request in enumerate(requests) if request.room < limit]
+    planned = [(roomy, limit)]
     if tight:
-        planned.append((tight, min(requests[place].room for place in tight)))
+        planned.append((tight, min(requests[index].room for index in tight)))
     return planned
 
 
 @contextlib.contextmanager
-def _limited(trainer: Any, most: int) -> Iterator[None]:
+def _limited(trainer: Any, limit: int) -> Iterator[None]:
     """Set the length limit, which all of TRL's backends take from an attribute."""
     holder, name = (
         (trainer.vllm_generation, "max_completion_length")
@@ -83,7 +83,7 @@ def _limited(trainer: Any, most: int) -> Iterator[None]:
         else (trainer.generation_config, "max_new_tokens")
     )
     before = getattr(holder, name)
-    setattr(holder, name, most)
+    setattr(holder, name, limit)
     try:
         yield
     finally:

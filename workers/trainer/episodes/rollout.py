@@ -17,7 +17,7 @@ from workers.contract.run.episodes import EpisodeEnd, EpisodeSpec
 from workers.environments.entry import without_thinking
 from workers.environments.executor import Call, EnvironmentAnswer, Executor, Move, OpenEpisode
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.episodes.episode import Episode, Message, ModelTurn, as_trl
+from workers.trainer.episodes.episode import Episode, Message, ModelTurn, Source, as_trl
 from workers.trainer.episodes.generation import TurnRequest, TurnResult, generate
 from workers.trainer.episodes.templates import Chat
 
@@ -32,31 +32,19 @@ def reset_seed(seed: int, step: int, row: int) -> int:
     return int.from_bytes(digest[:4], "big")
 
 
-class Rollouts:
-    """TRL's rollout_func for episodes in an environment (see Source)."""
+class Rollouts(Source):
+    """Episodes in an environment."""
 
     def __init__(
         self, spec: EpisodeSpec, executor: Executor, chat: Chat, *, rows: Mapping[int, Any], seed: int, context: int
     ) -> None:
-        """`context`: the limit of tokens of prompt and completion together."""
+        super().__init__(rows, context=context, tools=[tool.name for tool in executor.descriptions])
         self._limits = spec.limits
         self._executor = executor
         self._chat = chat
-        self._rows = rows
         self._seed = seed
-        self.context = context
-        self._row_ids: list[int] = []
-        self._step = 0
-        self.episodes: list[Episode] = []
         self.after_turn: Callable[[], None] = lambda: None
         """Called after each turn, when some episodes may have ended."""
-        self.tools = [tool.name for tool in executor.descriptions]
-
-    def bound(self, context: int | None) -> None:
-        self.context = min(self.context, context or self.context)
-
-    def note(self, rows: Sequence[int], *, step: int) -> None:
-        self._row_ids, self._step = list(rows), step
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         began = time.monotonic()
@@ -90,7 +78,7 @@ class Rollouts:
 
 
 class _TurnLoop:
-    """Runs the turns of one generation."""
+    """The loop over the turns of one generation."""
 
     def __init__(
         self, rollouts: Rollouts, played: Sequence[OpenEpisode], *, longest: int, ends: frozenset[int], deadline: float
@@ -119,10 +107,10 @@ class _TurnLoop:
 
     def _request(self, episode: Episode) -> TurnRequest:
         room = self._context - len(episode.prompt_ids) - len(episode.ids)
-        return TurnRequest([*episode.prompt_ids, *episode.ids], min(self._left(episode), room), room)
+        return TurnRequest([*episode.prompt_ids, *episode.ids], min(self._allowance(episode), room), room)
 
-    def _left(self, episode: Episode) -> int:
-        """Return how many tokens the model may still write."""
+    def _allowance(self, episode: Episode) -> int:
+        """Count the tokens that the model may still write."""
         return self._longest - (len(episode.ids) if self._limits.count_outputs else sum(episode.own))
 
     def _add_turn(self, episode: Episode, result: TurnResult) -> None:
@@ -156,7 +144,7 @@ class _TurnLoop:
             self._append(episode, move, answers)
 
     def _move(self, episode: Episode, played: OpenEpisode) -> Move | None:
-        """Return what the environment must do; None if nothing, and then the episode has ended."""
+        """Decide what the environment must do; None if nothing, and then the episode has ended."""
         turn = episode.turns[-1]
         calls = self._calls(episode, turn)
         last = len(episode.turns) >= self._limits.turns
@@ -195,7 +183,7 @@ class _TurnLoop:
             self._continue(episode, turn)
 
     def _message(self, call: Call | None, answer: EnvironmentAnswer) -> Message:
-        """Return an answer as a message. `call`: None if a game answers."""
+        """Convert an answer to a message. `call`: None if a game answers."""
         text = self._chat.shortened(answer.text, self._limits.output_tokens)
         message: Message = {"role": "user"}
         if call is not None:
@@ -215,15 +203,11 @@ class _TurnLoop:
             return
         counted = len(ids) if self._limits.count_outputs else 0
         room = self._request(episode).room
-        if self._left(episode) - counted < 1 or room - len(ids) < 1:
+        if self._allowance(episode) - counted < 1 or room - len(ids) < 1:
             episode.end = LENGTH
             return
         episode.ids += ids
         episode.own += [0] * len(ids)
         if self.has_logprobs:
             episode.logprobs += [0.0] * len(ids)
-        rest = len(ids)
-        for message in turn.answers[1:]:
-            message["tokens"] = min(rest, self._chat.length(message["content"]))
-            rest -= message["tokens"]
-        turn.answers[0]["tokens"] = rest  # includes what the template writes around all answers
+        self._chat.count(turn.answers, len(ids))

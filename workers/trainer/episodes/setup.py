@@ -42,9 +42,8 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         executor = Executor(episodes.parts, replace(episodes.limits, at_once=at_once), tools)
     except Unusable as error:
         raise SpecError(f"The environment {episodes.name!r} can't be played. {error}") from error
-    model = path_of(spec.run.model)
     descriptions = [tool.as_dict() for tool in executor.descriptions]
-    chat_tokenizer, trainer_tokenizer = tokenizer_of(spec, model), tokenizer_of(spec, model)
+    chat_tokenizer, trainer_tokenizer = tokenizer_of(spec), tokenizer_of(spec)
     chat = templates.choose(
         chat_tokenizer, episodes.chat_template, descriptions, game=executor.has_game, arguments=chat_arguments
     )
@@ -55,7 +54,7 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         chat,
         rows=rows.by_id,
         seed=int(spec.run.grpo.get("seed", 42)),
-        context=context_of(spec, model),
+        context=context_of(spec),
     )
     return Setup(rollouts, trainer_tokenizer)
 
@@ -74,20 +73,22 @@ def bound(rollouts: Source, trainer: Any) -> None:
     rollouts.bound(context[0])
 
 
-def tokenizer_of(spec: AttemptSpec, model: str) -> Any:
-    """Load the model's tokenizer. Raises SpecError."""
-    settings = {"trust_remote_code": spec.run.model.trust_remote_code, "revision": spec.run.model.revision}
-    try:  # as TRL loads it
-        return AutoTokenizer.from_pretrained(model, truncation_side="left", padding_side="left", **settings)
+def tokenizer_of(spec: AttemptSpec) -> Any:
+    """Load the model's tokenizer as TRL does. Raises SpecError."""
+    model = spec.run.model
+    settings = {"trust_remote_code": model.trust_remote_code, "revision": model.revision}
+    try:
+        return AutoTokenizer.from_pretrained(path_of(model), truncation_side="left", padding_side="left", **settings)
     except (OSError, ValueError) as error:
         raise SpecError(f"The model's tokenizer can't be loaded: {error}") from error
 
 
-def context_of(spec: AttemptSpec, model: str) -> int:
-    """Return the number of tokens that the model's context holds. Raises SpecError."""
-    settings = {"trust_remote_code": spec.run.model.trust_remote_code, "revision": spec.run.model.revision}
+def context_of(spec: AttemptSpec) -> int:
+    """Read how many tokens the model's context holds. Raises SpecError."""
+    model = spec.run.model
+    settings = {"trust_remote_code": model.trust_remote_code, "revision": model.revision}
     try:
-        config = AutoConfig.from_pretrained(model, **settings).get_text_config()
+        config = AutoConfig.from_pretrained(path_of(model), **settings).get_text_config()
     except (OSError, ValueError) as error:
         raise SpecError(f"The model's config can't be read: {error}") from error
     return int(getattr(config, "max_position_embeddings", None) or _UNKNOWN_CONTEXT)

@@ -50,7 +50,7 @@ _CUT = "\n(cut here: the result is longer than {} tokens)"
 
 
 def named() -> list[str]:
-    """Return the names of TRL's templates that may replace a model's own."""
+    """List the names of TRL's templates that may replace a model's own."""
     return sorted(path.stem for path in _FOLDER.glob("*.jinja") if not path.stem.endswith("_training"))
 
 
@@ -76,7 +76,10 @@ def choose(
         raise SpecError(f"The model has no chat template, and episodes are chats. {_alternatives(tokenizer)}")
     if tools:
         _check_tools(tokenizer)
-    for template in (None, _training_template(tokenizer)):
+    training: str | None = None
+    with contextlib.suppress(ValueError, TypeError, TemplateError):
+        training = get_training_chat_template(tokenizer)  # leaves earlier messages unchanged
+    for template in (None, training):
         chat = Chat(tokenizer, template, tools, arguments)
         if chat.can_continue(game=game):
             return chat
@@ -86,22 +89,13 @@ def choose(
     raise SpecError(f"{why} {_alternatives(tokenizer)}")
 
 
-def _training_template(tokenizer: Any) -> str | None:
-    """Return TRL's template for training, which leaves earlier messages unchanged."""
-    try:
-        template: str | None = get_training_chat_template(tokenizer)
-    except (ValueError, TypeError, TemplateError):
-        return None
-    return template
-
-
 class Chat:
-    """Renders and parses the messages of episodes."""
+    """A chat template: it renders and parses the messages of episodes."""
 
     def __init__(
         self, tokenizer: Any, template: str | None, tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> None:
-        """`template`: replaces the tokenizer's; None: the tokenizer's own."""
+        """Create the renderer. `template`: replaces the tokenizer's; None: the tokenizer's own."""
         self._tokenizer = tokenizer
         self._template = template
         self._tools = [dict(tool) for tool in tools] or None
@@ -114,7 +108,7 @@ class Chat:
         return self._ids(messages, tools=self._tools, add_generation_prompt=True)
 
     def parsed(self, ids: Sequence[int], before: Sequence[int]) -> Message:
-        """Return the model's message: text with its thinking, and calls. `before`: all tokens before it."""
+        """Parse the model's message: text with its thinking, and calls. `before`: all tokens before it."""
         try:
             parsed = parse_response(self._tokenizer, list(ids), prefix=list(before), tools=self._tools)
         except Exception:  # a parser's own, on what a model wrote: nested a thousand deep, cut in a call
@@ -129,13 +123,13 @@ class Chat:
         return message
 
     def begins_call(self, ids: Sequence[int]) -> bool:
-        """Tell whether the model's text contains the beginning of a call outside its thinking."""
+        """Check whether the model's text contains the beginning of a call outside its thinking."""
         if self._opening is None:
             return False
         return self._opening.search(without_thinking(self._tokenizer.decode(ids))) is not None
 
     def answer_ids(self, answers: Sequence[Message], *, ended: bool) -> list[int]:
-        """Return the tokens between two of the model's messages: the answers and the beginning of the next message.
+        """Tokenize what stands between two of the model's messages: the answers and the beginning of the next message.
 
         `ended`: the model wrote its end of turn; otherwise that comes first. Raises SpecError.
         """
@@ -146,7 +140,7 @@ class Chat:
             self._prefixes[name] = self._ids(_dummy(name), add_generation_prompt=False)
         prefix = self._prefixes[name]
         full = self._ids([*_dummy(name), *answers], add_generation_prompt=True)
-        ends = [place for place, token in enumerate(prefix) if token == self._tokenizer.eos_token_id]
+        ends = [index for index, token in enumerate(prefix) if token == self._tokenizer.eos_token_id]
         # Templates that end a turn with the EOS token add a newline, which no model writes.
         cut = ends[-1] + 1 if ends else len(prefix)
         if full[:cut] != prefix[:cut]:
@@ -154,7 +148,7 @@ class Chat:
         return full[cut - 1 if ends and not ended else cut :]
 
     def can_continue(self, *, game: bool) -> bool:
-        """Tell whether answers can follow the model's messages."""
+        """Check whether answers can follow the model's messages."""
         answers = [{"role": "tool", "name": tool["function"]["name"], "content": "a"} for tool in self._tools or ()]
         try:
             for answer in [*answers, *([{"role": "user", "content": "a"}] if game else [])]:
@@ -164,15 +158,21 @@ class Chat:
         return True
 
     def shortened(self, text: str, tokens: int) -> str:
-        """Return text of at most `tokens` tokens, with a note where it was cut."""
+        """Shorten a text to at most `tokens` tokens, with a note at the cut."""
         text = self.harmless(text)
         if len(text) <= tokens:  # a token is a character or more
             return text
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return text if len(ids) <= tokens else self._tokenizer.decode(ids[:tokens]) + _CUT.format(tokens)
 
-    def length(self, text: str) -> int:
-        return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+    def count(self, messages: Sequence[Message], total: int) -> None:
+        """Write each message's share of `total` tokens into it; the first also gets the template's own tokens."""
+        rest = total
+        for message in messages[1:]:
+            tokens = len(self._tokenizer(message["content"], add_special_tokens=False)["input_ids"])
+            message["tokens"] = min(rest, tokens)
+            rest -= message["tokens"]
+        messages[0]["tokens"] = rest
 
     def with_opening(self, messages: Sequence[Message], opening: str) -> list[Message]:
         if not opening:
@@ -181,7 +181,7 @@ class Chat:
         return [*messages[:-1], {**last, "content": f"{last['content']}{self.harmless(opening)}"}]
 
     def harmless(self, text: str) -> str:
-        """Break special tokens, so that text of others can't end or begin a message."""
+        """Break special tokens, so that foreign text can't end or begin a message."""
         for token in self._special:
             if token in text:
                 text = text.replace(token, f"{token[0]} {token[1:]}")
@@ -202,20 +202,18 @@ class Chat:
 @contextlib.contextmanager
 def calls_unread(tokenizer: Any) -> Iterator[None]:
     """Let TRL decode a completion as one text. Its parser would take several turns for one, and may raise."""
-    readers = {name: getattr(tokenizer, name, None) for name in _READERS}
-    for name, value in readers.items():
-        if value is not None:
-            setattr(tokenizer, name, None)
+    readers = {name: value for name in _READERS if (value := getattr(tokenizer, name, None)) is not None}
+    for name in readers:
+        setattr(tokenizer, name, None)
     try:
         yield
     finally:
         for name, value in readers.items():
-            if value is not None:
-                setattr(tokenizer, name, value)
+            setattr(tokenizer, name, value)
 
 
 def _opening_of(tokenizer: Any) -> re.Pattern[str] | None:
-    """Return a pattern of the beginning of a call, from how the tokenizer parses calls; None: unknown."""
+    """Derive a pattern of the beginning of a call from how the tokenizer parses calls; None: unknown."""
     template, schema = (getattr(tokenizer, name, None) or {} for name in _READERS)
     calls = template.get("fields", {}).get("tool_calls", {})
     if "open" in calls:
@@ -228,7 +226,7 @@ def _opening_of(tokenizer: Any) -> re.Pattern[str] | None:
 
 
 def _dummy(name: str) -> list[Message]:
-    """Return the shortest chat that answers can follow. `name`: the called tool; "": no call."""
+    """Make the shortest chat that answers can follow. `name`: the called tool; "": no call."""
     reply: Message = {"role": "assistant", "content": "" if name else "dummy"}
     if name:
         reply["tool_calls"] = [{"type": "function", "function": {"name": name, "arguments": {}}}]
@@ -267,7 +265,7 @@ def _alternatives(tokenizer: Any) -> str:
     """Name TRL's templates that can render tools with this tokenizer, first those whose special tokens it has."""
     own = tokenizer.chat_template
     fitting: list[str] = []
-    others: list[str] = []
+    unfitting: list[str] = []
     try:
         for name in named():
             tokenizer.chat_template = text = (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
@@ -277,14 +275,12 @@ def _alternatives(tokenizer: Any) -> str:
                 usable = False
             if usable:
                 marks = set(re.findall(r"<\|[a-z_]+\|>", text))
-                known = marks and all(
-                    len(tokenizer(mark, add_special_tokens=False)["input_ids"]) == 1 for mark in marks
-                )
-                (fitting if known else others).append(name)
+                fits = marks and all(len(tokenizer(mark, add_special_tokens=False)["input_ids"]) == 1 for mark in marks)
+                (fitting if fits else unfitting).append(name)
     finally:
         tokenizer.chat_template = own
     best = f"those whose special tokens it knows: {', '.join(fitting)}; others: " if fitting else ""
-    return f"Choose one of TRL's templates instead ({best}{', '.join(others)}), or another model."
+    return f"Choose one of TRL's templates instead ({best}{', '.join(unfitting)}), or another model."
 
 
 def _writes_calls_in_tags(tokenizer: Any) -> bool:

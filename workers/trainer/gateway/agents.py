@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from workers.contract.run import gateway
@@ -13,22 +13,17 @@ from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.gateway.branches import episode
 from workers.trainer.gateway.endpoint import AgentEndpoint
-from workers.trainer.gateway.engine import MainThread, PolicyServers
-from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_figures
+from workers.trainer.gateway.engine import MainThread, PolicyEngine
+from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_figures, wait_figures
 from workers.trainer.gateway.sessions import AgentSession, AgentTask, Desk
 
 
 class AgentRollouts(GatewayRollouts):
-    """Hands out a task per completion, and collects the sessions of the agents."""
+    """Rollouts with a task per completion, made from the sessions of agents."""
 
     poll_s = 0.5
-    _evaluates = False
 
-    def note(self, rows: Sequence[int], *, step: int) -> None:
-        super().note(rows, step=step)
-        self._evaluates = step == EVALUATED
-
-    def open(self, endpoint: AgentEndpoint | None, engine: PolicyServers | MainThread, activity: RankActivity) -> None:
+    def open(self, endpoint: AgentEndpoint | None, engine: PolicyEngine, activity: RankActivity) -> None:
         super().open(endpoint, engine, activity)
         if endpoint is not None and isinstance(engine, MainThread):
             endpoint.desk.on_done = engine.wake
@@ -37,19 +32,22 @@ class AgentRollouts(GatewayRollouts):
         endpoint = self._endpoint
         assert endpoint is not None  # noqa: S101  # checked by the caller
         desk = endpoint.desk
-        tasks = [AgentTask(self._rows[row], prompt, self._evaluates) for row, prompt in members]
+        tasks = [AgentTask(self._rows[row], prompt, self._step == EVALUATED) for row, prompt in members]
         endpoint.latencies.clear()
         endpoint.run(desk.begin(tasks))
         waited = self._wait(trainer, desk.done.is_set, lambda began: _live_figures(desk, began), desk.done.wait)
         if not desk.done.is_set():
             return None
         sessions = [task.session for task in tasks if task.session is not None]
+        branches = [session.branches.longest() for session in sessions]
+        # In training steps, between the policy that wrote an episode and the current one.
+        ages = [self._engine.version - min(branch.versions) for branch in branches if branch and branch.versions]
         return [self._episode(session) for session in sessions], {
             **request_figures(endpoint.latencies),
             gateway.WAITING: waited,
             gateway.GONE: float(desk.gone),
             gateway.DROPPED: float(sum(session.branches.dropped for session in sessions)),
-            gateway.STALENESS: staleness(sessions, self._engine.version),
+            gateway.STALENESS: fmean(ages) if ages else 0.0,
         }
 
     def _episode(self, session: AgentSession) -> Episode:
@@ -62,19 +60,10 @@ class AgentRollouts(GatewayRollouts):
         if session.gone or branch is None:
             result.end = EpisodeEnd.GONE
         else:
-            ended = result.ids[-1] in self._conversing.ends
-            result.end = "length" if branch.full else "eos" if ended else "stop"
+            result.end = "length" if branch.full else "eos" if self._conversing.ended(result.ids) else "stop"
         return result
 
 
-def staleness(sessions: Sequence[AgentSession], version: int) -> float:
-    """Return the mean number of training steps between the policy that wrote an episode and `version`."""
-    branches = [session.branches.longest() for session in sessions]
-    ages = [version - min(branch.versions) for branch in branches if branch is not None and branch.versions]
-    return sum(ages) / len(ages) if ages else 0.0
-
-
 def _live_figures(desk: Desk, since: float) -> dict[str, float]:
-    now = time.monotonic()
-    quiet = 0.0 if desk.open_sessions else now - max(desk.heard_at, since)
-    return {gateway.SESSIONS_OPEN: float(desk.open_sessions), gateway.WAITS: now - since, gateway.QUIET: quiet}
+    waits = wait_figures(since, desk.heard_at, active=bool(desk.open_sessions))
+    return {gateway.SESSIONS_OPEN: float(desk.open_sessions), **waits}

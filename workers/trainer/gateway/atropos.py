@@ -11,13 +11,13 @@ from workers.contract.run import gateway
 from workers.contract.run.episodes import GatewaySpec
 from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.inference_api import InferenceApi
-from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_figures
+from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_figures, wait_figures
 from workers.trainer.gateway.run_api import Group, RunApi
 from workers.trainer.gateway.scored_groups import episodes_of
 
 
 class AtroposRollouts(GatewayRollouts):
-    """Fetches batches of scored groups from Atropos' run-api."""
+    """Rollouts from the scored groups of Atropos' run-api."""
 
     poll_s = 0.1
     inference: InferenceApi
@@ -47,7 +47,10 @@ class AtroposRollouts(GatewayRollouts):
             batch.extend(api.batch() or ())
             return bool(batch)
 
-        waited = self._wait(trainer, fetched, lambda began: _live_figures(inference, began), time.sleep)
+        def live(began: float) -> dict[str, float]:
+            return wait_figures(began, inference.heard_at, active=bool(inference.active))
+
+        waited = self._wait(trainer, fetched, live, time.sleep)
         if not batch:
             return None
         episodes, versions = episodes_of(
@@ -55,9 +58,7 @@ class AtroposRollouts(GatewayRollouts):
             [self._rows[row] for row, _ in members],
             size=trainer.num_generations,
             stamps=inference.stamps,
-            decode=self._conversing.decode,
-            filler=self._conversing.filler,
-            ends=self._conversing.ends,
+            conversing=self._conversing,
         )
         if not trainer.use_vllm:
             for episode in episodes:
@@ -78,12 +79,6 @@ class AtroposRollouts(GatewayRollouts):
             num_steps=trainer.state.max_steps,
         )
         self._registered = True
-
-
-def _live_figures(inference: InferenceApi, since: float) -> dict[str, float]:
-    now = time.monotonic()
-    quiet = 0.0 if inference.active else now - max(inference.heard_at, since)
-    return {gateway.WAITS: now - since, gateway.QUIET: quiet}
 
 
 def _staleness(versions: Sequence[int | None], current: int) -> dict[str, float]:

@@ -46,7 +46,7 @@ class Branch:
         return [*self.prompt_ids, *self.ids]
 
     def extended(self, suffix: Sequence[int], answers: Sequence[Message]) -> Branch:
-        """Append what follows the model's last message; it carries no loss."""
+        """Append the tokens that follow the model's last message; they carry no loss."""
         last = self.turns[-1]
         return replace(
             self,
@@ -91,34 +91,34 @@ class Branches:
     """Indexes of branches that no other continues."""
 
     def chat(self, chat: Chat, messages: Sequence[Message], tools: str, ends: frozenset[int]) -> tuple[Branch, int]:
-        """Return the branch of a chat request before its answer, and the index of the one it continues (-1: none)."""
+        """Find the branch of a chat request before its answer, and the number of the one it continues (-1: none)."""
         plain_messages = tuple(plain(message) for message in messages)
-        place = self._continued(lambda branch: branch.tools == tools and _begins(plain_messages, branch.messages))
-        if place >= 0:
-            before = self.all[place]
+        number = self._continued(lambda branch: branch.tools == tools and _begins(plain_messages, branch.messages))
+        if number >= 0:
+            before = self.all[number]
             new = [_with_name(message, before.messages) for message in plain_messages[len(before.messages) :]]
             suffix = _suffix(chat, new, ended=bool(before.ids) and before.ids[-1] in ends)
             if suffix:
-                extended = before.extended(suffix, _counted(new, chat, len(suffix)))
-                return replace(extended, messages=plain_messages), place
+                chat.count(new, len(suffix))
+                return replace(before.extended(suffix, new), messages=plain_messages), number
         shown = [_with_name(message, plain_messages) for message in plain_messages]
         ids = tuple(chat.prompt_ids(shown))
         return Branch(plain_messages, tuple(shown), tools, ids), -1
 
     def text(self, ids: Sequence[int], shown: str, decode: Any) -> tuple[Branch, int]:
-        """Return the same for a prompt of tokens without roles."""
+        """Find the same for a prompt of tokens without roles."""
         prompt = list(ids)
-        place = self._continued(lambda branch: _begins(prompt, branch.all_ids))
-        if place >= 0:
-            before = self.all[place]
+        number = self._continued(lambda branch: _begins(prompt, branch.all_ids))
+        if number >= 0:
+            before = self.all[number]
             suffix = prompt[len(before.all_ids) :]
             answer = {"role": "user", "content": decode(suffix), "tokens": len(suffix)}
-            return before.extended(suffix, [answer]), place
+            return before.extended(suffix, [answer]), number
         return Branch(prompt=({"role": "user", "content": shown},), prompt_ids=tuple(prompt)), -1
 
-    def add(self, branch: Branch, place: int) -> None:
-        """Add a branch that continues the one at `place`."""
-        self.leaves.discard(place)
+    def add(self, branch: Branch, number: int) -> None:
+        """Add a branch that continues an earlier one (-1: none)."""
+        self.leaves.discard(number)
         self.leaves.add(len(self.all))
         self.all.append(branch)
 
@@ -131,8 +131,8 @@ class Branches:
         return max(len(self.leaves) - 1, 0)
 
     def _continued(self, fits: Callable[[Branch], bool]) -> int:
-        fitting = [place for place, branch in enumerate(self.all) if fits(branch)]
-        return max(fitting, key=lambda place: len(self.all[place].ids), default=-1)
+        fitting = [number for number, branch in enumerate(self.all) if fits(branch)]
+        return max(fitting, key=lambda number: len(self.all[number].ids), default=-1)
 
 
 def episode(
@@ -191,7 +191,7 @@ def _without_ids(items: Sequence[Any]) -> list[Any]:
 
 
 def _suffix(chat: Chat, new: Sequence[Message], *, ended: bool) -> list[int]:
-    """Return the tokens of new messages after a branch; empty if the branch's tokens would change."""
+    """Tokenize new messages after a branch; empty if the branch's tokens would change."""
     if any(message["role"] == "assistant" for message in new):
         return []
     try:
@@ -212,13 +212,3 @@ def _with_name(message: Message, before: Sequence[Message]) -> Message:
         names = [call["function"]["name"] for call_id, call in calls if call_id == message.get("tool_call_id")]
         result["name"] = names[-1] if names else "tool"
     return result
-
-
-def _counted(messages: Sequence[Message], chat: Chat, tokens: int) -> list[Message]:
-    """Add each message's share of the suffix's tokens; the first also gets what the template writes around all."""
-    counted, rest = [dict(message) for message in messages], tokens
-    for message in counted[1:]:
-        message["tokens"] = min(rest, chat.length(message["content"]))
-        rest -= message["tokens"]
-    counted[0]["tokens"] = rest
-    return counted

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes import templates
-from workers.trainer.episodes.episode import Message
 from workers.trainer.episodes.generation import TurnRequest
 from workers.trainer.episodes.templates import Chat
 from workers.trainer.gateway.branches import Branch
@@ -23,12 +23,13 @@ _NO_ROOM = "context_length_exceeded"
 
 
 class Conversing:
-    """Answers the requests of sessions with an engine's completions."""
+    """A converter that answers requests of sessions with an engine's completions."""
 
     def __init__(
         self, tokenizer: Any, template: str, arguments: Mapping[str, Any], *, longest: int, count_outputs: bool
     ) -> None:
-        """`template`: name of TRL's template; "": the tokenizer's own. `longest`: limit of an episode's tokens."""
+        """Create the converter. `template`: name of TRL's template; "": the tokenizer's own. `longest`: limit of an
+        episode's tokens."""
         self._tokenizer, self._name, self._arguments = tokenizer, template, arguments
         self._chats: dict[str, Chat] = {}
         self.longest = longest
@@ -42,11 +43,14 @@ class Conversing:
         return int(self._tokenizer.eos_token_id)
 
     def check(self) -> None:
-        """Raise SpecError if the chat template can't render chats."""
+        """Check that the chat template can render chats. Raises SpecError."""
         self._choose(())
 
     def _choose(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
         return templates.choose(self._tokenizer, self._name, tools, game=True, arguments=self._arguments, keeps=False)
+
+    def ended(self, ids: Sequence[int]) -> bool:
+        return bool(ids) and ids[-1] in self.ends
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
@@ -56,7 +60,7 @@ class Conversing:
         return self._encoded(prompt) if isinstance(prompt, str) else self.chat().prompt_ids(prompt)
 
     def chat(self, tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
-        """Return the chat for these tools. Raises HttpRefusal if the template can't render them."""
+        """Choose the chat for these tools, once. Raises HttpRefusal if the template can't render them."""
         key = json.dumps(tools, sort_keys=True)
         if key not in self._chats:
             try:
@@ -68,49 +72,45 @@ class Conversing:
             self._chats[key] = chat
         return self._chats[key]
 
-    async def chat_answer(self, request: AgentRequest, session: AgentSession, engine: PolicyEngine) -> dict[str, Any]:
-        chat, tools = self.chat(request.tools), json.dumps(request.tools, sort_keys=True)
+    async def answer(self, request: AgentRequest, session: AgentSession, engine: PolicyEngine) -> dict[str, Any]:
+        """Answer in OpenAI's form, and add the answer to the session's branches. Raises HttpRefusal."""
+        chat = self.chat(request.tools) if request.messages else None
+        branch, number = self._branch(request, session, chat)
+        before = branch.all_ids
+        answer = await self._complete(branch, request.limit, session.id, engine)
+        if chat is None:
+            message = sent = {"role": "assistant", "content": self.decode(answer.ids)}
+            choice: dict[str, Any] = {"text": message["content"]}
+        else:
+            message = chat.parsed(answer.ids, before)
+            sent = with_call_ids(message, f"{session.id[:6]}{len(session.branches.all)}")
+            choice = {"message": sent}
+        answered = branch.answered(answer.ids, answer.logprobs, message, sent, version=answer.version, full=answer.full)
+        session.branches.add(answered, number)
+        choice["finish_reason"] = "tool_calls" if "tool_calls" in message else "length" if answer.full else "stop"
+        return AnswerHead(chat is not None, self.model).document([choice], usage_of(len(before), len(answer.ids)))
+
+    def _branch(self, request: AgentRequest, session: AgentSession, chat: Chat | None) -> tuple[Branch, int]:
+        """Find the branch before the request's answer, and the number of the one that it continues (-1: none)."""
+        if chat is None:
+            ids = self._encoded(request.prompt) if isinstance(request.prompt, str) else list(request.prompt)
+            shown = request.prompt if isinstance(request.prompt, str) else self._tokenizer.decode(ids)
+            return session.branches.text(ids, shown, self._tokenizer.decode)
         try:
-            branch, place = session.branches.chat(chat, request.messages, tools, self.ends)
+            return session.branches.chat(chat, request.messages, json.dumps(request.tools, sort_keys=True), self.ends)
         except (SpecError, ValueError, TypeError, KeyError) as error:
             raise HttpRefusal(400, f"The chat template can't show these messages: {error}") from None
-        before = branch.all_ids
-        answer = await self._answer(branch, request.most, session.id, engine)
-        message = chat.parsed(answer.ids, before)
-        sent = with_call_ids(message, f"{session.id[:6]}{len(session.branches.all)}")
-        self._add(session, branch, place, answer, message, sent)
-        finish = "tool_calls" if "tool_calls" in message else "length" if answer.full else "stop"
-        choice = {"message": sent, "finish_reason": finish}
-        return AnswerHead(True, self.model).document([choice], usage_of(len(before), len(answer.ids)))
-
-    async def text_answer(self, request: AgentRequest, session: AgentSession, engine: PolicyEngine) -> dict[str, Any]:
-        ids = self._encoded(request.prompt) if isinstance(request.prompt, str) else list(request.prompt)
-        shown = request.prompt if isinstance(request.prompt, str) else self._tokenizer.decode(ids)
-        branch, place = session.branches.text(ids, shown, self._tokenizer.decode)
-        answer = await self._answer(branch, request.most, session.id, engine)
-        text = self._tokenizer.decode(answer.ids, skip_special_tokens=True)
-        message: Message = {"role": "assistant", "content": text}
-        self._add(session, branch, place, answer, message, message)
-        choice = {"text": text, "finish_reason": "length" if answer.full else "stop"}
-        return AnswerHead(False, self.model).document([choice], usage_of(len(ids), len(answer.ids)))
 
     def _encoded(self, text: str) -> list[int]:
         return list(self._tokenizer(text)["input_ids"])
 
-    def _add(
-        self, session: AgentSession, branch: Branch, place: int, answer: PolicyAnswer, message: Message, sent: Message
-    ) -> None:
-        answered = branch.answered(answer.ids, answer.logprobs, message, sent, version=answer.version, full=answer.full)
-        session.branches.add(answered, place)
-
-    async def _answer(self, branch: Branch, most: int | None, key: str, engine: PolicyEngine) -> PolicyAnswer:
+    async def _complete(self, branch: Branch, limit: int | None, key: str, engine: PolicyEngine) -> PolicyAnswer:
         room = self.context - len(branch.prompt_ids) - len(branch.ids)
         used = len(branch.ids) if self._count_outputs else sum(branch.own)
-        left = min(self.longest - used, room)
-        if left < 1:
+        allowed = min(self.longest - used, room)
+        if allowed < 1:
             why = f"The episode has {used} of at most {self.longest} tokens, and the model's context holds "
             raise HttpRefusal(400, f"{why}{self.context}: there is no room for an answer. End the session.", _NO_ROOM)
-        allowed = left if most is None else min(left, most)
+        allowed = allowed if limit is None else min(allowed, limit)
         answer = await engine.answer(TurnRequest(branch.all_ids, allowed, room), key)
-        ended = bool(answer.ids) and answer.ids[-1] in self.ends
-        return PolicyAnswer(answer.ids, answer.logprobs, answer.full and not ended, answer.version)
+        return replace(answer, full=answer.full and not self.ended(answer.ids))

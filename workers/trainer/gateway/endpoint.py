@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
@@ -21,7 +20,7 @@ from aiohttp import web
 from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.engine import PolicyEngine
 from workers.trainer.gateway.sessions import AgentTask, Desk
-from workers.trainer.keyed_endpoint import HttpRefusal, KeyedEndpoint, body_of, models_body
+from workers.trainer.keyed_endpoint import HttpRefusal, KeyedEndpoint, body_of, chat_routes, models_answer
 from workers.trainer.openai_shapes import as_stream, read_agent_request
 
 TAKE_S, LONGEST_TAKE_S = 30.0, 300.0
@@ -29,7 +28,7 @@ TAKE_S, LONGEST_TAKE_S = 30.0, 300.0
 
 
 class AgentEndpoint(KeyedEndpoint):
-    """Hands out tasks, and answers the requests of their sessions."""
+    """An endpoint that hands out tasks, and answers the requests of their sessions."""
 
     body_limit = 8 << 20
     no_such_path = "There is no such address. Take a task first: POST /v1/sessions."
@@ -43,11 +42,10 @@ class AgentEndpoint(KeyedEndpoint):
         self.latencies: list[float] = []
         """Seconds that each request since the last step took."""
 
-    def routes(self) -> Sequence[web.RouteDef]:
+    def routes(self) -> list[web.RouteDef]:
         return [
             web.post("/v1/sessions", self._take),
-            web.post("/s/{id}/v1/chat/completions", self._chat),
-            web.post("/s/{id}/v1/completions", self._text),
+            *chat_routes("/s/{id}", self._answered),
             web.get("/s/{id}/v1/models", self._models),
             web.post("/s/{id}/reward", self._reward),
             web.post("/s/{id}/end", self._end),
@@ -101,20 +99,13 @@ class AgentEndpoint(KeyedEndpoint):
 
     async def _models(self, request: web.Request) -> web.Response:
         self.desk.find(request.match_info["id"])
-        return web.json_response(models_body([self.conversing.model]))
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answered(request, chat=True)
-
-    async def _text(self, request: web.Request) -> web.StreamResponse:
-        return await self._answered(request, chat=False)
+        return models_answer([self.conversing.model])
 
     async def _answered(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         began = time.perf_counter()
         session = self.desk.find(request.match_info["id"])
         query = read_agent_request(await body_of(request), chat=chat)
-        method = self.conversing.chat_answer if chat else self.conversing.text_answer
-        answer = await method(query, session, self.engine)
+        answer = await self.conversing.answer(query, session, self.engine)
         self.desk.find(session.id)  # it may have ended meanwhile
         session.requests += 1
         self.latencies.append(time.perf_counter() - began)

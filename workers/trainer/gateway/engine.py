@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import queue
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 
-from workers.trainer.episodes.generation import TurnRequest, generate
+from workers.trainer.episodes.generation import TurnRequest, TurnResult, generate
 from workers.trainer.keyed_endpoint import HttpRefusal
-from workers.trainer.rollouts.vllm_client import ServerError
+from workers.trainer.rollouts.vllm_client import WITH_TOKEN_IDS, ServerError, finite_logprobs
 
 GATHER_S = 0.02
 """How long a batch waits for requests that come at the same time."""
@@ -21,26 +20,11 @@ MOST_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class PolicyAnswer:
+class PolicyAnswer(TurnResult):
     """A completion of the policy."""
 
-    ids: list[int]
-    logprobs: list[float | None] | None
-    full: bool
-    """True if the token limit was reached."""
     version: int
     """The policy's version: the training step after which its weights were taken."""
-
-
-class PolicyEngine(Protocol):
-    """Generates with the current policy."""
-
-    version: int
-
-    async def answer(self, request: TurnRequest, key: str) -> PolicyAnswer:
-        """Generate. Requests with the same `key` go to the same server, which has cached their common prefix."""
-
-    async def close(self) -> None: ...
 
 
 class PolicyServers:
@@ -49,7 +33,8 @@ class PolicyServers:
     def __init__(
         self, models: Sequence[tuple[str, Callable[[], str]]], sampling: dict[str, Any], *, seconds: float
     ) -> None:
-        """`models`: each server's address, and a function that returns the policy's current name there."""
+        """Create the client. `models`: each server's address, and a function that returns the policy's current name
+        there."""
         self._models = models
         self._sampling = sampling
         self._timeout = aiohttp.ClientTimeout(total=seconds)
@@ -59,6 +44,7 @@ class PolicyServers:
         """Ends the trainer."""
 
     async def answer(self, request: TurnRequest, key: str) -> PolicyAnswer:
+        """Generate. Requests with the same `key` go to the same server, which has cached their common prefix."""
         address, name = self._models[hash(key) % len(self._models)]
         version, model = self.version, name()
         document = await self._send(address, model, request)
@@ -69,20 +55,19 @@ class PolicyServers:
             raise HttpRefusal(502, f"The vLLM server at {address} no longer has the model {model}.")
         try:
             choice = document["choices"][0]
-            ids, values = list(choice["token_ids"]), choice["logprobs"]["token_logprobs"]
+            ids, logprobs = list(choice["token_ids"]), finite_logprobs(choice["logprobs"]["token_logprobs"])
         except (KeyError, TypeError, IndexError) as error:
             self.failure = ServerError(f"The vLLM server at {address} answered with something that lacks {error}.")
             raise HttpRefusal(502, str(self.failure)) from None
-        logprobs = [None if value is None or math.isnan(value) else float(value) for value in values]
-        return PolicyAnswer(ids, logprobs, len(ids) >= request.most, version)
+        return PolicyAnswer(ids, logprobs, len(ids) >= request.limit, version)
 
     async def _send(self, address: str, model: str, request: TurnRequest) -> dict[str, Any] | None:
         if self._http is None:
-            # A connection each: vLLM closes those that it kept, some of them as the next request is on its way.
+            # A connection for each request: vLLM closes idle ones, sometimes while the next request is on its way.
             connector = aiohttp.TCPConnector(limit=0, force_close=True)
             self._http = aiohttp.ClientSession(timeout=self._timeout, connector=connector)
-        flags = {"return_token_ids": True, "return_tokens_as_token_ids": True, "logprobs": 0, "n": 1}
-        body = {**self._sampling, "model": model, "prompt": request.ids, "max_tokens": request.most, **flags}
+        tokens = {"prompt": request.ids, "max_tokens": request.limit, "n": 1}
+        body = {**self._sampling, "model": model, **tokens, **WITH_TOKEN_IDS}
         try:
             async with self._http.post(f"{address}/v1/completions", json=body) as response:
                 if response.status == 404:
@@ -126,7 +111,7 @@ class MainThread:
         self._requests.put(None)
 
     def batch(self, seconds: float) -> list[tuple[TurnRequest, asyncio.Future[PolicyAnswer]]]:
-        """Return the waiting requests, after at most `seconds` if there are none."""
+        """Take the waiting requests, after at most `seconds` if there are none."""
         batch: list[tuple[TurnRequest, asyncio.Future[PolicyAnswer]]] = []
         while len(batch) < MOST_AT_ONCE:
             try:
@@ -147,6 +132,9 @@ class MainThread:
         for (_, future), turn in zip(batch, turns, strict=True):
             answer = PolicyAnswer(turn.ids, turn.logprobs, turn.full, self.version)
             self._loop.call_soon_threadsafe(_settle, future, answer)
+
+
+PolicyEngine = PolicyServers | MainThread
 
 
 def _settle(future: asyncio.Future[PolicyAnswer], answer: PolicyAnswer) -> None:

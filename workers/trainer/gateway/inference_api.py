@@ -18,7 +18,7 @@ from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.engine import PolicyAnswer, PolicyEngine
 from workers.trainer.gateway.scored_groups import Stamps
 from workers.trainer.gateway.sessions import AgentSession, AgentTask
-from workers.trainer.keyed_endpoint import Handler, HttpRefusal, body_of, models_body
+from workers.trainer.keyed_endpoint import Handler, HttpRefusal, body_of, chat_routes, models_answer
 from workers.trainer.openai_shapes import are_tokens, count_in, read_agent_request, usage_of
 
 MOST_COMPLETIONS = 256
@@ -26,13 +26,13 @@ MOST_COMPLETIONS = 256
 
 
 class InferenceApi:
-    """Answers environments, and remembers which policy version wrote which tokens."""
+    """Routes for environments, with a record of the policy version that wrote each answer."""
 
     def __init__(
         self, conversing: Conversing, engine: PolicyEngine, *, longest: int, requests: int = 0, interval_s: float = 1.0
     ) -> None:
-        """`longest`: limit of prompt and completion tokens together. `requests`: how many are answered within
-        `interval_s`; 0: any number."""
+        """Create the API. `longest`: limit of prompt and completion tokens together. `requests`: how many are answered
+        within `interval_s`; 0: any number."""
         self._conversing, self._engine, self._longest = conversing, engine, longest
         self._requests, self._interval_s = requests, interval_s
         self._recent: deque[float] = deque()
@@ -46,16 +46,15 @@ class InferenceApi:
         return [
             web.post("/generate", self._counted(self._generate)),
             web.get("/v1/models", self._models),
-            web.post("/v1/chat/completions", self._counted(self._chat)),
-            web.post("/v1/completions", self._counted(self._text)),
+            *chat_routes("", self._counted(self._evaluated)),
         ]
 
     def _counted(self, handler: Handler) -> Handler:
-        async def answer(request: web.Request) -> web.StreamResponse:
+        async def answer(request: web.Request, **options: bool) -> web.StreamResponse:
             self.active += 1
             self.heard_at = time.monotonic()
             try:
-                return await handler(request)
+                return await handler(request, **options)
             finally:
                 self.active -= 1
                 self.heard_at = time.monotonic()
@@ -68,13 +67,13 @@ class InferenceApi:
         if document.get("prompt_logprobs"):
             raise HttpRefusal(400, "This endpoint gives no log-probabilities of prompts.")
         ids = self._prompt(document.get("prompt"))
-        most = count_in(document, "max_tokens", self._conversing.longest)
+        limit = count_in(document, "max_tokens", self._conversing.longest)
         count = min(count_in(document, "n", 1), MOST_COMPLETIONS)
         await self._when_allowed()
         room = min(self._longest, self._conversing.context) - len(ids)
         if room < 1:
             raise HttpRefusal(400, f"The prompt has {len(ids)} tokens, and at most {self._longest} are taken.")
-        turn = TurnRequest(ids, min(most, self._conversing.longest, room), room)
+        turn = TurnRequest(ids, min(limit, self._conversing.longest, room), room)
         answers = await asyncio.gather(*(self._engine.answer(turn, str(hash(tuple(ids)))) for _ in range(count)))
         for answer in answers:
             self.stamps.stamp(answer.ids, answer.version)
@@ -82,7 +81,7 @@ class InferenceApi:
         return web.json_response(
             {
                 "text": [self._conversing.decode(answer.ids) for answer in answers],
-                "finish_reasons": [self._finish(answer) for answer in answers],
+                "finish_reasons": ["stop" if self._conversing.ended(answer.ids) else "length" for answer in answers],
                 "logprobs": [_logprobs(answer) for answer in answers],
                 "token_ids": [answer.ids for answer in answers],
                 "prompt_token_ids": ids,
@@ -96,9 +95,6 @@ class InferenceApi:
         if not isinstance(ids, list) or not are_tokens(ids):
             raise HttpRefusal(400, 'prompt must be {"prompt_token_ids": [...]} or a text.')
         return ids
-
-    def _finish(self, answer: PolicyAnswer) -> str:
-        return "stop" if answer.ids and answer.ids[-1] in self._conversing.ends else "length"
 
     async def _when_allowed(self) -> None:
         """Delay requests beyond the limit; none is refused."""
@@ -114,22 +110,15 @@ class InferenceApi:
     # --- evaluations: answered, and not trained on ----------------------------------------------------------------
 
     async def _models(self, _request: web.Request) -> web.Response:
-        return web.json_response(models_body([self._conversing.model]))
-
-    async def _chat(self, request: web.Request) -> web.Response:
-        return await self._evaluated(request, chat=True)
-
-    async def _text(self, request: web.Request) -> web.Response:
-        return await self._evaluated(request, chat=False)
+        return models_answer([self._conversing.model])
 
     async def _evaluated(self, request: web.Request, *, chat: bool) -> web.Response:
         document = await body_of(request)
         count = min(count_in(document, "n", 1), MOST_COMPLETIONS)
         query = read_agent_request({**document, "n": 1}, chat=chat)
         await self._when_allowed()
-        method = self._conversing.chat_answer if chat else self._conversing.text_answer
         sessions = [AgentSession(f"n{number}", AgentTask({}, ""), 0.0) for number in range(count)]
-        answers = await asyncio.gather(*(method(query, session, self._engine) for session in sessions))
+        answers = await asyncio.gather(*(self._conversing.answer(query, session, self._engine) for session in sessions))
         choices = [{**answer["choices"][0], "index": number} for number, answer in enumerate(answers)]
         usage = answers[0]["usage"]
         tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)
@@ -138,6 +127,6 @@ class InferenceApi:
 
 
 def _logprobs(answer: PolicyAnswer) -> list[list[dict[int, float]]]:
-    """Return log-probabilities in vLLM's form; 0.0 where the engine returns none, as training then uses its own."""
+    """Convert log-probabilities to vLLM's form; 0.0 where the engine returns none, as training then uses its own."""
     values = answer.logprobs if answer.logprobs is not None else [0.0] * len(answer.ids)
     return [[{token: value or 0.0}] for token, value in zip(answer.ids, values, strict=True)]

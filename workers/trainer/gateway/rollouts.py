@@ -13,44 +13,36 @@ from workers.contract.run import gateway
 from workers.trainer.activity import RankActivity
 from workers.trainer.configuration.spec import StoppedWaitingError
 from workers.trainer.episodes import generation
-from workers.trainer.episodes.episode import Episode, as_trl
+from workers.trainer.episodes.episode import Episode, Source, as_trl
 from workers.trainer.episodes.figures import percentile
 from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.endpoint import AgentEndpoint
-from workers.trainer.gateway.engine import MainThread, PolicyServers
+from workers.trainer.gateway.engine import MainThread, PolicyEngine
 
 Collected = tuple[list[Episode], dict[str, float]]
 """All ranks' episodes, and figures of the step."""
 
 
-class GatewayRollouts:
+class GatewayRollouts(Source):
     """Rank 0 has the endpoint. The other ranks generate with it, where the trainer generates, and get their share."""
 
-    tools: Sequence[str] = ()
     poll_s: float
     """Seconds between two checks for a stop, a failed server, or the end of the step."""
 
     def __init__(self, conversing: Conversing, rows: Mapping[int, Any], *, stop: Path) -> None:
-        """`stop`: this file exists once the run must end."""
-        self._conversing, self._rows, self._stop = conversing, rows, stop
+        """Create the rollouts. `stop`: this file exists once the run must end."""
+        super().__init__(rows, context=conversing.context)
+        self._conversing, self._stop = conversing, stop
         self._endpoint: AgentEndpoint | None = None
-        self._engine: PolicyServers | MainThread = MainThread()
+        self._engine: PolicyEngine = MainThread()
         self._activity: RankActivity | None = None
-        self._row_ids: list[int] = []
-        self.episodes: list[Episode] = []
-
-    @property
-    def context(self) -> int:
-        return self._conversing.context
 
     def bound(self, context: int | None) -> None:
-        self._conversing.context = min(self.context, context or self.context)
+        super().bound(context)
+        self._conversing.context = self.context
 
-    def note(self, rows: Sequence[int], *, step: int) -> None:
-        self._row_ids = list(rows)
-
-    def open(self, endpoint: AgentEndpoint | None, engine: PolicyServers | MainThread, activity: RankActivity) -> None:
-        """`endpoint`: None on ranks other than 0."""
+    def open(self, endpoint: AgentEndpoint | None, engine: PolicyEngine, activity: RankActivity) -> None:
+        """Begin to work with an engine. `endpoint`: None on ranks other than 0."""
         self._endpoint, self._engine, self._activity = endpoint, engine, activity
 
     def close(self) -> None:
@@ -67,7 +59,7 @@ class GatewayRollouts:
         if self._endpoint is not None:
             collected = [self._collect(members, trainer)]
         elif isinstance(self._engine, MainThread):
-            while has_more(trainer, True):
+            while must_generate(trainer, True):
                 generation.generate(trainer, [])
         if ranks > 1:
             broadcast_object_list(collected, from_process=0)
@@ -81,7 +73,7 @@ class GatewayRollouts:
         return as_trl(self.episodes)
 
     def _collect(self, members: Sequence[tuple[int, Any]], trainer: Any) -> Collected | None:
-        """Return the episodes of `members` (row, prompt), on rank 0; None if a stop came first."""
+        """Collect the episodes of `members` (row, prompt), on rank 0; None if a stop came first."""
         raise NotImplementedError
 
     def _wait(
@@ -104,14 +96,20 @@ class GatewayRollouts:
                     pause(self.poll_s)
                 elif batch := self._engine.batch(self.poll_s):
                     started = time.monotonic()
-                    has_more(trainer, True)
+                    must_generate(trainer, True)
                     self._engine.generate(trainer, batch)
                     generating += time.monotonic() - started
                 if self._engine.failure is not None:
                     raise self._engine.failure
         if isinstance(self._engine, MainThread):
-            has_more(trainer, False)
+            must_generate(trainer, False)
         return max(time.monotonic() - began - generating, 0.0)
+
+
+def wait_figures(since: float, heard_at: float, *, active: bool) -> dict[str, float]:
+    """Measure for the charts how long the trainer has waited, and for how long it has heard nothing."""
+    now = time.monotonic()
+    return {gateway.WAITS: now - since, gateway.QUIET: 0.0 if active else now - max(heard_at, since)}
 
 
 def request_figures(latencies: Sequence[float]) -> dict[str, float]:
@@ -119,10 +117,10 @@ def request_figures(latencies: Sequence[float]) -> dict[str, float]:
     return {gateway.REQUESTS: float(len(latencies)), gateway.LATENCY_P95: p95}
 
 
-def has_more(trainer: Any, more: bool) -> bool:
-    """Tell all ranks, from rank 0, whether there is more to generate."""
+def must_generate(trainer: Any, decision: bool) -> bool:
+    """Share rank 0's decision whether all ranks generate once more; other ranks' own value is ignored."""
     if trainer.accelerator.num_processes == 1:
-        return more
-    flag = [more]
+        return decision
+    flag = [decision]
     broadcast_object_list(flag, from_process=0)
     return bool(flag[0])

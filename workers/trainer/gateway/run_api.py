@@ -6,39 +6,28 @@ It asks for no key and clears its queue on request, so it listens on loopback on
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from workers import outbound
 from workers.contract.run.gateway import ENVIRONMENT, PYTHON
-from workers.trainer.configuration.spec import SpecError, TrainerError
+from workers.trainer.configuration.spec import TrainerError
+from workers.trainer.jobs import programs
 
-EXIT_ATROPOS = 8
-"""Atropos' run-api can't be reached; the last line on stderr says how."""
-SOURCE_ROOT = Path(__file__).resolve().parents[3]
 READY_S, ANSWER_S, LONGEST_ANSWER = 120.0, 60.0, 1 << 30
 _PROGRAM = (
     "import ctypes, signal, sys, uvicorn; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
     "uvicorn.run('atroposlib.api:app', host='127.0.0.1', port=int(sys.argv[1]), log_level='warning')"
 )
 """Works like `run-api --host 127.0.0.1`, and ends with the trainer."""
-_NOT_INSTALLED = (
-    "Atropos could not be installed on this host ({why}). "
-    "Run `python3 -m controlplane.setup.bootstrap.on_demand atropos` there, "
-    "or name an interpreter that has it in GRPO_ATROPOS_PYTHON."
-)
 Group = dict[str, Any]
 
 
 class AtroposError(TrainerError):
-    """Atropos' run-api is gone, or its answer is unusable."""
+    """Atropos' run-api has ended, or its answer is unusable."""
 
-    exit_code = EXIT_ATROPOS
+    exit_code = 8
 
 
 class RunApi:
@@ -47,7 +36,8 @@ class RunApi:
     def __init__(self, port: int) -> None:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
-        self._child = subprocess.Popen([_python(), "-c", _PROGRAM, str(port)])
+        python = programs.interpreter("Atropos", "atropos", ENVIRONMENT, PYTHON)
+        self._child = subprocess.Popen([python, "-c", _PROGRAM, str(port)])
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_S
@@ -66,7 +56,7 @@ class RunApi:
         self.batch()
 
     def batch(self) -> list[Group] | None:
-        """Return the next batch; None if none is complete yet."""
+        """Fetch the next batch; None if none is complete yet."""
         return self._send("GET", "/batch").get("batch") or None
 
     def close(self) -> None:
@@ -97,20 +87,3 @@ class RunApi:
         if answer.status != 200 or not isinstance(document, dict):
             raise AtroposError(f"Atropos' run-api refused {path} ({answer.status}): {str(document)[:300]}")
         return document
-
-
-def _python() -> str:
-    """Return the interpreter with atroposlib. Builds its environment if this host has none. Raises SpecError."""
-    ours = SOURCE_ROOT / ENVIRONMENT / "bin" / "python"
-    python = os.environ.get(PYTHON) or str(ours)
-    if Path(python) == ours and not ours.exists():
-        # Environments made by uv have no pip: the machine's own Python may have one.
-        base = getattr(sys, "_base_executable", sys.executable)
-        command = [base, "-m", "controlplane.setup.bootstrap.on_demand", "atropos"]
-        built = subprocess.run(command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, text=True)
-        print(built.stderr, flush=True)
-        if built.returncode:
-            raise SpecError(_NOT_INSTALLED.format(why=(built.stderr.strip().splitlines() or ["no reason given"])[-1]))
-    if shutil.which(python) is None:
-        raise SpecError(f"{PYTHON} names {python}, and there is no such program on this host.")
-    return python

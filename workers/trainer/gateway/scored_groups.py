@@ -1,4 +1,4 @@
-"""Turns the groups that Atropos' environments send into episodes: checked, and split into prompt and turns."""
+"""Episodes from the groups that Atropos' environments send: checked, and split into prompt and turns."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes.episode import Episode, ModelTurn
+from workers.trainer.gateway.conversing import Conversing
 
 NOT_TRAINED = -100
 _STAMPS = 200_000
@@ -17,7 +18,7 @@ _STAMPS = 200_000
 
 @dataclass
 class Stamps:
-    """Remembers which policy version wrote a token sequence, which Atropos' groups don't tell."""
+    """The policy versions that wrote token sequences, which are missing in Atropos' groups."""
 
     versions: OrderedDict[int, int] = field(default_factory=OrderedDict)
 
@@ -36,11 +37,9 @@ def episodes_of(
     *,
     size: int,
     stamps: Stamps,
-    decode: Callable[[Sequence[int]], str],
-    filler: int,
-    ends: frozenset[int],
+    conversing: Conversing,
 ) -> tuple[list[Episode], list[int | None]]:
-    """Return one episode per row, and the policy version of each turn (None: not written by this run).
+    """Make one episode per row; also return the policy version of each turn (None: not written by this run).
 
     Raises SpecError if the groups don't fit the run.
     """
@@ -50,80 +49,70 @@ def episodes_of(
                 f"An environment of Atropos sends groups of {count}, and the run has {size} completions for each "
                 f"prompt. Start the environment with --env.group_size {size}, or set num_generations to {count}."
             )
-    members = [(group, place) for group in groups for place in range(size)]
+    members = [(group, index) for group in groups for index in range(size)]
     if len(members) != len(rows):
         raise SpecError(f"Atropos sent a batch of {len(members)} completions, and the run takes {len(rows)}.")
-    episodes = [
-        _episode(group, place, row, decode=decode, filler=filler, ends=ends)
-        for (group, place), row in zip(members, rows, strict=True)
-    ]
+    episodes = [_episode(group, index, row, conversing) for (group, index), row in zip(members, rows, strict=True)]
     turns = [(episode, turn) for episode in episodes if any(episode.own) for turn in episode.turns]
     return episodes, [stamps.version(episode.ids[turn.start : turn.stop]) for episode, turn in turns]
 
 
-def _episode(
-    group: Mapping[str, Any],
-    place: int,
-    row: Mapping[str, Any],
-    *,
-    decode: Callable[[Sequence[int]], str],
-    filler: int,
-    ends: frozenset[int],
-) -> Episode:
-    tokens, mask = group["tokens"][place], group["masks"][place]
+def _episode(group: Mapping[str, Any], index: int, row: Mapping[str, Any], conversing: Conversing) -> Episode:
+    tokens, mask = group["tokens"][index], group["masks"][index]
     if len(tokens) != len(mask) or not tokens:
         raise SpecError(f"Atropos sent {len(tokens)} tokens with a mask of {len(mask)}.")
     start = next((at for at, value in enumerate(mask) if value != NOT_TRAINED), len(mask))
     start = max(start, 1)  # a completion needs something before it
     ids, own = list(tokens[start:]), [int(value != NOT_TRAINED) for value in mask[start:]]
     if not ids:
-        ids, own = [filler], [0]
-    prompt = [{"role": "user", "content": decode(tokens[:start])}]
+        ids, own = [conversing.filler], [0]
+    prompt = [{"role": "user", "content": conversing.decode(tokens[:start])}]
     episode = Episode(row, 0, prompt, list(tokens[:start]), ids, own)
-    episode.logprobs = _logprobs(group, place, start, own)
-    episode.turns = list(_turns(ids, own, decode))
-    episode.add_reward(float(group["scores"][place]))
-    episode.end = "eos" if ids[-1] in ends else "stop"
-    episode.advantages = _advantages(group, place, start, len(ids))
+    episode.logprobs = _logprobs(group, index, start, own)
+    episode.turns = list(_turns(ids, own, conversing.decode))
+    episode.add_reward(float(group["scores"][index]))
+    episode.end = "eos" if conversing.ended(ids) else "stop"
+    episode.advantages = _advantages(group, index, start, len(ids))
     return episode
 
 
-def _logprobs(group: Mapping[str, Any], place: int, start: int, own: Sequence[int]) -> list[float | None]:
-    """Return the log-probabilities of the completion's tokens; empty if the environment sends none.
+def _logprobs(group: Mapping[str, Any], index: int, start: int, own: Sequence[int]) -> list[float | None]:
+    """Read the log-probabilities of the completion's tokens; empty if the environment sends none.
 
     Atropos writes 1.0 for tokens that weren't sampled.
     """
     logprobs = group.get("inference_logprobs")
     if not logprobs:
         return []
-    values = [*logprobs[place][start:], *[1.0] * len(own)][: len(own)]
+    values = [*logprobs[index][start:], *[1.0] * len(own)][: len(own)]
     return [(value if value <= 0 else None) if sampled else 0.0 for value, sampled in zip(values, own, strict=True)]
 
 
 def _turns(ids: Sequence[int], own: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[ModelTurn]:
     turn: ModelTurn | None = None
-    for sampled, places in groupby(range(len(ids)), key=lambda place: own[place]):
-        at = list(places)
-        text = decode(ids[at[0] : at[-1] + 1])
+    for sampled, run in groupby(range(len(ids)), key=lambda index: own[index]):
+        indexes = list(run)
+        start, stop = indexes[0], indexes[-1] + 1
+        text, tokens = decode(ids[start:stop]), stop - start
         if sampled:
             if turn is not None:
                 yield turn
-            turn = ModelTurn(at[0], at[-1] + 1, {"role": "assistant", "content": text, "tokens": len(at)})
+            turn = ModelTurn(start, stop, {"role": "assistant", "content": text, "tokens": tokens})
         else:
             turn = turn or ModelTurn(0, 0, {"role": "assistant", "content": "", "tokens": 0})
-            turn.answers.append({"role": "user", "content": text, "tokens": len(at)})
+            turn.answers.append({"role": "user", "content": text, "tokens": tokens})
     if turn is not None:
         yield turn
 
 
-def _advantages(group: Mapping[str, Any], place: int, start: int, length: int) -> list[float] | None:
-    """Return the environment's own advantages, one per token; None: they are computed from the rewards."""
-    overrides = (group.get("overrides") or [{}] * (place + 1))[place] or {}
+def _advantages(group: Mapping[str, Any], index: int, start: int, length: int) -> list[float] | None:
+    """Read the environment's own advantages, one per token; None: they are computed from the rewards."""
+    overrides = (group.get("overrides") or [{}] * (index + 1))[index] or {}
     group_overrides = group.get("group_overrides") or {}
     if overrides.get("set_advantage_to_zero") or group_overrides.get("set_advantage_to_zero"):
         return [0.0] * length
     advantages = group.get("advantages")
     if not advantages:
         return None
-    values = [float(value) for value in advantages[place]]
+    values = [float(value) for value in advantages[index]]
     return [*values[start:], *[0.0] * length][:length]

@@ -1,7 +1,7 @@
 """The tasks of a step, and the sessions of the agents that work on them. Everything here runs on one event loop.
 
 A task is one completion of a prompt's group. It is handed to one agent at a time. An agent that doesn't end its session
-in time is gone: its task is handed out once more, and if that agent is gone too, the task ends without a score.
+in time is lost: its task is handed out once more, and if that agent is lost too, the task ends without a score.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AgentTask:
     """True if it belongs to an evaluation, which isn't trained on."""
     handed_out: int = 0
     session: AgentSession | None = None
-    """The session that counts, once it has ended or its last agent is gone."""
+    """The session that counts, once it has ended or its last agent is lost."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class AgentSession:
 
 
 class Desk:
-    """Hands out tasks, and keeps the open sessions."""
+    """A desk that hands out tasks, with the open sessions."""
 
     def __init__(self, *, session_s: float) -> None:
         self._session_s = session_s
@@ -69,9 +69,8 @@ class Desk:
         self.on_done: Callable[[], None] = lambda: None
         self.heard_at = time.monotonic()
         """When an agent last took a task or sent a request, by time.monotonic()."""
-        self.agents_waiting = 0
         self.gone = 0
-        """Sessions of the current step whose agent is gone."""
+        """Sessions of the current step whose agent is lost."""
 
     @property
     def open_sessions(self) -> int:
@@ -82,44 +81,45 @@ class Desk:
     async def begin(self, tasks: Sequence[AgentTask]) -> None:
         self._tasks, self._waiting, self.gone = tasks, deque(tasks), 0
         self.done.clear()
-        async with self._changed:
-            self._changed.notify_all()
+        await self._wake()
 
     async def close(self) -> None:
-        """End all sessions, and tell waiting agents that the run has ended."""
+        """End all sessions; waiting agents learn that the run has ended."""
         self._closed = True
         for session in list(self._open.values()):
             self._drop(session, HttpRefusal(410, "The run has ended, and with it this session."))
-        async with self._changed:
-            self._changed.notify_all()
+        await self._wake()
 
     # --- the agents' side -----------------------------------------------------------------------------------------
 
     async def take(self, wait_s: float) -> AgentSession | None:
         """Open a session on the next task; None if there is none within `wait_s`. Raises HttpRefusal."""
-        self.agents_waiting += 1
         try:
             async with self._changed:
                 await asyncio.wait_for(self._changed.wait_for(lambda: self._waiting or self._closed), wait_s)
         except TimeoutError:
             return None
-        finally:
-            self.agents_waiting -= 1
         if self._closed:
             raise HttpRefusal(410, "The run has ended. There are no more tasks.")
         if not self._waiting:
             return None  # another agent that waited was faster
-        return self._begin(self._waiting.popleft())
+        task = self._waiting.popleft()
+        task.handed_out += 1
+        self.heard_at = time.monotonic()
+        session = AgentSession(secrets.token_urlsafe(12), task, self.heard_at)
+        session.timer = asyncio.get_running_loop().call_later(self._session_s, self._lose, session)
+        self._open[session.id] = session
+        return session
 
     def give_back(self, session: AgentSession) -> None:
-        """Return the task of a session that never reached its agent."""
+        """Queue the task of a session again that never reached its agent."""
         session.task.handed_out -= 1
         self._drop(session, HttpRefusal(410, "The session was never taken up."))
         self._waiting.appendleft(session.task)
         self._waker = asyncio.ensure_future(self._wake())
 
     def find(self, session_id: str) -> AgentSession:
-        """Return an open session. Raises HttpRefusal with the reason why it isn't open."""
+        """Find an open session. Raises HttpRefusal with the reason why it isn't open."""
         if (session := self._open.get(session_id)) is not None:
             self.heard_at = time.monotonic()
             return session
@@ -146,14 +146,6 @@ class Desk:
         return session
 
     # --- inside ---------------------------------------------------------------------------------------------------
-
-    def _begin(self, task: AgentTask) -> AgentSession:
-        task.handed_out += 1
-        self.heard_at = time.monotonic()
-        session = AgentSession(secrets.token_urlsafe(12), task, self.heard_at)
-        session.timer = asyncio.get_running_loop().call_later(self._session_s, self._lose, session)
-        self._open[session.id] = session
-        return session
 
     def _lose(self, session: AgentSession) -> None:
         self.gone += 1

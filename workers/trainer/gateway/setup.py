@@ -15,17 +15,18 @@ from workers.contract.run.spec import AttemptSpec, servers_of
 from workers.contract.stack import commands
 from workers.contract.wire.names import FileName
 from workers.trainer.activity import RankActivity
-from workers.trainer.configuration.spec import SpecError, path_of
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.data import Rows
 from workers.trainer.episodes import setup
 from workers.trainer.gateway.agents import AgentRollouts
 from workers.trainer.gateway.atropos import AtroposRollouts
 from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.endpoint import AgentEndpoint
-from workers.trainer.gateway.engine import MainThread, PolicyServers
+from workers.trainer.gateway.engine import MainThread, PolicyEngine, PolicyServers
 from workers.trainer.gateway.inference_api import InferenceApi
 from workers.trainer.gateway.run_api import RunApi
 from workers.trainer.gateway.sessions import Desk
+from workers.trainer.rollouts.adapter_generation import sampling_parameters
 
 ANYWHERE = "0.0.0.0"  # noqa: S104  # only if the run asks for it, and every request needs a key
 GIVEN_REWARD = "environment_reward"
@@ -80,8 +81,7 @@ def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict
         return None
     settings = episodes.gateway
     _check(spec, settings)
-    model = path_of(spec.run.model)
-    chat_tokenizer, trainer_tokenizer = setup.tokenizer_of(spec, model), setup.tokenizer_of(spec, model)
+    chat_tokenizer, trainer_tokenizer = setup.tokenizer_of(spec), setup.tokenizer_of(spec)
     conversing = Conversing(
         chat_tokenizer,
         episodes.chat_template,
@@ -90,7 +90,7 @@ def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict
         count_outputs=episodes.limits.count_outputs,
     )
     conversing.model = spec.run.name
-    conversing.context = setup.context_of(spec, model)
+    conversing.context = setup.context_of(spec)
     if rows.by_id.chat or episodes.chat_template:
         conversing.check()
         trainer_tokenizer.chat_template = chat_tokenizer.chat_template
@@ -111,42 +111,32 @@ def _check(spec: AttemptSpec, settings: GatewaySpec) -> None:
     if not settings.session_s > 0:
         raise SpecError(f"A session lasts longer than 0 s, not {settings.session_s:g}.")
     needed = gateway.ports_of(spec.run.episodes)
-    if len(spec.placement.ports) < needed + sum(place.own for place in servers_of(spec)):
+    if len(spec.placement.ports) < needed + sum(server.own for server in servers_of(spec)):
         raise SpecError(f"The gateway needs {needed} ports, and the placement has too few.")
     if settings.kind != gateway.ATROPOS:
         return
-    others = [reward.name for reward in spec.run.every_reward if reward.function != GIVEN_REWARD]
-    if others:
+    unusable = [reward.name for reward in spec.run.every_reward if reward.function != GIVEN_REWARD]
+    if unusable:
         raise SpecError(
-            f"Atropos' environments bring their own tasks and scores, so {', '.join(others)} can't score them: use "
+            f"Atropos' environments bring their own tasks and scores, so {', '.join(unusable)} can't score them: use "
             f"the reward {GIVEN_REWARD!r} alone."
         )
     if spec.run.grpo.get("eval_strategy", "no") != "no":
         raise SpecError("Atropos' environments run their own evaluations: a run that they feed has none.")
 
 
-def _engine(spec: AttemptSpec, trainer: Any) -> PolicyServers | MainThread:
-    places = servers_of(spec)
-    if not places:
+def _engine(spec: AttemptSpec, trainer: Any) -> PolicyEngine:
+    servers = servers_of(spec)
+    if not servers:
         return MainThread()
-    generation, server = trainer.vllm_generation, spec.run.hardware.server
-    clients = getattr(generation.vllm_client, "clients", None)  # of a LoRA run
-    if clients is not None:
+    generation, settings = trainer.vllm_generation, spec.run.hardware.server
+    clients = getattr(generation.vllm_client, "clients", None)
+    if clients is not None:  # of a LoRA run
         models = [(client.address, lambda client=client: client.model) for client in clients]
+        sampling = generation.sampling(1)
     else:
-        names = [commands.served_name(spec, place) if place.own else generation.model.name_or_path for place in places]
-        models = [(place.address, lambda name=name: name) for place, name in zip(places, names, strict=True)]
-    seconds = server.request_timeout_s if server else 600.0
-    return PolicyServers(models, _sampling(generation), seconds=seconds)
-
-
-def _sampling(generation: Any) -> dict[str, Any]:
-    """Return the run's sampling parameters, for each request."""
-    if hasattr(generation, "sampling"):  # of a LoRA run
-        sampling: dict[str, Any] = generation.sampling(1)
-        return sampling
-    names = ("temperature", "top_p", "top_k", "repetition_penalty")
-    parameters = {name: getattr(generation, name) for name in names} | {"min_p": generation.min_p or 0.0}
-    if generation.structured_outputs_regex is not None:
-        parameters["structured_outputs"] = {"regex": generation.structured_outputs_regex}
-    return {**parameters, **generation.generation_kwargs}
+        own = generation.model.name_or_path
+        names = [commands.served_name(spec, server) if server.own else own for server in servers]
+        models = [(server.address, lambda name=name: name) for server, name in zip(servers, names, strict=True)]
+        sampling = sampling_parameters(vars(generation))
+    return PolicyServers(models, sampling, seconds=settings.request_timeout_s if settings else 600.0)

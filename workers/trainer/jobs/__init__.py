@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import re
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workers.contract.run.jobs import ARCHIVE, BENCHMARK, GGUF, MERGE, PUSH, SERVE, WARM
+from workers.contract.run import jobs
 from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.documents import ContractError, from_dict
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer import data
 from workers.trainer.configuration.spec import SpecError, path_of
@@ -22,15 +26,17 @@ ADAPTER_CONFIG = "adapter_config.json"
 LEAST_FREE = 256 << 20
 """Bytes that a job leaves free on the disk."""
 PROGRESS_EVERY_S = 0.5
-_MODULES = {
-    MERGE: "merging",
-    ARCHIVE: "archiving",
-    PUSH: "pushing",
-    BENCHMARK: "benchmarking",
-    GGUF: "converting",
-    SERVE: "serving",
-    WARM: "warming",
+NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
+_KINDS: dict[str, tuple[str, type | None]] = {
+    jobs.MERGE: ("merging", jobs.MergeSettings),
+    jobs.ARCHIVE: ("archiving", jobs.ArchiveSettings),
+    jobs.PUSH: ("pushing", jobs.PushSettings),
+    jobs.BENCHMARK: ("benchmarking", jobs.BenchmarkSettings),
+    jobs.GGUF: ("converting", jobs.GgufSettings),
+    jobs.SERVE: ("serving", jobs.ServeSettings),
+    jobs.WARM: ("warming", None),
 }
+"""Kind -> its module, and the type of its settings."""
 
 
 class Stopped(Exception):
@@ -63,14 +69,44 @@ class ModelJob:
     def is_adapter(self) -> bool:
         return (self.checkpoint / ADAPTER_CONFIG).is_file()
 
-    def check_room(self, size: float, what: str) -> None:
-        """Raise SpecError unless the job's disk has `size` bytes free for `what`."""
+    @property
+    def tokenizer(self) -> str:
+        """The checkpoint's folder, if it has a tokenizer (with its training's chat template); otherwise the base."""
+        own = (self.checkpoint / "tokenizer_config.json").is_file()
+        return str(self.checkpoint) if own else self.base
+
+    def check_room(self, size: float, title: str) -> None:
+        """Check that the job's disk has `size` bytes free for a file. Raises SpecError."""
         needed, free = size + LEAST_FREE, shutil.disk_usage(self.folder).free
         if free < needed:
             raise SpecError(
-                f"{what} needs {needed / 1e9:.1f} GB in {self.folder}, and {free / 1e9:.1f} GB are free. "
+                f"{title} needs {needed / 1e9:.1f} GB in {self.folder}, and {free / 1e9:.1f} GB are free. "
                 "Delete models that you no longer need, or free space on the host."
             )
+
+    @contextmanager
+    def unfinished(self, title: str) -> Iterator[Path]:
+        """Yield the path for files that aren't finished; what is left there is deleted. Raises SpecError if they don't
+        fit onto the disk."""
+        folder = self.folder / FileName.UNFINISHED
+        try:
+            yield folder
+        except Exception as error:
+            if isinstance(error, SpecError) or not NO_ROOM.search(str(error)):
+                raise
+            raise SpecError(self.no_room(title)) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def no_room(self, title: str) -> str:
+        return f"No space left on device: {title} didn't fit into {self.folder}."
+
+    def document(self, name: str) -> dict[str, Any]:
+        """Read a JSON file of the job's folder; {} if it is missing."""
+        try:
+            return dict(json.loads((self.folder / name).read_bytes()))
+        except FileNotFoundError:
+            return {}
 
     def stage(self, text: str) -> None:
         self.metrics.event(EventKind.STAGE, {"stage": text})
@@ -80,11 +116,11 @@ class ModelJob:
         self.total = max(1, total)
         self.metrics.event(EventKind.TRAINING, {"max_steps": self.total, "step": 0}, step=0)
 
-    def progress(self, done: int) -> None:
+    def progress(self, count: int) -> None:
         now = time.monotonic()
-        if done >= self.total or now - self._reported >= PROGRESS_EVERY_S:
+        if count >= self.total or now - self._reported >= PROGRESS_EVERY_S:
             self._reported = now
-            self.metrics.log(min(done, self.total), {"job/done": float(done)})
+            self.metrics.log(min(count, self.total), {"job/done": float(count)})
 
     def result(self, text: str, **facts: Any) -> None:
         """Report a result: `text` for people, `facts` for pages."""
@@ -99,18 +135,27 @@ class ModelJob:
 
 
 def run(job: ModelJob) -> None:
-    """Raises TrainerError with a sentence for people."""
-    module = importlib.import_module(f"workers.trainer.jobs.{_MODULES[job.spec.run.kind]}")
+    """Perform the job, and report its end. Raises TrainerError with a sentence for people."""
+    name, settings_type = _KINDS[job.spec.run.kind]
     try:
-        module.run(job)
+        settings = settings_type and from_dict(settings_type, job.spec.run.job, at="job")
+    except ContractError as error:
+        raise SpecError(f"The job's settings can't be used: {error}.") from error
+    try:
+        importlib.import_module(f"workers.trainer.jobs.{name}").run(job, settings)
     except Stopped:
         job.end("stopped")
     else:
         job.end()
 
 
+def megabytes(size: int) -> int:
+    """Round a number of bytes up to whole megabytes, the unit of transfers' progress."""
+    return -(-size // 10**6)
+
+
 def flush_to_disk(folder: Path) -> None:
-    """Sync the folder's files, so that a power cut can't leave a complete name with empty files."""
+    """Write the folder's files through to the disk: after a power cut, a complete name must not have empty files."""
     for path in [*folder.iterdir(), folder]:
         with suppress(OSError):  # some file systems can't sync folders
             descriptor = os.open(path, os.O_RDONLY)

@@ -12,26 +12,20 @@ import json
 import os
 import re
 import secrets
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import workers
 from workers.contract.reports.chat import TRAINED
 from workers.contract.run import benchmarks
 from workers.contract.run.jobs import LOOPBACK, BenchmarkSettings
-from workers.contract.wire.documents import from_dict
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import ModelJob, programs
 from workers.trainer.jobs.generation import ModelEngine, Usage
 from workers.trainer.jobs.model_endpoint import ModelEndpoint
 from workers.trainer.jobs.serving import open_engine
 
-SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
 PYTHON, TASKS = "GRPO_LM_EVAL_PYTHON", "GRPO_LM_EVAL_TASKS"
 PERCENT = re.compile(r"Requesting API: +(\d+)%")
 BATCH = 8
@@ -47,84 +41,45 @@ UNFETCHED = re.compile(
     r"|Name or service not known|Max retries exceeded"
 )
 UNKNOWN = re.compile(r"Tasks not found|No tasks (specified|found)")
-NOT_INSTALLED = (
-    "lm-eval could not be installed on this host ({why}). "
-    "Run `python3 -m controlplane.setup.bootstrap.on_demand lm-eval` there, "
-    "or name an interpreter that has it in GRPO_LM_EVAL_PYTHON."
-)
 
 
-def run(job: ModelJob) -> None:
-    """Raises SpecError if all tasks failed."""
-    settings = from_dict(BenchmarkSettings, job.spec.run.job)
+def run(job: ModelJob, settings: BenchmarkSettings) -> None:
+    """Run the tasks one by one, and report their results. Raises SpecError if all failed."""
     if invalid := [task for task in settings.tasks if not benchmarks.is_name(task)]:
         raise SpecError(f"{invalid[0]!r} is not the name of a benchmark.")
-    python = _python(job)
-    done: list[dict[str, Any]] = []
+    python = programs.interpreter("lm-eval", "lm-eval", benchmarks.ENVIRONMENT, PYTHON, stage=job.stage)
+    results: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
     job.stage("loading the model")
-    with _served(job) as model:
+    with _served(job) as (config, environment):
+        config |= {"limit": settings.limit} if settings.limit else {}
+        config |= {"include_path": os.environ[TASKS]} if os.environ.get(TASKS) else {}
         job.begin(100 * len(settings.tasks))
         for number, task in enumerate(settings.tasks):
             job.stage(f"{task}, {number + 1} of {len(settings.tasks)}")
-            results, why = _benchmark(job, python, model, task, settings.limit, done=100 * number)
-            done += results
+            of_task, why = _benchmark(job, python, config, environment, task, start=100 * number)
+            results += of_task
             failed += [{"task": task, "why": why}] if why else []
             job.progress(100 * (number + 1))
-            job.result(_summary(done, failed), results=done, failed=failed)
-    if not done:
+            values = ", ".join(f"{result['task']} {result['metric']} {result['value']:.3f}" for result in results)
+            reasons = [task["why"] for task in failed]
+            job.result(" ".join([f"{values}." if values else "", *reasons]).strip(), results=results, failed=failed)
+    if not results:
         raise SpecError(" ".join(dict.fromkeys(task["why"] for task in failed)))
 
 
-def _summary(done: list[dict[str, Any]], failed: list[dict[str, str]]) -> str:
-    values = [f"{result['task']} {result['metric']} {result['value']:.3f}" for result in done]
-    return " ".join([f"{', '.join(values)}." if values else "", *(task["why"] for task in failed)]).strip()
-
-
-# --- the environment and the model --------------------------------------------------------------------------------
-
-
-def _python(job: ModelJob) -> str:
-    """Return the interpreter with lm-eval. Builds its environment if this host has none. Raises SpecError."""
-    ours = SOURCE_ROOT / benchmarks.ENVIRONMENT / "bin" / "python"
-    python = os.environ.get(PYTHON) or str(ours)
-    if Path(python) == ours:
-        job.stage("installing lm-eval, needed once" if not ours.exists() else "looking at lm-eval")
-        # Environments made by uv have no pip: the machine's own Python may have one.
-        base = getattr(sys, "_base_executable", sys.executable)
-        built = subprocess.run(
-            [base, "-m", "controlplane.setup.bootstrap.on_demand", "lm-eval"],
-            cwd=SOURCE_ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        print(built.stderr, flush=True)
-        if built.returncode:
-            raise SpecError(NOT_INSTALLED.format(why=programs.last_of(built.stderr.splitlines())))
-    if shutil.which(python) is None:
-        raise SpecError(f"{PYTHON} names {python}, and there is no such program on this host.")
-    return python
-
-
-@dataclass(frozen=True)
-class _ServedModel:
-    arguments: dict[str, Any]
-    """Arguments of lm-eval's model type local-completions."""
-    batch: int
-    key: str
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment of lm-eval's process, which uses a proxy for the hub only."""
-        direct = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), LOOPBACK)))
-        return {**os.environ, "OPENAI_API_KEY": self.key, "NO_PROXY": direct, "no_proxy": direct}
+# --- the model ----------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _served(job: ModelJob) -> Iterator[_ServedModel]:
+def _served(job: ModelJob) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    """Serve the model; yields the part of lm-eval's config that all tasks share, and its environment."""
     model = job.spec.run.model
     if not Path(job.base).is_dir():  # fetched from the hub, which is then asked for nothing but a task's data
-        model = replace(model, path=_base_folder(job), revision=None)
+        from huggingface_hub import snapshot_download
+
+        folder = str(snapshot_download(job.base, revision=model.revision, local_files_only=True))
+        model = replace(model, path=folder, revision=None)
     job = replace(job, spec=replace(job.spec, run=replace(job.spec.run, model=model)))
     engine = open_engine(job, with_base=False)
     key = secrets.token_urlsafe(32)
@@ -134,19 +89,24 @@ def _served(job: ModelJob) -> Iterator[_ServedModel]:
         address = endpoint.open(LOOPBACK, 0)
         concurrency = {"num_concurrent": engine.at_once} if engine.at_once > 1 else {}
         arguments = {**_arguments(job, engine), **concurrency, "base_url": f"{address}/v1/completions"}
-        yield _ServedModel(arguments, 1 if concurrency else BATCH, key)
+        batch = 1 if concurrency else BATCH
+        # A proxy is for the hub only.
+        direct = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), LOOPBACK)))
+        yield (
+            {"model": "local-completions", "model_args": arguments, "batch_size": batch},
+            {**os.environ, "OPENAI_API_KEY": key, "NO_PROXY": direct, "no_proxy": direct},
+        )
 
 
 def _arguments(job: ModelJob, engine: ModelEngine) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
-    folder = str(job.checkpoint) if (job.checkpoint / "tokenizer_config.json").is_file() else job.base
     remote = job.spec.run.model.trust_remote_code
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=remote)
+    tokenizer = AutoTokenizer.from_pretrained(job.tokenizer, trust_remote_code=remote)
     bos = tokenizer.bos_token_id
     return {
         "model": TRAINED,
-        "tokenizer": folder,
+        "tokenizer": job.tokenizer,
         "tokenizer_backend": "huggingface",
         # As the tokenizer itself does; lm-eval would omit it.
         "add_bos_token": bos is not None and tokenizer("1")["input_ids"][0] == bos,
@@ -156,39 +116,23 @@ def _arguments(job: ModelJob, engine: ModelEngine) -> dict[str, Any]:
     }
 
 
-def _base_folder(job: ModelJob) -> str:
-    if Path(job.base).is_dir():
-        return job.base
-    from huggingface_hub import snapshot_download
-
-    return str(snapshot_download(job.base, revision=job.spec.run.model.revision, local_files_only=True))
-
-
 # --- one task -----------------------------------------------------------------------------------------------------
 
 
 def _benchmark(
-    job: ModelJob, python: str, model: _ServedModel, task: str, limit: int, *, done: int
+    job: ModelJob, python: str, config: dict[str, Any], environment: dict[str, str], task: str, *, start: int
 ) -> tuple[list[dict[str, Any]], str]:
-    """Run a task. Return its results, one per metric, or why there are none."""
+    """Run a task, whose progress counts from `start`. Return its results, one per metric, or why there are none."""
     out = job.folder / "lm-eval" / task
     out.mkdir(parents=True, exist_ok=True)
-    config = {
-        "model": "local-completions",
-        "model_args": model.arguments,
-        "tasks": [task],
-        "output_path": str(out),
-        "batch_size": model.batch,
-        **({"limit": limit} if limit else {}),
-        **({"include_path": os.environ[TASKS]} if os.environ.get(TASKS) else {}),
-    }
+    config = {**config, "tasks": [task], "output_path": str(out)}
     (out / "config.yaml").write_text(json.dumps(config))  # JSON is YAML, and no path in it needs quoting
     command = [python, "-m", "lm_eval", "run", "--config", str(out / "config.yaml")]
     code, last = programs.follow(
         command,
         percent=PERCENT,
-        progress=lambda percent: job.progress(done + percent),
-        environment=model.environment,
+        progress=lambda percent: job.progress(start + percent),
+        environment=environment,
     )
     if code != 0:
         return [], _why(task, last)

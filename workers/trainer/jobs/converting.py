@@ -1,4 +1,4 @@
-"""Converts a model to one GGUF file with llama.cpp's script, which the host's owner has installed.
+"""Conversion of a model to one GGUF file with llama.cpp's script, which the host's owner has installed.
 
 The script runs in a separate process on the CPU. It gets no secret, no token and no access to the hub, and reads only
 safetensors.
@@ -6,12 +6,10 @@ safetensors.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -19,41 +17,30 @@ from pathlib import Path
 
 from workers.contract.run.gguf import ENDING, SCRIPT, TYPES, is_name
 from workers.contract.run.jobs import FLOAT32, GgufSettings
-from workers.contract.wire.documents import from_dict
 from workers.contract.wire.hub_files import ONLY_PICKLES, PICKLES, is_complete
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import ModelJob, flush_to_disk, programs
+from workers.trainer.jobs import NO_ROOM, ModelJob, flush_to_disk, programs
 
 FOLDER = "GRPO_LLAMA_CPP_DIR"
 WEIGHTS = "model*.safetensors"
 """The files that the script reads; without any it would read pickles."""
 MAGIC = b"GGUF"
 PERCENT = re.compile(r"^Writing: +(\d+)%")
-FULL = (errno.ENOSPC, errno.EDQUOT)
-NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
-def run(job: ModelJob) -> None:
-    """Raises SpecError if the model can't be converted, and then leaves no file."""
-    settings = from_dict(GgufSettings, job.spec.run.job)
+def run(job: ModelJob, settings: GgufSettings) -> None:
+    """Convert the model. Raises SpecError if that fails, and then leaves no file."""
     if settings.type not in TYPES or not is_name(settings.name):
         raise SpecError(f"{settings.name!r} of type {settings.type!r} can't be made.")
     script = _script()
     _check_model(job)
     job.check_room(_size(job.checkpoint, settings.type), "The GGUF file")
-    unfinished = job.folder / FileName.UNFINISHED
-    try:
-        unfinished.mkdir(parents=True)
-        _make(job, settings, script, unfinished / f"{settings.name}{ENDING}")
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise SpecError(_no_room(job)) from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    with job.unfinished("the GGUF file") as folder:
+        folder.mkdir(parents=True)
+        _make(job, settings, script, folder / f"{settings.name}{ENDING}")
 
 
 def _make(job: ModelJob, settings: GgufSettings, script: Path, target: Path) -> None:
@@ -118,7 +105,7 @@ def _size(folder: Path, kind: str) -> float:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Return the script's environment. `home`: replaces the folder that may hold a token for the hub.
+    """Build the script's environment. `home`: replaces the folder that may hold a token for the hub.
 
     Without PYTHONSAFEPATH, because the script imports modules from its own folder.
     """
@@ -141,7 +128,7 @@ def _environment(home: Path) -> dict[str, str]:
 def _why(job: ModelJob, code: int, last: Sequence[str]) -> str:
     text, end = "\n".join(last), programs.last_of(last)
     if NO_ROOM.search(text):
-        return _no_room(job)
+        return job.no_room("the GGUF file")
     if code < 0:
         return f"{SCRIPT} was ended by {signal.Signals(-code).name}: {end}"
     if missing := NO_MODULE.search(end):
@@ -152,7 +139,3 @@ def _why(job: ModelJob, code: int, last: Sequence[str]) -> str:
             f"name a folder that has it in GRPO_TRAINER_PYTHONPATH. {end}"
         )
     return f"{SCRIPT} failed: {end}"
-
-
-def _no_room(job: ModelJob) -> str:
-    return f"No space left on device: the GGUF file didn't fit into {job.folder}."

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from workers.contract.reports.chat import Ask, Finish, Sampling
 from workers.trainer.jobs import tool_calls
@@ -50,21 +51,34 @@ class PromptScores:
     """True if the last token is not the prompt's but the model's continuation."""
 
 
-class ModelEngine(Protocol):
+class ModelEngine(ABC):
     """Loaded models that generate."""
 
     name: str
-    models: tuple[str, ...]
-    template: bool
-    """True if the tokenizer has a chat template; without one, messages are joined as plain text."""
-    context: int | None
-    """Tokens of prompt and answer together."""
     at_once: int
     """Answers generated concurrently."""
 
-    def turn(self, ended: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
-        """Wait for a free slot. Raises GenerationError if `ended` comes first."""
+    def __init__(self, models: dict[str, Any], tokenizer: Any, context: int | None) -> None:
+        self._models, self._tokenizer = models, tokenizer
+        self.models = tuple(models)
+        self.template = bool(tokenizer.chat_template)
+        """False: messages are joined as plain text."""
+        self.context = context
+        """Tokens of prompt and answer together."""
+        self._slots = threading.Semaphore(self.at_once)
 
+    @contextlib.contextmanager
+    def turn(self, ended: Callable[[], object]) -> Iterator[None]:
+        """Wait for a free slot. Raises GenerationError if `ended` comes first."""
+        while not self._slots.acquire(timeout=POLL_S):
+            if ended():
+                raise GenerationError("The answer was cancelled before it began.")
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    @abstractmethod
     def answer(
         self, request: GenerationRequest, send: Callable[[str], None], ended: Callable[[], bool]
     ) -> GenerationResult:
@@ -74,16 +88,36 @@ class ModelEngine(Protocol):
         self, requests: Sequence[GenerationRequest], ended: Callable[[], bool]
     ) -> list[tuple[str, GenerationResult]]:
         """Generate whole answers to prompts with one model and one sampling. Raises GenerationError."""
+        completions = []
+        for request in requests:
+            pieces: list[str] = []
+            result = self.answer(request, pieces.append, ended)
+            completions.append(("".join(pieces), result))
+        return completions
 
     def score(self, requests: Sequence[GenerationRequest], top: int, ended: Callable[[], bool]) -> list[PromptScores]:
         """Score prompts with one model, each with one further token if max_tokens is 1. Raises GenerationError."""
+        prompts = [self._ids(request) for request in requests]
+        for ids in prompts:
+            completion_limit(len(ids), self.context, 1)
+        further = any(request.sampling.max_tokens for request in requests)
+        return self._score(requests[0].ask.model, prompts, further, top, ended)
 
-    def close(self) -> None: ...
+    @abstractmethod
+    def _score(
+        self, model: str, prompts: list[list[int]], further: bool, top: int, ended: Callable[[], bool]
+    ) -> list[PromptScores]: ...
+
+    def _ids(self, request: GenerationRequest) -> list[int]:
+        return prompt_ids(self._tokenizer, request)
+
+    def close(self) -> None:
+        self._models.clear()
 
 
 @dataclass
 class Usage:
-    """When a served model was last used, by chat or by HTTP."""
+    """The use of a served model, by chat or by HTTP."""
 
     last_used: float = field(default_factory=time.monotonic)
     active: int = 0
@@ -116,25 +150,8 @@ class Usage:
             return not self.active and time.monotonic() - self.last_used >= seconds
 
 
-class Slots:
-    """Limits the answers that are generated concurrently."""
-
-    def __init__(self, count: int) -> None:
-        self._free = threading.Semaphore(count)
-
-    @contextlib.contextmanager
-    def turn(self, ended: Callable[[], object]) -> Iterator[None]:
-        while not self._free.acquire(timeout=POLL_S):
-            if ended():
-                raise GenerationError("The answer was cancelled before it began.")
-        try:
-            yield
-        finally:
-            self._free.release()
-
-
 def prompt_ids(tokenizer: Any, request: GenerationRequest) -> list[int]:
-    """Return the prompt's token ids. Raises GenerationError if the chat template rejects the messages."""
+    """Tokenize the prompt. Raises GenerationError if the chat template rejects the messages."""
     if request.tokens:
         return list(request.tokens)
     ask = request.ask
@@ -154,7 +171,7 @@ def prompt_ids(tokenizer: Any, request: GenerationRequest) -> list[int]:
 
 
 def completion_limit(prompt_tokens: int, context: int | None, requested: int) -> int:
-    """Return how many tokens the completion may have. Raises GenerationError if the context has no room."""
+    """Limit the completion's tokens to the room in the context. Raises GenerationError if there is none."""
     if not prompt_tokens:
         raise GenerationError("The prompt is empty.")
     if context is None:
@@ -168,5 +185,10 @@ def completion_limit(prompt_tokens: int, context: int | None, requested: int) ->
 
 
 def first_stop(text: str, stops: tuple[str, ...]) -> int | None:
-    """Return where the first stop text begins."""
-    return min((place for stop in stops if (place := text.find(stop)) >= 0), default=None)
+    """Find the index at which the first stop text begins; None: there is none."""
+    return min((start for stop in stops if (start := text.find(stop)) >= 0), default=None)
+
+
+def up_to_end(tokens: list[int], ends: Sequence[int]) -> list[int]:
+    """Cut off the padding that follows the first end token."""
+    return tokens[: next((index for index, token in enumerate(tokens) if token in ends), len(tokens)) + 1]

@@ -1,4 +1,4 @@
-"""Merges a LoRA adapter into its base model, and checks that the merged model generates the same tokens.
+"""Merge of a LoRA adapter into its base model, with a check that the merged model generates the same tokens.
 
 The merge is computed in float32 and saved in the base's dtype, or in float32 if the job asks for it. Both models then
 run in float32: the base with its adapter, and the merged model as loaded from its files, including the rounding of its
@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ from transformers.utils import cached_file
 from trl.trainer.utils import create_model_from_path
 
 from workers.contract.run.jobs import FLOAT32, MergeSettings
-from workers.contract.wire.documents import from_dict
 from workers.contract.wire.hub_files import INDEX, ONLY_PICKLES, PICKLES
 from workers.contract.wire.model_archive import WEIGHTS, model_files
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer.configuration.spec import SpecError, versions
 from workers.trainer.jobs import ADAPTER_CONFIG, ModelJob, flush_to_disk
+from workers.trainer.jobs.generation import up_to_end
 
 PROMPTS, TOKENS, AT_ONCE = 20, 64, 5
 ADAPTER = "adapter_model.safetensors"
@@ -42,21 +43,14 @@ ORIGIN = "merged_from.json"
 SHARD = "5GB"
 
 
-def run(job: ModelJob) -> None:
-    """Raises SpecError if there is nothing to merge or the merged model differs, and then leaves no files."""
-    settings = from_dict(MergeSettings, job.spec.run.job)
+def run(job: ModelJob, settings: MergeSettings) -> None:
+    """Merge, compare and keep the model. Raises SpecError if there is nothing to merge or the merged model differs, and
+    then leaves no files."""
     base = _base_folder(job)
     _check_adapter(job)
     _check_room(job, base, settings)
-    unfinished = job.folder / FileName.UNFINISHED
-    try:
-        _merge(job, settings, base, unfinished)
-    except (SafetensorError, OSError) as error:
-        if "No space left on device" not in str(error):
-            raise
-        raise SpecError(f"No space left on device: the merged model didn't fit into {job.folder}.") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    with job.unfinished("the merged model") as folder:
+        _merge(job, settings, base, folder)
 
 
 def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path) -> None:
@@ -70,7 +64,9 @@ def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path)
 
     job.stage("merging")
     merged = model.merge_and_unload()
-    _round(merged, dtypes, settings)
+    if settings.dtype != FLOAT32:
+        for name, parameter in merged.named_parameters():
+            parameter.data = parameter.data.to(dtypes[name])
     bad = next((name for name, weights in merged.named_parameters() if not torch.isfinite(weights).all()), None)
     if bad:
         raise SpecError(f"The merge is refused: {bad} of the merged model has values that are not finite.")
@@ -85,7 +81,7 @@ def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path)
 
     job.stage("comparing the merged model with base and adapter")
     saved = create_model_from_path(str(unfinished), dtype="float32", device_map=_device(job), use_safetensors=True)
-    actual = _completions(saved, tokenizer, prompts, lambda done: job.progress(len(prompts) + done))
+    actual = _completions(saved, tokenizer, prompts, lambda count: job.progress(len(prompts) + count))
     comparison = compared(expected, actual)
     facts = {**comparison.facts, "dtype": dtype}
     if comparison.equal < comparison.of:
@@ -132,25 +128,20 @@ class Comparison:
 
 def compared(expected: Sequence[Sequence[int]], actual: Sequence[Sequence[int]]) -> Comparison:
     """Compare each prompt's tokens from base and adapter with those from the merged model."""
-    firsts = [_first_difference(a, b) for a, b in zip(expected, actual, strict=True)]
+    firsts = [
+        next((number for number, (a, b) in enumerate(zip_longest(*tokens), 1) if a != b), None)
+        for tokens in zip(expected, actual, strict=True)
+    ]
     different = [(prompt, token) for prompt, token in enumerate(firsts, 1) if token is not None]
-    tokens = sum(map(len, expected))
-    return Comparison(len(firsts) - len(different), len(firsts), tokens, different[0] if different else None)
-
-
-def _first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """Return the number of the first token that differs, from 1."""
-    if list(a) == list(b):
-        return None
-    same = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    return same + 1
+    total = sum(map(len, expected))
+    return Comparison(len(firsts) - len(different), len(firsts), total, different[0] if different else None)
 
 
 # --- before anything slow ----------------------------------------------------------------------------------------
 
 
 def _base_folder(job: ModelJob) -> Path:
-    """Return the base's folder, which may be in the hub's cache. Raises SpecError."""
+    """Find the base's folder, which may be in the hub's cache, and check its files. Raises SpecError."""
     revision = job.spec.run.model.revision
     try:
         config = cached_file(job.base, "config.json", revision=revision, local_files_only=True)
@@ -197,7 +188,7 @@ def _check_room(job: ModelJob, base: Path, settings: MergeSettings) -> None:
 
 
 def _available_memory() -> float:
-    """Return the available memory in bytes; infinite if the system doesn't say."""
+    """Read the available memory in bytes; infinite if the system doesn't report it."""
     with suppress(OSError, ValueError, StopIteration, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
@@ -242,14 +233,6 @@ def _with_adapter(job: ModelJob, base: Any) -> Any:
     return model.eval()
 
 
-def _round(model: Any, dtypes: dict[str, torch.dtype], settings: MergeSettings) -> None:
-    """Round the weights to the dtype that is saved."""
-    if settings.dtype == FLOAT32:
-        return
-    for name, parameter in model.named_parameters():
-        parameter.data = parameter.data.to(dtypes[name])
-
-
 def _copy_missing(folder: Path, *sources: Path) -> None:
     """Copy what neither model nor tokenizer has saved, such as a processor's settings or a model's code."""
     for path in (path for source in sources for path in model_files(source)):
@@ -262,7 +245,7 @@ def _copy_missing(folder: Path, *sources: Path) -> None:
 
 
 def _prompts(job: ModelJob, tokenizer: Any) -> list[list[int]]:
-    """Return the first rows' prompts as token ids, rendered as in training; validation rows come first."""
+    """Tokenize the first rows' prompts, rendered as in training; validation rows come first."""
     rows = job.rows
     assert rows is not None  # noqa: S101  # the kind reads rows
     train = set(rows.train)
@@ -280,9 +263,9 @@ def _prompts(job: ModelJob, tokenizer: Any) -> list[list[int]]:
 
 
 def _completions(
-    model: Any, tokenizer: Any, prompts: Sequence[list[int]], done: Callable[[int], None]
+    model: Any, tokenizer: Any, prompts: Sequence[list[int]], progress: Callable[[int], None]
 ) -> list[list[int]]:
-    """Return each prompt's greedy tokens, up to an end token."""
+    """Generate each prompt's greedy tokens, up to an end token."""
     own = model.generation_config
     ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
@@ -298,16 +281,11 @@ def _completions(
             inputs = tokenizer.pad({"input_ids": batch}, return_tensors="pt").to(model.device)
             with torch.inference_mode():
                 output = model.generate(**inputs)
-            completions += [_to_end(row, ends) for row in output[:, inputs["input_ids"].shape[1] :].tolist()]
-            done(len(completions))
+            completions += [up_to_end(row, ends) for row in output[:, inputs["input_ids"].shape[1] :].tolist()]
+            progress(len(completions))
     finally:
         model.generation_config = own
     return completions
-
-
-def _to_end(tokens: list[int], ends: list[int]) -> list[int]:
-    last = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
-    return tokens[: last + 1]
 
 
 # --- the end -----------------------------------------------------------------------------------------------------

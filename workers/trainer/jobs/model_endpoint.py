@@ -12,14 +12,21 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from aiohttp import web
 
 from workers.trainer.jobs.generation import GenerationError, GenerationResult, ModelEngine, Usage
-from workers.trainer.keyed_endpoint import HttpRefusal, KeyedEndpoint, body_of, error_body, models_body
+from workers.trainer.keyed_endpoint import (
+    HttpRefusal,
+    KeyedEndpoint,
+    body_of,
+    chat_routes,
+    error_body,
+    models_answer,
+)
 from workers.trainer.openai_shapes import END_OF_STREAM, ModelRequest, event, read_model_request
 
 MOST_WAITING = 16
@@ -28,7 +35,7 @@ SEND_S = 30.0
 
 
 class ModelEndpoint(KeyedEndpoint):
-    """Passes requests to an engine, whose blocking calls run in threads."""
+    """An endpoint that passes requests to an engine, whose blocking calls run in threads."""
 
     body_limit = 1 << 20
     most_connections = 64
@@ -40,46 +47,34 @@ class ModelEndpoint(KeyedEndpoint):
         super().__init__(digest=digest)
         self._engine, self._usage = engine, usage
         self._created = int(time.time())
-        places = engine.at_once + MOST_WAITING
-        self._places = threading.BoundedSemaphore(places)
-        self._threads = ThreadPoolExecutor(places, thread_name_prefix="answer")
+        limit = engine.at_once + MOST_WAITING
+        self._slots = threading.BoundedSemaphore(limit)
+        self._threads = ThreadPoolExecutor(limit, thread_name_prefix="answer")
 
-    def routes(self) -> Sequence[web.RouteDef]:
-        return [
-            web.get("/v1/models", self._models),
-            web.post("/v1/chat/completions", self._chat),
-            web.post("/v1/completions", self._text),
-        ]
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/v1/models", self._models), *chat_routes("", self._answered)]
 
     async def stop(self) -> None:
         await super().stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _models(self, _request: web.Request) -> web.Response:
-        return web.json_response(models_body(self._engine.models, created=self._created, owned_by="grpo"))
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answered(request, chat=True)
-
-    async def _text(self, request: web.Request) -> web.StreamResponse:
-        return await self._answered(request, chat=False)
+        return models_answer(self._engine.models, created=self._created, owned_by="grpo")
 
     async def _answered(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         query = read_model_request(await body_of(request), self._engine.models, chat=chat)
-        if not self._places.acquire(blocking=False):
+        if not self._slots.acquire(blocking=False):
             raise HttpRefusal(429, f"{MOST_WAITING} requests are already waiting. Try again later.")
         try:
             with self._usage.answering():
                 if query.stream:
                     return await self._streamed(request, query)
-                return web.json_response(await self._in_thread(self._whole, query, _hang_up_of(request)))
+                work = self._loop.run_in_executor(self._threads, self._whole, query, _hang_up_of(request))
+                return web.json_response(await work)
         except GenerationError as error:
             raise HttpRefusal(400, str(error)) from None
         finally:
-            self._places.release()
-
-    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await self._loop.run_in_executor(self._threads, work, *arguments)
+            self._slots.release()
 
     def _whole(self, query: ModelRequest, hung_up: Callable[[], bool]) -> dict[str, Any]:
         with self._engine.turn(hung_up):
@@ -110,7 +105,7 @@ class ModelEndpoint(KeyedEndpoint):
             if text:
                 await stream.send(event(query.piece(text, first=not stream.begun)))
         try:
-            done = await work
+            result = await work
         except GenerationError as error:
             if not stream.begun:
                 raise
@@ -119,7 +114,7 @@ class ModelEndpoint(KeyedEndpoint):
         self._usage.count_request()
         if not stream.begun:
             await stream.send(event(query.piece("", first=True)))
-        for part in query.last_parts(done):
+        for part in query.last_parts(result):
             await stream.send(event(part))
         await stream.send(END_OF_STREAM)
         return stream.response
@@ -149,5 +144,5 @@ class _EventStream:
 
 
 def _hang_up_of(request: web.Request) -> Callable[[], bool]:
-    """Return a function that tells whether the client has closed its connection."""
+    """Make a function that checks whether the client has closed its connection."""
     return lambda: request.transport is None or request.transport.is_closing()

@@ -1,13 +1,21 @@
-"""Programs that jobs run: their output goes to the job's log, and their last lines explain failures."""
+"""Programs that the trainer runs: their output goes to its log, and their last lines explain failures."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import workers
+from workers.trainer.configuration.spec import SpecError
 
 LAST_LINES = 60
+SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
 
 
 def follow(
@@ -27,7 +35,7 @@ def follow(
         text=True,
         errors="replace",
     )
-    assert process.stdout is not None  # noqa: S101  # a pipe was asked for
+    assert process.stdout is not None  # noqa: S101  # it is a pipe
     last: deque[str] = deque(maxlen=LAST_LINES)
     # Progress bars overwrite themselves with carriage returns, which text mode turns into line breaks.
     for line in (line.strip() for line in process.stdout if line.strip()):
@@ -37,6 +45,35 @@ def follow(
             print(line, flush=True)
             last.append(line)
     return process.wait(), list(last)
+
+
+def interpreter(
+    title: str, group: str, environment: str, variable: str, *, stage: Callable[[str], None] | None = None
+) -> str:
+    """Return the Python that `variable` names, or that of our own environment, built at its first use.
+
+    `group`: the environment's packages. `stage`: reports the building; the environment is then also checked if it
+    exists. Raises SpecError.
+    """
+    ours = SOURCE_ROOT / environment / "bin" / "python"
+    python = os.environ.get(variable) or str(ours)
+    if Path(python) == ours and (stage or not ours.exists()):
+        if stage:
+            stage(f"looking at {group}" if ours.exists() else f"installing {group}, needed once")
+        # Environments made by uv have no pip: the machine's own Python may have one.
+        system_python = getattr(sys, "_base_executable", sys.executable)
+        command = [system_python, "-m", "controlplane.setup.bootstrap.on_demand", group]
+        built = subprocess.run(command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, text=True)
+        print(built.stderr, flush=True)
+        if built.returncode:
+            raise SpecError(
+                f"{title} could not be installed on this host ({last_of(built.stderr.splitlines())}). "
+                f"Run `python3 -m controlplane.setup.bootstrap.on_demand {group}` there, "
+                f"or name an interpreter that has it in {variable}."
+            )
+    if shutil.which(python) is None:
+        raise SpecError(f"{variable} names {python}, and there is no such program on this host.")
+    return python
 
 
 def last_of(lines: Sequence[str]) -> str:

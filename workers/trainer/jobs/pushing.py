@@ -1,4 +1,4 @@
-"""Pushes a model's files and its card to the hub in one commit: all of it arrives, or nothing.
+"""A push of a model's files and its card to the hub in one commit: all of it arrives, or nothing.
 
 Files are uploaded over the hub's HTTP API. A repository that the push has created but can't fill is deleted again.
 """
@@ -21,11 +21,10 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from workers.contract.run.jobs import PushSettings
-from workers.contract.wire.documents import from_dict
 from workers.contract.wire.model_archive import CARD, WEIGHTS, model_files
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import ModelJob, Stopped
-from workers.trainer.unavailable import first_line, gigabytes
+from workers.trainer.jobs import ModelJob, Stopped, megabytes
+from workers.trainer.unavailable import caused_by, first_line, gigabytes
 
 MERGED_FROM = "merged_from.json"
 """A file that names folders of this host; the card has the same information."""
@@ -38,10 +37,11 @@ TOKEN = "HF_TOKEN"  # noqa: S105  # its name
 ENTER_ANOTHER = "An admin can enter another under Settings, Secrets, as HF_TOKEN."
 
 
-def run(job: ModelJob) -> None:
-    """Raises SpecError, and Stopped after a stop, once the push is undone."""
-    settings = from_dict(PushSettings, job.spec.run.job)
-    paths = _paths(job.checkpoint)
+def run(job: ModelJob, settings: PushSettings) -> None:
+    """Push the model. Raises SpecError, and Stopped after a stop, once the push is undone."""
+    paths = [path for path in model_files(job.checkpoint) if path.name != MERGED_FROM]
+    if not any(path.suffix == WEIGHTS for path in paths):
+        raise SpecError(f"{job.checkpoint.name} has no weights as safetensors: nothing else is pushed.")
     api = HfApi(token=os.environ.pop(TOKEN, ""))
     with ExitStack() as open_files:
         upload = Upload(job)
@@ -61,7 +61,7 @@ def run(job: ModelJob) -> None:
 
 
 class Upload:
-    """Counts the uploaded bytes of all files, and checks for a requested stop."""
+    """A count of the uploaded bytes of all files, which ends at a requested stop."""
 
     def __init__(self, job: ModelJob) -> None:
         self._job = job
@@ -74,7 +74,7 @@ class Upload:
     def begin(self) -> None:
         self.begun = True
         self.check_stop()
-        self._job.begin(_mb(self.size))
+        self._job.begin(megabytes(self.size))
 
     def check_stop(self) -> None:
         if self._job.stop_requested:
@@ -86,7 +86,7 @@ class Upload:
         if self.begun:
             with self._lock:
                 self._sent[name] = max(position, self._sent.get(name, 0))
-                self._job.progress(min(_mb(sum(self._sent.values())), self._job.total - 1))
+                self._job.progress(min(megabytes(sum(self._sent.values())), self._job.total - 1))
 
 
 class _CountedFile(io.BufferedReader):
@@ -102,19 +102,7 @@ class _CountedFile(io.BufferedReader):
         return content
 
 
-def _mb(size: int) -> int:
-    return max(1, -(-size // 10**6))
-
-
 # --- the files ---------------------------------------------------------------------------------------------------
-
-
-def _paths(folder: Path) -> list[Path]:
-    """Return the model's files without its card. Raises SpecError."""
-    paths = [path for path in model_files(folder) if path.name != MERGED_FROM]
-    if not any(path.suffix == WEIGHTS for path in paths):
-        raise SpecError(f"{folder.name} has no weights as safetensors: nothing else is pushed.")
-    return paths
 
 
 def _operation(path: Path, settings: PushSettings, upload: Upload, open_files: ExitStack) -> CommitOperationAdd:
@@ -126,7 +114,7 @@ def _operation(path: Path, settings: PushSettings, upload: Upload, open_files: E
 
 
 def _without_this_host(path: Path, base: str) -> bytes | None:
-    """Return a JSON file with the base's name in place of a folder of this host; None if it names none."""
+    """Replace a folder of this host by the base's name in a JSON file; None if the file names none."""
     if path.suffix != ".json" or path.stat().st_size > LARGEST_JSON:
         return None
     try:
@@ -169,7 +157,7 @@ def _not_created(api: HfApi, settings: PushSettings, account: dict[str, Any]) ->
 
 
 def _answer(api: HfApi, refused: str, request: Callable[[], Any]) -> Any:
-    """Return the hub's answer. `refused`: explains a refusal, or that nothing was found. Raises SpecError."""
+    """Ask the hub. `refused`: explains a refusal, or that nothing was found. Raises SpecError."""
     try:
         return request()
     except EXPECTED as error:
@@ -215,26 +203,18 @@ def _commit(
 
 @contextmanager
 def _undone_on_failure(job: ModelJob, api: HfApi, settings: PushSettings, *, created: bool) -> Iterator[None]:
-    """On an error, delete the repository if the push has `created` it, and report what is left."""
+    """Delete the repository after an error if the push has `created` it, and report the outcome."""
     try:
         yield
     except Exception as error:
-        left = _delete(api, settings) if created else f"{settings.repository} is as it was."
-        if _cause(error, (Stopped,)) is not None:
-            job.result(f"Stopped. {left}")
+        outcome = _delete(api, settings) if created else f"{settings.repository} is as it was."
+        if caused_by(error, Stopped) is not None:
+            job.result(f"Stopped. {outcome}")
             raise Stopped from error
-        if met := _cause(error, EXPECTED):
-            raise SpecError(f"{_sentence(met, api)} {left}") from error
-        print(left, flush=True)
+        if expected := caused_by(error, *EXPECTED):
+            raise SpecError(f"{_sentence(expected, api)} {outcome}") from error
+        print(outcome, flush=True)
         raise
-
-
-def _cause(error: Exception, kinds: tuple[type[Exception], ...]) -> Exception | None:
-    """Return the error's cause of one of these types: huggingface_hub wraps errors of uploads."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, kinds):
-        cause = cause.__cause__
-    return cause if isinstance(cause, Exception) else None
 
 
 def _delete(api: HfApi, settings: PushSettings) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from workers.contract.reports.chat import KEY_DIGEST, REQUESTS, Ask, ChatNews, ChatTurn, Finish
 from workers.contract.run.hardware import Rollout
 from workers.contract.run.jobs import ServeSettings
-from workers.contract.wire.documents import ContractError, from_dict
+from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer.configuration.spec import SpecError, TrainerError
 from workers.trainer.jobs import ModelJob
@@ -33,15 +33,13 @@ LONGEST_PIECE = 2_000
 """Characters of one line; JSON may take six bytes for each, and lines have a limit."""
 
 
-def run(job: ModelJob) -> None:
-    try:
-        settings = from_dict(ServeSettings, job.spec.run.job, at="job")
-        if settings.address:
+def run(job: ModelJob, settings: ServeSettings) -> None:
+    """Serve the model until it is idle, a run needs its resources, or a stop. Raises TrainerError."""
+    if settings.address:
+        try:
             ip_address(settings.address)
-    except ContractError as error:
-        raise SpecError(f"The job's settings can't be used: {error}.") from error
-    except ValueError:
-        raise SpecError(f"{settings.address!r} is no IP address to listen on.") from None
+        except ValueError:
+            raise SpecError(f"{settings.address!r} is no IP address to listen on.") from None
     job.stage("loading the model")
     engine = open_engine(job)
     usage = Usage()
@@ -64,7 +62,7 @@ def run(job: ModelJob) -> None:
 
 
 def open_engine(job: ModelJob, *, with_base: bool = True) -> ModelEngine:
-    """Load the job's model. `with_base`: also load the base model beside a full checkpoint; adapters always have it."""
+    """Load the job's model, and for chats its base. `with_base` false: a full checkpoint is loaded alone."""
     if job.spec.run.hardware.rollout is Rollout.SERVER:
         from workers.trainer.jobs.vllm_engine import VllmEngine
 
@@ -76,10 +74,10 @@ def open_engine(job: ModelJob, *, with_base: bool = True) -> ModelEngine:
 
 def _chat(job: ModelJob, engine: ModelEngine, usage: Usage, settings: ServeSettings) -> bool:
     """Answer chat turns until the model has been idle for too long, or a stop. Return whether it gave way to a run."""
-    inbox, stop = _ChatInbox(job.folder / FileName.CHAT), job.folder / FileName.STOP
+    inbox = _ChatInbox(job.folder / FileName.CHAT)
     counted, counted_at = 0, float("-inf")
     with ThreadPoolExecutor(engine.at_once, thread_name_prefix="chat") as threads:
-        while not usage.idle_for(inbox.patience(settings)) and not stop.exists():
+        while not usage.idle_for(inbox.patience(settings)) and not job.stop_requested:
             now, requests = time.monotonic(), usage.requests
             if requests != counted and now - counted_at >= COUNT_EVERY_S:
                 counted, counted_at = requests, now
@@ -90,7 +88,7 @@ def _chat(job: ModelJob, engine: ModelEngine, usage: Usage, settings: ServeSetti
                     threads.submit(_answer, job, engine, usage, turn, ask, partial(inbox.ended, turn.number))
             time.sleep(POLL_S)
         inbox.closed = True
-    return inbox.wanted
+    return inbox.must_give_way
 
 
 def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, ask: Ask, ended: _Ended) -> None:
@@ -101,8 +99,8 @@ def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, as
                 lines.end(why)
                 return
             with engine.turn(ended):
-                done = engine.answer(GenerationRequest(ask, turn.sampling), lines.add, lambda: ended() is not None)
-            lines.end(ended() or Finish.STOPPED if done.finish is Finish.STOPPED else done.finish, done)
+                result = engine.answer(GenerationRequest(ask, turn.sampling), lines.add, lambda: ended() is not None)
+            lines.end(ended() or Finish.STOPPED if result.finish is Finish.STOPPED else result.finish, result)
         except GenerationError as error:
             lines.end(ended() or Finish.ERROR, error=str(error))
         except Exception as error:  # a thread's border: the answer says it, and the model stays
@@ -111,7 +109,7 @@ def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, as
 
 
 class _AnswerLines:
-    """Writes one answer into metrics.jsonl: its text in pieces, then its end. Used by one thread."""
+    """A writer of one answer into metrics.jsonl: its text in pieces, then its end. Used by one thread."""
 
     def __init__(self, lines: LineFile, *, turn: int, model: str) -> None:
         self._lines = lines
@@ -126,9 +124,10 @@ class _AnswerLines:
         if self._text and time.monotonic() - self._flushed >= FLUSH_EVERY_S:
             self._flush()
 
-    def end(self, why: Finish, done: GenerationResult | None = None, *, error: str = "") -> None:
+    def end(self, why: Finish, result: GenerationResult | None = None, *, error: str = "") -> None:
         self._flush()
-        end = {"why": why, "tokens": done.tokens if done else 0, "prompt_tokens": done.prompt_tokens if done else 0}
+        tokens, prompt_tokens = (result.tokens, result.prompt_tokens) if result else (0, 0)
+        end = {"why": why, "tokens": tokens, "prompt_tokens": prompt_tokens}
         self._write("", {**end, "seconds": round(time.monotonic() - self._began, 3), "error": error[:1000]})
 
     def _flush(self) -> None:
@@ -144,7 +143,7 @@ class _AnswerLines:
 
 
 class _ChatInbox:
-    """Reads FileName.CHAT as it grows."""
+    """A reader of FileName.CHAT, which grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -154,7 +153,7 @@ class _ChatInbox:
         """True if all answers must end."""
 
     def read(self) -> list[ChatTurn]:
-        """Return the turns added since the last call."""
+        """Read the turns added since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -170,13 +169,13 @@ class _ChatInbox:
         return turns
 
     @property
-    def wanted(self) -> bool:
-        """True if another run waits for the model's place."""
+    def must_give_way(self) -> bool:
+        """True if another run waits for the model's resources."""
         return self._news.wanted
 
     def patience(self, settings: ServeSettings) -> float:
-        """Return for how many seconds the model may stay idle."""
-        return settings.gives_way_s if self.wanted else 60 * settings.idle_minutes
+        """Choose for how many seconds the model may stay idle."""
+        return settings.gives_way_s if self.must_give_way else 60 * settings.idle_minutes
 
     def ended(self, turn: int) -> Finish | None:
         """Return why the answers to a turn must end; None if they may continue."""

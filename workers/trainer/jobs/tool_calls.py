@@ -22,7 +22,7 @@ _OTHER = "<function="
 
 
 def tools_in(document: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return a request's tools; none if its tool_choice is "none". Raises HttpRefusal."""
+    """Read a request's tools; none if its tool_choice is "none". Raises HttpRefusal."""
     tools = document.get("tools") or []
     if not isinstance(tools, list) or len(tools) > MOST_TOOLS or not all(map(_is_tool, tools)):
         raise HttpRefusal(400, f"tools must be a list of at most {MOST_TOOLS} functions, each with a name.")
@@ -32,7 +32,7 @@ def tools_in(document: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
 
 
 def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """An earlier message's calls as chat templates take them, with arguments as objects. Raises HttpRefusal."""
+    """Convert an earlier message's calls for chat templates, with arguments as objects. Raises HttpRefusal."""
     try:
         calls = [call["function"] for call in message.get("tool_calls") or ()]
         return [{"type": "function", "function": {"name": str(c["name"]), "arguments": _arguments(c)}} for c in calls]
@@ -41,7 +41,7 @@ def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def problem(template: str) -> str:
-    """Return why this chat template can't be used with tools; "" if it can."""
+    """Explain why this chat template can't be used with tools; "" if it can."""
     if "tools" not in template:
         return "The model's chat template can't show tools."
     if BEGIN not in template or _OTHER in template:
@@ -50,7 +50,7 @@ def problem(template: str) -> str:
 
 
 def read(text: str) -> dict[str, Any]:
-    """Return the answer's message with its tool calls. Calls that can't be parsed stay text."""
+    """Parse an answer into a message with its tool calls. Calls that can't be parsed stay text."""
     calls: list[dict[str, Any]] = []
 
     def take(match: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,55 +23,47 @@ from workers.trainer.jobs.generation import (
     GenerationError,
     GenerationRequest,
     GenerationResult,
+    ModelEngine,
     PromptScores,
-    Slots,
     completion_limit,
-    prompt_ids,
 )
 from workers.trainer.rollouts.vllm_client import AdapterClient
 
-AT_ONCE = 16
 SILENCE_S = 120.0
 """Longest wait between two tokens; the first request to a cold server compiles kernels."""
 
 
-class VllmEngine:
+class VllmEngine(ModelEngine):
+    """A server by HTTP; the engine's models are their names there."""
+
     name = "vLLM"
-    at_once = AT_ONCE
+    at_once = 16
 
     def __init__(self, job: ModelJob) -> None:
-        place = servers_of(job.spec)[0]
-        self._address = urlsplit(place.address)
-        server, served = job.spec.run.hardware.server, served_name(job.spec, place)
-        self._served = {TRAINED: served}
+        server, settings = servers_of(job.spec)[0], job.spec.run.hardware.server
+        self._address = urlsplit(server.address)
+        served = served_name(job.spec, server)
+        models = {TRAINED: served}
         if job.is_adapter:
-            timeout = float(server.request_timeout_s) if server else SILENCE_S
-            client = AdapterClient(place.address, served, request_timeout_s=timeout, adapters=TRAINED)
+            timeout = float(settings.request_timeout_s) if settings else SILENCE_S
+            client = AdapterClient(server.address, served, request_timeout_s=timeout, adapters=TRAINED)
             client.check()
             client.use_adapter(TRAINED, job.checkpoint)
-            self._served = {TRAINED: TRAINED, BASE: served}
-        self.models = tuple(self._served)
-        own = (job.checkpoint / "tokenizer_config.json").is_file()
+            models = {TRAINED: TRAINED, BASE: served}
         try:
-            where = str(job.checkpoint) if own else job.base
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(where)
+            tokenizer = AutoTokenizer.from_pretrained(job.tokenizer)
             longest = AutoConfig.from_pretrained(job.base).get_text_config().max_position_embeddings
         except (OSError, ValueError, AttributeError) as error:
             raise SpecError(f"The model's tokenizer or config can't be read: {error}") from error
-        self.template = bool(self._tokenizer.chat_template)
-        self.context = min(filter(None, (server.max_model_len if server else None, longest)), default=None)
-        self._slots = Slots(self.at_once)
-
-    def turn(self, ended: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
-        return self._slots.turn(ended)
+        lengths = filter(None, (settings.max_model_len if settings else None, longest))
+        super().__init__(models, tokenizer, min(lengths, default=None))
 
     def answer(
         self, request: GenerationRequest, send: Callable[[str], None], ended: Callable[[], bool]
     ) -> GenerationResult:
-        ids = prompt_ids(self._tokenizer, request)
-        sampling = request.sampling
+        ids, sampling = self._ids(request), request.sampling
         body = {
-            "model": self._served[request.ask.model],
+            "model": self._models[request.ask.model],
             "prompt": ids,
             "max_tokens": completion_limit(len(ids), self.context, sampling.max_tokens),
             "temperature": sampling.temperature,
@@ -94,30 +86,11 @@ class VllmEngine:
                     break  # vLLM ends a generation when its client hangs up
         return GenerationResult(finish, tokens, len(ids))
 
-    def answers(
-        self, requests: Sequence[GenerationRequest], ended: Callable[[], bool]
-    ) -> list[tuple[str, GenerationResult]]:
-        completions = []
-        for request in requests:
-            pieces: list[str] = []
-            result = self.answer(request, pieces.append, ended)
-            completions.append(("".join(pieces), result))
-        return completions
-
-    def score(self, requests: Sequence[GenerationRequest], top: int, ended: Callable[[], bool]) -> list[PromptScores]:
-        prompts = [prompt_ids(self._tokenizer, request) for request in requests]
-        further = any(request.sampling.max_tokens for request in requests)
-        for ids in prompts:
-            completion_limit(len(ids), self.context, 1)
-        body = {
-            "model": self._served[requests[0].ask.model],
-            "prompt": prompts,
-            "max_tokens": 1,
-            "temperature": 0,
-            "logprobs": top,
-            "echo": True,
-        }
-        with self._response(body) as response:
+    def _score(
+        self, model: str, prompts: list[list[int]], further: bool, top: int, ended: Callable[[], bool]
+    ) -> list[PromptScores]:
+        body = {"prompt": prompts, "max_tokens": 1, "temperature": 0, "logprobs": top, "echo": True}
+        with self._response({"model": self._models[model], **body}) as response:
             choices = json.loads(response.read())["choices"]
         logprobs = [choice["logprobs"] for choice in sorted(choices, key=lambda choice: int(choice["index"]))]
         return [_scores(values, len(ids), further) for values, ids in zip(logprobs, prompts, strict=True)]
@@ -147,9 +120,6 @@ class VllmEngine:
             raise GenerationError(f"The vLLM server broke off: {error or type(error).__name__}") from error
         finally:
             connection.close()
-
-    def close(self) -> None:
-        self._served.clear()
 
 
 def _scores(logprobs: dict[str, Any], prompt: int, further: bool) -> PromptScores:

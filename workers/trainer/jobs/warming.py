@@ -5,9 +5,7 @@ FileName.WARM says who uses the server and whether it must end. Standard library
 
 from __future__ import annotations
 
-import json
 import time
-from pathlib import Path
 
 from workers.contract.run.jobs import WarmNews
 from workers.contract.run.spec import servers_of
@@ -23,13 +21,14 @@ CHECK_FILES_EVERY_S = 2.0
 CHANGED = "The model's files on this host have changed since the server was started."
 
 
-def run(job: ModelJob) -> None:
+def run(job: ModelJob, _settings: None) -> None:
+    """Keep the server warm until it must end."""
     spec = job.spec
-    server = spec.run.hardware.server
-    timeout_s = float(server.request_timeout_s) if server else 60.0
+    settings = spec.run.hardware.server
+    timeout_s = float(settings.request_timeout_s) if settings else 60.0
     clients = [
-        AdapterClient(place.address, served_name(spec, place), request_timeout_s=timeout_s, role=place.role)
-        for place in servers_of(spec)
+        AdapterClient(server.address, served_name(spec, server), request_timeout_s=timeout_s, role=server.role)
+        for server in servers_of(spec)
     ]
     job.begin(1)
     if why := _wait(job, clients):
@@ -38,10 +37,10 @@ def run(job: ModelJob) -> None:
 
 def _wait(job: ModelJob, clients: list[AdapterClient]) -> str:
     """Wait until the server must end. Return why; "" after a stop."""
-    model, stop = job.spec.run.model, job.folder / FileName.STOP
+    model = job.spec.run.model
     files, checked, unloaded = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), 0
-    while not stop.exists():
-        news = _news(job.folder)
+    while not job.stop_requested:
+        news = from_dict(WarmNews, job.document(FileName.WARM))
         if news.leave:
             return news.leave
         if unloaded < len(news.former) and _unloaded(clients, news.former[unloaded]):
@@ -52,13 +51,6 @@ def _wait(job: ModelJob, clients: list[AdapterClient]) -> str:
                 return CHANGED
         time.sleep(POLL_S)
     return ""
-
-
-def _news(folder: Path) -> WarmNews:
-    try:
-        return from_dict(WarmNews, json.loads((folder / FileName.WARM).read_text()))
-    except FileNotFoundError:
-        return WarmNews()
 
 
 def _unloaded(clients: list[AdapterClient], user: str) -> bool:

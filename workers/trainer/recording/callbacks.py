@@ -21,7 +21,7 @@ from workers.trainer.scoring.failures import Failures
 
 
 class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
-    """Writes metrics.jsonl. Only rank 0's LineFile writes; all ranks take part in gathering the memory figures."""
+    """The writer of metrics.jsonl. Only rank 0's LineFile writes; all ranks take part in gathering memory figures."""
 
     def __init__(self, metrics: LineFile, stop: StopCallback, times: StepTimes, waterfall: Waterfall) -> None:
         self._metrics = metrics
@@ -61,20 +61,20 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         packages = versions()
         Path(args.output_dir, name, FileName.VERSIONS).write_text(json.dumps(packages))
         saved = {"path": f"{FileName.CHECKPOINTS}/{name}", "bytes": _size(Path(args.output_dir, name))}
-        kept = sorted(int(path.name.rpartition("-")[2]) for path in Path(args.output_dir).glob("checkpoint-*[0-9]"))
-        data = {"step": state.global_step, **saved, "kept": kept, "versions": packages}
+        steps = sorted(int(path.name.rpartition("-")[2]) for path in Path(args.output_dir).glob("checkpoint-*[0-9]"))
+        data = {"step": state.global_step, **saved, "kept": steps, "versions": packages}
         self._metrics.event(EventKind.CHECKPOINT, data, step=state.global_step)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._waterfall.training_ends(state.global_step)
         how = "completed"
         if state.global_step < state.max_steps:  # a stop during the last step changes nothing
-            how = "stopped" if self._stop.seen else "failed" if self._stop.failed else how
+            how = "stopped" if self._stop.requested else "failed" if self._stop.failed else how
         self._metrics.event(EventKind.TRAINED, {"how": how}, step=state.global_step)
 
 
 def _size(folder: Path) -> int:
-    """Return the total bytes of the folder's files; other ranks may still be writing theirs."""
+    """Sum the bytes of the folder's files; other ranks may still be writing theirs."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -84,7 +84,9 @@ def _size(folder: Path) -> int:
 
 
 class StopCallback(TrainerCallback):  # type: ignore[misc]
-    """Ends the training with a checkpoint: if the STOP file exists, if rewards fail too often, or at the last step.
+    """A callback that ends the training with a checkpoint.
+
+    It does so if the STOP file exists, if rewards fail too often, and at the last step.
 
     Only rank 0 checks for the file and broadcasts the result: otherwise ranks could disagree when it appears, and wait
     for each other forever. All ranks know the same about failed rewards.
@@ -93,21 +95,21 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self, folder: Path, failures: Failures | None = None) -> None:
         self._path = folder / FileName.STOP
         self._failures = failures
-        self.seen = False
+        self.requested = False
 
     @property
     def failed(self) -> bool:
         return self._failures is not None and bool(self._failures.verdict)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.seen = self._stop_requested(args)
-        if self.seen or self.failed:
+        self.requested = self._check(args)
+        if self.requested or self.failed:
             control.should_training_stop = True
             control.should_save = True
         elif state.global_step >= state.max_steps and args.save_strategy == "steps":
             control.should_save = True  # the last step's model is saved, whatever the interval; `epoch` does it itself
 
-    def _stop_requested(self, args: TrainingArguments) -> bool:
+    def _check(self, args: TrainingArguments) -> bool:
         requested = args.process_index == 0 and self._path.exists()
         if args.world_size == 1:
             return requested

@@ -12,16 +12,12 @@ MIB = 1024**2
 NAMES = ("reserved_mib", "allocated_mib")
 
 
-def cap(hardware: HardwareSpec, *, local_rank: int) -> None:
-    """Limit this process to the profile's share of its GPU, as on a smaller card. Call it before any allocation."""
-    if hardware.memory_cap_gib is None or not torch.cuda.is_available():
-        return
-    torch.cuda.set_device(local_rank)
-    torch.cuda.set_per_process_memory_fraction(share_of_card(hardware, local_rank=local_rank), local_rank)
+def cap(hardware: HardwareSpec, *, local_rank: int) -> float:
+    """Limit this process's GPU memory to the profile's cap, as on a smaller card. Call it before any allocation.
 
-
-def share_of_card(hardware: HardwareSpec, *, local_rank: int) -> float:
-    """Return the cap as a share of the actual GPU, 1 without a cap. vLLM's share also refers to the whole card."""
+    Returns the share of the actual card, 1 without a cap, since vLLM's share also refers to the whole card. Raises
+    SpecError.
+    """
     if hardware.memory_cap_gib is None or not torch.cuda.is_available():
         return 1.0
     total = torch.cuda.get_device_properties(local_rank).total_memory
@@ -31,11 +27,13 @@ def share_of_card(hardware: HardwareSpec, *, local_rank: int) -> float:
             f"The cap of {hardware.memory_cap_gib:g} GiB is more than this GPU has ({total / GIB:.1f} GiB): the run "
             f"can't be held to it."
         )
+    torch.cuda.set_device(local_rank)
+    torch.cuda.set_per_process_memory_fraction(cap_bytes / total, local_rank)
     return float(cap_bytes / total)
 
 
 def peaks() -> dict[str, float]:
-    """Return `memory/rank<r>/<name>` of all ranks in MiB; nothing on a CPU. All ranks must call this.
+    """Gather `memory/rank<r>/<name>` of all ranks in MiB; nothing on a CPU. All ranks must call this.
 
     Takes one collective with two numbers per rank.
     """

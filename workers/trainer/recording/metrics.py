@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ class LineFile:
     """A file of JSON lines. Never raises into the training: lost lines are counted and reported once."""
 
     def __init__(self, path: Path, *, writes: bool = True) -> None:
-        """`writes`: False on ranks that don't report."""
+        """Open the file. `writes`: False on ranks that don't report."""
         self.path = path
         self.writes = writes
         self.lost = 0
@@ -43,12 +43,7 @@ class LineFile:
         numbers = {name: value if type(value) is float else _number(value) for name, value in logs.items()}
         line, left_out = metrics_line(EventKind.TRAIN, numbers, t=time.time(), step=step)
         self._put(line)
-        if left_out:
-            self._name(left_out, step)
-
-    def _name(self, left_out: Sequence[str], step: int) -> None:
-        names = sorted(set(left_out) - self._left_out)
-        if names:
+        if names := sorted(set(left_out) - self._left_out):
             self._left_out.update(names)
             self.event(EventKind.METRICS_LEFT_OUT, {"names": ", ".join(names)[:LONGEST_NAMES]}, step=step)
 

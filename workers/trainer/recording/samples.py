@@ -35,7 +35,7 @@ class Sample:
 
 
 def end_of(completion: Any, tokens: Sequence[int], *, ends: Container[int], longest: int) -> str:
-    """Return its end: eos | length (cut off) | tools (its last call has no result) | stop (a stop word)."""
+    """Identify the end: eos | length (cut off) | tools (its last call has no result) | stop (a stop word)."""
     last = completion[-1] if not isinstance(completion, str) and completion else {}
     if tokens and tokens[-1] in ends and not _calls(last):
         return "eos"
@@ -49,10 +49,11 @@ def _calls(message: dict[str, Any]) -> bool:
 
 
 class SampleFile:
-    """Writes samples.jsonl."""
+    """The writer of samples.jsonl."""
 
     def __init__(self, path: Path, *, rows: Rows, names: list[str], weights: list[float], writes: bool) -> None:
-        """`names`: all rewards, those of evaluations last. `weights`: of the rewards that form the total."""
+        """Open the file. `names`: all rewards, those of evaluations last. `weights`: of the rewards that form the
+        total."""
         self._file = LineFile(path, writes=writes)
         self._rows = rows
         self._names = names

@@ -18,7 +18,7 @@ TIMED = frozenset(StepPart) - UNHURRIED - {StepPart.PREPARING}
 
 
 class StepTimes:
-    """Measures parts within `step` only: an evaluation between two steps is excluded."""
+    """A clock of the parts within `step` only: an evaluation between two steps is excluded."""
 
     def __init__(
         self,
@@ -28,9 +28,9 @@ class StepTimes:
         doing: Callable[[str], AbstractContextManager[None]] = lambda part: nullcontext(),
         record: Callable[[str, float, float], None] = lambda part, start, end: None,
     ) -> None:
-        """`finish` waits for pending device work; otherwise the next part would be charged for it. `doing(part)` is
-        entered for each part, in evaluations too. `record(part, start, end)` gets each stretch of a part, and of the
-        OPTIMIZER."""
+        """Set the hooks. `finish` waits for pending device work; otherwise the next part would be charged for it.
+        `doing(part)` is entered for each part, in evaluations too. `record(part, start, end)` gets each stretch of a
+        part, and of the OPTIMIZER."""
         self._record = record
         self._doing = doing
         self._clock = clock
@@ -77,7 +77,7 @@ class StepTimes:
         self._between = False
 
     def taken(self) -> dict[str, float]:
-        """Return `time/<part>_s` of the finished step, and reset the counters."""
+        """Take `time/<part>_s` of the finished step, and reset the counters."""
         seconds_by_part, self._seconds = self._seconds, {}
         return {f"time/{part}_s": seconds for part, seconds in seconds_by_part.items() if part in TIMED}
 

@@ -1,4 +1,4 @@
-"""Records when each phase of a step began and ended, in any thread, and writes one line per step.
+"""A record of when each phase of a step began and ended, in any thread: one line per step.
 
 A step's window reaches from its start to the start of the next, so its checkpoint and evaluation are in it. Phases that
 cross the end of a window, such as the generation of the next batch, are in both. Standard library only.
@@ -36,17 +36,17 @@ Write = Callable[[int, Mapping[str, Any]], None]
 
 
 class Waterfall:
-    """Collects spans of phases, by lane. Thread-safe; costs some microseconds a span."""
+    """A collector of spans of phases, by lane. Thread-safe; costs some microseconds a span."""
 
     def __init__(
         self, write: Write, *, clock: Callable[[], float] = time.perf_counter, wall: Callable[[], float] = time.time
     ) -> None:
-        """`clock`: the clock of the times that `add` is given. `wall`: seconds since the epoch."""
+        """Begin without a step. `clock`: the clock of `add`'s times. `wall`: seconds since the epoch."""
         self._write = write
         self._clock = clock
         self._wall = wall
         self._lock = threading.Lock()
-        self._done: list[tuple[str, str, float, float]] = []
+        self._finished: list[tuple[str, str, float, float]] = []
         self._open: dict[int, tuple[str, str, float]] = {}
         self._numbers = 0
         self._step: int | None = None
@@ -55,8 +55,8 @@ class Waterfall:
 
     def add(self, lane: str, phase: str, start: float, end: float) -> None:
         with self._lock:
-            if len(self._done) < MOST_HELD:
-                self._done.append((lane[:LONGEST_LANE], phase[:LONGEST_LANE], start, end))
+            if len(self._finished) < MOST_HELD:
+                self._finished.append((lane[:LONGEST_LANE], phase[:LONGEST_LANE], start, end))
 
     @contextmanager
     def within(self, lane: str, phase: str) -> Iterator[None]:
@@ -85,8 +85,8 @@ class Waterfall:
     def _end(self, *, last: bool = False) -> None:
         now = self._clock()
         with self._lock:
-            spans = [*self._done, *((lane, phase, start, now) for lane, phase, start in self._open.values())]
-            self._done.clear()
+            spans = [*self._finished, *((lane, phase, start, now) for lane, phase, start in self._open.values())]
+            self._finished.clear()
         began, began_at, step = self._began, self._began_at, self._step
         self._began, self._began_at = now, self._wall()
         if step is None or not (last or now - self._written >= PAUSE_S):
@@ -103,7 +103,7 @@ class Waterfall:
 
 
 class Lanes:
-    """Maps parts of a step to lanes, depending on where the run generates."""
+    """The lanes of a step's parts, depending on where the run generates."""
 
     def __init__(self, waterfall: Waterfall, spec: AttemptSpec) -> None:
         self.waterfall = waterfall

@@ -12,11 +12,13 @@ import functools
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate.utils import broadcast_object_list, gather_object
+from torch.distributed.tensor import DTensor
 from trl.trainer import grpo_trainer
 
 from workers.contract.run.hardware import Rollout, WeightSync
@@ -24,7 +26,7 @@ from workers.contract.run.spec import AttemptSpec
 from workers.contract.stack.commands import AWAIT_SERVERS
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.rollouts import adapter, fanout
+from workers.trainer.rollouts import fanout
 
 ADAPTERS = "adapters"
 """Subfolder of the attempt's folder with the adapter in use."""
@@ -61,8 +63,10 @@ def rollouts(spec: AttemptSpec, folder: Path, stage: Callable[[str], None]) -> I
 
 
 def await_servers(folder: Path, stage: Callable[[str], None]) -> None:
-    """Wait until the supervisor reports all servers as ready, if it asked for that. It ends the trainer if they never
-    are, so there is no deadline here."""
+    """Wait until the supervisor reports all servers as ready, if it asked for that.
+
+    There is no deadline, because the supervisor ends the trainer if they never are.
+    """
     ready = folder / FileName.SERVERS_READY
     if not os.environ.get(AWAIT_SERVERS) or ready.exists():
         return
@@ -72,7 +76,7 @@ def await_servers(folder: Path, stage: Callable[[str], None]) -> None:
 
 
 class AdapterGeneration:
-    """Replaces TRL's VLLMGeneration: sync_weights before a generation, generate, and a vllm_client."""
+    """A substitute of TRL's VLLMGeneration: sync_weights before a generation, generate, and a vllm_client."""
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class AdapterGeneration:
         accelerator: Any,
         **settings: Any,
     ) -> None:
-        """`settings`: TRL's sampling arguments, and its NCCL and colocate ones, which don't apply."""
+        """Create the backend. `settings`: TRL's sampling arguments; its NCCL and colocate ones don't apply."""
         self._model = model
         self._accelerator = accelerator
         self._settings = settings
@@ -101,7 +105,7 @@ class AdapterGeneration:
         """Load the current policy on all servers before any of them generates."""
         self._version += 1
         path = self._folder / self.vllm_client.adapter_name(self._version)
-        adapter.save(self._model, path, self._accelerator)
+        _save_adapter(self._model, path, self._accelerator)
         if self._accelerator.is_main_process:
             replaced = self.vllm_client.use_adapter(path.name, path)
             if replaced is not None:
@@ -111,7 +115,7 @@ class AdapterGeneration:
     def generate(
         self, prompts: list[list[int]], images: Any, num_generations: int, profiler: Any = None
     ) -> tuple[list[list[int]], list[list[int]], list[list[list[float | None]]], None]:
-        """Return (prompt ids, completion ids, log-probabilities of the sampled tokens), one per prompt of this rank.
+        """Generate (prompt ids, completion ids, log-probabilities of the sampled tokens), one per prompt of this rank.
 
         `prompts` contains each prompt num_generations times; a server gets it once. Rank 0 sends all requests.
         """
@@ -128,10 +132,42 @@ class AdapterGeneration:
         return prompts, [ids for ids, _ in own], [[[value] for value in values] for _, values in own], None
 
     def sampling(self, n: int) -> dict[str, Any]:
-        """Return the sampling parameters of one server request."""
-        settings = self._settings
-        sampling = {name: settings[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty")}
-        sampling |= {"n": n, "min_p": settings["min_p"] or 0.0, "max_tokens": self.max_completion_length}
-        if settings.get("structured_outputs_regex") is not None:
-            sampling["structured_outputs"] = {"regex": settings["structured_outputs_regex"]}
-        return {**sampling, **(settings.get("generation_kwargs") or {})}
+        """Compose the sampling parameters of one server request."""
+        return {"n": n, "max_tokens": self.max_completion_length, **sampling_parameters(self._settings)}
+
+
+def _save_adapter(model: Any, path: Path, accelerator: Any) -> None:
+    """Write the policy's LoRA adapter on rank 0, however the ranks shard its parameters. All ranks must call this.
+
+    ZeRO-3 leaves each rank an empty parameter, and FSDP2 a shard: both are gathered for writing.
+    """
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    gathered: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if any(hasattr(parameter, "ds_id") for _, parameter in trained):
+        import deepspeed
+
+        gathered = deepspeed.zero.GatheredParameters([parameter for _, parameter in trained])
+    with gathered:
+        full_tensors = {name: _whole(parameter, accelerator.device) for name, parameter in trained}
+        if accelerator.is_main_process:
+            model.save_pretrained(
+                str(path), selected_adapters=["default"], save_embedding_layers=False, state_dict=full_tensors
+            )
+
+
+def _whole(parameter: torch.nn.Parameter, device: torch.device) -> torch.Tensor:
+    data = parameter.detach()
+    if not isinstance(data, DTensor):
+        return data
+    if data.device.type != device.type:  # offloaded shards: the ranks exchange them through their GPUs
+        data = data.to(device)
+    return data.full_tensor()
+
+
+def sampling_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert TRL's sampling settings to parameters of vLLM's API."""
+    parameters = {name: settings[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty")}
+    parameters["min_p"] = settings["min_p"] or 0.0
+    if settings.get("structured_outputs_regex") is not None:
+        parameters["structured_outputs"] = {"regex": settings["structured_outputs_regex"]}
+    return {**parameters, **(settings.get("generation_kwargs") or {})}

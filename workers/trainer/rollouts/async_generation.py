@@ -16,6 +16,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ class PromptBatch:
     epoch: int
     number: int
     """Within its epoch, from 0."""
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
     """Indexes in the training set, each prompt once: those of all ranks, in the ranks' order."""
 
 
@@ -41,24 +42,24 @@ class BatchOrder:
     """The batches of a training, epoch after epoch."""
 
     def __init__(self, epochs: Iterator[Sequence[int]], *, size: int, first_epoch: int = 0) -> None:
-        """`epochs`: each epoch's indexes in the sampler's order. `size`: prompts per batch; an epoch's incomplete last
-        batch isn't trained on."""
+        """Order the batches. `epochs`: each epoch's indexes in the sampler's order. `size`: prompts per batch; an
+        epoch's incomplete last batch isn't trained on."""
         self._batches = (
-            PromptBatch(epoch, number, tuple(places[number * size : (number + 1) * size]))
-            for epoch, places in zip(itertools.count(first_epoch), epochs, strict=False)
-            for number in range(len(places) // size)
+            PromptBatch(epoch, number, tuple(indexes[number * size : (number + 1) * size]))
+            for epoch, indexes in zip(itertools.count(first_epoch), epochs, strict=False)
+            for number in range(len(indexes) // size)
         )
         self._next = next(self._batches)
 
-    def find(self, place: int) -> tuple[PromptBatch, PromptBatch]:
-        """Return the next batch with this prompt, and the one after it. A resumed training begins within an epoch.
+    def find(self, index: int) -> tuple[PromptBatch, PromptBatch]:
+        """Find the next batch with this prompt, and the one after it. A resumed training begins within an epoch.
 
         Raises TrainerError if neither this epoch nor the next has such a batch.
         """
         last = self._next.epoch + 1
         while self._next.epoch <= last:
             current, self._next = self._next, next(self._batches)
-            if place in current.places:
+            if index in current.indexes:
                 return current, self._next
         raise TrainerError("The prompts of this batch are not those that the sampler deals: the next can't be known.")
 
@@ -69,36 +70,34 @@ class PendingGeneration:
 
     def __init__(self, prompts: Prompts, generate: Callable[[Prompts], Any]) -> None:
         self._prompts = prompts
-        self._generate = generate
-        self._answer: Any = None
-        self._error: BaseException | None = None
+        self._answer: Future[Any] = Future()
         self.seconds = 0.0
-        self._thread = threading.Thread(target=self._run, name="next-batch", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, args=(generate,), name="next-batch", daemon=True).start()
 
-    def _run(self) -> None:
+    def _run(self, generate: Callable[[Prompts], Any]) -> None:
         started = time.perf_counter()
         try:
-            self._answer = self._generate(self._prompts)
-        except BaseException as error:  # passed to the trainer's thread, which raises it
-            self._error = error
-        self.seconds = time.perf_counter() - started
+            answer = generate(self._prompts)
+        except BaseException as error:
+            self._answer.set_exception(error)
+        else:
+            self.seconds = time.perf_counter() - started
+            self._answer.set_result(answer)
 
-    def wait(self) -> None:
+    def wait(self) -> Any:
         """Wait for the answer. Raises the request's exception."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
+        return self._answer.result()
 
     def answer(self, prompts: Prompts) -> Any:
-        self.wait()
+        """Wait for the answer to these prompts. Raises the request's exception, and TrainerError for other prompts."""
+        answer = self.wait()
         if prompts != self._prompts:
             raise TrainerError("The batch that was generated ahead is not the one that is trained on next.")
-        return self._answer
+        return answer
 
 
 class AsyncGeneration:
-    """Replaces a generation backend's weight sync and requests, so that each batch is requested one step early."""
+    """A wrapper of a backend's weight sync and requests, by which each batch is requested one step early."""
 
     def __init__(
         self,
@@ -109,8 +108,9 @@ class AsyncGeneration:
         tokenize: Callable[[Sequence[int]], Prompts],
         needed: Callable[[PromptBatch], bool],
     ) -> None:
-        """`generation`: TRL's VLLMGeneration or its substitute. `step`: the number of optimizer steps done. `tokenize`:
-        the prompts at these indexes. `needed`: whether the training will reach that batch."""
+        """Wrap the backend. `generation`: TRL's VLLMGeneration or its substitute. `step`: counts the finished optimizer
+        steps. `tokenize`: converts the prompts at these indexes. `needed`: checks whether the training will reach that
+        batch."""
         self._step = step
         self._tokenize = tokenize
         self._needed = needed
@@ -122,7 +122,7 @@ class AsyncGeneration:
         self._current: PromptBatch | None = None
         self._upcoming: PromptBatch | None = None
         self.seconds: float | None = None
-        """How long the last batch took, if it was generated ahead; known to the main process only."""
+        """The duration of the last batch's generation, if it was ahead; None on ranks other than the main process."""
         generation.sync_weights = self._after_pending(generation.sync_weights)
         if main:
             client = generation.vllm_client
@@ -135,7 +135,7 @@ class AsyncGeneration:
         self.seconds = None
 
     def policy_step(self) -> int:
-        """Return the step whose weights wrote the last generation. All ranks must call this after each."""
+        """Find the step whose weights wrote the last generation. All ranks must call this after each."""
         step = self._synced_at
         if self._current is not None:
             if self._requested is not None and self._requested[0] == self._current:
@@ -166,7 +166,7 @@ class AsyncGeneration:
             else:
                 answer = request(prompts)
             if self._upcoming is not None:
-                self._pending = PendingGeneration(self._tokenize(self._upcoming.places), request)
+                self._pending = PendingGeneration(self._tokenize(self._upcoming.indexes), request)
             return answer
 
         return generated
@@ -176,10 +176,10 @@ class NextBatches:
     """Asynchronous generation for a GRPOTrainer: knows its prompts, their order, and when it ends."""
 
     def __init__(self, trainer: Any, announce: Callable[[Prompts, list[int]], None]) -> None:
-        """`announce` gets the prompts of each batch and their rows before they are requested."""
+        """Wrap the trainer's backend. `announce` gets each batch's prompts and rows before they are requested."""
         self._trainer = trainer
         self._announce = announce
-        self._places = {row: place for place, row in enumerate(trainer.train_dataset["row"])}
+        self._indexes = {row: index for index, row in enumerate(trainer.train_dataset["row"])}
         self._order: BatchOrder | None = None
         self._generation = AsyncGeneration(
             trainer.vllm_generation,
@@ -206,10 +206,10 @@ class NextBatches:
             sampler.mini_repeat_count = sampler.repeat_count = 1
             epochs = (list(sampler) for _ in itertools.count())
             self._order = BatchOrder(epochs, size=sampler.batch_size, first_epoch=epochs_done)
-        self._generation.expect(*self._order.find(self._places[row]))
+        self._generation.expect(*self._order.find(self._indexes[row]))
 
-    def _tokenize(self, places: Sequence[int]) -> Prompts:
-        examples = [self._trainer.train_dataset[place] for place in places]
+    def _tokenize(self, indexes: Sequence[int]) -> Prompts:
+        examples = [self._trainer.train_dataset[index] for index in indexes]
         ids: Prompts = self._trainer._tokenize_prompts([example["prompt"] for example in examples])[0]
         self._announce(ids, [example["row"] for example in examples])
         return ids
@@ -217,7 +217,7 @@ class NextBatches:
     def _is_reached(self, batch: PromptBatch) -> bool:
         trainer, args = self._trainer, self._trainer.args
         passes = args.steps_per_generation * trainer.num_iterations  # forward passes over one batch
-        batches = len(self._places) // (args.generation_batch_size // trainer.num_generations)
+        batches = len(self._indexes) // (args.generation_batch_size // trainer.num_generations)
         steps = math.ceil(batches * passes / args.gradient_accumulation_steps)  # per epoch
         first = batch.epoch * steps + batch.number * passes // args.gradient_accumulation_steps
         return bool(first < trainer.state.max_steps)

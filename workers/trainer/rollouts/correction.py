@@ -15,7 +15,7 @@ MASKED = "sampling/share_masked"
 def beyond(
     output: Mapping[str, Any], *, mode: str, low: float | None, high: float | None
 ) -> tuple[str, torch.Tensor] | None:
-    """Return (metric, [clipped, all] of this rank), in tokens that the model wrote or, by `mode`, in sequences.
+    """Count (metric, [clipped, all] of this rank), in tokens that the model wrote or, by `mode`, in sequences.
 
     None without a correction. `output`: TRL's, of a generation. Masking modes have set ratios beyond a bound to 0,
     truncating modes to the bound.
@@ -37,7 +37,7 @@ def beyond(
 
 
 def written(batch: Mapping[str, Any]) -> torch.Tensor:
-    """Return 1 for each token that the model wrote. `batch`: TRL's output of a generation, or a part of it."""
+    """Mark each token that the model wrote with 1. `batch`: TRL's output of a generation, or a part of it."""
     mask: torch.Tensor = batch["completion_mask"]
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 

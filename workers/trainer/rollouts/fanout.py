@@ -18,38 +18,39 @@ from workers.contract.stack import commands
 from workers.trainer.rollouts.vllm_client import POLICY, AdapterClient, Completion, adapter_prefix
 
 T = TypeVar("T")
-Done = Callable[[int, T], None]
+OnArrival = Callable[[int, T], None]
 
 
 def connect(spec: AttemptSpec) -> ServerFanout:
     """Create clients of the spec's servers, own or attached, without a request."""
-    server = spec.run.hardware.server
-    assert server is not None  # noqa: S101  # otherwise servers_of would find none
-    places = servers_of(spec)
+    settings = spec.run.hardware.server
+    assert settings is not None  # noqa: S101  # otherwise servers_of would find none
+    servers = servers_of(spec)
     return ServerFanout(
         [
             AdapterClient(
-                place.address,
-                commands.served_name(spec, place) if place.own or place.warm else None,
-                request_timeout_s=server.request_timeout_s,
-                role=place.role if len(places) > 1 else "",
+                server.address,
+                commands.served_name(spec, server) if server.own or server.warm else None,
+                request_timeout_s=settings.request_timeout_s,
+                role=server.role if len(servers) > 1 else "",
                 # An external server may have other users' adapters: ours contain the run's id. A warm one is ours
-                # alone for as long as the attempt lasts, and what is there is of earlier runs.
-                adapters=POLICY if place.own else "" if place.warm else f"{spec.run.run_id}-",
+                # alone during the attempt, and adapters there are of earlier runs.
+                adapters=POLICY if server.own else "" if server.warm else f"{spec.run.run_id}-",
             )
-            for place in places
+            for server in servers
         ],
         # Either all of them are the attempt's own, or none.
-        prefix=POLICY if places[0].own else adapter_prefix(spec.attempt_id),
-        leaves=not places[0].own,
+        prefix=POLICY if servers[0].own else adapter_prefix(spec.attempt_id),
+        leaves=not servers[0].own,
     )
 
 
 class ServerFanout:
-    """Sends requests to all servers. The first failure is raised at once: a step is complete or failed."""
+    """A client of all servers. The first failure is raised at once: a step is complete or failed."""
 
     def __init__(self, clients: Sequence[AdapterClient], *, prefix: str = POLICY, leaves: bool = False) -> None:
-        """`prefix`: adapter names are the prefix and a version. `leaves`: unload the last adapter at the end."""
+        """Create the group. `prefix`: adapter names are the prefix and a version. `leaves`: unload the last adapter at
+        the end."""
         self.clients = list(clients)
         self.around_request: Callable[[int], AbstractContextManager[None]] = lambda number: nullcontext()
         """Entered with the server's number around each request for completions."""
@@ -70,23 +71,22 @@ class ServerFanout:
 
     def use_adapter(self, name: str, path: Path) -> str | None:
         """Load an adapter on all servers. Return the one that it replaces, which is unloaded everywhere."""
-        replaced = together([partial(client.use_adapter, name, path) for client in self.clients])
-        return replaced[0]
+        return together([partial(client.use_adapter, name, path) for client in self.clients])[0]
 
     def complete(
-        self, prompts: list[list[int]], sampling: dict[str, Any], done: Done[list[Completion]] | None = None
+        self, prompts: list[list[int]], sampling: dict[str, Any], on_arrival: OnArrival[list[Completion]] | None = None
     ) -> list[Completion]:
-        """Return sampling["n"] completions per prompt, in the prompts' order.
+        """Request sampling["n"] completions per prompt, and return them in the prompts' order.
 
-        With `done`, each prompt is a separate request, and `done` gets its index and completions on arrival.
+        With `on_arrival`, each prompt is a separate request; it gets the prompt's index and completions.
         """
         calls = [
             partial(self._complete, number, part, sampling)
             for number, share in enumerate(shares(prompts, len(self.clients)))
-            for part in ([share] if done is None else [[prompt] for prompt in share])
+            for part in ([share] if on_arrival is None else [[prompt] for prompt in share])
             if part
         ]
-        return [completion for answer in together(calls, done) for completion in answer]
+        return [completion for answer in together(calls, on_arrival) for completion in answer]
 
     def _complete(self, number: int, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
         with self.around_request(number):
@@ -99,18 +99,18 @@ class ServerFanout:
 
 def shares(items: Sequence[T], count: int) -> list[list[T]]:
     """Split `items` into `count` contiguous parts of nearly equal size; the first ones are larger."""
-    size, more = divmod(len(items), count)
-    ends = [(number + 1) * size + min(number + 1, more) for number in range(count)]
+    size, rest = divmod(len(items), count)
+    ends = [(number + 1) * size + min(number + 1, rest) for number in range(count)]
     return [list(items[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def together(calls: Sequence[Callable[[], T]], done: Done[T] | None = None) -> list[T]:
+def together(calls: Sequence[Callable[[], T]], on_arrival: OnArrival[T] | None = None) -> list[T]:
     """Run all calls concurrently, and return their results in order.
 
-    `done` gets the index and result of each on arrival, in the caller's thread. The first exception is raised without
+    `on_arrival` gets the index and result of each, in the caller's thread. The first exception is raised without
     waiting for the other calls, whose threads end with the process.
     """
-    if len(calls) == 1 and done is None:
+    if len(calls) == 1 and on_arrival is None:
         return [calls[0]()]
     finished: queue.SimpleQueue[tuple[int, T | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -128,6 +128,6 @@ def together(calls: Sequence[Callable[[], T]], done: Done[T] | None = None) -> l
         if error is not None:
             raise error
         results[number] = result
-        if done is not None:
-            done(number, results[number])
+        if on_arrival is not None:
+            on_arrival(number, results[number])
     return [results[number] for number in range(len(calls))]

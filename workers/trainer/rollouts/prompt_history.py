@@ -1,4 +1,4 @@
-"""How much each prompt has taught, and prompts drawn by it: the same on all ranks and after a resume."""
+"""Statistics of what each prompt has taught, and draws of prompts by them: the same on all ranks and after a resume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = "prompt_history.json"
 """A file of each checkpoint."""
 KEPT = 0.25
 """The share of its history that a prompt keeps at each visit, so that groups of older policies soon stop counting, and
-a prompt that is now always solved isn't drawn for long."""
+a prompt that the policy always solves by now isn't drawn for long."""
 ASSUMED = 0.15
 """The share that each visit leaves of the assumption that a prompt teaches as much as the others."""
 EXPLORED, RETRIED = 1.0, 0.15
@@ -34,9 +34,9 @@ class PromptHistory:
     """
 
     def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
-        """`rows`: the row ids of the training set."""
+        """Create an empty history. `rows`: the row ids of the training set."""
         self._rows = np.asarray(rows, dtype=np.int64)
-        self._places = {row: place for place, row in enumerate(self._rows.tolist())}
+        self._indexes = {row: index for index, row in enumerate(self._rows.tolist())}
         self._seed = seed % 2**32
         self._least = least_weight
         self._draws = 0
@@ -55,7 +55,7 @@ class PromptHistory:
         keys = np.log(1.0 - dice.random(len(self._rows)))
         if weighted:
             keys /= self.weights()
-        keys[[self._places[row] for row in without]] = -np.inf
+        keys[[self._indexes[row] for row in without]] = -np.inf
         count = min(count, len(self._rows) - len(set(without)))
         chosen: list[int] = np.argsort(-keys, kind="stable")[:count].tolist()
         return chosen
@@ -64,59 +64,58 @@ class PromptHistory:
         """Record the finite rewards of a group of the row."""
         if not rewards:
             return
-        place = self._places[row]
-        self._visits[place] += 1
-        self._reward[place] += (1 - KEPT) * (float(np.mean(rewards)) - self._reward[place])
-        self._spread[place] += (1 - KEPT) * (float(np.std(rewards)) - self._spread[place])
+        index = self._indexes[row]
+        self._visits[index] += 1
+        self._reward[index] += (1 - KEPT) * (float(np.mean(rewards)) - self._reward[index])
+        self._spread[index] += (1 - KEPT) * (float(np.std(rewards)) - self._spread[index])
 
     def weights(self) -> NDArray[np.float64]:
-        """Return each prompt's weight, up to 1: its expected spread, at least the least weight, within the bounds for
+        """Compute each prompt's weight, up to 1: its expected spread, at least the least weight, within the bounds for
         prompts that aren't known to teach."""
         expected, kinds = self._expected()
         weights: NDArray[np.float64] = self._least + (1 - self._least) * expected / expected.max()
         teach = weights[kinds[metric.TEACH]].sum()
         for kind, bound in ((metric.UNSEEN, EXPLORED), (metric.TEACH_LITTLE, RETRIED)):
-            most, total = bound * teach, weights[kinds[kind]].sum()
-            if 0 < most < total:
-                weights[kinds[kind]] *= most / total
+            limit, total = bound * teach, weights[kinds[kind]].sum()
+            if 0 < limit < total:
+                weights[kinds[kind]] *= limit / total
         return weights
 
     def _expected(self) -> tuple[NDArray[np.float64], dict[str, NDArray[np.bool_]]]:
-        """Return the expected spread of each prompt's next group, and masks of the prompts of each kind.
+        """Estimate the spread of each prompt's next group, and make masks of the prompts of each kind.
 
         An unseen prompt is expected to give the mean of seen ones and one imaginary prompt that teaches most, so that
         early groups without spread don't decide for all.
         """
-        seen = self._visits > 0
+        visited = self._visits > 0
         assumed = ASSUMED**self._visits
-        known = 1 - KEPT**self._visits
-        spread = np.divide(self._spread, known, out=np.zeros_like(known), where=seen)
-        unseen = (spread.sum() + (spread.max(initial=0.0) or 1.0)) / (seen.sum() + 1)
+        measured = 1 - KEPT**self._visits
+        spread = np.divide(self._spread, measured, out=np.zeros_like(measured), where=visited)
+        unseen = (spread.sum() + (spread.max(initial=0.0) or 1.0)) / (visited.sum() + 1)
         expected: NDArray[np.float64] = assumed * unseen + (1 - assumed) * spread
-        teach = seen & (expected >= unseen / 2)
-        return expected, {metric.TEACH: teach, metric.TEACH_LITTLE: seen & ~teach, metric.UNSEEN: ~seen}
+        teach = visited & (expected >= unseen / 2)
+        return expected, {metric.TEACH: teach, metric.TEACH_LITTLE: visited & ~teach, metric.UNSEEN: ~visited}
 
     def metrics(self, *, weighted: bool) -> dict[str, float]:
-        seen = self._visits > 0
+        visited = self._visits > 0
         _, kinds = self._expected()
-        values = {metric.share_of_prompts(kind): float(which.mean()) for kind, which in kinds.items()}
-        if seen.any():
-            rewards = self._reward[seen] / (1 - KEPT ** self._visits[seen])
+        values = {metric.share_of_prompts(kind): float(mask.mean()) for kind, mask in kinds.items()}
+        if visited.any():
+            rewards = self._reward[visited] / (1 - KEPT ** self._visits[visited])
             values[metric.MEAN_REWARD] = float(rewards.mean())
         if weighted:
             weights = self.weights()
             values |= {
-                metric.share_of_draws(kind): float(weights[which].sum() / weights.sum())
-                for kind, which in kinds.items()
+                metric.share_of_draws(kind): float(weights[mask].sum() / weights.sum()) for kind, mask in kinds.items()
             }
         return values
 
     # --- in a checkpoint ---
 
     def save(self, checkpoint: Path) -> None:
-        seen = np.flatnonzero(self._visits)
+        visited = np.flatnonzero(self._visits)
         columns = (self._rows, self._visits, self._reward, self._spread)
-        rows = list(zip(*(column[seen].tolist() for column in columns), strict=True))
+        rows = list(zip(*(column[visited].tolist() for column in columns), strict=True))
         (checkpoint / FILE).write_text(json.dumps({"draws": self._draws, "rows": rows}), encoding="utf-8")
 
     def load(self, checkpoint: Path) -> None:
@@ -124,8 +123,8 @@ class PromptHistory:
             state = json.loads((checkpoint / FILE).read_bytes())
             self._draws = int(state["draws"])
             for row, visits, reward, spread in state["rows"]:
-                place = self._places[row]
-                self._visits[place], self._reward[place], self._spread[place] = visits, reward, spread
+                index = self._indexes[row]
+                self._visits[index], self._reward[index], self._spread[index] = visits, reward, spread
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SpecError(
                 f"{checkpoint.name} can't be resumed: {FILE}, the history of its prompts, is missing or can't be "

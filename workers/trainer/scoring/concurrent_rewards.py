@@ -57,13 +57,13 @@ class GroupScoring:
 
 
 class EarlyReward:
-    """Scores groups with one reward, in threads that live as long as the process."""
+    """A scorer of groups with one reward, in threads that live as long as the process."""
 
     def __init__(
         self, name: str, reward: Reward, params: Mapping[str, Any], tools: Tools, *, doing: Doing, at_once: int
     ) -> None:
-        """`doing(name)` is entered around each group. `at_once`: completions scored concurrently; the reward limits its
-        own requests or processes, and these threads only keep it busy."""
+        """Prepare the threads. `doing(name)` is entered around each group. `at_once`: completions scored concurrently;
+        the reward limits its own requests or processes, and these threads only keep it busy."""
         self._name = name
         self._reward = reward
         self._params = params
@@ -99,14 +99,14 @@ class EarlyReward:
         """Score a batch like workers.rewards.scoring.score, using early scores where there are some. `params`: those of
         the spec; groups scored now use the early reward's own."""
         called_at = time.perf_counter()
-        groups = [list(places) for _, places in groupby(range(len(rows)), key=lambda place: rows[place])]
+        groups = [list(group) for _, group in groupby(range(len(rows)), key=lambda index: rows[index])]
         early = [self._take([completions[i] for i in group], [rows[i] for i in group]) for group in groups]
         for scoring in early:
             if scoring is not None:
                 scoring.over.wait()
-        scores = [scoring.scores if scoring is not None else None for scoring in early]
-        rest = [i for group, known in zip(groups, scores, strict=True) if known is None for i in group]
-        parts = [(group, known) for group, known in zip(groups, scores, strict=True) if known is not None]
+        finished = [scoring.scores if scoring is not None else None for scoring in early]
+        rest = [i for group, scores in zip(groups, finished, strict=True) if scores is None for i in group]
+        parts = [(group, scores) for group, scores in zip(groups, finished, strict=True) if scores is not None]
         if rest:
             late = score(reward, [completions[i] for i in rest], [rows[i] for i in rest], self._params, tools)
             parts.append((rest, late))
@@ -141,20 +141,20 @@ class EarlyReward:
 
 
 def merged(parts: Iterable[tuple[Sequence[int], Scores]], count: int) -> Scores:
-    """Return the scores of a batch of `count` completions from those of its parts, each with its indexes."""
+    """Merge the scores of the parts of a batch of `count` completions, each part with its indexes."""
     whole = Scores([None] * count, [], [""] * count)
-    for places, scores in parts:
-        for at, value in zip(places, scores.values, strict=True):
-            whole.values[at] = value
-        for at, note in zip(places, scores.notes, strict=False):
-            whole.notes[at] = note
-        whole.failures.extend(replace(failure, index=places[failure.index]) for failure in scores.failures)
+    for indexes, scores in parts:
+        for index, value in zip(indexes, scores.values, strict=True):
+            whole.values[index] = value
+        for index, note in zip(indexes, scores.notes, strict=False):
+            whole.notes[index] = note
+        whole.failures.extend(replace(failure, index=indexes[failure.index]) for failure in scores.failures)
     whole.failures.sort(key=lambda failure: failure.index)
     return whole
 
 
 class ConcurrentRewards:
-    """Passes groups to the run's early rewards as they are completed."""
+    """The run's early rewards, which get groups as they are completed."""
 
     def __init__(self, run: RunSpec, tools: Tools, doing: Doing) -> None:
         self.ranks = ranks_scored_for(run)
@@ -214,7 +214,7 @@ class ConcurrentRewards:
             return complete(
                 prompts,
                 sampling,
-                done=lambda number, group: arrived(rows[number], prompts[number], [ids for ids, _ in group]),
+                on_arrival=lambda number, group: arrived(rows[number], prompts[number], [ids for ids, _ in group]),
             )
 
         return completed
@@ -231,7 +231,7 @@ class ConcurrentRewards:
 
             parts = fanout.together(
                 [request(prompt) for prompt in prompts],
-                done=lambda number, part: arrived(rows[number], prompts[number], part["completion_ids"]),
+                on_arrival=lambda number, part: arrived(rows[number], prompts[number], part["completion_ids"]),
             )
             return {
                 name: None if value is None else [item for part in parts for item in part[name]]
@@ -241,11 +241,11 @@ class ConcurrentRewards:
         return generated
 
     def _rows_of(self, prompts: list[list[int]]) -> list[int] | None:
-        """Return the prompts' rows; None if one is unknown, as in evaluations."""
+        """Look up the prompts' rows; None if one is unknown, as in evaluations."""
         rows = [self._rows.get(tuple(prompt)) for prompt in prompts]
         return None if None in rows else [row for row in rows if row is not None]
 
 
 def ranks_scored_for(run: RunSpec) -> int:
-    """Return how many ranks one rank scores for: the first one scores for all if it alone gets the servers' groups."""
+    """Count the ranks that one rank scores for: the first one scores for all if it alone gets the servers' groups."""
     return run.hardware.processes if run.rewards_beside and run.episodes is None else 1

@@ -7,7 +7,7 @@ same step.
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
@@ -35,29 +35,29 @@ class FailureNote:
 
 
 class Failures:
-    """Counts the failures of all rewards, and decides whether the run ends."""
+    """A count of the failures of all rewards, with the decision whether the run ends."""
 
     def __init__(self, *, share: float, event: Callable[..., None], spared: Container[str] = ()) -> None:
-        """`share`: the run ends if a reward fails on more than this share of its rows; 1 never ends it. `event`: writes
-        an event, on the rank that reports. `spared`: rewards that never end the run."""
+        """Begin to count. `share`: the run ends if a reward fails on more than this share of its rows; 1 never ends it.
+        `event`: writes an event, on the rank that reports. `spared`: rewards that never end the run."""
         self._share = share
         self._spared = spared
         self._event = event
         self._fresh: list[FailureNote] = []
         self._windows: dict[str, deque[tuple[int, int]]] = {}
-        self._failed: dict[str, int] = {}
-        self._scored: dict[str, int] = {}
+        self._failed: Counter[str] = Counter()
+        self._scored: Counter[str] = Counter()
         self._last: dict[str, str] = {}
         self.verdict = ""
         """A sentence why the run ends; "" while it continues."""
 
     def note(self, reward: str, rows: Sequence[int], failures: Sequence[Failure]) -> None:
-        """Note the failures of one reward on this rank's part of a batch; `rows` are their ids."""
+        """Note the failures of one reward on this rank's part of a batch, whose row ids are `rows`."""
         if not failures:
             self._fresh.append(FailureNote(reward, len(rows), 0))
             return
         first, failed = failures[0], len({failure.index for failure in failures})
-        if self._is_reported(self._failed.get(reward, 0), failed):
+        if self._is_reported(self._failed[reward], failed):
             print(f"Reward {reward!r} failed on row {rows[first.index]}: {first.message}", file=sys.stderr)
             if first.traceback:
                 print(first.traceback, file=sys.stderr)
@@ -83,9 +83,9 @@ class Failures:
     def _count(self, reward: str, notes: list[FailureNote], step: int) -> None:
         failed, scored = sum(note.failed for note in notes), sum(note.scored for note in notes)
         self._windows.setdefault(reward, deque(maxlen=WINDOW)).append((failed, scored))
-        before = self._failed.get(reward, 0)
-        self._failed[reward] = before + failed
-        self._scored[reward] = self._scored.get(reward, 0) + scored
+        before = self._failed[reward]
+        self._failed[reward] += failed
+        self._scored[reward] += scored
         first = next((note for note in notes if note.failed), None)
         if first is None:
             return
@@ -98,7 +98,7 @@ class Failures:
 
     @staticmethod
     def _is_reported(before: int, failed: int) -> bool:
-        """Tell whether to report: the 1st, 10th, 100th failure, as a broken reward fails on every row."""
+        """Choose the 1st, 10th, 100th failure for a report, since a broken reward fails on every row."""
         return failed > 0 and len(str(before + failed)) > (len(str(before)) if before else 0)
 
     def _judged(self, reward: str) -> str:

@@ -50,16 +50,17 @@ def score_together(
 
 
 def advantages_of(rewards: Any, weights: Sequence[float], group: int, aggregation: str) -> Advantages:
-    """`rewards`: a tensor (completions of whole groups, components), NaN where a component doesn't apply."""
+    """Compute advantages from a tensor (completions of whole groups, components), NaN where a component doesn't
+    apply."""
     columns = [[None if math.isnan(value) else value for value in column] for column in rewards.T.tolist()]
     return advantages(columns, weights, group, aggregation)
 
 
 class GroupFeed:
-    """Passes a trainer's complete groups to its early rewards, in training only."""
+    """A feed of a trainer's complete groups to its early rewards, in training only."""
 
     def __init__(self, trainer: Any, early: ConcurrentRewards, rows: Rows, *, episodes: Any) -> None:
-        """`episodes`: the trainer's, if its completions have several turns."""
+        """Watch the trainer's generation. `episodes`: the trainer's, if its completions have several turns."""
         self._trainer = trainer
         self._early = early
         self._rows = rows
@@ -73,7 +74,7 @@ class GroupFeed:
             early.watch(trainer.vllm_generation.vllm_client, self._group)
 
     def note(self, rows: list[int]) -> None:
-        """Announce this rank's rows that are generated for next. All ranks must call this."""
+        """Announce this rank's rows of the next generation. All ranks must call this."""
         self._begun = set()
         if self._episodes is None:
             all_rows = gather_object(rows) if self._trainer.accelerator.num_processes > 1 else rows

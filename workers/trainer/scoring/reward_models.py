@@ -76,7 +76,7 @@ def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardM
 
 
 def _shows_calls(tokenizer: Any) -> bool:
-    """Tell whether the chat template renders calls without raising: TRL renders each episode with it."""
+    """Check that the chat template renders calls without raising: TRL renders each episode with it."""
     call = {"type": "function", "function": {"name": "find", "arguments": {"word": "a"}}}
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
     try:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from workers.contract.run import corpora
 from workers.contract.run.episodes import PartSpec
-from workers.contract.run.spec import AttemptSpec, RewardSpec
+from workers.contract.run.spec import AttemptSpec, RewardSpec, RunSpec
 from workers.contract.wire.names import reward_time
 from workers.environments.entry import Entry
 from workers.environments.library import LIBRARY as ENTRIES
@@ -31,11 +30,10 @@ from workers.trainer.configuration.spec import SpecError
 from workers.trainer.data import Row, Rows, completion_text, turns
 from workers.trainer.episodes.credit import spans
 from workers.trainer.scoring import trl_rewards
-from workers.trainer.scoring.concurrent_rewards import ConcurrentRewards, Score, ranks_scored_for
+from workers.trainer.scoring.concurrent_rewards import ConcurrentRewards, Doing, Score, ranks_scored_for
 from workers.trainer.scoring.failures import Failures
 
 RewardFunction = Callable[..., list[float | None]]
-Doing = Callable[[str], AbstractContextManager[None]]
 Together = Callable[..., Scores]
 """(scorer, *its arguments) -> this rank's scores. A scorer has the signature of workers.rewards.scoring.score."""
 TurnScores = dict[str, list[list[float | None]]]
@@ -55,7 +53,7 @@ class Generated(Completion):
 
 
 class Batches:
-    """Converts the batch being scored once for all rewards."""
+    """A converter of the batch being scored, once for all rewards."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -82,7 +80,7 @@ class RewardSet:
 
     @classmethod
     def of(cls, trainer: Any, start: int, stop: int | None = None) -> RewardSet:
-        return cls(**{field.name: getattr(trainer, field.name)[start:stop] for field in fields(cls)})
+        return cls(**{entry.name: getattr(trainer, entry.name)[start:stop] for entry in fields(cls)})
 
     def give_to(self, trainer: Any) -> None:
         for name, value in vars(self).items():
@@ -105,12 +103,18 @@ def tools_for(spec: AttemptSpec, folder: Path) -> Tools:
         trainer=trl_rewards.SCORERS,
         corpus=lambda title: paths[title] if title in paths else no_corpora(title),
     )
-    for reward in run.every_reward:
-        _check_needs(LIBRARY[reward.function], reward, f"The reward {reward.name!r}", tools)
-    for part in episodes.parts if episodes else ():
-        if entry := ENTRIES.get(part.function):  # opening an unknown one raises
-            _check_needs(entry, part, f"The environment's part {part.name!r}", tools)
+    for part, entry in _entries(run):
+        title = "The reward" if isinstance(part, RewardSpec) else "The environment's part"
+        _check_needs(entry, part, f"{title} {part.name!r}", tools)
     return tools
+
+
+def _entries(run: RunSpec) -> Iterator[tuple[RewardSpec | PartSpec, Reward | Entry]]:
+    """Yield the run's rewards and parts with their entries in the libraries, if there are any."""
+    for spec in run.every_entry:
+        entry: Reward | Entry | None = (LIBRARY if isinstance(spec, RewardSpec) else ENTRIES).get(spec.function)
+        if entry is not None:
+            yield spec, entry
 
 
 def _check_needs(entry: Reward | Entry, spec: RewardSpec | PartSpec, name: str, tools: Tools) -> None:
@@ -127,84 +131,76 @@ def _check_needs(entry: Reward | Entry, spec: RewardSpec | PartSpec, name: str, 
         raise SpecError(f"{name}: {error}") from None
 
 
-def functions(
-    specs: Sequence[RewardSpec],
-    rows: Rows,
-    tools: Tools,
-    failures: Failures,
-    doing: Doing,
-    *,
-    turn_scores: TurnScores | None = None,
-    together: Together = alone,
-    early: ConcurrentRewards | None = None,
-) -> list[RewardFunction]:
-    """Make one function per reward, in order. A reward model's is never called: TRL gets the model instead.
+@dataclass(frozen=True)
+class RewardFunctions:
+    """A maker of TRL's reward functions."""
 
-    `doing(name)` is entered while a reward is computed. `turn_scores` receives the scores of components that score each
-    turn. `together` scores rewards that compare whole groups. `early` may have scored groups already.
-    """
-    batches = Batches(rows)
-    scores_by_turn = {} if turn_scores is None else turn_scores
-    return [_function(spec, batches, tools, failures, doing, scores_by_turn, together, early) for spec in specs]
+    rows: Rows
+    tools: Tools
+    failures: Failures
+    doing: Doing
+    """Entered with a reward's name while it is computed."""
+    turn_scores: TurnScores = field(default_factory=dict)
+    """Receives the scores of components that score each turn."""
+    together: Together = alone
+    """Scores rewards that compare whole groups."""
+    early: ConcurrentRewards | None = None
+    """May have scored groups already."""
 
+    def of(self, specs: Sequence[RewardSpec]) -> list[RewardFunction]:
+        """Make one function per reward, in order. A reward model's is never called: TRL gets the model instead."""
+        batches = Batches(self.rows)
+        return [self._function(spec, batches) for spec in specs]
 
-def _function(
-    spec: RewardSpec,
-    batches: Batches,
-    tools: Tools,
-    failures: Failures,
-    doing: Doing,
-    turn_scores: TurnScores,
-    together: Together,
-    early: ConcurrentRewards | None,
-) -> RewardFunction:
-    """Make the function that TRL calls with the columns of a batch. Its name labels the charts.
+    def _function(self, spec: RewardSpec, batches: Batches) -> RewardFunction:
+        """Make the function that TRL calls with the columns of a batch. Its name labels the charts.
 
-    A row on which the reward fails scores None, so that one odd completion doesn't end a day of training; the share of
-    such rows is a metric.
-    """
-    reward = LIBRARY[spec.function]
-    early_reward = early.add(spec, lambda completions, rows: _parts(spec, completions, rows)[1:]) if early else None
-    scorer: Score = early_reward.scores if early_reward else score
-    if reward.compare or (early_reward and early and early.ranks > 1):
-        scorer = functools.partial(together, scorer)
+        A row on which the reward fails scores None, so that one odd completion doesn't end a day of training; the share
+        of such rows is a metric.
+        """
+        reward, early = LIBRARY[spec.function], self.early
+        early_reward = early.add(spec, lambda completions, rows: _parts(spec, completions, rows)[1:]) if early else None
+        scorer: Score = early_reward.scores if early_reward else score
+        if reward.compare or (early_reward and early and early.ranks > 1):
+            scorer = functools.partial(self.together, scorer)
 
-    def scores(
-        completions: list[Any],
-        row: list[int],
-        log_metric: Callable[[str, float], None],
-        completion_ids: list[list[int]] | None = None,
-        **_: Any,
-    ) -> Any:
-        batch, rows = batches.of(completions, row, completion_ids)
-        began = time.perf_counter()
-        places, parts, rows_of_parts = _parts(spec, batch, rows)
-        with doing(spec.name):
-            scored = scorer(reward, parts, rows_of_parts, spec.params, tools)
-        early_s = early_reward.seconds if early_reward else 0.0
-        log_metric(reward_time(spec.name), time.perf_counter() - began + early_s)
-        failures.note(spec.name, [row[place] for place in places], scored.failures)
-        log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(parts), 1))
-        if not spec.per_turn:
-            return scored.values
-        values = iter(scored.values)
-        turn_scores[spec.name] = [[next(values) for _ in range(places.count(at))] for at in range(len(batch))]
-        return [mean(turns) for turns in turn_scores[spec.name]]
+        def scores(
+            completions: list[Any],
+            row: list[int],
+            log_metric: Callable[[str, float], None],
+            completion_ids: list[list[int]] | None = None,
+            **_: Any,
+        ) -> Any:
+            batch, rows = batches.of(completions, row, completion_ids)
+            began = time.perf_counter()
+            indexes, parts, rows_of_parts = _parts(spec, batch, rows)
+            with self.doing(spec.name):
+                scored = scorer(reward, parts, rows_of_parts, spec.params, self.tools)
+            early_s = early_reward.seconds if early_reward else 0.0
+            log_metric(reward_time(spec.name), time.perf_counter() - began + early_s)
+            self.failures.note(spec.name, [row[index] for index in indexes], scored.failures)
+            log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(parts), 1))
+            if not spec.per_turn:
+                return scored.values
+            values = iter(scored.values)
+            by_turn = [[next(values) for _ in range(indexes.count(index))] for index in range(len(batch))]
+            self.turn_scores[spec.name] = by_turn
+            return [mean(turns) for turns in by_turn]
 
-    scores.__name__ = spec.name
-    return scores
+        scores.__name__ = spec.name
+        return scores
 
 
 def _parts(
     spec: RewardSpec, completions: Sequence[Generated], rows: Sequence[Mapping[str, Any]]
 ) -> tuple[list[int], list[Completion], list[Mapping[str, Any]]]:
-    """Return what is scored, completions or each of their turns: the completion's index, the part, and the row."""
+    """List the parts to score, completions or each of their turns: the completion's index, the part, and the row."""
     parts = [
-        (place, part)
-        for place, completion in enumerate(completions)
+        (index, part)
+        for index, completion in enumerate(completions)
         for part in (_turns(completion) if spec.per_turn else [completion])
     ]
-    return [place for place, _ in parts], [part for _, part in parts], [rows[place] for place, _ in parts]
+    return [index for index, _ in parts], [part for _, part in parts], [rows[index] for index, _ in parts]
 
 
 def _turns(completion: Generated) -> list[Completion]:
@@ -235,8 +231,8 @@ def generated(completions: Sequence[Any], ids: Sequence[Sequence[int] | None]) -
 
 
 def _backend(spec: AttemptSpec) -> Backend | None:
-    """Return this host's sandbox backend; None if no reward and no tool runs code."""
-    running = next((entry for entry in spec.run.every_entry if _cost(entry) is Cost.SANDBOX), None)
+    """Choose this host's sandbox backend; None if no reward and no tool runs code. Raises SpecError."""
+    running = next((part for part, entry in _entries(spec.run) if entry.cost is Cost.SANDBOX), None)
     if running is None:
         return None
     try:
@@ -245,13 +241,8 @@ def _backend(spec: AttemptSpec) -> Backend | None:
         if spec.placement.unsandboxed:
             print(f"Code runs without a sandbox, as an admin allows on this host. {error}", flush=True)
             return Backend.BARE
-        who = "The reward" if isinstance(running, RewardSpec) else "The tool"
+        title = "The reward" if isinstance(running, RewardSpec) else "The tool"
         raise SpecError(
-            f"{who} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed to go "
-            f"without. {error}"
+            f"{title} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed to "
+            f"go without. {error}"
         ) from None
-
-
-def _cost(spec: RewardSpec | PartSpec) -> Cost | None:
-    entry: Reward | Entry | None = (LIBRARY if isinstance(spec, RewardSpec) else ENTRIES).get(spec.function)
-    return entry.cost if entry else None

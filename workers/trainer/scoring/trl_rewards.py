@@ -10,51 +10,17 @@ from typing import Any
 from workers.rewards.reward import Completion, Failure, Row, Scores
 from workers.rewards.scoring import failed
 
-Make = Callable[[Any], Callable[..., Any]]
-"""Factory of a TRL reward function from its parameters."""
-
-
-def _accuracy(params: Any) -> Callable[..., Any]:
-    from trl.rewards import accuracy_reward
-
-    return accuracy_reward  # type: ignore[no-any-return]
-
-
-def _reasoning(params: Any) -> Callable[..., Any]:
-    from trl.rewards import reasoning_accuracy_reward
-
-    return partial(reasoning_accuracy_reward, reasoning_delimiters=[params.delimiter])
-
-
-def _cosine(params: Any) -> Callable[..., Any]:
-    from trl.rewards import get_cosine_scaled_reward
-
-    return get_cosine_scaled_reward(**vars(params))  # type: ignore[no-any-return]
-
-
-def _think(params: Any) -> Callable[..., Any]:
-    from trl.rewards import think_format_reward
-
-    return think_format_reward  # type: ignore[no-any-return]
-
-
-def _repetition(params: Any) -> Callable[..., Any]:
-    from trl.rewards import get_repetition_penalty_reward
-
-    return get_repetition_penalty_reward(params.ngram_size, params.max_penalty)  # type: ignore[no-any-return]
-
-
-def _overlong(params: Any) -> Callable[..., Any]:
-    from trl.rewards import get_soft_overlong_punishment
-
-    return get_soft_overlong_punishment(params.max_completion_len, params.soft_punish_cache)  # type: ignore[no-any-return]
+Make = Callable[[Any, Any], Callable[..., Any]]
+"""(trl.rewards, the parameters) -> TRL's reward function."""
 
 
 def _scorer(make: Make, *, solved: bool = False) -> Callable[..., Scores]:
-    """`solved`: the reward compares with the row's solution, and doesn't apply to rows without one."""
+    """Wrap a reward. `solved`: it compares with the row's solution, and doesn't apply to rows without one."""
 
     def scores(completions: Sequence[Completion], rows: Sequence[Row], params: Any) -> Scores:
-        function = make(params)
+        from trl import rewards
+
+        function = make(rewards, params)
         values: list[float | None] = []
         failures: list[Failure] = []
         for index, (completion, row) in enumerate(zip(completions, rows, strict=True)):
@@ -76,10 +42,16 @@ def _scorer(make: Make, *, solved: bool = False) -> Callable[..., Scores]:
 
 
 SCORERS: dict[str, Callable[..., Scores]] = {
-    "trl_accuracy": _scorer(_accuracy, solved=True),
-    "trl_reasoning_accuracy": _scorer(_reasoning, solved=True),
-    "trl_cosine_scaled": _scorer(_cosine, solved=True),
-    "trl_think_format": _scorer(_think),
-    "trl_repetition_penalty": _scorer(_repetition),
-    "trl_soft_overlong": _scorer(_overlong),
+    "trl_accuracy": _scorer(lambda trl, params: trl.accuracy_reward, solved=True),
+    "trl_reasoning_accuracy": _scorer(
+        lambda trl, params: partial(trl.reasoning_accuracy_reward, reasoning_delimiters=[params.delimiter]), solved=True
+    ),
+    "trl_cosine_scaled": _scorer(lambda trl, params: trl.get_cosine_scaled_reward(**vars(params)), solved=True),
+    "trl_think_format": _scorer(lambda trl, params: trl.think_format_reward),
+    "trl_repetition_penalty": _scorer(
+        lambda trl, params: trl.get_repetition_penalty_reward(params.ngram_size, params.max_penalty)
+    ),
+    "trl_soft_overlong": _scorer(
+        lambda trl, params: trl.get_soft_overlong_punishment(params.max_completion_len, params.soft_punish_cache)
+    ),
 }
