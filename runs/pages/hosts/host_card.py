@@ -191,7 +191,7 @@ def _chips(host: HostView) -> Iterator[Chip]:
         yield Chip("checking", "trainer: checking")
     if host.sandbox.bare:
         yield Chip("bad", "code runs without a sandbox")
-    elif host.sandbox.known and not host.sandbox.backend:
+    elif host.sandbox.reported and not host.sandbox.backend:
         yield Chip("warn", "no sandbox")
     if host.row.draining:
         yield Chip("warn", "accepts no new runs")
@@ -241,7 +241,7 @@ def _notices(host: HostView, user: User) -> Iterator[Notice]:
             host.gpu_error,
         )
         yield Notice("bad", "circle-alert", f"The GPUs of {host.name} do not respond.", advice)
-    if host.sandbox.known and not host.sandbox.backend:
+    if host.sandbox.reported and not host.sandbox.backend:
         yield _no_sandbox(host, user)
 
 
