@@ -119,10 +119,10 @@ class _InTurn(Sandbox):
         self._request, self._shared, self.backend = request_turn, inner, inner.backend
 
     def run(self, jobs: Sequence[Job | Program], limits: Limits = _DEFAULT) -> list[Outcome]:
-        return self._sliced(self._shared.run, jobs, limits)
+        return self._sliced(lambda chunk: self._shared.run(chunk, limits), jobs)
 
     def test(self, jobs: Sequence[TestJob], limits: Limits = _DEFAULT) -> list[TestOutcome]:
-        return self._sliced(self._shared.test, jobs, limits)
+        return self._sliced(lambda chunk: self._shared.test(chunk, limits), jobs)
 
     def call(self, job: Job, limits: Limits = _DEFAULT) -> Outcome:
         with self._request.slice():
@@ -131,13 +131,11 @@ class _InTurn(Sandbox):
     def close(self) -> None:
         pass
 
-    def _sliced(
-        self, evaluate: Callable[[Sequence[JobT], Limits], list[OutcomeT]], jobs: Sequence[JobT], limits: Limits
-    ) -> list[OutcomeT]:
+    def _sliced(self, evaluate: Callable[[Sequence[JobT]], list[OutcomeT]], jobs: Sequence[JobT]) -> list[OutcomeT]:
         outcomes: list[OutcomeT] = []
         for start in range(0, len(jobs), SLICE):
             with self._request.slice():
-                outcomes += evaluate(jobs[start : start + SLICE], limits)
+                outcomes += evaluate(jobs[start : start + SLICE])
         return outcomes
 
 

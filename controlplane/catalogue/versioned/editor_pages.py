@@ -128,7 +128,7 @@ class EditorPages(Generic[EditorT]):
 
     def _import_form(self, request: HttpRequest, problem: str = "") -> HttpResponse:
         template = f"catalogue/{self.model._meta.app_label}/import.html"
-        return import_page(request, template, problem, parts_yaml.MOST_BYTES)
+        return import_page(request, template, problem, parts_yaml.MOST_BYTES, echo_limit=parts_yaml.MOST_BYTES)
 
 
 def _saved_message(version: Version, is_new: bool) -> str:

@@ -57,7 +57,7 @@ def figure(write: Callable[Concatenate[float, P], str]) -> Callable[Concatenate[
     """Register a filter that writes a finite number, and shows a dash for any other value."""
 
     @wraps(write)
-    def written(value: Any, *args: P.args, **kwargs: P.kwargs) -> str:
+    def written(value: Any, /, *args: P.args, **kwargs: P.kwargs) -> str:
         number = _number(value)
         return NOTHING if number is None else write(number, *args, **kwargs)
 

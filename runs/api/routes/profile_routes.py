@@ -111,7 +111,7 @@ def memory_of(
         return {"item": {"says": says, **nothing}}
     gains = estimate.room and {
         "gain": round(estimate.room.gain, 3),
-        "says": estimate.room.words,
+        "says": estimate.room.text,
         "values": estimate.room.values,
     }
     item = {

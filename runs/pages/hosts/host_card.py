@@ -367,7 +367,7 @@ def _cuda(cuda: dict[str, Any]) -> FactText:
 def _sandbox(host: HostView, user: User) -> Iterator[FactText]:
     box = host.sandbox
     if not box.backend:
-        yield FactText("none works" if box.known else "not reported yet", "muted")
+        yield FactText("none works" if box.reported else "not reported yet", "muted")
         return
     yield FactText(box.backend)
     for name, why in box.lacks:

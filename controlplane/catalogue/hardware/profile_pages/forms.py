@@ -131,7 +131,9 @@ class ProfileForm(forms.Form):
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()
         same_name = HardwareProfile.objects.filter(name__iexact=name)
-        if same_name.exclude(pk=self.profile and self.profile.pk).exists():
+        if self.profile is not None:
+            same_name = same_name.exclude(pk=self.profile.pk)
+        if same_name.exists():
             raise forms.ValidationError("A profile with this name already exists. Choose another name.")
         return name
 
