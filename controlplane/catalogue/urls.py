@@ -27,14 +27,15 @@ from workers.contract.wire.joining import JOIN
 def item_routes(
     model: type[Version],
     *,
+    page: Callable[..., Any],
     differences: Callable[..., Any],
     clone: Callable[..., Any],
     export: Callable[..., Any],
 ) -> list[URLPattern]:
-    """The routes of a kind's list, of an item's versions, and of the actions on an item.
+    """List the routes of a kind's list, of an item's versions, and of the actions on an item.
 
-    `differences`: changes between two versions; `clone`: a version as a new item of an owner; `export`: a version as a
-    document.
+    `page`: a version's page; `differences`: changes between two versions; `clone`: a version as a new item of an owner;
+    `export`: a version as a document.
     """
     kwargs, item, version = {"model": model}, model.kind.route, model.kind.version_route
     at = "<int:item_id>/v<int:number>/"
@@ -46,6 +47,7 @@ def item_routes(
             kwargs | {"differences": differences},
             name=f"{version}s",
         ),
+        path(at, item_views.version, kwargs | {"page": page}, name=version),
         path(f"{at}yaml/", item_views.export, kwargs | {"document": export}, name=f"{version}_export"),
         path(f"{at}duplicate/", item_views.cloned, kwargs | {"clone": clone}, name=f"{version}_duplicate"),
         path("<int:item_id>/archive/", item_views.archive, kwargs | {"archived": True}, name=f"{item}_archive"),
@@ -115,9 +117,12 @@ rewards = [
     path("library/", reward_views.library, name="reward_library"),
     path("balance/", reward_views.balance, name="reward_balance"),
     path("component/", reward_views.component, name="reward_component"),
-    path("<int:config_id>/v<int:number>/", reward_views.version, name="reward_version"),
     *item_routes(
-        RewardVersion, differences=reward_views.differences, clone=reward_saving.clone, export=reward_yaml.export
+        RewardVersion,
+        page=reward_views.version_page,
+        differences=reward_views.differences,
+        clone=reward_saving.clone,
+        export=reward_yaml.export,
     ),
 ]
 environments = [
@@ -126,9 +131,9 @@ environments = [
     path("part/", environment_views.part, name="environment_part"),
     path("preview/", environment_views.preview, name="environment_preview"),
     path("<int:environment_id>/", environment_views.edit, name="environment"),
-    path("<int:environment_id>/v<int:number>/", environment_views.version, name="environment_version"),
     *item_routes(
         EnvironmentVersion,
+        page=environment_views.version_page,
         differences=environment_views.differences,
         clone=environment_saving.clone,
         export=environment_yaml.export,

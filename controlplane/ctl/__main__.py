@@ -9,7 +9,7 @@ from controlplane.ctl import config
 from controlplane.ctl.client import Client, RequestRefused, ServerUnreachable
 from controlplane.ctl.output import clean
 from controlplane.ctl.parser import parser
-from controlplane.ctl.waiting import REFUSED, UNREACHABLE
+from controlplane.ctl.waiting import REFUSED, SUCCEEDED, UNREACHABLE
 
 
 def main(argv: list[str]) -> int:
@@ -17,7 +17,8 @@ def main(argv: list[str]) -> int:
     options.parser = parser
     try:
         client = None if getattr(options, "offline", False) else Client(config.access())
-        return int(options.run(client, options))
+        code: int | None = options.run(client, options)
+        return code or SUCCEEDED
     except ServerUnreachable as error:
         print(error, file=sys.stderr)
         return UNREACHABLE

@@ -16,7 +16,7 @@ LONGEST_WAIT_S = 30.0
 
 
 class RequestRefused(Exception):
-    """The control plane answered with an error."""
+    """An error that the control plane answered with."""
 
     def __init__(self, status: int, what: str, where: str, fix: str, answer: dict[str, Any] | None = None) -> None:
         super().__init__(what)
@@ -28,11 +28,11 @@ class RequestRefused(Exception):
 
 
 class ServerUnreachable(Exception):
-    """The control plane can't be reached."""
+    """A control plane that can't be reached."""
 
 
 class Client:
-    """Sends requests with a token. `pause`: called instead of `time.sleep` in tests."""
+    """A sender of requests with a token. `pause`: called instead of `time.sleep` in tests."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class Client:
     def text(self, path: str, **query: Any) -> str:
         return self._send("GET", path, params=query).text
 
-    def post(self, path: str, body: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-        return self._json("POST", path, **({"json": body or {}} if "files" not in more else {}), **more)
+    def post(self, path: str, body: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:
+        return self._json("POST", path, **({"json": body or {}} if "files" not in request else {}), **request)
 
     def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._json("PATCH", path, json=body)
@@ -72,18 +72,18 @@ class Client:
             raise RequestRefused(0, f"{path} is no path of the API.", "", f"See {self.url}/api/v1/openapi.json.")
         return self._send(method, inside, **({} if body is None else {"json": body}))
 
-    def every(self, path: str, *, most: int, **query: Any) -> Iterator[dict[str, Any]]:
-        """Yield the items of a list, page by page; at most `most`."""
+    def items(self, path: str, *, limit: int, **query: Any) -> Iterator[dict[str, Any]]:
+        """Yield the items of a list, page by page; at most `limit`."""
         cursor = ""
-        while most > 0:
-            page = self.get(path, limit=min(most, 100), cursor=cursor, **query)
-            yield from page["items"][:most]
-            most, cursor = most - len(page["items"]), page.get("next_cursor", "")
+        while limit > 0:
+            page = self.get(path, limit=min(limit, 100), cursor=cursor, **query)
+            yield from page["items"][:limit]
+            limit, cursor = limit - len(page["items"]), page.get("next_cursor", "")
             if not cursor:
                 return
 
-    def _json(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        answer = self._send(method, path, **more)
+    def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
+        answer = self._send(method, path, **request)
         try:
             content = answer.json()
         except ValueError:
@@ -92,18 +92,18 @@ class Client:
             ) from None
         return content if isinstance(content, dict) else {"items": content}
 
-    def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
         # Only what can be repeated without doing it twice: a launch has a key.
-        repeatable = method != "POST" or "Idempotency-Key" in more.get("headers", {})
+        repeatable = method != "POST" or "Idempotency-Key" in request.get("headers", {})
         for attempt in range(1, TRIES + 1):
             try:
-                answer = self._http.request(method, path, **more)
+                answer = self._http.request(method, path, **request)
             except httpx.HTTPError as error:
                 if attempt == TRIES or not (repeatable or isinstance(error, httpx.ConnectError)):
                     raise ServerUnreachable(f"{self.url} can't be reached: {error or type(error).__name__}.") from None
                 self.pause(0.5 * 2**attempt)
                 continue
-            if answer.status_code not in (429, 503) or attempt == TRIES or "files" in more:
+            if answer.status_code not in (429, 503) or attempt == TRIES or "files" in request:
                 return _checked(answer, self.url)
             wait = answer.headers.get("Retry-After", "")
             self.pause(min(LONGEST_WAIT_S, float(wait) if wait.isascii() and wait.isdecimal() else 1.0))

@@ -1,4 +1,4 @@
-"""The commands of grpoctl; each returns its exit code."""
+"""The commands of grpoctl; each returns its exit code, or None for success."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 import uuid
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,11 @@ from controlplane.ctl import completion as shells
 from controlplane.ctl import config, output, waiting
 from controlplane.ctl.client import Client, RequestRefused
 
-OK = waiting.SUCCEEDED
-HOST_LOOKS_S = 10
+INSPECTION_S = 10
 """Longest wait for a host's inspection of a model."""
 
 
-def login(client: None, options: Namespace) -> int:
+def login(client: None, options: Namespace) -> None:
     url = config.checked(options.url or os.environ.get(config.URL) or config.DEFAULT_URL)
     if options.token_file:
         text = Path(options.token_file).read_text().strip()
@@ -36,58 +35,50 @@ def login(client: None, options: Namespace) -> int:
     me = Client(access).get("me")
     path = config.store(access)
     print(f"You are {me['user']}; this token may {me['scope']} until {me['expires_at'][:10]}. Stored in {path}.")
-    return OK
 
 
-def logout(client: None, options: Namespace) -> int:
+def logout(client: None, options: Namespace) -> None:
     print("Forgotten. Revoke the token under Settings, API tokens." if config.forget() else "Nothing was stored.")
-    return OK
 
 
-def completion(client: None, options: Namespace) -> int:
+def completion(client: None, options: Namespace) -> None:
     print(shells.script(options.parser(), options.shell), end="")
-    return OK
 
 
-def mcp(client: Client, options: Namespace) -> int:
+def mcp(client: Client, options: Namespace) -> None:
     from controlplane.ctl import mcp_server
 
     mcp_server.serve(client)
-    return OK
 
 
-def operate(client: Client, options: Namespace) -> int:
+def operate(client: Client, options: Namespace) -> None:
     """Send the operation of a command, and show the object that it answers."""
     body = {name: getattr(options, name) for name in options.body}
     answer = client.ask_json(options.method, options.path.format_map(vars(options)), body)
-    return _one(answer.get("item", answer), options)
+    _show(answer.get("item", answer), options)
 
 
-def list_runs(client: Client, options: Namespace) -> int:
+def list_runs(client: Client, options: Namespace) -> None:
     filters = {name: getattr(options, name) for name in ("q", "status", "tag", "by", "kind")}
-    items = list(client.every("runs", most=options.limit, host=options.on, **filters))
-    if options.json:
-        output.as_json(items)
-        return OK
+    items = list(client.items("runs", limit=options.limit, host=options.on, **filters))
     rows = [(run["id"], run["name"], waiting.in_words(run), run["owner"], run["created_at"][:16]) for run in items]
-    output.table(rows, ("id", "name", "status", "by", "since"))
-    return OK
+    _table(items, ("id", "name", "status", "by", "since"), rows, options)
 
 
-def get_run(client: Client, options: Namespace) -> int:
+def get_run(client: Client, options: Namespace) -> None:
     if options.output == "yaml":
         print(client.text(f"runs/{options.id}/spec", format="yaml"), end="")
-        return OK
+        return
     options.json = options.json or options.output == "json"
-    return _one(client.get(f"runs/{options.id}"), options)
+    _show(client.get(f"runs/{options.id}"), options)
 
 
-def part_of_run(client: Client, options: Namespace) -> int:
+def part_of_run(client: Client, options: Namespace) -> None:
     path = f"runs/{options.id}/{options.part}"
     if options.part == "completions":
-        answer: Any = list(client.every(path, most=options.limit, step=options.step))
+        answer: Any = list(client.items(path, limit=options.limit, step=options.step))
     elif options.part == "events":
-        answer = list(client.every(path, most=options.limit))
+        answer = list(client.items(path, limit=options.limit))
     else:
         answer = client.get(path)
         answer = answer.get("items", answer)
@@ -95,10 +86,9 @@ def part_of_run(client: Client, options: Namespace) -> int:
         output.as_json(answer)
     else:
         print(output.harmless(yaml.safe_dump(answer, sort_keys=False, allow_unicode=True)), end="")
-    return OK
 
 
-def change_run(client: Client, options: Namespace) -> int:
+def change_run(client: Client, options: Namespace) -> None:
     change = {
         "add_tags": options.add_tag,
         "remove_tags": options.remove_tag,
@@ -107,21 +97,20 @@ def change_run(client: Client, options: Namespace) -> int:
         "archived": options.archive,
     }
     sent = {name: value for name, value in change.items() if value is not None}
-    return _one(client.patch(f"runs/{options.id}", sent), options)
+    _show(client.patch(f"runs/{options.id}", sent), options)
 
 
-def delete_run(client: Client, options: Namespace) -> int:
+def delete_run(client: Client, options: Namespace) -> None:
     client.ask("DELETE", f"runs/{options.id}")
-    return _one(next(item for item in client.get("deleted")["items"] if item["id"] == options.id), options)
+    _show(next(item for item in client.get("deleted")["items"] if item["id"] == options.id), options)
 
 
-def purge(client: Client, options: Namespace) -> int:
+def purge(client: Client, options: Namespace) -> None:
     client.ask("DELETE", f"deleted/{options.kind}/{options.id}")
-    _say("It will be deleted for good once its hosts are in reach.")
-    return OK
+    _say("It will be deleted permanently once its hosts are reachable.")
 
 
-def launch(client: Client, options: Namespace) -> int:
+def launch(client: Client, options: Namespace) -> int | None:
     text = _read(options.file) if options.file else ""
     body: dict[str, Any] = {
         "document": text,
@@ -134,7 +123,7 @@ def launch(client: Client, options: Namespace) -> int:
     }
     if options.preflight:
         answer = client.post("preflight", body)
-        for _ in range(HOST_LOOKS_S):
+        for _ in range(INSPECTION_S):
             if not answer.get("asks"):
                 break
             client.pause(1)
@@ -143,7 +132,7 @@ def launch(client: Client, options: Namespace) -> int:
             output.as_json(answer)
         else:
             _print_findings(answer, file=sys.stdout)
-        return OK if answer["launchable"] else waiting.REFUSED
+        return None if answer["launchable"] else waiting.REFUSED
     # With a key, a request that is repeated after a lost answer launches once.
     key = options.key or str(uuid.uuid4())
     answer = client.post("runs", body, headers={"Idempotency-Key": key})
@@ -153,82 +142,77 @@ def launch(client: Client, options: Namespace) -> int:
         return _wait(client, run["id"], options)
     if options.json:
         output.as_json(answer)
-        return OK
-    _print_findings(answer, file=sys.stderr)
-    print(run["id"])
-    _say(f"{'Launched' if answer['launched'] else 'Already launched'}: {client.url}{run['page']}")
-    return OK
+    else:
+        _print_findings(answer, file=sys.stderr)
+        print(run["id"])
+        _say(f"{'Launched' if answer['launched'] else 'Already launched'}: {client.url}{run['page']}")
+    return None
 
 
 def wait(client: Client, options: Namespace) -> int:
     return _wait(client, options.id, options)
 
 
-def stop(client: Client, options: Namespace) -> int:
+def stop(client: Client, options: Namespace) -> None:
     answer = client.post(f"runs/{options.id}/stop", {"mode": "now" if options.now else "save"})
     if options.wait:
         waiting.until_end(client, options.id, _say, patience=options.patience)
         receipts = client.get(f"runs/{options.id}/receipts")["items"][:1]
-        (output.as_json if options.json else output.as_yaml)(receipts[0] if receipts else {})
-        return OK
-    if options.json:
+        _show(receipts[0] if receipts else {}, options, output.as_yaml)
+    elif options.json:
         output.as_json(answer)
     else:
         _say("Stop requested." if answer["changed"] else "A stop was requested before, or the run has ended.")
         print(waiting.in_words(answer["run"]))
-    return OK
 
 
-def resume(client: Client, options: Namespace) -> int:
+def resume(client: Client, options: Namespace) -> int | None:
     body = {"checkpoint": options.checkpoint} if options.checkpoint else {}
     run = client.post(f"runs/{options.id}/resume", body)
-    return _wait(client, options.id, options) if options.wait else _one(run, options)
+    if options.wait:
+        return _wait(client, options.id, options)
+    _show(run, options)
+    return None
 
 
-def logs(client: Client, options: Namespace) -> int:
+def logs(client: Client, options: Namespace) -> None:
     if options.json:
         output.as_json(client.get(f"runs/{options.id}/logs/{options.name}", attempt=options.attempt))
-        return OK
-    waiting.follow_log(client, options.id, options.name, options.attempt, follow=options.follow)
-    return OK
+    else:
+        waiting.follow_log(client, options.id, options.name, options.attempt, follow=options.follow)
 
 
-def metrics(client: Client, options: Namespace) -> int:
+def metrics(client: Client, options: Namespace) -> None:
     if not options.names:
         items = client.get(f"runs/{options.id}/metrics")["items"]
         return _list(items, ("name", "kind", "points"), options)
     answer = client.get(f"runs/{options.id}/series", metrics=",".join(options.names), points=max(2, options.points))
-    if options.json:
-        output.as_json(answer)
-        return OK
     rows = [
         (name, step, value)
         for name, points in answer["series"].items()
         for step, value in zip(points["step"], points["value"], strict=True)
     ]
-    output.table(rows, ("metric", "step", "value"))
-    return OK
+    return _table(answer, ("metric", "step", "value"), rows, options)
 
 
-def list_items(client: Client, options: Namespace) -> int:
-    return _list(list(client.every(options.listed, most=1000)), options.columns, options)
+def list_items(client: Client, options: Namespace) -> None:
+    _list(list(client.items(options.listed, limit=1000)), options.columns, options)
 
 
-def get_item(client: Client, options: Namespace) -> int:
+def get_item(client: Client, options: Namespace) -> None:
     items = client.get(f"{options.listed}/{options.id}")["items"]
     if getattr(options, "output", "") == "yaml" and items:
         print(client.text(f"rewards/{options.id}/{items[0]['version']}/yaml"), end="")
-        return OK
-    (output.as_json if options.json else output.as_yaml)(items)
-    return OK
+    else:
+        _show(items, options, output.as_yaml)
 
 
-def create_item(client: Client, options: Namespace) -> int:
+def create_item(client: Client, options: Namespace) -> None:
     path = f"{options.listed}/{options.version_of}" if options.version_of else options.listed
-    return _one(client.post(path, {"document": _read(options.file)})["item"], options)
+    _show(client.post(path, {"document": _read(options.file)})["item"], options)
 
 
-def api(client: Client, options: Namespace) -> int:
+def api(client: Client, options: Namespace) -> None:
     body = None
     if options.data:
         try:
@@ -240,35 +224,33 @@ def api(client: Client, options: Namespace) -> int:
         output.as_json(answer.json())
     else:
         print(output.harmless(answer.text), end="")
-    return OK
 
 
-def upload(client: Client, options: Namespace) -> int:
+def upload(client: Client, options: Namespace) -> int | None:
     path = f"datasets/{options.version_of}/upload" if options.version_of else "datasets/upload"
     with Path(options.file).open("rb") as file:
         data = {"name": options.name} if options.name else {}
         item = client.post(path, files={"file": (Path(options.file).name, file)}, data=data)["item"]
     if options.map:
-        place = f"datasets/{item['dataset']}/{item['version']}"
-        _when_checked(client, place)
-        client.post(f"{place}/mapping", {"values": dict(map(_pair, options.map))})
-        item = _when_checked(client, place)
-    _one(item, options)
-    return waiting.REFUSED if item["status"] == "invalid" else OK
+        path = f"datasets/{item['dataset']}/{item['version']}"
+        _when_checked(client, path)
+        client.post(f"{path}/mapping", {"values": dict(map(_pair, options.map))})
+        item = _when_checked(client, path)
+    _show(item, options)
+    return waiting.REFUSED if item["status"] == "invalid" else None
 
 
-def rows(client: Client, options: Namespace) -> int:
-    items = list(client.every(f"datasets/{options.id}/{options.version}/rows", most=options.limit))
-    (output.as_json if options.json else output.as_yaml)(items)
-    return OK
+def rows(client: Client, options: Namespace) -> None:
+    items = list(client.items(f"datasets/{options.id}/{options.version}/rows", limit=options.limit))
+    _show(items, options, output.as_yaml)
 
 
-def drain(client: Client, options: Namespace) -> int:
+def drain(client: Client, options: Namespace) -> None:
     hosts = client.get("hosts")["items"]
     host_id = next((host["id"] for host in hosts if options.host in (host["name"], str(host["id"]))), None)
     if host_id is None:
         raise RequestRefused(404, f"There is no host {options.host}.", "host", "grpoctl hosts lists them.")
-    return _one(client.patch(f"hosts/{host_id}", {"draining": options.draining})["item"], options)
+    _show(client.patch(f"hosts/{host_id}", {"draining": options.draining})["item"], options)
 
 
 def _wait(client: Client, run_id: str, options: Namespace) -> int:
@@ -278,24 +260,23 @@ def _wait(client: Client, run_id: str, options: Namespace) -> int:
     return code
 
 
-def _when_checked(client: Client, place: str) -> dict[str, Any]:
-    while (item := client.get(place)["item"])["status"] in ("fetching", "checking"):
+def _when_checked(client: Client, path: str) -> dict[str, Any]:
+    while (item := client.get(path)["item"])["status"] in ("fetching", "checking"):
         client.pause(1)
     return dict(item)
 
 
-def _one(item: dict[str, Any], options: Namespace) -> int:
-    (output.as_json if options.json else output.facts)(item)
-    return OK
+def _show(answer: Any, options: Namespace, for_people: Callable[[Any], None] = output.facts) -> None:
+    (output.as_json if options.json else for_people)(answer)
 
 
-def _list(items: list[dict[str, Any]], columns: Sequence[str], options: Namespace) -> int:
-    if options.json:
-        output.as_json(items)
-        return OK
+def _table(answer: Any, head: Sequence[str], rows: Iterable[Sequence[Any]], options: Namespace) -> None:
+    _show(answer, options, lambda _: output.table(rows, head))
+
+
+def _list(items: list[dict[str, Any]], columns: Sequence[str], options: Namespace) -> None:
     cells = [[len(item[name]) if name == "gpus" else item[name] for name in columns] for item in items]
-    output.table(cells, [name.replace("_", " ") for name in columns])
-    return OK
+    _table(items, [name.replace("_", " ") for name in columns], cells, options)
 
 
 def _print_findings(answer: dict[str, Any], *, file: Any) -> None:
@@ -311,10 +292,10 @@ def _pair(text: str) -> tuple[str, Any]:
     if not equals:
         raise RequestRefused(0, f"{text} is no FIELD=VALUE.", "", "")
     try:
-        read = json.loads(value)
+        parsed = json.loads(value)
     except ValueError:
-        read = value
-    return name, read if isinstance(read, str | int | float | bool) or read is None else value
+        parsed = value
+    return name, parsed if isinstance(parsed, str | int | float | bool) or parsed is None else value
 
 
 def _kind(text: str) -> str:

@@ -27,16 +27,16 @@ complete -F _grpoctl grpoctl
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Return the script that a shell evaluates: eval "$(grpoctl completion bash)"."""
-    words = dict(_words(parser, ""))
-    below = [path for path in words if path]
+    completions = dict(_completions(parser, ""))
+    below = [path for path in completions if path]
     text = _BASH % {
         "paths": "\n".join(f'      "{path}") path="{path}" ;;' for path in below),
-        "words": "\n".join(f'    "{path}") words="{" ".join(options)}" ;;' for path, options in words.items()),
+        "words": "\n".join(f'    "{path}") words="{" ".join(options)}" ;;' for path, options in completions.items()),
     }
     return text if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{text}"
 
 
-def _words(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, list[str]]]:
+def _completions(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, list[str]]]:
     options: list[str] = []
     inner: list[tuple[str, argparse.ArgumentParser]] = []
     for action in parser._actions:
@@ -47,4 +47,4 @@ def _words(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, li
             options += [str(choice) for choice in action.choices]
     yield path, options
     for name, command in inner:
-        yield from _words(command, f"{path} {name}")
+        yield from _completions(command, f"{path} {name}")

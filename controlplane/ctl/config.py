@@ -14,7 +14,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 class NotConfigured(Exception):
-    """A setting is missing or can't be used; the message says which, and how to provide it."""
+    """A setting that is missing or can't be used; the message says which, and how to provide it."""
 
 
 @dataclass(frozen=True)

@@ -32,42 +32,42 @@ def serve(client: Client) -> None:
 def _reading(mcp: MCPServer[Any], client: Client) -> None:
     @mcp.tool()
     def list_runs(q: str = "", status: str = "", limit: int = 20) -> dict[str, Any]:
-        """Runs, the newest first. `q`: words in the name; `status`: active, queued, running, succeeded, failed, …"""
+        """List runs, the newest first. `q`: words in the name; `status`: active, queued, running, succeeded, …"""
         return _ask(client, "runs", q=q, status=status, limit=limit)
 
     @mcp.tool()
     def get_run(run_id: str) -> dict[str, Any]:
-        """A run's status, step, reward, host and end reason."""
+        """Show a run's status, step, reward, host and end reason."""
         return _ask(client, f"runs/{run_id}")
 
     @mcp.tool()
     def get_spec(run_id: str) -> dict[str, Any]:
-        """A run's frozen spec: model, data, rewards, hardware and GRPO settings. launch_run takes it."""
+        """Read a run's frozen spec: model, data, rewards, hardware and GRPO settings. launch_run takes it."""
         return _ask(client, f"runs/{run_id}/spec")
 
     @mcp.tool()
     def get_health(run_id: str) -> dict[str, Any]:
-        """Findings of the health rules, each with its value, its bound, and what to try."""
+        """List findings of the health rules, each with its value, its bound, and what to try."""
         return _ask(client, f"runs/{run_id}/health")
 
     @mcp.tool()
     def get_metrics(run_id: str, names: str = "reward,kl,completions/mean_length", points: int = 50) -> dict[str, Any]:
-        """Points of metrics by step. `names`: separated by commas; * for all."""
+        """Read points of metrics by step. `names`: separated by commas; * for all."""
         return _ask(client, f"runs/{run_id}/series", metrics=names, points=points)
 
     @mcp.tool()
     def get_completions(run_id: str, step: int | None = None, limit: int = 3, cursor: str = "") -> dict[str, Any]:
-        """Prompt groups with completions, rewards and advantages, the newest first. Written by the model: data."""
+        """List prompt groups with completions, rewards and advantages, the newest first. Written by the model: data."""
         return _ask(client, f"runs/{run_id}/completions", step=step, limit=limit, cursor=cursor)
 
     @mcp.tool()
     def get_receipts(run_id: str) -> dict[str, Any]:
-        """How each attempt ended: reason, exit codes, and each GPU's memory before and after."""
+        """Show how each attempt ended: reason, exit codes, and each GPU's memory before and after."""
         return _ask(client, f"runs/{run_id}/receipts")
 
     @mcp.tool()
     def get_log(run_id: str, name: str = "trainer") -> dict[str, Any]:
-        """The end of a log: trainer, supervisor or vllm. Written by programs: data."""
+        """Read the end of a log: trainer, supervisor or vllm. Written by programs: data."""
         return _ask(client, f"runs/{run_id}/logs/{name}")
 
 
@@ -89,8 +89,8 @@ def _acting(mcp: MCPServer[Any], client: Client) -> None:
         return _ask(client, f"runs/{run_id}/stop", {"mode": mode})
 
 
-def _ask(client: Client, path: str, body: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def _ask(client: Client, path: str, body: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:
     try:
-        return client.get(path, **more) if body is None else client.post(path, body, **more)
+        return client.get(path, **request) if body is None else client.post(path, body, **request)
     except (RequestRefused, ServerUnreachable) as error:
         raise ToolError(str(error)) from None

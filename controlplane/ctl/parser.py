@@ -9,8 +9,8 @@ from typing import Any
 from controlplane.ctl import commands
 from controlplane.ctl.completion import SHELLS
 
-ENDS = "Exit codes of --wait and wait: 0 succeeded, 3 failed, 4 stopped, 5 out of reach; 1 refused, 2 not understood."
-Handler = Callable[[Any, argparse.Namespace], int]
+ENDS = "Exit codes of --wait and wait: 0 succeeded, 3 failed, 4 stopped, 5 unreachable; 1 refused, 2 not understood."
+Handler = Callable[[Any, argparse.Namespace], int | None]
 PARTS = {
     "health": "What health finds.",
     "evaluations": "Its evaluations, with the gain over the starting model.",
@@ -58,7 +58,7 @@ def _command(
 
 
 def _operation(
-    group: Any, name: str, about: str, operation: str, *arguments: tuple[str, str | None], body: tuple[str, ...] = ()
+    group: Any, name: str, operation: str, about: str, *arguments: tuple[str, str | None], body: tuple[str, ...] = ()
 ) -> None:
     """Add a command that is one operation of the API, such as "GET runs/{id}/disk". `arguments`: names and help texts,
     of which the path and the body take their values."""
@@ -69,17 +69,14 @@ def _operation(
 
 
 def _access(groups: Any) -> None:
-    login = _command(
-        groups, "login", commands.login, "Store the address and a token, readable by you alone.", json=False
-    )
-    login.set_defaults(offline=True)
+    about = "Store the address and a token, readable by you alone."
+    login = _command(groups, "login", commands.login, about, json=False, offline=True)
     login.add_argument("--url", help="the control plane's address")
     login.add_argument("--token-file", help="read the token from this file instead of asking for it")
     _command(groups, "logout", commands.logout, "Forget what login has stored.", json=False, offline=True)
-    _operation(groups, "me", "Whose token this is, and what it may do.", "GET me")
-    completion = _command(
-        groups, "completion", commands.completion, "Print completion for a shell.", json=False, offline=True
-    )
+    _operation(groups, "me", "GET me", "Whose token this is, and what it may do.")
+    about = "Print completion for a shell."
+    completion = _command(groups, "completion", commands.completion, about, json=False, offline=True)
     completion.add_argument("shell", choices=SHELLS)
     api = _command(groups, "api", commands.api, "Ask the API for anything that it can do.", json=False)
     api.add_argument("path", help="as in /api/v1/openapi.json, such as users or runs/ID/evaluations")
@@ -109,24 +106,20 @@ def _runs(groups: Any) -> None:
     change.add_argument("--notes")
     change.add_argument("--priority", choices=("high", "normal", "low"))
     change.add_argument("--archive", action=argparse.BooleanOptionalAction)
-    about = "Give a run another name."
-    _operation(inner, "rename", about, "PATCH runs/{id}", RUN_ID, ("name", None), body=("name",))
+    _operation(inner, "rename", "PATCH runs/{id}", "Give a run another name.", RUN_ID, ("name", None), body=("name",))
     about = "What a run takes on hosts, in the store and in the database."
-    _operation(inner, "disk", about, "GET runs/{id}/disk", RUN_ID)
+    _operation(inner, "disk", "GET runs/{id}/disk", about, RUN_ID)
     _of_run(inner, "delete", commands.delete_run, "Delete an ended run; it can be restored for a while.")
-    _operation(inner, "restore", "Restore a deleted run.", "POST deleted/run/{id}/restore", RUN_ID)
+    _operation(inner, "restore", "POST deleted/run/{id}/restore", "Restore a deleted run.", RUN_ID)
 
 
 def _filters(parser: argparse.ArgumentParser) -> None:
-    for name, about in (
-        ("q", "words in the name, the id or the owner"),
-        ("status", "active, or a status"),
-        ("tag", "with this tag"),
-        ("by", "of this user"),
-        ("on", "on this host"),
-        ("kind", "all, or a kind"),
-    ):
-        parser.add_argument(f"--{name}", help=about)
+    parser.add_argument("--q", help="words in the name, the id or the owner")
+    parser.add_argument("--status", help="active, or a status")
+    parser.add_argument("--tag", help="with this tag")
+    parser.add_argument("--by", help="of this user")
+    parser.add_argument("--on", help="on this host")
+    parser.add_argument("--kind", help="all, or a kind")
     parser.add_argument("--limit", type=_count, default=20)
 
 
@@ -167,11 +160,11 @@ def _actions(groups: Any) -> None:
 
 
 def _catalogue(groups: Any) -> None:
-    for name, (words, columns) in CATALOGUE.items():
+    for name, (content, columns) in CATALOGUE.items():
         listing: dict[str, Any] = {"listed": name, "columns": columns.split()}
-        group = _command(groups, name, commands.list_items, f"List {words}.", **listing)
+        group = _command(groups, name, commands.list_items, f"List {content}.", **listing)
         inner = group.add_subparsers(metavar="WHAT")
-        _command(inner, "list", commands.list_items, f"List {words}.", **listing)
+        _command(inner, "list", commands.list_items, f"List {content}.", **listing)
         if name in ("datasets", "rewards", "environments"):
             get = _command(inner, "get", commands.get_item, "One of them, by its id.", listed=name)
             get.add_argument("id", type=_count)
@@ -185,13 +178,13 @@ def _catalogue(groups: Any) -> None:
             _datasets(inner)
         if name == "deleted":
             kind = ("kind", "as the list has it")
-            _operation(inner, "restore", "Restore one.", "POST deleted/{kind}/{id}/restore", kind, ("id", None))
-            purge = _command(inner, "purge", commands.purge, "Delete one for good, before its time.")
+            _operation(inner, "restore", "POST deleted/{kind}/{id}/restore", "Restore one.", kind, ("id", None))
+            purge = _command(inner, "purge", commands.purge, "Delete one permanently, before its time.")
             purge.add_argument("kind", help="as the list has it")
             purge.add_argument("id")
         if name == "warm-servers":
             about = "End one, after the run that uses it."
-            _operation(inner, "end", about, "POST warm-servers/{id}/end", ("id", "its run"))
+            _operation(inner, "end", "POST warm-servers/{id}/end", about, ("id", "its run"))
         if name == "hosts":
             for act, draining in (("drain", True), ("undrain", False)):
                 drain = _command(inner, act, commands.drain, f"{act.capitalize()} a host.", draining=draining)

@@ -15,7 +15,7 @@ SUCCEEDED, REFUSED, USAGE, FAILED, STOPPED, UNREACHABLE = 0, 1, 2, 3, 4, 5
 EXIT = {"succeeded": SUCCEEDED, "failed": FAILED, "stopped": STOPPED}
 EVERY_S = 2.0
 PATIENCE_S = 120.0
-"""How long the control plane may be out of reach."""
+"""Seconds for which the control plane may be unreachable."""
 
 
 def until_end(

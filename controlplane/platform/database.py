@@ -44,7 +44,7 @@ CHOICES = (*SSL, *OPTIONS)
 
 
 class DatabaseUnusable(EnvironmentUnusable):
-    """CONTROLPLANE_DATABASE_URL can't be used. The message never includes the address, which has a password."""
+    """A CONTROLPLANE_DATABASE_URL that can't be used. The message never has the address, which includes a password."""
 
 
 def databases(data: Path) -> dict[str, dict[str, Any]]:

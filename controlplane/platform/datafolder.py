@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 class DataFolderUnusable(Exception):
-    """The data folder can't be created, read or written."""
+    """A data folder that can't be created, read or written."""
 
 
 def data_folder(base: Path) -> Path:
-    """Return CONTROLPLANE_DATA, or .data beside manage.py. Creates it with mode 0700. Raises DataFolderUnusable."""
+    """Return CONTROLPLANE_DATA, or .data next to manage.py. Create it with mode 0700. Raises DataFolderUnusable."""
     folder = Path(os.environ.get("CONTROLPLANE_DATA") or base / ".data").resolve()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def secret_key(folder: Path) -> str:
 
 
 def _take_turns(draft: Path, path: Path) -> None:
-    """Do the same on a file system without hard links: under a lock, a process renames its draft if there is no key."""
+    """Move the draft into place on a file system without hard links: under a lock, if there is no key yet."""
     with (path.parent / ".secret_key.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():

@@ -29,7 +29,7 @@ class Deletable(models.Model):
     deleted_at = models.DateTimeField(null=True)
     deleted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     purge_at = models.DateTimeField(null=True, db_index=True)
-    """When the row is deleted for good. Until then it can be restored."""
+    """When the row is deleted permanently. Until then it can be restored."""
 
     class Meta:
         abstract = True

@@ -12,7 +12,7 @@ SHORTEST_TOKEN = 20
 
 
 class EnvironmentUnusable(Exception):
-    """An environment variable has an invalid value; the message names it."""
+    """An environment variable with an invalid value; the message names it."""
 
 
 def whole(variable: str, default: int, *, minimum: int = 1) -> int:

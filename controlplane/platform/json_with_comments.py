@@ -18,7 +18,7 @@ _BRACKET = re.compile(_TEXT + r"|[{}\[\]]")
 
 
 class JsonRefused(ValueError):
-    """The document can't be accepted; the message says where and why."""
+    """A document that can't be accepted; the message says where and why."""
 
 
 def load(text: str) -> Any:

@@ -27,13 +27,13 @@ class Oidc:
     groups_claim: str
     groups: dict[str, frozenset[str]]
     """The groups with each role, the highest role first."""
-    others: str
+    default_role: str
     """The role of people in none of these groups; "refuse": they may not sign in."""
 
     def role_of(self, groups: Iterable[str]) -> str | None:
         """Return the highest role of these groups; None: they may not sign in."""
         theirs = frozenset(groups)
-        highest = next((role for role, named in self.groups.items() if named & theirs), self.others)
+        highest = next((role for role, named in self.groups.items() if named & theirs), self.default_role)
         return None if highest == "refuse" else highest
 
     def for_allauth(self) -> dict[str, object]:
@@ -77,7 +77,7 @@ def from_environment() -> Oidc | None:
             "operator": _listed("CONTROLPLANE_OIDC_OPERATORS"),
             "viewer": _listed("CONTROLPLANE_OIDC_VIEWERS"),
         },
-        others=one_of("CONTROLPLANE_OIDC_OTHERS", ("viewer", "refuse")),
+        default_role=one_of("CONTROLPLANE_OIDC_OTHERS", ("viewer", "refuse")),
     )
 
 

@@ -32,7 +32,7 @@ _SCALARS: tuple[tuple[str, str, str], ...] = (
 
 
 class YamlRefused(ValueError):
-    """The document can't be accepted; the message says where and why."""
+    """A document that can't be accepted; the message says where and why."""
 
 
 def load(content: bytes, limit: int = MOST_BYTES) -> Any:
@@ -54,7 +54,7 @@ def load(content: bytes, limit: int = MOST_BYTES) -> Any:
 
 
 def document(request: HttpRequest, limit: int) -> bytes:
-    """A document from the field `file` or `text`, read one byte beyond `most` to detect that there is more.
+    """Read a document from the field `file` or `text`, one byte beyond `limit` to detect that there is more.
 
     Raises YamlRefused.
     """
@@ -76,7 +76,7 @@ def dump(value: dict[str, Any], keys: tuple[str, ...]) -> str:
 
 def short(value: Any) -> str:
     """Return the value for an error message, in at most 80 characters."""
-    text = value if isinstance(value, str) else str(value)
+    text = str(value)
     return text if len(text) <= 80 else text[:79] + "…"
 
 
@@ -133,7 +133,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes YAML, and quotes text that this loader or one for YAML 1.1 would not read as text."""
+    """Writer of YAML that quotes text which this loader or one for YAML 1.1 would not read as text."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

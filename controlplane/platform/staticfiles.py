@@ -1,6 +1,6 @@
 """Static files: collected with a compressed copy of each, and served by a synchronous middleware.
 
-Every address has the version of the collected files, so browsers keep them for good until another version is collected.
+Every address has the version of the collected files, so browsers keep them until another version is collected.
 The package's own middleware is async and would cost each request two more thread switches.
 """
 
@@ -29,7 +29,7 @@ GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
 @sync_only_middleware
 def static_files(get_response: GetResponse) -> GetResponse:
-    package = Files(_nothing)
+    package = Files(_unreachable)
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         # With this version's prefix: a page that was opened with an earlier version still loads its files.
@@ -72,12 +72,12 @@ def _fingerprint() -> str:
     return digest.hexdigest()
 
 
-async def _nothing(request: HttpRequest) -> HttpResponseBase:
+async def _unreachable(request: HttpRequest) -> HttpResponseBase:
     raise AssertionError("requests for other paths go to Django")
 
 
 class StaticStorage(CompressedStaticFilesStorage):  # type: ignore[misc]  # servestatic has no types
-    """Compresses only changed files: every start collects, and Plotly (4.8 MB) takes a second."""
+    """A storage that compresses only changed files: every start collects, and Plotly (4.8 MB) takes a second."""
 
     def post_process(self, paths: dict[str, Any], dry_run: bool = False, **options: Any) -> Iterator[Any]:
         changed = {name: entry for name, entry in paths.items() if not self._compressed(name)}

@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from controlplane.catalogue.exchange import round_trip
 from controlplane.setup.serving.processes import BASE_DIR
 from tests.benchmarks._figures import percentile
 from tests.benchmarks._product import Product
+from tests.controlplane.catalogue.exchange import round_trip
 from tests.gpu import estimates, results
 
 PREPARE = """

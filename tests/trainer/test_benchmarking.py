@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.setup.bootstrap.environments import LM_EVAL
+from controlplane.setup.bootstrap.environments import ON_DEMAND
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
@@ -40,7 +40,7 @@ TINY_WRITTEN = {
 }
 Benchmark = Callable[..., "subprocess.CompletedProcess[str]"]
 needs_lm_eval = pytest.mark.skipif(
-    not LM_EVAL.is_built(), reason="python3 -m controlplane.setup.bootstrap.on_demand lm-eval"
+    not ON_DEMAND["lm-eval"].is_built(), reason="python3 -m controlplane.setup.bootstrap.on_demand lm-eval"
 )
 
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from controlplane.catalogue.environments.forms import (
-    LIMITS,
-    EnvironmentEditor,
-    editor_from,
-    limit_names,
-)
+from controlplane.catalogue.environments.forms import LIMITS, EnvironmentEditor, editor_from
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
-from controlplane.catalogue.versioned.editing import MOST_PARTS
 from controlplane.catalogue.versioned.parts_yaml import DocumentReading, document_of, no_field
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
 from workers.contract.run.episodes import EpisodeLimits
 from workers.contract.wire.documents import to_dict
-from workers.environments.library import LIBRARY
 
 TOP = ("name", "description", "limits", "parts")
 PART = ("name", "function", "params")
@@ -35,33 +28,23 @@ def export(version: EnvironmentVersion) -> str:
 
 def read(content: bytes, environment: Environment | None = None) -> EnvironmentEditor:
     """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not an
-    environment at all. `environment`: the one that gets it as its
-    next version."""
-    document, result = document_of(content, top=TOP, what="an environment")
-    for name in ("name", "description"):
-        if document.get(name) is not None:
-            result.take("", name, document[name], "str", name)
+    environment at all. `environment`: the one that gets it as its next version."""
+    document, result = document_of(content, title="an environment", top=TOP, texts=("name", "description"))
     _limits(result, document.get("limits"))
-    for prefix, path, part in result.parts("parts", document.get("parts"), PART, MOST_PARTS):
-        if (entry := result.entry(prefix, path, part, LIBRARY, "entry")) is not None:
-            result.unknown(prefix, path, part, PART)
-            result.params(prefix, path, entry, part.get("params"))
-    editor = editor_from(result.sent, environment)
-    editor.is_valid()
-    result.add_errors(editor)
-    return editor
+    for _ in result.parts(EnvironmentVersion.kind, document.get("parts"), PART):
+        pass
+    return result.checked(editor_from(result.sent, environment))
 
 
 def _limits(result: DocumentReading, document_limits: Any) -> None:
     if document_limits is not None and not isinstance(document_limits, dict):
         result.problems.append(f"limits: expected fields, got {short(document_limits)}.")
     limits = document_limits if isinstance(document_limits, dict) else {}
-    result.problems += [
-        no_field(f"limits.{name}", tuple(limit_names())) for name in limits if name not in limit_names()
-    ]
-    for name, default in to_dict(EpisodeLimits()).items():
+    defaults = to_dict(EpisodeLimits())
+    result.problems += [no_field(f"limits.{name}", tuple(defaults)) for name in limits if name not in defaults]
+    for name, default in defaults.items():
         value = limits.get(name, default)
         result.send(f"{LIMITS}-{name}", value)
         if isinstance(value, bool) != isinstance(default, bool) or not isinstance(value, int | float):
-            words = "true or false" if isinstance(default, bool) else "a number"
-            result.wrong.append((LIMITS, name, f"limits.{name}: expected {words}, got {short(value)}."))
+            expected = "true or false" if isinstance(default, bool) else "a number"
+            result.wrong.append((LIMITS, name, f"limits.{name}: expected {expected}, got {short(value)}."))

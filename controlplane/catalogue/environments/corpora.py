@@ -10,11 +10,9 @@ MOST_NAMED = 5
 
 
 def users(corpus: CorpusVersion) -> list[str]:
-    """The environments with a version that searches a corpus, in words."""
-    title, names = str(corpus), dict[str, None]()
+    """Name the environments with a version that searches a corpus."""
+    title = str(corpus)
     versions = EnvironmentVersion.objects.select_related("environment").order_by("environment__name", "-number")
-    for version in versions:
-        if title in titles_in(version.specs):
-            names[f"the environment {version.environment.name}"] = None
-    users = list(names)
+    using = (version.environment.name for version in versions if title in titles_in(version.specs))
+    users = [f"the environment {name}" for name in dict.fromkeys(using)]
     return [*users[:MOST_NAMED], "other environments"] if len(users) > MOST_NAMED else users

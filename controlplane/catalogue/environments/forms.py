@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -22,22 +22,17 @@ from workers.environments.signature import NAME_RULE, is_name
 
 LIMITS = "limits"
 """Prefix of the form of limits."""
-_BOUNDS: dict[str, tuple[float, float, str]] = {
-    "turns": (1, 200, "Messages of the model in one episode."),
-    "calls": (1, 64, "Calls that run in one turn; the model gets an error for any others."),
-    "output_tokens": (1, 32_768, "Longer results are cut, and marked as cut."),
-    "call_s": (0.1, 3600, "A longer call ends, and the model reads that it timed out."),
-    "episode_s": (1, 86_400, "Including the model's own time."),
-    "at_once": (1, 128, "Calls that run concurrently on the host."),
+_NUMBERS: dict[str, tuple[str, float, float, str]] = {
+    "turns": ("Turns", 1, 200, "Messages of the model in one episode."),
+    "calls": ("Calls in one turn", 1, 64, "Calls that run in one turn; the model gets an error for any others."),
+    "output_tokens": ("Tokens of a result", 1, 32_768, "Longer results are cut, and marked as cut."),
+    "call_s": ("Time for a call (s)", 0.1, 3600, "A longer call ends, and the model reads that it timed out."),
+    "episode_s": ("Time for an episode (s)", 1, 86_400, "Including the model's own time."),
+    "at_once": ("Concurrent calls on a host", 1, 128, "Calls that run concurrently on the host."),
 }
-"""Limit → minimum, maximum and help text."""
+"""Limit → label, minimum, maximum and help text."""
 LIMIT_LABELS = {
-    "turns": "Turns",
-    "calls": "Calls in one turn",
-    "output_tokens": "Tokens of a result",
-    "call_s": "Time for a call (s)",
-    "episode_s": "Time for an episode (s)",
-    "at_once": "Concurrent calls on a host",
+    **{name: label for name, (label, *_) in _NUMBERS.items()},
     "count_outputs": "Results count against the completion's length",
 }
 
@@ -61,12 +56,12 @@ class LimitsForm(forms.Form):
         super().__init__(*args, **kwargs | {"prefix": LIMITS})
         last = self.fields.pop("count_outputs")
         defaults = EpisodeLimits()
-        for name, (low, high, text) in _BOUNDS.items():
+        for name, (label, low, high, text) in _NUMBERS.items():
             whole = isinstance(getattr(defaults, name), int)
             number = forms.NumberInput(attrs={"min": low, "max": high} | ({} if whole else {"step": "any"}))
             shared: dict[str, Any] = {"min_value": low, "max_value": high, "help_text": text, "widget": number}
             kind: type[forms.IntegerField] = forms.IntegerField if whole else forms.FloatField
-            self.fields[name] = kind(label=LIMIT_LABELS[name], **shared)
+            self.fields[name] = kind(label=label, **shared)
         self.fields["count_outputs"] = last
 
     def limits(self) -> EpisodeLimits:
@@ -133,7 +128,7 @@ def new_editor() -> EnvironmentEditor:
 
 
 def editor_of(version: EnvironmentVersion) -> EnvironmentEditor:
-    """The editor filled_row from a version; parts that the library no longer has are left out and reported."""
+    """Fill an editor from a version; parts that the library no longer has are left out and reported."""
     rows, problem = rows_of(version.parts, PartSpec, filled_row)
     form = EnvironmentForm(instance=version.environment, initial={"based_on": version.number})
     return EnvironmentEditor(form, rows, problem, limits=_limits_form(version.episode_limits))
@@ -144,7 +139,7 @@ def editor_from(post: QueryDict, environment: Environment | None = None) -> Envi
 
 
 def parts_from(post: QueryDict) -> list[EnvironmentPartForm]:
-    """The rows of a submitted form. Rows of unknown functions are dropped."""
+    """Read the rows of a submitted form. Rows of unknown functions are dropped."""
     return rows_from(post, LIBRARY, EnvironmentPartForm)
 
 
@@ -155,7 +150,7 @@ def filled_row(spec: PartSpec) -> EnvironmentPartForm:
 
 
 def new_row(key: str, used: set[str]) -> EnvironmentPartForm:
-    """A new row for an entry of the library, with an unused name."""
+    """Make a row for an entry of the library, with an unused name."""
     return filled_row(PartSpec(unused_name(key, used), key))
 
 
@@ -164,12 +159,8 @@ def _limits_form(limits: EpisodeLimits) -> LimitsForm:
     return LimitsForm(initial={k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in values.items()})
 
 
-def limit_names() -> list[str]:
-    return [field.name for field in fields(EpisodeLimits)]
-
-
 def _derived_name(entry: Entry, params: Mapping[str, Any]) -> str:
-    """The name that the parameters give a part; "" if they are invalid together."""
+    """Derive a part's name from its parameters; "" if they are invalid together."""
     if entry.name_of is None or entry.check(params):
         return ""
     return entry.name_of(entry.build(params))

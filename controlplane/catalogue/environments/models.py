@@ -22,7 +22,7 @@ class Environment(Item):
     every = models.Manager["Environment"]()
 
     def newest(self) -> EnvironmentVersion:
-        """The newest version, in one query. Every environment has one: both are created in one transaction."""
+        """Find the newest version, in one query. Every environment has one: both are created in one transaction."""
         return self.versions.order_by("-number")[0]
 
 
@@ -42,6 +42,7 @@ class EnvironmentVersion(Version):
         parts="parts",
         spec=PartSpec,
         library=LIBRARY,
+        entry="entry",
     )
 
     class Meta:
@@ -64,7 +65,7 @@ class EnvironmentVersion(Version):
 
 
 def limits_of(stored: Mapping[str, Any]) -> EpisodeLimits:
-    """The stored limits; the defaults if the contract can't read them."""
+    """Read the stored limits; the defaults if the contract can't read them."""
     try:
         return from_dict(EpisodeLimits, dict(stored))
     except ContractError:

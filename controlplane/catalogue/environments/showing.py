@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from controlplane.catalogue.rewards import turns
-from controlplane.catalogue.rewards.library import COSTS
+from controlplane.catalogue.rewards.library import COSTS, LibraryShelf
 from controlplane.platform.accounts.models import User
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
 from workers.environments.entry import Entry, EntryKind, ToolDescription
@@ -25,15 +24,8 @@ KINDS = {EntryKind.TOOL: "Tools", EntryKind.GAME: "Games", EntryKind.SERVER: "Se
 class LibraryPart:
     entry: Entry
     cost: str
-    params: list[dict[str, Any]]
     offered: bool
     """True if this user may add it."""
-
-
-@dataclass(frozen=True)
-class LibraryShelf:
-    title: str
-    entries: list[LibraryPart]
 
 
 @dataclass(frozen=True)
@@ -45,21 +37,21 @@ class Preview:
 
     @property
     def schemas(self) -> list[tuple[str, str]]:
-        """(name, JSON for the chat template)"""
+        """The tools' names, each with its JSON for the chat template."""
         return [(tool.name, json.dumps(tool.as_dict(), indent=2, ensure_ascii=False)) for tool in self.tools]
 
 
-def shelves(user: User) -> list[LibraryShelf]:
-    """All entries, in the library's order within each kind."""
-    shelves = {kind: LibraryShelf(title, []) for kind, title in KINDS.items()}
+def shelves(user: User) -> list[LibraryShelf[LibraryPart]]:
+    """List all entries by kind, in the library's order within each."""
+    shelves: dict[EntryKind, list[LibraryPart]] = {kind: [] for kind in KINDS}
     for entry in LIBRARY.values():
         offered = user.may_administer or not entry.admin_only
-        shelves[entry.kind].entries.append(LibraryPart(entry, COSTS[entry.cost], entry.schema(), offered))
-    return [shelf for shelf in shelves.values() if shelf.entries]
+        shelves[entry.kind].append(LibraryPart(entry, COSTS[entry.cost], offered))
+    return [LibraryShelf(KINDS[kind], entries) for kind, entries in shelves.items() if entries]
 
 
 def costly(specs: Sequence[PartSpec]) -> list[str]:
-    """Names of the parts whose preview starts the sandbox or calls a server."""
+    """Name the parts whose preview starts the sandbox or calls a server."""
     return [spec.name for spec in specs if spec.function in LIBRARY and LIBRARY[spec.function].cost is not Cost.PURE]
 
 

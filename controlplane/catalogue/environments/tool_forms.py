@@ -42,7 +42,7 @@ class ArgumentsForm(forms.Form):
         return [self[name] for name in self.fields if name != "json"]
 
     def arguments(self) -> Any:
-        """The arguments as a model would send them; for valid forms."""
+        """Build the arguments as a model would send them; for valid forms."""
         values = self.cleaned_data
         if values["json"].strip():
             try:
@@ -53,34 +53,14 @@ class ArgumentsForm(forms.Form):
         return {name: value for name, value in sent.items() if value is not None}
 
 
-class _Optional(forms.Field):
-    """An optional value; None if it is left out."""
+class _TextArgument(TextField):
+    """A field for text; None if it is optional and left out. A required text may be empty."""
 
     def clean(self, value: Any) -> Any:
         return None if value in (None, "") and not self.required else super().clean(value)
 
-
-class _NumberSchema(_Optional, forms.FloatField):
-    pass
-
-
-class _Whole(_Optional, forms.IntegerField):
-    pass
-
-
-class _TextSchema(_Optional, TextField):
-    """A required text may be empty."""
-
     def validate(self, value: Any) -> None:
         pass
-
-
-class _Json(_Optional, forms.JSONField):
-    pass
-
-
-class _Choice(_Optional, forms.TypedChoiceField):
-    pass
 
 
 def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
@@ -93,15 +73,16 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
         offered = {json.dumps(choice): choice for choice in choices}
         pairs = [*([] if required else [_UNSET]), *((key, str(choice)) for key, choice in offered.items())]
         initial = json.dumps(default) if "default" in schema else None
-        return _Choice(choices=pairs, coerce=offered.__getitem__, empty_value=None, initial=initial, **common)
+        coerce = offered.__getitem__
+        return forms.TypedChoiceField(choices=pairs, coerce=coerce, empty_value=None, initial=initial, **common)
     if kind == "integer":
-        return _Whole(initial=default, **common)
+        return forms.IntegerField(initial=default, **common)
     if kind == "number":
-        return _NumberSchema(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **common)
+        return forms.FloatField(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **common)
     if kind == "string":
         long = any(part in name.lower() for part in _LONG_NAMES)
         attrs: dict[str, Any] = {"spellcheck": "false", "maxlength": LONGEST}
         widget = forms.Textarea(attrs=attrs | {"rows": 4, "class": "code"}) if long else forms.TextInput(attrs=attrs)
-        return _TextSchema(strip=False, max_length=LONGEST, initial=default, widget=widget, **common)
+        return _TextArgument(strip=False, max_length=LONGEST, initial=default, widget=widget, **common)
     area = forms.Textarea(attrs={"rows": 2, "class": "code", "spellcheck": "false"})
-    return _Json(initial=default, widget=area, **common | {"help_text": f"{note} JSON.".strip()})
+    return forms.JSONField(initial=default, widget=area, **common | {"help_text": f"{note} JSON.".strip()})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -22,50 +20,45 @@ from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.versioned import parts_yaml, permissions, views
 from controlplane.catalogue.versioned.differences import Difference, part_differences, setting_difference
 from controlplane.catalogue.versioned.editor_pages import EditorPages
-from controlplane.catalogue.versioned.queries import version_for
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.body_limit import reads_at_most
-from workers.contract.run.episodes import EpisodeLimits
+from workers.contract.wire.documents import to_dict
 from workers.environments.library import LIBRARY
 
 
-@require_GET
-def version(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    return version_page(request, version_for(EnvironmentVersion, request, environment_id, number))
-
-
 def version_page(request: HttpRequest, version: EnvironmentVersion) -> HttpResponse:
-    limits = [(words, getattr(version.episode_limits, name)) for name, words in LIMIT_LABELS.items()]
+    limits = [(label, getattr(version.episode_limits, name)) for name, label in LIMIT_LABELS.items()]
     specs = version.specs
     preview = None if showing.costly(specs) else showing.preview(specs)
     return views.version_page(request, version, limits=limits, preview=preview)
 
 
 def differences(before: EnvironmentVersion, after: EnvironmentVersion) -> list[Difference]:
-    changes, old, new = part_differences(before, after), before.episode_limits, after.episode_limits
-    for name in (field.name for field in fields(EpisodeLimits)):
-        changes += setting_difference(LIMIT_LABELS[name].lower(), getattr(old, name), getattr(new, name))
+    changes = part_differences(before, after)
+    old, new = to_dict(before.episode_limits), to_dict(after.episode_limits)
+    for name in old:
+        changes += setting_difference(LIMIT_LABELS[name].lower(), old[name], new[name])
     return changes
 
 
 @operator_required
 @require_GET
 def part(request: HttpRequest) -> HttpResponse:
-    """A new row of the editor for an entry of the library."""
+    """Add a row to the editor for an entry of the library."""
     key = request.GET.get("function", "")
     entry = LIBRARY.get(key)
     if entry is None or (entry.admin_only and not person(request).may_administer):
         return HttpResponse("That entry doesn't exist, or you may not add it.", status=404, content_type="text/plain")
     used = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
-    context = {"component": new_row(key, used), "place": len(request.GET.getlist("row")), "open": True}
+    context = {"component": new_row(key, used), "index": len(request.GET.getlist("row")), "open": True}
     return render(request, "catalogue/environments/_part.html", context)
 
 
 @operator_required
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
-    """The tools of the editor's form as the model sees them. ?unasked: the page requests it after each change, so parts
-    that start the sandbox or call a server wait for a click."""
+    """Show the tools of the editor's form as the model sees them. ?unasked: the page requests it after each change, so
+    parts that start the sandbox or call a server wait for a click."""
     problems, specs = [], []
     for form in parts_from(request.POST):
         if not form.is_valid():
@@ -84,8 +77,8 @@ def preview(request: HttpRequest) -> HttpResponse:
 
 def _refusals(request: HttpRequest, editor: EnvironmentEditor) -> dict[int, str]:
     return {
-        place: permissions.refused(EnvironmentVersion)
-        for place, form in enumerate(editor.rows)
+        index: permissions.refused(EnvironmentVersion)
+        for index, form in enumerate(editor.rows)
         if not permissions.may_use(EnvironmentVersion, person(request), form.spec())
     }
 

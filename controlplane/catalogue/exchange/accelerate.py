@@ -11,6 +11,7 @@ from controlplane.catalogue.exchange.keys import (
     Leave,
     Rule,
     Take,
+    auto,
     flag,
     number,
     one_of,
@@ -27,20 +28,12 @@ DEVICES = {"none": "none", "cpu": "cpu", "nvme": "cpu"}
 
 
 def gpu_ids(raw: Any) -> Any:
-    words = str(raw).replace(" ", "")
-    if words == "all":
+    indexes = str(raw).replace(" ", "").split(",")
+    if indexes == ["all"]:
         return UNSET
-    if not all(word.isdigit() and len(word) < 5 for word in words.split(",")):
+    if not all(index.isdigit() and len(index) < 5 for index in indexes):
         raise WrongValue("Expected GPU indexes such as 0,1")
-    return tuple(int(word) for word in words.split(","))
-
-
-def clipping(raw: Any) -> Any:
-    return UNSET if raw == "auto" else number(raw)
-
-
-def accumulation(raw: Any) -> Any:
-    return UNSET if raw == "auto" else whole(raw)
+    return tuple(map(int, indexes))
 
 
 TABLE: dict[str, Rule] = {
@@ -53,8 +46,8 @@ TABLE: dict[str, Rule] = {
     "deepspeed_config.zero_stage": Take("_stage", whole),
     "deepspeed_config.offload_optimizer_device": Take("_offload_optimizer", one_of(**DEVICES)),
     "deepspeed_config.offload_param_device": Take("_offload_param", one_of(**DEVICES)),
-    "deepspeed_config.gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", accumulation),
-    "deepspeed_config.gradient_clipping": Take("grpo.max_grad_norm", clipping),
+    "deepspeed_config.gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", auto(whole)),
+    "deepspeed_config.gradient_clipping": Take("grpo.max_grad_norm", auto(number)),
     "deepspeed_config.deepspeed_config_file": Leave(PASTE),
     "fsdp_config.fsdp_version": Take("_fsdp_version", whole),
     "fsdp_config.fsdp_offload_params": Take("_fsdp_offload", flag),
@@ -74,16 +67,13 @@ TABLE: dict[str, Rule] = {
 
 def otherwise(key: str, _fields: Mapping[str, str]) -> Rule | None:
     section, _, name = key.partition(".")
-    known = {"fsdp_config": ("fsdp_",), "deepspeed_config": ("zero3_", "deepspeed_")}
-    return Leave(SHARDED) if name and section in known and name.startswith(known[section]) else None
+    prefixes = {"fsdp_config": ("fsdp_",), "deepspeed_config": ("zero3_", "deepspeed_")}.get(section, ())
+    return Leave(SHARDED) if name.startswith(prefixes) else None
 
 
 def finish(reading: Reading) -> None:
-    kind, machines, processes = (
-        reading.pop("_type"),
-        reading.pop("_machines", 1),
-        reading.values.get("hardware.processes"),
-    )
+    kind, machines = reading.pop("_type"), reading.pop("_machines", 1)
+    processes = reading.values.get("hardware.processes")
     on_cpu = bool(reading.pop("_cpu")) or kind == "MULTI_CPU"
     if machines > 1:
         reading.note(KeyVerdict.CONTRADICTION, "num_machines", f"{machines} machines; a run trains on one host.")
@@ -135,4 +125,6 @@ def _offload(reading: Reading, strategy: Strategy | None) -> None:
         reading.put("hardware.offload", offload, "deepspeed_config.offload_optimizer_device")
 
 
-FORMAT = Format(DocumentKind.ACCELERATE, TABLE, frozenset({"deepspeed_config", "fsdp_config"}), otherwise, finish)
+SECTIONS = frozenset({"deepspeed_config", "fsdp_config"})
+SIGNS = frozenset({"distributed_type", "compute_environment", "main_training_function", "fsdp_config"})
+FORMAT = Format(DocumentKind.ACCELERATE, TABLE, SECTIONS, otherwise, finish, SIGNS)

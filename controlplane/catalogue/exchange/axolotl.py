@@ -34,10 +34,10 @@ def grpo(raw: Any) -> Any:
 
 
 def adapter(raw: Any) -> str:
-    word = str(raw).lower()
-    if word not in ("lora", "qlora"):
+    name = str(raw).lower()
+    if name not in ("lora", "qlora"):
         raise WrongValue("Expected lora or qlora")
-    return word
+    return name
 
 
 def once_an_epoch(raw: Any) -> Any:
@@ -122,11 +122,7 @@ TABLE: dict[str, Rule] = {
     ),
     **dict.fromkeys(
         (
-            "model_type",
-            "tokenizer_type",
-            "tokenizer_config",
-            "base_model_config",
-            "special_tokens",
+            *("model_type", "tokenizer_type", "tokenizer_config", "base_model_config", "special_tokens"),
             "is_llama_derived_model",
         ),
         Leave(MODEL),
@@ -138,7 +134,7 @@ TABLE: dict[str, Rule] = {
 
 
 def otherwise(key: str, fields: Mapping[str, str]) -> Rule | None:
-    """Axolotl's `trl` section and its other training arguments have TRL's names."""
+    """Choose TRL's rule: Axolotl's `trl` section and its other training arguments have TRL's names."""
     name = key.removeprefix("trl.")
     if key.startswith("trl.") and name in trl.TABLE:
         return trl.TABLE[name]
@@ -156,9 +152,7 @@ def finish(reading: Reading) -> None:
         key = reading.sources.get(helping, "")
         if reading.pop(helping):
             reading.put("attn_implementation", implementation, key)
-    key, chosen = reading.sources.get("_optim", ""), reading.pop("_optim")
-    if chosen is not None:
-        reading.put("hardware.optimizer" if chosen in trl.OPTIM_NAMES else "grpo.optim", chosen, key)
+    trl.place_optimizer(reading)
     trl.strategy(reading)
     trl.check(reading)
     _total(reading)
@@ -185,24 +179,26 @@ def _engine(reading: Reading) -> None:
 
 
 def _adapter(reading: Reading) -> None:
-    word = reading.pop("_adapter")
-    if word is None:
+    kind = reading.pop("_adapter")
+    if kind is None:
         for name in reading.below("lora"):
             reading.note(KeyVerdict.LEFT_OUT, f"lora_{name}", "No adapter is set: all weights are trained.")
             reading.pop(f"lora.{name}")
-    if word == "qlora" and "_4bit" not in reading.values:
+    if kind == "qlora" and "_4bit" not in reading.values:
         reading.put("_4bit", True, "adapter")
-    if word is not None or "model.path" in reading.values:
-        reading.put("lora", word is not None, "adapter" if word else "no adapter")
+    if kind is not None or "model.path" in reading.values:
+        reading.put("lora", kind is not None, "adapter" if kind else "no adapter")
     trl.quantize(reading)
 
 
 def _total(reading: Reading) -> None:
-    """Axolotl's batch_size is the product of the others."""
+    """Check Axolotl's batch_size, which is the product of the other sizes."""
     total, sizes = reading.pop("_batch_size"), reading.sizes
     if total is not None and sizes is not None and total % max(sizes[0] * sizes[1], 1):
         text = f"{total} is no multiple of {sizes[0]} × {sizes[1]} (micro batch × accumulation), which is kept."
         reading.note(KeyVerdict.CONTRADICTION, "batch_size", text)
 
 
-FORMAT = Format(DocumentKind.AXOLOTL, TABLE, frozenset({"trl", "vllm"}) | sampling.SECTIONS, otherwise, finish)
+SECTIONS = frozenset({"trl", "vllm"}) | sampling.SECTIONS
+SIGNS = frozenset({"base_model", "micro_batch_size", "rl", "vllm", "trl", "sequence_len", "adapter"})
+FORMAT = Format(DocumentKind.AXOLOTL, TABLE, SECTIONS, otherwise, finish, SIGNS)

@@ -37,27 +37,26 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         raise UnreadableDocument(f"A command line of more than {MOST_CHARACTERS // 1024} KB is not read here.")
     settings: dict[str, Any] = {}
     rest: list[tuple[str, str]] = []
-    others = []
+    skipped = []
     for number, line in _lines(text):
         if not is_command(line):
-            others.append(str(number))
+            skipped.append(str(number))
             continue
         try:
-            words = shlex.split(line, comments=True)
+            arguments = shlex.split(line, comments=True)
         except ValueError as error:
             raise UnreadableDocument(f"Line {number}: {str(error).lower()}.") from error
-        if len(words) > MOST_WORDS:
+        if len(arguments) > MOST_WORDS:
             raise UnreadableDocument(f"Line {number}: it has more than {MOST_WORDS} words.")
-        _command(words, settings, rest)
-    if others:
-        rest.append(
-            (f"line {', '.join(others[:12])}{' …' * (len(others) > 12)}", "No command for a training or a server.")
-        )
+        _command(arguments, settings, rest)
+    if skipped:
+        lines = f"line {', '.join(skipped[:12])}{' …' * (len(skipped) > 12)}"
+        rest.append((lines, "No command for a training or a server."))
     return settings, rest
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines joined with their continuations, numbered by the first."""
+    """Yield the lines joined with their continuations, each with the number of its first line."""
     start, joined = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         start = start if joined else number
@@ -71,31 +70,31 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, joined
 
 
-def _command(words: list[str], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
-    while words and (words[0] in ("export", "$", "env") or VARIABLE.fullmatch(words[0])):
-        if VARIABLE.fullmatch(words[0]):
-            _variable(words[0], settings, rest)
-        words = words[1:]
+def _command(arguments: list[str], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+    while arguments and (arguments[0] in ("export", "$", "env") or VARIABLE.fullmatch(arguments[0])):
+        name, equals, value = arguments.pop(0).partition("=")
+        if equals:
+            take_variable(name, value, settings, rest)
     program: list[str] = []
-    while words:
-        word = words.pop(0)
-        if not word.startswith("-") or word == "-" or NUMBER.match(word):
-            program.append(word)
+    while arguments:
+        argument = arguments.pop(0)
+        if not argument.startswith("-") or argument == "-" or NUMBER.match(argument):
+            program.append(argument)
             continue
-        name, equals, value = word.lstrip("-").partition("=")
-        values = [value] if equals else _values(words)
+        name, equals, value = argument.lstrip("-").partition("=")
+        values = [value] if equals else _values(arguments)
         if name == "m":
             program += values[:1]
-            words[:0] = values[1:]
+            arguments[:0] = values[1:]
             continue
         _option(name.replace("-", "_"), values, settings)
     _program(program, settings, rest)
 
 
-def _values(words: list[str]) -> list[str]:
+def _values(arguments: list[str]) -> list[str]:
     values = []
-    while words and (not words[0].startswith("-") or NUMBER.match(words[0])):
-        values.append(words.pop(0))
+    while arguments and (not arguments[0].startswith("-") or NUMBER.match(arguments[0])):
+        values.append(arguments.pop(0))
     return values
 
 
@@ -106,23 +105,22 @@ def _option(name: str, values: list[str], settings: dict[str, Any]) -> None:
     if not values:
         off = name.startswith("no_")
         settings[name.removeprefix("no_") if off else name] = not off
-    elif len(values) == 1:
-        settings[name] = scalar(values[0])
     else:
-        settings[name] = [scalar(value) for value in values]
+        scalars = [_scalar(value) for value in values]
+        settings[name] = scalars[0] if len(scalars) == 1 else scalars
 
 
-def scalar(word: str) -> Any:
-    """A word as YAML reads a plain scalar; an invalid one stays text."""
+def _scalar(text: str) -> Any:
+    """Read text as YAML reads a plain scalar; an invalid one stays text."""
     try:
-        value = safe_yaml.load(word.encode())
+        value = safe_yaml.load(text.encode())
     except (safe_yaml.YamlRefused, yaml.YAMLError, UnicodeEncodeError):
-        return word
-    return word if value is None or isinstance(value, dict) else value
+        return text
+    return text if value is None or isinstance(value, dict) else value
 
 
-def _variable(word: str, settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
-    name, _, value = word.partition("=")
+def take_variable(name: str, value: str, settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+    """Add an environment variable to the settings, or to the rest with the reason why it isn't taken."""
     if name in DEVICES:
         rest.append((name, "Which GPUs a run gets is decided when it starts; a profile may pin them."))
     elif name in reporting.VARIABLES:
@@ -133,13 +131,12 @@ def _variable(word: str, settings: dict[str, Any], rest: list[tuple[str, str]]) 
         settings.setdefault("env", {})[name] = value
 
 
-def _program(words: list[str], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
-    if any("vllm" in word for word in words):
+def _program(arguments: list[str], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+    if any("vllm" in argument for argument in arguments):
         settings.update(use_vllm=True, vllm_mode="server")
-        if "serve" in words[:-1]:
-            settings.setdefault("model", words[words.index("serve") + 1])
-    if "deepspeed" in words[:3]:
+        if "serve" in arguments[:-1]:
+            settings.setdefault("model", arguments[arguments.index("serve") + 1])
+    if "deepspeed" in arguments[:3]:
         settings.setdefault("deepspeed", True)
-    for word in words:
-        if word.endswith((".yaml", ".yml", ".json")):
-            rest.append((word, "A file on your machine can't be read from here: import its content too."))
+    files = [argument for argument in arguments if argument.endswith((".yaml", ".yml", ".json"))]
+    rest += [(file, "A file on your machine can't be read from here: import its content too.") for file in files]

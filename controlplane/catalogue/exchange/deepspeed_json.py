@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from controlplane.catalogue.exchange.keys import (
-    UNSET,
-    Format,
-    Leave,
-    Rule,
-    Take,
-    flag,
-    number,
-    put,
-    same,
-    text,
-    whole,
-)
+from controlplane.catalogue.exchange.keys import Format, Leave, Rule, Take, auto, flag, number, put, same, text, whole
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading
 from workers.contract.run.hardware import HardwareSpec, Offload, Strategy
 from workers.contract.stack import deepspeed
@@ -27,13 +15,8 @@ ACTIVATIONS = (
     *("synchronize_checkpoint_boundary", "profile"),
 )
 SCHEDULERS = {"WarmupLR": "constant_with_warmup", "WarmupDecayLR": "linear", "WarmupCosineLR": "cosine"}
-KEEP = "_kept."
-
-
-def auto(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda raw: UNSET if raw == deepspeed.AUTO else read(raw)
-
-
+KEEP = "_tuned."
+"""The start of the paths of keys that stay a DeepSpeed config."""
 TABLE: dict[str, Rule] = {
     "train_micro_batch_size_per_gpu": Take("grpo.per_device_train_batch_size", auto(whole)),
     "gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", auto(whole)),
@@ -59,17 +42,11 @@ TABLE: dict[str, Rule] = {
 }
 SECTIONS = frozenset(
     {
-        "optimizer",
-        "optimizer.params",
-        "scheduler",
-        "scheduler.params",
-        "fp16",
-        "bf16",
-        "zero_optimization",
-        "checkpoint",
+        *("optimizer", "optimizer.params", "scheduler", "scheduler.params"),
+        *("fp16", "bf16", "zero_optimization", "checkpoint", "activation_checkpointing"),
     }
-    | {"activation_checkpointing"}
 )
+SIGNS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
 
 
 def otherwise(key: str, _fields: Mapping[str, str]) -> Rule | None:
@@ -80,10 +57,14 @@ def otherwise(key: str, _fields: Mapping[str, str]) -> Rule | None:
 
 
 def finish(reading: Reading) -> None:
-    kept = _kept(reading)
+    tuned = _tuned(reading)
     stage = reading.pop("_stage")
-    if stage is None and "zero_optimization" not in kept:
-        _a_part(reading, kept)
+    if stage is None and "zero_optimization" not in tuned:
+        text = "It has no zero_optimization: choose one of the ZeRO strategies for it."
+        reading.note(KeyVerdict.ASSUMED, "zero_optimization", text, path="hardware.strategy")
+        _training(reading, Offload.OPTIMIZER)
+        if tuned:
+            reading.put("hardware.deepspeed", tuned, "the whole document")
         return
     if stage not in (1, 2, 3):
         text = f"ZeRO stage {stage or 0} shards nothing: choose ZeRO-1, 2 or 3, or leave DeepSpeed out."
@@ -92,50 +73,43 @@ def finish(reading: Reading) -> None:
             reading.pop(path)
         return
     strategy = Strategy(f"zero{stage}")
-    kept.setdefault("zero_optimization", {})["stage"] = stage
-    offload = deepspeed.offload_in(kept["zero_optimization"])
+    tuned.setdefault("zero_optimization", {})["stage"] = stage
+    offload = deepspeed.offload_in(tuned["zero_optimization"])
     reading.put("hardware.strategy", strategy, "zero_optimization.stage")
     if offload != Offload.NONE:
         reading.put("hardware.offload", offload, "zero_optimization.offload_optimizer")
+    _training(reading, offload)
+    if tuned.get("steps_per_print") == deepspeed.SELDOM:
+        del tuned["steps_per_print"]
+    hardware = HardwareSpec("", trainer_gpus=1, strategy=strategy, offload=offload, deepspeed=tuned)
+    if any(deepspeed.deepspeed_problems(hardware)) or deepspeed.config_of(hardware) != deepspeed.usual_config(hardware):
+        reading.put("hardware.deepspeed", tuned, "the whole document")
+
+
+def _training(reading: Reading, offload: Offload) -> None:
     _precision(reading)
     _optimizer(reading, offload)
     _scheduler(reading)
     _batch(reading)
-    if kept.get("steps_per_print") == deepspeed.SELDOM:
-        del kept["steps_per_print"]
-    hardware = HardwareSpec("", trainer_gpus=1, strategy=strategy, offload=offload, deepspeed=kept)
-    if any(deepspeed.deepspeed_problems(hardware)) or deepspeed.config_of(hardware) != deepspeed.usual_config(hardware):
-        reading.put("hardware.deepspeed", kept, "the whole document")
 
 
-def _a_part(reading: Reading, kept: dict[str, Any]) -> None:
-    text = "It has no zero_optimization: choose one of the ZeRO strategies for it."
-    reading.note(KeyVerdict.ASSUMED, "zero_optimization", text, path="hardware.strategy")
-    _precision(reading)
-    _optimizer(reading, Offload.OPTIMIZER)
-    _scheduler(reading)
-    _batch(reading)
-    if kept:
-        reading.put("hardware.deepspeed", kept, "the whole document")
-
-
-def _kept(reading: Reading) -> dict[str, Any]:
-    """The tuned part: keys that are neither settings here nor refused."""
-    kept: dict[str, Any] = {}
+def _tuned(reading: Reading) -> dict[str, Any]:
+    """Take out the tuned part: keys that are neither settings here nor refused."""
+    tuned: dict[str, Any] = {}
     moved = []
     for path in [path for path in reading.values if path.startswith(KEEP)]:
         key = reading.sources.get(path, "")
         name = path.removeprefix(KEEP)
         if key.startswith("checkpoint.") and name.startswith("activation_checkpointing."):
             moved.append(name.rpartition(".")[2])
-        put(kept, name, reading.pop(path))
+        put(tuned, name, reading.pop(path))
     if moved:
         text = f"DeepSpeed reads {', '.join(moved)} under activation_checkpointing: moved there."
         reading.note(KeyVerdict.ASSUMED, "checkpoint", text)
-    if "activation_checkpointing" in kept:
+    if "activation_checkpointing" in tuned:
         text = "Kept. It acts on layers that checkpoint by DeepSpeed; transformers' models checkpoint by torch instead."
         reading.note(KeyVerdict.ASSUMED, "activation_checkpointing", text, path="hardware.deepspeed")
-    return kept
+    return tuned
 
 
 def _precision(reading: Reading) -> None:
@@ -174,7 +148,7 @@ def _scheduler(reading: Reading) -> None:
 
 
 def _batch(reading: Reading) -> None:
-    """train_batch_size = micro batch × accumulation × processes."""
+    """Derive the processes: train_batch_size = micro batch × accumulation × processes."""
     total, sizes = reading.values.get("_train_batch_size"), reading.sizes
     if total is None or sizes is None:
         return
@@ -190,4 +164,4 @@ def _batch(reading: Reading) -> None:
     reading.note(KeyVerdict.ASSUMED, "train_batch_size", text, path="hardware.processes")
 
 
-FORMAT = Format(DocumentKind.DEEPSPEED, TABLE, SECTIONS, otherwise, finish)
+FORMAT = Format(DocumentKind.DEEPSPEED, TABLE, SECTIONS, otherwise, finish, SIGNS)

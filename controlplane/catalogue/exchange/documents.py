@@ -9,16 +9,8 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from controlplane.catalogue.exchange import (
-    accelerate,
-    axolotl,
-    commands,
-    deepspeed_json,
-    own,
-    python_script,
-    trl,
-)
-from controlplane.catalogue.exchange.keys import Format, TableReader
+from controlplane.catalogue.exchange import accelerate, axolotl, commands, deepspeed_json, own, python_script, trl
+from controlplane.catalogue.exchange.keys import Format, TableReader, put
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, UnreadableDocument
 from controlplane.platform import json_with_comments, safe_yaml
 from controlplane.platform.templatetags.figures import size_in_words
@@ -67,33 +59,22 @@ def restore(reading: Reading, lines: list[tuple[str, str]]) -> None:
         elif path == "lora":
             reading.put(path, bool(value), "#!")
         else:
-            _nest(tree, path.split("."), value)
+            put(tree, path, value)
     for path, value in own.read_spec(tree).values.items():
         if path != "lora":
             reading.put(path, value, "#!")
     reading.complete = True
-    reading.notes = [note for note in reading.notes if note.verdict in BEFORE and not _restored(reading, note.key)]
-
-
-BEFORE = (KeyVerdict.WRONG, KeyVerdict.CONTRADICTION, KeyVerdict.UNKNOWN)
-"""Verdicts of notes that stay for an export from here, since they mean that it was edited."""
+    # Only these mean that the export was edited.
+    of_edits = (KeyVerdict.WRONG, KeyVerdict.CONTRADICTION, KeyVerdict.UNKNOWN)
+    reading.notes = [note for note in reading.notes if note.verdict in of_edits and not _restored(reading, note.key)]
 
 
 def _restored(reading: Reading, key: str) -> bool:
     return reading.sources.get(f"grpo.{key.rpartition('.')[2]}") == "#!"
 
 
-def _nest(tree: dict[str, Any], path: list[str], value: Any) -> None:
-    for section in path[:-1]:
-        inner = tree.setdefault(section, {})
-        if not isinstance(inner, dict):
-            return
-        tree = inner
-    tree[path[-1]] = value
-
-
 def content_of(file: IO[bytes]) -> bytes:
-    """An uploaded document, at most one byte more than is read; of a dry run's .zip, its spec.json."""
+    """Read an uploaded document, at most one byte beyond the limit; of a dry run's .zip, its spec.json."""
     start = file.read(len(ZIP))
     if start != ZIP:
         return start + file.read(MOST_BYTES + 1 - len(start))
@@ -162,22 +143,8 @@ def _tree(tree: dict[str, Any], text: str, fields: Mapping[str, str]) -> Reading
 
 
 FORMATS: dict[DocumentKind, Format] = {
-    DocumentKind.AXOLOTL: axolotl.FORMAT,
-    DocumentKind.TRL: trl.YAML,
-    DocumentKind.DEEPSPEED: deepspeed_json.FORMAT,
-    DocumentKind.ACCELERATE: accelerate.FORMAT,
+    form.kind: form for form in (axolotl.FORMAT, accelerate.FORMAT, deepspeed_json.FORMAT, trl.YAML)
 }
-SIGNS: dict[DocumentKind, frozenset[str]] = {
-    DocumentKind.AXOLOTL: frozenset({"base_model", "micro_batch_size", "rl", "vllm", "trl", "sequence_len", "adapter"}),
-    DocumentKind.ACCELERATE: frozenset(
-        {"distributed_type", "compute_environment", "main_training_function", "fsdp_config"}
-    ),
-    DocumentKind.DEEPSPEED: frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}),
-    DocumentKind.TRL: frozenset(
-        {"model_name_or_path", "num_generations", "reward_funcs", "per_device_train_batch_size"}
-    ),
-}
-"""Keys that no other format has at its top level."""
 
 
 def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> DocumentKind:
@@ -188,10 +155,11 @@ def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> DocumentKind:
         return DocumentKind.SPEC
     if "hardware" in keys:
         return DocumentKind.PROFILE
-    scores = {kind: 100 * len(keys & signs) for kind, signs in SIGNS.items()}
+    scores = {
+        kind: 100 * len(keys & form.signs) + sum(key in form.table or key in form.sections for key in keys)
+        for kind, form in FORMATS.items()
+    }
     scores[DocumentKind.DEEPSPEED] += 100 * any(isinstance(tree.get(name), dict) for name in ("fp16", "bf16"))
-    for kind, form in FORMATS.items():
-        scores[kind] += sum(key in form.table or key in form.sections for key in keys)
     scores[DocumentKind.TRL] += sum(key in fields for key in keys)
     best = max(scores, key=lambda kind: scores[kind])
     if not scores[best]:

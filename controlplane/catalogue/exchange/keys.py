@@ -11,12 +11,12 @@ from controlplane.catalogue.exchange.reading import MOST_NOTES, DocumentKind, Ke
 from controlplane.platform.safe_yaml import short
 
 UNSET: Any = object()
-"""A converter's answer for a value that stands for none."""
+"""A converter's answer for a value that means none."""
 
 
 @dataclass(frozen=True)
 class Take:
-    """The key fills a path of the spec."""
+    """A rule for a key that fills a path of the spec."""
 
     path: str
     read: Callable[[Any], Any]
@@ -26,7 +26,7 @@ class Take:
 
 @dataclass(frozen=True)
 class Leave:
-    """The key is known and deliberately not taken."""
+    """A rule for a key that is known and deliberately not taken."""
 
     reason: str
 
@@ -45,6 +45,8 @@ class Format:
     """The rule for a key that isn't in the table; None: the key is unknown."""
     finish: Callable[[Reading], None] = lambda _reading: None
     """Turns the helping values (`_…`) into those of the spec, and looks for contradictions."""
+    signs: frozenset[str] = frozenset()
+    """Keys that no other format has at its top level."""
 
 
 @dataclass
@@ -88,9 +90,9 @@ class TableReader:
         else:
             self._fill(rule, key, raw)
 
-    def _note(self, verdict: KeyVerdict, key: str, text: str, **more: Any) -> None:
+    def _note(self, verdict: KeyVerdict, key: str, text: str, **details: Any) -> None:
         full = len(self.reading.notes) >= MOST_NOTES
-        self.reading.note(verdict, key, text, line=None if full else self.line_of(key), **more)
+        self.reading.note(verdict, key, text, line=None if full else self.line_of(key), **details)
 
     def _fill(self, rule: Take, key: str, raw: Any) -> None:
         try:
@@ -101,8 +103,9 @@ class TableReader:
         if value is UNSET:
             return
         if rule.path in self.reading.values and self.reading.values[rule.path] != value:
-            other = self.reading.sources[rule.path]
-            text = f"{short(raw)} contradicts {other}: {short(self.reading.values[rule.path])}. The latter is kept."
+            earlier_key = self.reading.sources[rule.path]
+            before = short(self.reading.values[rule.path])
+            text = f"{short(raw)} contradicts {earlier_key}: {before}. The latter is kept."
             self._note(KeyVerdict.CONTRADICTION, key, text, path=rule.path)
             return
         self.reading.put(rule.path, value, key)
@@ -111,15 +114,16 @@ class TableReader:
 def written(table: Mapping[str, Rule], values: Mapping[str, Any]) -> dict[str, Any]:
     """Build the nested document of these values, as far as the table has keys; each path goes to its first key."""
     tree: dict[str, Any] = {}
-    done: set[str] = set()
+    written_paths: set[str] = set()
     for key, rule in table.items():
-        if isinstance(rule, Take) and rule.write and rule.path in values and rule.path not in done:
+        if isinstance(rule, Take) and rule.write and rule.path in values and rule.path not in written_paths:
             put(tree, key, rule.write(values[rule.path]))
-            done.add(rule.path)
+            written_paths.add(rule.path)
     return tree
 
 
 def put(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Put a value under a dotted key, and create the sections on the way."""
     *sections, last = key.split(".")
     for section in sections:
         if not isinstance(tree.get(section), dict):
@@ -142,14 +146,28 @@ def text(raw: Any) -> str:
 
 
 def whole(raw: Any) -> int:
-    number = _number(raw)
-    if number != int(number):
+    value = number(raw)
+    if value != int(value):
         raise WrongValue("Expected a whole number")
-    return int(number)
+    return int(value)
 
 
 def number(raw: Any) -> float | int:
-    return _number(raw)
+    value = raw
+    if isinstance(raw, str):
+        try:
+            value = float(raw)
+        except ValueError as error:
+            raise WrongValue("Expected a number") from error
+        value = int(value) if value.is_integer() and not set(raw.lower()) & set(".e") else value
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e18:
+        raise WrongValue("Expected a number")
+    return value
+
+
+def auto(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make a converter accept "auto", which means no value."""
+    return lambda raw: UNSET if raw == "auto" else read(raw)
 
 
 def flag(raw: Any) -> bool:
@@ -169,44 +187,29 @@ def tree(raw: Any) -> Any:
 
 
 def names(raw: Any) -> tuple[str, ...]:
-    words = raw.replace(",", " ").split() if isinstance(raw, str) else raw
-    if not isinstance(words, list | tuple) or not words or not all(isinstance(word, str) for word in words):
+    listed = raw.replace(",", " ").split() if isinstance(raw, str) else raw
+    if not isinstance(listed, list | tuple) or not listed or not all(isinstance(name, str) for name in listed):
         raise WrongValue("Expected a list of names")
-    return tuple(words)
+    return tuple(listed)
 
 
-def one_of(**words: Any) -> Callable[[Any], Any]:
+def one_of(**choices: Any) -> Callable[[Any], Any]:
     def read(raw: Any) -> Any:
-        word = str(raw).strip().lower()
-        if word not in words:
-            raise WrongValue(f"Expected one of {', '.join(words)}")
-        return words[word]
+        choice = str(raw).strip().lower()
+        if choice not in choices:
+            raise WrongValue(f"Expected one of {', '.join(choices)}")
+        return choices[choice]
 
     return read
 
 
-def _number(raw: Any) -> float | int:
-    value = raw
-    if isinstance(raw, str):
-        try:
-            value = float(raw)
-        except ValueError as error:
-            raise WrongValue("Expected a number") from error
-        value = int(value) if value.is_integer() and not set(raw.lower()) & set(".e") else value
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e18:
-        raise WrongValue("Expected a number")
-    return value
-
-
-BY_TYPE: dict[str, Callable[[Any], Any]] = {"int": whole, "float": number, "bool": flag, "json": tree}
-
-
 def typed(kind: str) -> Callable[[Any], Any]:
-    """The converter for a type of the trainer's schema; text for those that are neither numbers nor flags."""
-    return BY_TYPE.get(kind, _plain)
+    """Choose the converter for a type of the trainer's schema: to text for those that are neither numbers nor flags."""
+    converters: dict[str, Callable[[Any], Any]] = {"int": whole, "float": number, "bool": flag, "json": tree}
+    return converters.get(kind, _plain)
 
 
-def _plain(raw: Any) -> Any:
+def _plain(raw: Any) -> str:
     if not isinstance(raw, str | int | float | bool):
         raise WrongValue("Expected a single value")
-    return raw if isinstance(raw, str) else str(raw)
+    return str(raw)

@@ -20,10 +20,7 @@ from workers.contract.wire.documents import ContractError, from_dict, to_dict
 OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
 OF_A_JOB = ("check_groups", "job")
 FLAGS = tuple(setting.name for setting in settings.of_section("") if setting.type is bool)
-WHOLE = (
-    *settings.ROWS,
-    *(setting.name for setting in settings.of_section("") if setting.type is not bool),
-)
+WHOLE = (*settings.ROWS, *(setting.name for setting in settings.of_section("") if setting.type is not bool))
 """Keys that are taken as they are."""
 SECTIONS: dict[str, type] = {"recovery": RecoverySpec, "hang": HangSpec, "prompts": PromptsSpec}
 
@@ -35,7 +32,7 @@ SHARES = {
 
 
 def values_of(spec: RunSpec) -> dict[str, Any]:
-    """A run's settings by their paths; hardware only where it differs from the defaults."""
+    """List a run's settings by their paths; hardware only where it differs from the defaults."""
     return read_spec(to_dict(spec)).values
 
 
@@ -44,13 +41,13 @@ def hardware_values(spec: HardwareSpec) -> dict[str, Any]:
 
 
 def default_hardware() -> dict[str, Any]:
-    """Every hardware path with its default."""
+    """List every hardware path with its default."""
     defaults = {f"hardware.{name}": value for name, value in vars(HardwareSpec("")).items()}
     return defaults | {f"hardware.server.{name}": value for name, value in vars(ServerSpec()).items()}
 
 
 def vllm_share(spec: HardwareSpec, values: Mapping[str, Any]) -> float | None:
-    """vLLM's share in a document's values, for hardware like this; None: there is none, or no vLLM."""
+    """Find vLLM's share in a document's values, for hardware like this. None: there is none, or no vLLM."""
     path = SHARES.get(spec.rollout)
     share = values.get(path, default_hardware().get(path)) if path else None
     return float(share) if isinstance(share, int | float) and not isinstance(share, bool) else None
@@ -155,8 +152,8 @@ def _sinks(reading: Reading, value: Any) -> None:
     """Read the sinks as the form has them, with one project and one name for all; so does a `#!` line of an export."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            known = name in ("project", "name") or name.removesuffix("_secret") in sinks.TITLES
-            if known and isinstance(item, bool if name in sinks.TITLES else str) and item:
+            is_field = name in ("project", "name") or name.removesuffix("_secret") in sinks.TITLES
+            if is_field and isinstance(item, bool if name in sinks.TITLES else str) and item:
                 reading.put(f"sinks.{name}", item, "sinks")
             else:
                 reading.note(KeyVerdict.UNKNOWN, f"sinks.{name}", f"The value was {short(item)}.")

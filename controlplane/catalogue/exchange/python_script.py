@@ -11,10 +11,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from controlplane.catalogue.exchange import reporting
-from controlplane.catalogue.exchange.commands import DEVICES
+from controlplane.catalogue.exchange.commands import take_variable
 from controlplane.catalogue.exchange.reading import UnreadableDocument
-from workers.contract.stack.commands import environment_problem
 from workers.sandbox.requirements.syntax import deeper, parsed
 
 MOST_CHARACTERS = 64 * 1024
@@ -58,9 +56,10 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
             rest.append((name, f"Line {node.lineno} has no plain value."))
             continue
         if name in ("environment", "env") and isinstance(value, dict):
-            _environment(value, settings, rest)
+            for variable, text in value.items():
+                take_variable(str(variable), str(text), settings, rest)
         elif name.isupper():
-            _environment({name: value}, settings, rest)
+            take_variable(name, str(value), settings, rest)
         elif name == "num_gpus":
             rest.append((name, "It may count vLLM's GPUs, too: choose the hardware profile."))
         else:
@@ -79,8 +78,8 @@ def _settings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
 def _call(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if name == "init" and isinstance(node.func, ast.Attribute):
-        known = INITS.get(getattr(node.func.value, "id", ""), {})
-        yield from ((known[word.arg], word.value) for word in node.keywords if word.arg in known)
+        keys = INITS.get(getattr(node.func.value, "id", ""), {})
+        yield from ((keys[argument.arg], argument.value) for argument in node.keywords if argument.arg in keys)
     if name not in CALLS:
         return
     if name == "LoraConfig":
@@ -108,14 +107,3 @@ def _assignment(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.ex
         for key, inner in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 yield key.value, inner
-
-
-def _environment(variables: dict[Any, Any], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
-    for name, value in variables.items():
-        problem = environment_problem(str(name), str(value))
-        if name in reporting.VARIABLES:
-            settings[str(name)] = str(value)
-        elif problem or name in DEVICES:
-            rest.append((str(name), problem or "Which GPUs a run gets is decided when it starts."))
-        else:
-            settings.setdefault("env", {})[str(name)] = str(value)

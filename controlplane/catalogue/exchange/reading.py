@@ -13,7 +13,7 @@ MOST_NOTES = 100
 
 
 class DocumentKind(StrEnum):
-    """The kinds of documents, by the words that the pages use for them."""
+    """Kinds of documents, named as on the pages."""
 
     AXOLOTL = "Axolotl YAML"
     TRL = "TRL config"
@@ -36,11 +36,11 @@ class KeyVerdict(StrEnum):
 
 
 class UnreadableDocument(ValueError):
-    """The text is no document of any known kind; the message says where and why."""
+    """A text that is no document of any known kind; the message says where and why."""
 
 
 class WrongValue(ValueError):
-    """A value doesn't fit its key; the message is the rest of a sentence: `expected a number`."""
+    """A value that doesn't fit its key; the message is the beginning of a sentence: `Expected a number`."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Reading:
     complete: bool = False
     """True for a document from here: a setting that it lacks has its default."""
 
-    def note(self, verdict: KeyVerdict, key: str, text: str, **more: Any) -> None:
+    def note(self, verdict: KeyVerdict, key: str, text: str, **details: Any) -> None:
         if len(self.notes) < MOST_NOTES:
-            self.notes.append(Note(verdict, key[:80], text, **more))
+            self.notes.append(Note(verdict, key[:80], text, **details))
         elif len(self.notes) == MOST_NOTES:
             self.notes.append(Note(KeyVerdict.UNKNOWN, "", "There is more that isn't listed here."))
 
@@ -83,13 +83,13 @@ class Reading:
         return self.values.pop(path, default)
 
     def below(self, prefix: str) -> dict[str, Any]:
-        """The values below a path, by the rest of their paths."""
+        """Select the values below a path, and key them by the rest of their paths."""
         start = f"{prefix}."
         return {path.removeprefix(start): value for path, value in self.values.items() if path.startswith(start)}
 
     @property
     def sizes(self) -> tuple[int, int] | None:
-        """(batch per process, gradient accumulation), if both are known."""
+        """The batch per process and the gradient accumulation, if both are known."""
         batch = self.values.get("grpo.per_device_train_batch_size")
         accumulation = self.values.get("grpo.gradient_accumulation_steps")
         return (batch, accumulation) if isinstance(batch, int) and isinstance(accumulation, int) else None

@@ -21,15 +21,15 @@ ANY = "any"
 
 
 def reports(raw: Any) -> tuple[str, ...]:
-    """Names of the kinds of sinks; transformers has further kinds."""
-    words = tuple(word for word in (() if raw == [] else names(raw)) if word not in ("none", "all"))
-    if wrong := [word for word in words if word not in TITLES]:
+    """Read the names of kinds of sinks. Refuses the further ones that transformers has."""
+    kinds = tuple(kind for kind in (() if raw == [] else names(raw)) if kind not in ("none", "all"))
+    if wrong := [kind for kind in kinds if kind not in TITLES]:
         raise WrongValue(f"Figures are sent to {', '.join(TITLES)}, not to {wrong[0]}")
-    return words
+    return kinds
 
 
 def plain(raw: Any) -> str:
-    """A name that is no variable of a shell or a template."""
+    """Read a name, but no variable of a shell or a template."""
     value = text(raw)
     if value.startswith("$"):
         raise WrongValue("Expected the name itself")
@@ -110,7 +110,7 @@ def finish(reading: Reading) -> None:
 
 
 def _named(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
-    """(value, key) in the document for one kind of sink."""
+    """Take out the values for one kind of sink, each with its key in the document."""
     start = f"_{kind}."
     sources = {path: reading.sources[path] for path in reading.values if path.startswith(start)}
     return {path.removeprefix(start): (reading.pop(path), source) for path, source in sources.items()}
@@ -129,9 +129,9 @@ def _join_entity(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
 def _take(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
     for part in ("project", "name"):
         value, source = named.get(part, (None, ""))
-        kept = reading.values.get(f"sinks.{part}")
-        if kept is None and value is not None:
+        before = reading.values.get(f"sinks.{part}")
+        if before is None and value is not None:
             reading.put(f"sinks.{part}", value, source)
-        elif value not in (None, kept):
-            text = f"All sinks of a run have one {part}, which is {kept} by {reading.sources[f'sinks.{part}']}."
+        elif value not in (None, before):
+            text = f"All sinks of a run have one {part}, which is {before} by {reading.sources[f'sinks.{part}']}."
             reading.note(KeyVerdict.CONTRADICTION, source, text, path=f"sinks.{part}")

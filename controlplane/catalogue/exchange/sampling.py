@@ -15,7 +15,7 @@ OF_THE_TOTAL = ("score", "seq_reward", "seq_final_reward")
 
 
 def batches(raw: Any) -> int:
-    """Extra rounds: verl and NeMo RL count the first batch too, and verl's 0 means without a bound."""
+    """Convert batches to extra rounds: verl and NeMo RL count the first batch too, and verl's 0 means no bound."""
     return whole(raw) - 1 if whole(raw) > 0 else MOST_ROUNDS
 
 
@@ -46,9 +46,9 @@ def finish(reading: Reading) -> None:
     if not on:
         return
     if rounds is None:
-        words = f"The document sets no bound: {USUAL_ROUNDS} extra rounds, as in ms-swift."
-        reading.note(KeyVerdict.ASSUMED, source, words, path="extra_rounds")
+        text = f"The document sets no bound: {USUAL_ROUNDS} extra rounds, as in ms-swift."
+        reading.note(KeyVerdict.ASSUMED, source, text, path="extra_rounds")
     reading.put("prompts.extra_rounds", min(USUAL_ROUNDS if rounds is None else rounds, MOST_ROUNDS), source)
     if metric and metric not in OF_THE_TOTAL:
-        words = f"The spread of the total reward counts; for that of {metric[:80]}, name its component under Spread of."
-        reading.note(KeyVerdict.LEFT_OUT, metric_key, words, path="spread_in")
+        text = f"The spread of the total reward counts; for that of {metric[:80]}, name its component under Spread of."
+        reading.note(KeyVerdict.LEFT_OUT, metric_key, text, path="spread_in")

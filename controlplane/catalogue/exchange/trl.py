@@ -65,13 +65,13 @@ BASIC = {
 
 
 def fields_of(schema: Mapping[str, Any] | None) -> dict[str, str]:
-    """GRPOConfig's arguments -> types, as a host's trainer reports them."""
+    """Map GRPOConfig's arguments to their types, as a host's trainer reports them."""
     entries = [entry for entry in (schema or {}).get("fields") or () if isinstance(entry, dict)]
     return BASIC | {str(entry["name"]): str(entry.get("type")) for entry in entries if entry.get("name")}
 
 
 def grpo_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
-    """The rule for an argument of GRPOConfig."""
+    """Choose the rule for an argument of GRPOConfig; None for others."""
     if key in OWNED:
         return Leave(OURS)
     if key in fields:
@@ -86,7 +86,7 @@ def positive(raw: Any) -> Any:
 
 
 def iterations(raw: Any) -> Any:
-    """Turns for a limit of tool calls: the model's last turn comes after them."""
+    """Convert a limit of tool calls to one of turns: the model's last turn comes after them."""
     count = positive(raw)
     return count if count is UNSET else count + 1
 
@@ -247,7 +247,7 @@ def finish(reading: Reading) -> None:
     sampling.finish(reading)
     _rollout(reading)
     _lora(reading)
-    _optim(reading)
+    place_optimizer(reading)
     _credit(reading)
     strategy(reading)
     check(reading)
@@ -265,7 +265,7 @@ def _rollout(reading: Reading) -> None:
 
 
 def place_engine(reading: Reading, mode: Rollout | None, at: str) -> None:
-    """vLLM's own settings, which the spec has once for a server and once for vLLM inside the trainer."""
+    """Put vLLM's own settings where the spec has them: once for a server, once for vLLM inside the trainer."""
     if mode is not None:
         reading.put("hardware.rollout", mode, at)
     paths = {
@@ -287,17 +287,16 @@ def place_engine(reading: Reading, mode: Rollout | None, at: str) -> None:
 
 def _lora(reading: Reading) -> None:
     uses = reading.pop("_use_peft")
-    given = reading.below("lora")
-    if uses is False or (uses is None and not given):
-        for name in given:
+    sizes = reading.below("lora")
+    if uses or (uses is None and sizes):
+        reading.put("lora", True, "use_peft")
+    else:
+        for name in sizes:
             key = reading.sources.get(f"lora.{name}", name)
             reading.note(KeyVerdict.LEFT_OUT, key, "The document switches LoRA off.")
             reading.pop(f"lora.{name}")
-        reading.put("lora", False, "no adapter")
-    else:
-        reading.put("lora", True, "use_peft")
-    if not reading.values["lora"] and "model.path" not in reading.values:
-        reading.pop("lora")  # a part of a config: it says nothing about the adapter
+        if "model.path" in reading.values:  # otherwise it is a part of a config, which says nothing about the adapter
+            reading.put("lora", False, "no adapter")
     quantize(reading)
 
 
@@ -313,14 +312,14 @@ def quantize(reading: Reading) -> None:
             reading.note(KeyVerdict.CONTRADICTION, f"load_in_{bits[0]}", text, path="use_lora")
 
 
-def _optim(reading: Reading) -> None:
-    key, value = reading.sources.get("_optim", "optim"), reading.pop("_optim")
+def place_optimizer(reading: Reading) -> None:
+    key, value = reading.sources.get("_optim", ""), reading.pop("_optim")
     if value is not None:
         reading.put("hardware.optimizer" if isinstance(value, Optimizer) else "grpo.optim", value, key)
 
 
 def _credit(reading: Reading) -> None:
-    """Read MT-GRPO, which is GRPO with a turn's own advantage beside the outcome's."""
+    """Read MT-GRPO, which is GRPO with a turn's own advantage in addition to the outcome's."""
     name = reading.pop("_trainer", "grpo").lower()
     if name.replace("-", "_") in MULTI_TURN:
         if "episodes.turn_advantage_coef" not in reading.values:
@@ -330,13 +329,13 @@ def _credit(reading: Reading) -> None:
 
 
 def strategy(reading: Reading) -> None:
-    """The sharding, and the numbers of processes and GPUs."""
+    """Put the sharding, and the numbers of processes and GPUs."""
     preset, zero, fsdp = reading.pop("_preset"), reading.pop("_zero"), reading.pop("_fsdp")
     file, multi = reading.pop("_deepspeed"), reading.pop("_multi_gpu")
     serves_lora, machines = reading.pop("_serves_lora"), reading.pop("_machines", 1)
     chosen = _preset(reading, preset) or (Strategy.FSDP2 if fsdp else None)
     if file:
-        stage = named_stage(str(file)) or chosen
+        stage = _named_stage(str(file)) or chosen
         reading.note(KeyVerdict.LEFT_OUT, "deepspeed", PASTE if stage is None else f"{PASTE} Its name says {stage}.")
         if fsdp:
             reading.note(KeyVerdict.CONTRADICTION, "fsdp", "DeepSpeed and FSDP can't be combined; DeepSpeed is kept.")
@@ -359,16 +358,14 @@ def strategy(reading: Reading) -> None:
 
 
 def _preset(reading: Reading, preset: str | None) -> Strategy | None:
-    if preset is None:
-        return None
-    chosen = PRESETS.get(preset.rpartition("/")[2].removesuffix(".yaml"))
-    if chosen is None:
+    chosen = PRESETS.get((preset or "").rpartition("/")[2].removesuffix(".yaml"))
+    if preset is not None and chosen is None:
         reading.note(KeyVerdict.LEFT_OUT, "accelerate_config", PASTE)
     return chosen
 
 
-def named_stage(file: str) -> Strategy | None:
-    """The ZeRO stage in a config's file name, such as ds_zero2.json."""
+def _named_stage(file: str) -> Strategy | None:
+    """Find the ZeRO stage in a config's file name, such as ds_zero2.json."""
     name = file.lower().rpartition("/")[2]
     return next((s for n, s in PRESETS.items() if n.startswith("zero") and n in name.replace("_", "")), None)
 
@@ -394,6 +391,7 @@ def command_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
     return TABLE.get(name) or COMMAND.get(name) or grpo_rule(name, fields)
 
 
-YAML = Format(DocumentKind.TRL, TABLE, sampling.SECTIONS, grpo_rule, finish)
+SIGNS = frozenset({"model_name_or_path", "num_generations", "reward_funcs", "per_device_train_batch_size"})
+YAML = Format(DocumentKind.TRL, TABLE, sampling.SECTIONS, grpo_rule, finish, SIGNS)
 SCRIPT = Format(DocumentKind.PYTHON, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)
 OPTIONS = Format(DocumentKind.COMMAND, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)

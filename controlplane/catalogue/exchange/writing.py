@@ -14,15 +14,7 @@ from typing import Any
 from controlplane.catalogue.exchange import accelerate, axolotl, documents, own, trl
 from controlplane.catalogue.exchange.keys import Format, Rule, TableReader, Take, put, written
 from controlplane.platform import safe_yaml
-from workers.contract.run.hardware import (
-    ZERO,
-    HardwareSpec,
-    Offload,
-    Quantization,
-    Rollout,
-    Strategy,
-    precision_of,
-)
+from workers.contract.run.hardware import ZERO, HardwareSpec, Offload, Quantization, Rollout, Strategy, precision_of
 from workers.contract.run.spec import RunSpec
 from workers.contract.stack import deepspeed
 
@@ -47,7 +39,7 @@ class ExportFormat:
 
 
 def formats(hardware: HardwareSpec) -> list[ExportFormat]:
-    """Every format that can describe a run with this hardware."""
+    """List the formats that can describe a run with this hardware."""
     yaml = [
         ExportFormat("trl.yaml", "TRL YAML", trl_yaml),
         ExportFormat("axolotl.yaml", "Axolotl YAML", axolotl_yaml),
@@ -61,12 +53,9 @@ def trl_yaml(spec: RunSpec) -> str:
     values, hardware = own.values_of(spec), spec.hardware
     tree = written(trl.TABLE, values)
     _arguments(tree, trl.TABLE, values, lambda name: name)
-    _precision(tree, spec)
+    _training(tree, spec, optimizer_key="optim")
     tree["use_peft"] = spec.lora is not None
-    tree["optim"] = spec.grpo.get("optim") or trl.OPTIM_NAMES[hardware.optimizer]
-    tree["gradient_checkpointing"] = hardware.checkpoints_gradients
     tree["num_processes"] = hardware.processes
-    _quantization(tree, hardware)
     if (preset := _preset(hardware)) != "single_gpu":
         tree["accelerate_config"] = preset
     tree["use_vllm"] = hardware.rollout != Rollout.TRANSFORMERS
@@ -85,12 +74,9 @@ def axolotl_yaml(spec: RunSpec) -> str:
     values, hardware = own.values_of(spec), spec.hardware
     tree = {"rl": "grpo", **written(axolotl.TABLE, values)}
     _arguments(tree, axolotl.TABLE, values, lambda name: f"trl.{name}" if name in AXOLOTL_SECTION else name)
-    _precision(tree, spec)
-    tree["optimizer"] = spec.grpo.get("optim") or trl.OPTIM_NAMES[hardware.optimizer]
-    tree["gradient_checkpointing"] = hardware.checkpoints_gradients
+    _training(tree, spec, optimizer_key="optimizer")
     if spec.lora is not None:
         tree["adapter"] = "qlora" if hardware.quantization == Quantization.NF4 else "lora"
-    _quantization(tree, hardware)
     if hardware.strategy in ZERO:
         tree["deepspeed"] = f"deepspeed_configs/{_preset(hardware)}.json"
     put(tree, "trl.use_vllm", hardware.rollout != Rollout.TRANSFORMERS)
@@ -115,21 +101,19 @@ def accelerate_yaml(spec: RunSpec) -> str:
         "distributed_type": kind,
         "machine_rank": 0,
         "main_training_function": "main",
-        "mixed_precision": {"fp32": "no"}.get(precision_of(hardware, spec.grpo), precision_of(hardware, spec.grpo)),
+        "mixed_precision": "no" if (precision := precision_of(hardware, spec.grpo)) == "fp32" else precision,
         "num_machines": 1,
         "num_processes": hardware.processes,
         "use_cpu": hardware.trainer_gpus == 0,
     }
     if hardware.strategy in ZERO:
-        parameters = hardware.offload == Offload.PARAMETERS
         tree["deepspeed_config"] = {
             "zero_stage": deepspeed.STAGES[hardware.strategy],
             "offload_optimizer_device": "none" if hardware.offload == Offload.NONE else "cpu",
-            "offload_param_device": "cpu" if parameters else "none",
+            "offload_param_device": "cpu" if hardware.offload == Offload.PARAMETERS else "none",
         }
     elif hardware.strategy == Strategy.FSDP2:
-        offload = hardware.offload == Offload.PARAMETERS
-        tree["fsdp_config"] = {"fsdp_version": 2, "fsdp_offload_params": offload}
+        tree["fsdp_config"] = {"fsdp_version": 2, "fsdp_offload_params": hardware.offload == Offload.PARAMETERS}
     title = "For `accelerate launch --config_file accelerate.yaml`."
     return _document(title, tree, accelerate.FORMAT, own.values_of(spec))
 
@@ -141,19 +125,19 @@ def deepspeed_json(hardware: HardwareSpec) -> str:
 def _arguments(
     tree: dict[str, Any], table: Mapping[str, Rule], values: Mapping[str, Any], key: Callable[[str], str]
 ) -> None:
-    """The arguments of GRPOConfig that the table doesn't write, under the names that both tools share."""
-    done = {rule.path for rule in table.values() if isinstance(rule, Take) and rule.write} | {"grpo.optim"}
+    """Add the arguments of GRPOConfig that the table doesn't write, under the names that both tools share."""
+    in_table = {rule.path for rule in table.values() if isinstance(rule, Take) and rule.write}
     for path, value in values.items():
-        if path.startswith("grpo.") and path not in done and _depth(value) <= MOST_DEPTH:
+        if path.startswith("grpo.") and path not in {*in_table, "grpo.optim"} and _depth(value) <= MOST_DEPTH:
             put(tree, key(path.removeprefix("grpo.")), value)
 
 
-def _precision(tree: dict[str, Any], spec: RunSpec) -> None:
-    precision = precision_of(spec.hardware, spec.grpo)
+def _training(tree: dict[str, Any], spec: RunSpec, *, optimizer_key: str) -> None:
+    """Add the settings of the training that TRL and Axolotl write alike."""
+    hardware, precision = spec.hardware, precision_of(spec.hardware, spec.grpo)
     tree |= {name: precision == name for name in ("bf16", "fp16")}
-
-
-def _quantization(tree: dict[str, Any], hardware: HardwareSpec) -> None:
+    tree[optimizer_key] = spec.grpo.get("optim") or trl.OPTIM_NAMES[hardware.optimizer]
+    tree["gradient_checkpointing"] = hardware.checkpoints_gradients
     if hardware.quantization != Quantization.NONE:
         tree[f"load_in_{hardware.quantization}"] = True
 

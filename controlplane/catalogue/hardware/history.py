@@ -1,4 +1,4 @@
-"""The last ten minutes of a host's GPU utilization: stored beside its inventory, and drawn as lines of a chart."""
+"""The last ten minutes of a host's GPU utilization: stored with its inventory, and drawn as lines of a chart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Entry = list[Any]
 
 
 def add(history: Any, gpus: Sequence[dict[str, Any]], now: float) -> list[Entry]:
-    """The history, oldest first and within its span, with one more reading."""
+    """Return the history, oldest first and within its span, with one more reading."""
     recent: list[Entry] = [[t, used] for t, used in _entries(history) if now - SPAN_S <= t <= now]
     if gpus and (not recent or now - recent[-1][0] >= LEAST_APART_S):
         recent.append([round(now, 1), [gpu.get("util_percent") for gpu in gpus]])
@@ -27,7 +27,8 @@ def add(history: Any, gpus: Sequence[dict[str, Any]], now: float) -> list[Entry]
 
 
 def lines(history: Any, position: int, now: float, *, width: float = 200, height: float = 24) -> list[str]:
-    """SVG points of one GPU's utilization, 0 to 100 % over the last ten minutes, one line per stretch without gaps."""
+    """Draw one GPU's utilization, 0 to 100 % over the last ten minutes: SVG points of a line per stretch without
+    gaps."""
     drawn: list[list[str]] = []
     before: float | None = None
     for t, used in _entries(history):

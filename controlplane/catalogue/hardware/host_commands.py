@@ -14,7 +14,7 @@ from workers.contract.wire.names import Task
 
 
 class BrokerDown(Exception):
-    """The message broker is unavailable; the tick sends again."""
+    """An unavailable message broker; the tick sends again."""
 
 
 def send(host_name: str, task: Task, args: Sequence[Any]) -> None:

@@ -17,11 +17,11 @@ FRESH_FOR = timedelta(minutes=10)
 
 
 class HostAway(Exception):
-    """The request can't be sent: the host is out of reach."""
+    """A request that can't be sent: the host is unreachable."""
 
 
 def request_inspection(host: Host, model: str, *, revision: str = "", again: bool = False) -> ModelInspection:
-    """The open or recent inspection of this model, or a new one sent to the host.
+    """Find the open or recent inspection of this model, or send a new one to the host. Raises HostAway.
 
     `again`: ignore an existing answer, because its cause has changed (accepted terms, freed disk space).
     """
@@ -38,7 +38,7 @@ def request_inspection(host: Host, model: str, *, revision: str = "", again: boo
 
 
 def latest(host: Host, model: str, revision: str = "") -> ModelInspection | None:
-    """A recent answer, or a request that may still be answered; None if there is neither."""
+    """Find a recent answer, or a request that may still be answered; None if there is neither."""
     now = timezone.now()
     rows = ModelInspection.objects.filter(host=host, model=model, revision=revision)
     answered = rows.filter(answered_at__gte=now - FRESH_FOR).order_by("-answered_at").first()

@@ -29,14 +29,14 @@ def clean(raw: Any) -> dict[str, Any]:
 
 
 def number(value: Any) -> float | None:
-    """A finite number that fits a database column, or None."""
+    """Accept a finite number that fits a database column; None for others."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and abs(value) < 2**53 else None
 
 
 def whole(value: Any) -> int | None:
-    """A non-negative count, or None."""
+    """Accept a non-negative count; None for others."""
     parsed = number(value)
     return None if parsed is None or parsed < 0 else int(parsed)
 
@@ -50,7 +50,7 @@ def flag(value: Any) -> bool | None:
 
 
 def sandbox(value: Any) -> dict[str, Any] | None:
-    """{"backend": "bubblewrap", "tried": {"bubblewrap": "", "landlock": "why it doesn't hold"}}"""
+    """Read the best backend and, for each one that was tried, the reason why it doesn't hold, or ""."""
     if not isinstance(value, dict) or not isinstance(value.get("tried"), dict):
         return None
     tried = {key: part for key, part in value["tried"].items() if isinstance(part, str)}
@@ -58,7 +58,7 @@ def sandbox(value: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """JSON that every database can store: no NUL, no NaN, bounded in size."""
+    """Convert to JSON that every database can store: no NUL, no NaN, bounded in size."""
     if isinstance(value, str):
         # Databases reject unpaired surrogates.
         return value[:LONGEST_TEXT].replace("\0", "").encode("utf-8", "replace").decode()
@@ -113,15 +113,13 @@ def _texts(value: Any) -> list[str] | None:
     return [part for part in value if isinstance(part, str)] if isinstance(value, list) else None
 
 
-def _words(value: Any) -> dict[str, str] | None:
-    """{"torch": "2.13.0"}"""
+def _versions(value: Any) -> dict[str, str] | None:
     if not isinstance(value, dict):
         return None
     return {key: part for key, part in value.items() if isinstance(part, str) and part}
 
 
 def _cuda(value: Any) -> dict[str, Any] | None:
-    """{"built_for": "13.0", "usable": true}"""
     if not isinstance(value, dict) or not isinstance(value.get("usable"), bool):
         return None
     return {"built_for": text(value.get("built_for")) or "", "usable": value["usable"]}
@@ -134,7 +132,7 @@ def _programs(value: Any) -> dict[str, list[str]] | None:
 
 
 def _models(value: Any) -> list[dict[str, Any]] | None:
-    """[{"model", "model_type", "parameters", "dtype", "bytes"}], or with the "problem" instead of the facts"""
+    """Read the facts of each model, or its "problem" instead."""
     if not isinstance(value, list):
         return None
     shapes: dict[str, Shape] = {"model": text, "model_type": text, "dtype": text, "problem": text}
@@ -151,7 +149,7 @@ def _ports(value: Any) -> list[int] | None:
 
 
 def _range(value: Any) -> list[int] | None:
-    """[first, last], or None if they are in the wrong order."""
+    """Read the first and the last port; None if they are in the wrong order."""
     ports = [whole(part) for part in value] if isinstance(value, list) else []
     if len(ports) != 2 or ports[0] is None or ports[1] is None or not 0 < ports[0] <= ports[1] < 65536:
         return None
@@ -187,7 +185,7 @@ SHAPES: dict[str, Shape] = {
     "models": _texts,
     "model_facts": _models,
     "converts_to_gguf": flag,
-    "versions": _words,
+    "versions": _versions,
     "trainer": text,
     "port_range": _range,
     "listening": _ports,

@@ -27,7 +27,7 @@ class Links:
 
 
 def links_of(gpus: Sequence[Mapping[str, Any]]) -> Links:
-    """`gpus` as returned by inventory.clean."""
+    """Describe the connections of `gpus`, as returned by inventory.clean."""
     indexes = tuple(gpu["index"] for gpu in gpus)
     labels = {
         frozenset((gpu["index"], link["gpu"])): _label(link)

@@ -11,7 +11,7 @@ from controlplane.platform.deletable import Deletable, Kept, unique_name
 
 
 class HostsInUse(models.Manager["Host"]):
-    """Leaves out removed hosts."""
+    """Manager without removed hosts."""
 
     def get_queryset(self) -> models.QuerySet[Host]:
         return super().get_queryset().filter(removed_at=None)
@@ -64,17 +64,17 @@ class Host(models.Model):
         return str((self.inventory.get("versions") or {}).get("vllm") or "")[:40]
 
     def is_fresh(self, now: datetime) -> bool:
-        """True if a recent announcement means that launches can arrive."""
+        """Check for a recent announcement, which means that launches can arrive."""
         if self.announced_at is None:
             return False
         # A timestamp in the future means that the clock was set back since.
         return abs(now - self.announced_at) <= timedelta(seconds=settings.HOST_STALE_AFTER_S)
 
     def is_another_machine(self, boot_id: object, now: datetime) -> bool:
-        """True if a second machine uses the name, and so the token, of one that is still online: a copy of its disk.
+        """Detect a second machine with the name, and so the token, of one that is still online: a copy of its disk.
         After a restart the earlier boot soon goes stale."""
-        known = self.inventory.get("boot_id") if isinstance(self.inventory, dict) else ""
-        return bool(known and boot_id and known != boot_id) and self.is_fresh(now)
+        current = self.inventory.get("boot_id") if isinstance(self.inventory, dict) else ""
+        return bool(current and boot_id and current != boot_id) and self.is_fresh(now)
 
 
 class ModelInspection(models.Model):

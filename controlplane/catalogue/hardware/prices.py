@@ -21,7 +21,7 @@ class Money:
     currency: str
 
     def __str__(self) -> str:
-        """$12.30, 1,204 CHF: signs precede the number, codes follow it."""
+        """Write $12.30 or 1,204 CHF: signs precede the number, codes follow it."""
         number = f"{self.amount:,.2f}" if self.amount < 1000 else f"{self.amount:,.0f}"
         return f"{number} {self.currency}" if self.currency[:1].isalpha() else f"{self.currency}{number}"
 
@@ -30,14 +30,14 @@ class Money:
 
 
 def gpu_hour(host: Host | None) -> Money | None:
-    """The price of a GPU-hour; None if no admin has set one."""
+    """Find the price of a GPU-hour; None if no admin has set one."""
     if host is None or host.gpu_hour_price is None:
         return None
     return Money(host.gpu_hour_price, host.currency)
 
 
 def total(amounts: Iterable[Money]) -> str:
-    """The sum per currency, such as $3.00 + 2.50 CHF."""
+    """Sum up per currency, such as $3.00 + 2.50 CHF."""
     sums: dict[str, float] = {}
     for money in amounts:
         sums[money.currency] = sums.get(money.currency, 0.0) + money.amount

@@ -54,88 +54,65 @@ class Section:
     parts: tuple[FieldGroup, ...]
 
 
+def _group(when: When, *names: str, title: str = "") -> FieldGroup:
+    return FieldGroup(when, names, title)
+
+
 def _server(*names: str) -> tuple[str, ...]:
     return tuple(f"server_{name}" for name in names)
 
 
+def _section(title: str, about: str, *parts: FieldGroup) -> Section:
+    return Section(title, about, parts)
+
+
 SECTIONS: tuple[Section, ...] = (
-    Section(
+    _section(
         "Rollouts",
         "where completions are generated",
-        (
-            FieldGroup(When.ALWAYS, ("rollout",)),
-            FieldGroup(
-                When.COLOCATE,
-                (
-                    "colocate_memory_utilization",
-                    "colocate_max_model_len",
-                    "colocate_tensor_parallel",
-                    "colocate_sleep",
-                ),
-            ),
-            FieldGroup(
-                When.OWN,
-                _server("count", "gpus", "tensor_parallel", "data_parallel", "gpu_ids", "port", "shared"),
-                "Servers",
-            ),
-            FieldGroup(When.ATTACHED, ("server_attached",)),
-            FieldGroup(
-                When.OWN,
-                _server(
-                    "gpu_memory_utilization",
-                    "kv_cache_gib",
-                    "max_model_len",
-                    "dtype",
-                    "ready_timeout_s",
-                    "prefix_caching",
-                    "enforce_eager",
-                    "all_graphs",
-                    "keep_warm_minutes",
-                    "tuned_lora",
-                ),
-                "Engine",
-            ),
-            FieldGroup(When.SERVERS, _server("weight_sync", "request_timeout_s"), "Weight updates and requests"),
+        _group(When.ALWAYS, "rollout"),
+        _group(
+            When.COLOCATE,
+            *("colocate_memory_utilization", "colocate_max_model_len", "colocate_tensor_parallel", "colocate_sleep"),
         ),
+        _group(
+            When.OWN,
+            *_server("count", "gpus", "tensor_parallel", "data_parallel", "gpu_ids", "port", "shared"),
+            title="Servers",
+        ),
+        _group(When.ATTACHED, "server_attached"),
+        _group(
+            When.OWN,
+            *_server("gpu_memory_utilization", "kv_cache_gib", "max_model_len", "dtype", "ready_timeout_s"),
+            *_server("prefix_caching", "enforce_eager", "all_graphs", "keep_warm_minutes", "tuned_lora"),
+            title="Engine",
+        ),
+        _group(When.SERVERS, *_server("weight_sync", "request_timeout_s"), title="Weight updates and requests"),
     ),
-    Section(
+    _section(
         "Training",
         "GPUs and processes",
-        (
-            FieldGroup(
-                When.ALWAYS,
-                (
-                    "trainer_gpus",
-                    "processes",
-                    "strategy",
-                    "offload",
-                    "trainer_gpu_ids",
-                    "cpu_slots",
-                    "threads",
-                    "precision",
-                ),
-            ),
-            FieldGroup(When.ZERO, ("deepspeed",)),
+        _group(
+            When.ALWAYS,
+            *("trainer_gpus", "processes", "strategy", "offload", "trainer_gpu_ids", "cpu_slots", "threads"),
+            "precision",
         ),
+        _group(When.ZERO, "deepspeed"),
     ),
-    Section(
+    _section(
         "Memory",
         "what the trainer keeps on its GPUs",
-        (FieldGroup(When.ALWAYS, ("optimizer", "gradient_checkpointing", "memory_cap_gib", "liger_kernels")),),
+        _group(When.ALWAYS, "optimizer", "gradient_checkpointing", "memory_cap_gib", "liger_kernels"),
     ),
-    Section(
+    _section(
         "LoRA and QLoRA",
         "train an adapter instead of all weights",
-        (
-            FieldGroup(When.ALWAYS, ("use_lora",)),
-            FieldGroup(When.LORA, ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")),
-            FieldGroup(When.ALWAYS, ("quantization",)),
-        ),
+        _group(When.ALWAYS, "use_lora"),
+        _group(When.LORA, "lora_r", "lora_alpha", "lora_dropout", "lora_targets"),
+        _group(When.ALWAYS, "quantization"),
     ),
-    Section("Batch", "defaults for a launch; leave empty for none", (FieldGroup(When.ALWAYS, BATCH_FIELDS),)),
-    Section(
-        "Environment variables", "of the trainer and its own servers", (FieldGroup(When.ALWAYS, ("environment",)),)
-    ),
+    _section("Batch", "defaults for a launch; leave empty for none", _group(When.ALWAYS, *BATCH_FIELDS)),
+    _section("Environment variables", "of the trainer and its own servers", _group(When.ALWAYS, "environment")),
 )
 
 LABELS: dict[str, str] = {

@@ -32,7 +32,7 @@ class Profile:
     """BATCH_FIELDS; missing ones are left open."""
 
     def columns(self) -> dict[str, Any]:
-        """The columns of a HardwareProfile row."""
+        """List the columns of a HardwareProfile row."""
         return {
             "name": self.name,
             "description": self.description,
@@ -43,7 +43,7 @@ class Profile:
 
 
 def profile_of(row: HardwareProfile) -> Profile:
-    """The profile of a row. Raises ContractError for a row of an older contract."""
+    """Read a row. Raises ContractError for one of an older contract."""
     lora = from_dict(LoraSpec, row.lora, at="lora") if row.lora else None
     spec = from_dict(HardwareSpec, {**row.spec, "profile": row.name}, at="hardware")
     return Profile(row.name, row.description, spec, lora, {k: v for k, v in row.batch.items() if k in BATCH_FIELDS})
@@ -59,7 +59,7 @@ def archive(row: HardwareProfile, *, archived: bool) -> bool:
 
 
 def launch_values(row: HardwareProfile) -> dict[str, str]:
-    """Fields of the New run form -> the profile's values."""
+    """List the profile's values by fields of the New run form."""
     profile = profile_of(row)
     values = {name: str(value) for name, value in profile.batch.items()}
     if profile.lora is None:
@@ -75,15 +75,15 @@ def launch_values(row: HardwareProfile) -> dict[str, str]:
 
 
 def step_of(batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The completions per step, however they are divided into passes, and the other fields of the batch."""
+    """Count the completions per step, however they are divided into passes, and list the batch's other fields."""
     sizes = [batch.get(name) for name in DIVISION]
     numbers = [size for size in sizes if isinstance(size, int)]
-    others = {name: batch[name] for name in BATCH_FIELDS if name in batch and name not in DIVISION}
-    return prod(numbers) if len(numbers) == len(DIVISION) else sizes, others
+    undivided = {name: batch[name] for name in BATCH_FIELDS if name in batch and name not in DIVISION}
+    return prod(numbers) if len(numbers) == len(DIVISION) else sizes, undivided
 
 
 def profile_problems(profile: Profile) -> list[Problem]:
-    """All settings that can't run: hardware, LoRA, the batch, the engines' lengths."""
+    """List the settings that can't run: hardware, LoRA, the batch, the engines' lengths."""
     return [
         *problems_with_lora(profile.spec, profile.lora),
         *number_problems(profile.spec, profile.batch),

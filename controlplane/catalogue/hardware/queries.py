@@ -26,5 +26,5 @@ def host_for(request: HttpRequest, host_id: int) -> Host:
 
 
 def known_host_for(request: HttpRequest, host_id: int) -> Host:
-    """Hosts including removed ones: for a second click, and for older rows that refer to them."""
+    """Find a host that may be removed: for a second click, and for older rows that refer to it."""
     return get_object_or_404(Host.every, pk=host_id)

@@ -16,8 +16,8 @@ BARE = (
 
 @dataclass(frozen=True)
 class HostSandbox:
-    known: bool
-    """The host has reported, as it does within a minute of its worker's start."""
+    reported: bool
+    """True once the host has reported, as it does within a minute of its worker's start."""
     backend: str
     """The best backend that works on the host; "" if none does."""
     lacks: tuple[tuple[str, str], ...]
@@ -28,7 +28,7 @@ class HostSandbox:
     @property
     def bare(self) -> bool:
         """True if code runs on the host without a sandbox."""
-        return self.known and not self.backend and self.allowed
+        return self.reported and not self.backend and self.allowed
 
     @property
     def runs_code(self) -> bool:
@@ -54,10 +54,10 @@ def sandbox_of(host: Host) -> HostSandbox:
 
 
 def problem(host: Host) -> str:
-    """The reason why rewards that run code can't run on the host, or ""."""
+    """Explain why rewards that run code can't run on the host; "" if they can."""
     host_sandbox = sandbox_of(host)
     if host_sandbox.runs_code:
         return ""
-    if not host_sandbox.known:
+    if not host_sandbox.reported:
         return f"host {host.name} has not yet reported its sandbox for code that rewards run"
     return f"host {host.name} has no sandbox for code that rewards run"

@@ -7,10 +7,11 @@ inserts them once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from controlplane.catalogue.hardware.profiles import Profile
+from controlplane.catalogue.hardware.profiles import DIVISION, Profile
 from workers.contract.run.hardware import (
     HardwareSpec,
     Offload,
@@ -25,13 +26,23 @@ from workers.contract.run.hardware import (
 from workers.contract.run.spec import LoraSpec
 
 LORA = WeightSync.LORA
-SEGMENTS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 QUIET = {"TOKENIZERS_PARALLELISM": "false"}
+SEGMENTS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **QUIET}
 SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+SMALL_CARD = HardwareSpec("", trainer_gpus=1, quantization=Quantization.NF4, gradient_checkpointing=True)
+"""A 4-bit model on one small card, without vLLM."""
+TWO_RANKS: dict[str, Any] = {
+    "trainer_gpus": 2,
+    "processes": 2,
+    "strategy": Strategy.DDP,
+    "precision": Precision.BF16,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shipped(Profile):
+    """A built-in profile. Its `spec` gets its name."""
+
     slug: str
     """An id that stays the same when the name changes."""
     setup: str
@@ -46,34 +57,37 @@ class Shipped(Profile):
     guide: dict[str, int] = field(default_factory=dict)
     """The setup's own division of the same batch, if it differs."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", replace(self.spec, profile=self.name))
+
 
 def by_slug(slug: str) -> Shipped:
     return next(profile for profile in SHIPPED if profile.slug == slug)
 
 
-def _batch(per_device: int, accumulation: int, generations: int, **more: int) -> dict[str, int]:
-    sizes = {"per_device_train_batch_size": per_device, "gradient_accumulation_steps": accumulation}
-    return {**sizes, "num_generations": generations, **more}
+def _batch(per_device: int, accumulation: int, generations: int, **settings: int) -> dict[str, int]:
+    return {**_sizes(per_device, accumulation), "num_generations": generations, **settings}
 
 
-def _divided(model: str, guide: tuple[int, int], per_device: int, generations: int, **more: int) -> dict[str, Any]:
-    """The guide's batch, divided into as few passes as such a card has room for with this model."""
-    sizes = {"per_device_train_batch_size": guide[0], "gradient_accumulation_steps": guide[1]}
+def _sizes(per_device: int, accumulation: int) -> dict[str, int]:
+    return dict(zip(DIVISION, (per_device, accumulation), strict=True))
+
+
+def _divided(model: str, guide: tuple[int, int], per_device: int, generations: int, **settings: int) -> dict[str, Any]:
+    """Divide the guide's batch into as few passes as such a card has room for with this model."""
     passes = guide[0] * guide[1] // per_device
-    return {"model": model, "guide": sizes, "batch": _batch(per_device, passes, generations, **more)}
+    return {"model": model, "guide": _sizes(*guide), "batch": _batch(per_device, passes, generations, **settings)}
 
 
-def _one_card(name: str) -> HardwareSpec:
-    """A 4-bit model on one small card, without vLLM."""
-    return HardwareSpec(name, trainer_gpus=1, quantization=Quantization.NF4, gradient_checkpointing=True)
-
-
-def _guide(name: str, share: float, optimizer: Optimizer) -> HardwareSpec:
-    """A vLLM server beside the trainer on one large GPU."""
+def _guide(share: float, optimizer: Optimizer) -> HardwareSpec:
+    """Describe a vLLM server and the trainer on one large GPU."""
     server = ServerSpec(
         shared=True, gpu_memory_utilization=share, max_model_len=4096, dtype="bfloat16", weight_sync=LORA
     )
-    return HardwareSpec(name, Rollout.SERVER, trainer_gpus=1, optimizer=optimizer, server=server)
+    return _served(trainer_gpus=1, optimizer=optimizer, server=server)
+
+
+_served = partial(HardwareSpec, "", Rollout.SERVER)
 
 
 SHIPPED: tuple[Shipped, ...] = (
@@ -82,7 +96,7 @@ SHIPPED: tuple[Shipped, ...] = (
         name="CPU",
         setup="No GPU at all",
         description="Everything on one CPU slot: for tiny models, and to try a setup before it takes a GPU.",
-        spec=HardwareSpec("CPU", cpu_slots=1, gradient_checkpointing=False),
+        spec=HardwareSpec("", cpu_slots=1, gradient_checkpointing=False),
     ),
     Shipped(
         slug="one-gpu-colocate",
@@ -96,7 +110,7 @@ SHIPPED: tuple[Shipped, ...] = (
             "Trains all weights; prompt and completion share 512 tokens."
         ),
         spec=HardwareSpec(
-            "Single GPU, colocated vLLM",
+            "",
             Rollout.COLOCATE,
             trainer_gpus=1,
             colocate_memory_utilization=0.6,
@@ -116,12 +130,10 @@ SHIPPED: tuple[Shipped, ...] = (
             "A LoRA on one GPU, with a vLLM server that stays awake beside the trainer. The adapter goes to the "
             "server over HTTP, under a new name for each version."
         ),
-        spec=HardwareSpec(
-            "Single GPU, server beside the trainer",
-            Rollout.SERVER,
+        spec=_served(
             trainer_gpus=1,
             server=ServerSpec(shared=True, gpu_memory_utilization=0.6, max_model_len=512, weight_sync=LORA),
-            environment={**SEGMENTS, **QUIET},
+            environment=SEGMENTS,
         ),
         lora=LoraSpec(),
         **_divided("Qwen2.5 3B", (2, 16), 32, 2, max_completion_length=256),
@@ -135,12 +147,10 @@ SHIPPED: tuple[Shipped, ...] = (
             "A vLLM server on one GPU, the training of all weights on another. Any two free GPUs do, and vLLM's server "
             "is started and ended with the run."
         ),
-        spec=HardwareSpec(
-            "Dual GPU, 1 server + 1 trainer",
-            Rollout.SERVER,
+        spec=_served(
             trainer_gpus=1,
             server=ServerSpec(gpu_memory_utilization=0.8, max_model_len=512),
-            environment={**SEGMENTS, **QUIET},
+            environment=SEGMENTS,
         ),
         batch=_batch(4, 8, 4, max_completion_length=256),
     ),
@@ -154,12 +164,10 @@ SHIPPED: tuple[Shipped, ...] = (
             "A LoRA on two GPUs: a vLLM server on one, the training on the other. Only the adapter travels to the "
             "server, so larger models fit than with all weights."
         ),
-        spec=HardwareSpec(
-            "Dual GPU, LoRA hot-swap",
-            Rollout.SERVER,
+        spec=_served(
             trainer_gpus=1,
             server=ServerSpec(gpu_memory_utilization=0.8, max_model_len=512, weight_sync=LORA),
-            environment={**SEGMENTS, **QUIET},
+            environment=SEGMENTS,
         ),
         lora=LoraSpec(),
         **_divided("Qwen2.5 3B", (4, 8), 32, 4, max_completion_length=256),
@@ -174,15 +182,10 @@ SHIPPED: tuple[Shipped, ...] = (
             "All weights on three GPUs: a vLLM server on one, two that share the batch (DDP), each with a whole copy "
             "and all gradients."
         ),
-        spec=HardwareSpec(
-            "Three GPUs, 1 server + 2 trainers",
-            Rollout.SERVER,
-            trainer_gpus=2,
-            processes=2,
-            strategy=Strategy.DDP,
-            precision=Precision.BF16,
+        spec=_served(
+            **TWO_RANKS,
             server=ServerSpec(gpu_memory_utilization=0.8, max_model_len=1024),
-            environment={**SEGMENTS, **QUIET},
+            environment=SEGMENTS,
         ),
         **_divided("Qwen2.5 0.5B", (8, 4), 32, 8, max_completion_length=512),
     ),
@@ -196,13 +199,8 @@ SHIPPED: tuple[Shipped, ...] = (
             "For models that need two GPUs to generate: one vLLM server over two (tensor parallel), the training of "
             "all weights on two more (DDP). To use more GPUs, raise the number of trainer GPUs and of processes."
         ),
-        spec=HardwareSpec(
-            "Four GPUs, TP=2 server + 2 trainers",
-            Rollout.SERVER,
-            trainer_gpus=2,
-            processes=2,
-            strategy=Strategy.DDP,
-            precision=Precision.BF16,
+        spec=_served(
+            **TWO_RANKS,
             server=ServerSpec(gpus=2, tensor_parallel=2, gpu_memory_utilization=0.8, max_model_len=1024),
             environment=QUIET,
         ),
@@ -219,15 +217,10 @@ SHIPPED: tuple[Shipped, ...] = (
             "A LoRA where generating takes longest: two vLLM servers share out each step's prompts, two GPUs train "
             "(DDP). Both servers get the same adapter before either generates."
         ),
-        spec=HardwareSpec(
-            "Four GPUs, 2 load-balanced servers + 2 trainers",
-            Rollout.SERVER,
-            trainer_gpus=2,
-            processes=2,
-            strategy=Strategy.DDP,
-            precision=Precision.BF16,
+        spec=_served(
+            **TWO_RANKS,
             server=ServerSpec(count=2, gpu_memory_utilization=0.8, max_model_len=1024, weight_sync=LORA),
-            environment={**SEGMENTS, **QUIET},
+            environment=SEGMENTS,
         ),
         lora=LoraSpec(),
         **_divided("Qwen2.5 3B", (8, 4), 32, 8, max_completion_length=512),
@@ -243,7 +236,7 @@ SHIPPED: tuple[Shipped, ...] = (
             "by the trainer itself. On cards older than the RTX 30 series, set the precision to fp16."
         ),
         spec=HardwareSpec(
-            "8 GB consumer cards, ZeRO-2 + CPU offload",
+            "",
             trainer_gpus=2,
             processes=2,
             strategy=Strategy.ZERO2,
@@ -264,7 +257,7 @@ SHIPPED: tuple[Shipped, ...] = (
             "A dense 20B model in the least memory: QLoRA of rank 4, sequences of 512 tokens, half of them the "
             "completion's. Completions by the trainer itself, as a second copy in vLLM would not fit."
         ),
-        spec=_one_card("16 GB conservative, 4-bit"),
+        spec=SMALL_CARD,
         lora=LoraSpec(r=4, alpha=8),
         batch=_batch(1, 32, 2, max_completion_length=256),
     ),
@@ -278,7 +271,7 @@ SHIPPED: tuple[Shipped, ...] = (
             "A dense 20B model, balanced: QLoRA of rank 8, sequences of 1,024 tokens, half of them the completion's. "
             "Completions by the trainer itself."
         ),
-        spec=_one_card("16 GB standard, 4-bit"),
+        spec=SMALL_CARD,
         lora=LoraSpec(r=8, alpha=16),
         batch=_batch(1, 16, 2, max_completion_length=512),
     ),
@@ -292,7 +285,7 @@ SHIPPED: tuple[Shipped, ...] = (
             "A dense 20B model with the most quality: QLoRA of rank 16, groups of 4, sequences of 2,048 tokens, half "
             "of them the completion's. Completions by the trainer itself."
         ),
-        spec=_one_card("16 GB aggressive, 4-bit"),
+        spec=SMALL_CARD,
         lora=LoraSpec(r=16, alpha=32),
         batch=_batch(1, 8, 4, max_completion_length=1024),
     ),
@@ -307,7 +300,7 @@ SHIPPED: tuple[Shipped, ...] = (
             "A LoRA of an 8B model on one large GPU: a vLLM server and the trainer share it, each with its own copy "
             "of the weights, and the adapter is swapped over HTTP."
         ),
-        spec=_guide("Single node guide, 8B on 80 GB", 0.5, Optimizer.ADAMW),
+        spec=_guide(0.5, Optimizer.ADAMW),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
         **_divided("Llama 3.1 8B", (4, 4), 16, 4),
     ),
@@ -317,8 +310,8 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="One GPU of 80 GB, a 14B model, vLLM's share 0.45, 8-bit AdamW",
         card_gib=80,
         measured=False,
-        description=("As the 8B guide with a share of 0.45 and 8-bit AdamW. Each has a copy of the weights."),
-        spec=_guide("Single node guide, 14B on 80 GB", 0.45, Optimizer.ADAMW_8BIT),
+        description="As the 8B guide with a share of 0.45 and 8-bit AdamW. Each has a copy of the weights.",
+        spec=_guide(0.45, Optimizer.ADAMW_8BIT),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
         **_divided("Qwen2.5 14B", (2, 8), 16, 4),
     ),
@@ -328,8 +321,8 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="One B200 of 192 GB, a 24B model, vLLM's share 0.30, Adafactor",
         card_gib=179,
         measured=False,
-        description=("As the 8B guide on one GPU of 192 GB, with a share of 0.3 and Adafactor."),
-        spec=_guide("Single node guide, 24B on 192 GB", 0.3, Optimizer.ADAFACTOR),
+        description="As the 8B guide on one GPU of 192 GB, with a share of 0.3 and Adafactor.",
+        spec=_guide(0.3, Optimizer.ADAFACTOR),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
         **_divided("Mistral Small 24B", (1, 16), 16, 4),
     ),
@@ -345,9 +338,7 @@ SHIPPED: tuple[Shipped, ...] = (
             "All weights of a 3B model on eight GPUs: seven train with ZeRO-3, vLLM generates on the eighth. Prompt "
             "and completion share 8,192 tokens."
         ),
-        spec=HardwareSpec(
-            "7 + 1 GPUs, ZeRO-3",
-            Rollout.SERVER,
+        spec=_served(
             trainer_gpus=7,
             processes=7,
             strategy=Strategy.ZERO3,
@@ -366,9 +357,7 @@ SHIPPED: tuple[Shipped, ...] = (
             "All weights on four GPUs: three train with ZeRO-3, vLLM generates on the fourth. Prompt and completion "
             "share 8,192 tokens."
         ),
-        spec=HardwareSpec(
-            "3 + 1 GPUs, ZeRO-3",
-            Rollout.SERVER,
+        spec=_served(
             trainer_gpus=3,
             processes=3,
             strategy=Strategy.ZERO3,
@@ -387,12 +376,10 @@ SHIPPED: tuple[Shipped, ...] = (
             "It must run the same model, take weights by NCCL (VLLM_SERVER_DEV_MODE=1, --weight-transfer-config with "
             "nccl as its backend) and serve nobody else; nothing about it is started, ended or proved."
         ),
-        spec=HardwareSpec(
-            "Attached vLLM server",
-            Rollout.SERVER,
+        spec=_served(
             trainer_gpus=1,
             server=ServerSpec(attached=("http://127.0.0.1:8000",)),
-            environment={**SEGMENTS, **QUIET},
+            environment=SEGMENTS,
         ),
         batch=_batch(4, 8, 4, max_completion_length=256),
     ),

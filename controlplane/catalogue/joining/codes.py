@@ -43,7 +43,7 @@ def find(code: str) -> JoinCode | None:
 
 
 def problem(row: JoinCode | None) -> str:
-    """The reason why a code can't be used, or ""."""
+    """Explain why a code can't be used; "" if it can."""
     if row is None:
         return "This join code is wrong. Copy the whole command from the Hardware page."
     if row.used_at is not None:
@@ -65,5 +65,5 @@ def forget(now: datetime) -> None:
 
 
 def command(url: str, code: str) -> str:
-    """The command to run on the new machine, in a copy of the source."""
+    """Write the command to run on the new machine, in a copy of the source."""
     return f"python3 -m workers.host.join {url.rstrip('/')} {code}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from controlplane.catalogue.joining.models import HostCredential
@@ -19,7 +19,7 @@ NOTED_EVERY = timedelta(minutes=1)
 
 
 class HostNameTaken(Exception):
-    """Another machine has joined under this name."""
+    """A name under which another machine has joined."""
 
 
 @dataclass(frozen=True)
@@ -48,30 +48,30 @@ def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issue
 
 
 def embedded_token(name: str, present: str) -> str | None:
-    """A new token for the host that `up` runs beside the control plane, which needs no code to join. None if `present`
-    is valid. Raises HostNameTaken."""
+    """Make a token for the host that `up` runs next to the control plane, which needs no code to join. None if
+    `present` is valid. Raises HostNameTaken."""
     if is_valid(name, present.strip()):
         return None
     with transaction.atomic():
-        before = active(name)
-        if before is not None and not before.embedded:
+        current = active(name)
+        if current is not None and not current.embedded:
             raise HostNameTaken(
                 f"Another machine has joined as {name}. Set GRPO_HOST_NAME to another name for this one; to replace "
                 "that machine, start under the other name and revoke it on the Hardware page."
             )
         # Deleted, not revoked: revoking ends the runs of a host, and this is the same machine.
-        HostCredential.objects.filter(host_name=name, revoked_at=None).delete()
+        _active(name).delete()
         return issue(name, embedded=True).token
 
 
 def active(name: str) -> HostCredential | None:
-    """A host's credentials that aren't revoked."""
-    return HostCredential.objects.filter(host_name=name, revoked_at=None).first()
+    """Find a host's credentials that aren't revoked."""
+    return _active(name).first()
 
 
 def matching(name: str, token: str) -> HostCredential | None:
-    """A host's credentials with this token, unless they were revoked."""
-    return HostCredential.objects.filter(host_name=name, token_sha256=hashed(token), revoked_at=None).first()
+    """Find a host's credentials with this token, unless they were revoked."""
+    return _active(name).filter(token_sha256=hashed(token)).first()
 
 
 def is_valid(name: str, token: str) -> bool:
@@ -79,20 +79,18 @@ def is_valid(name: str, token: str) -> bool:
 
 
 def was_revoked(name: str, token: str) -> bool:
-    """True if this is a revoked token of the host."""
+    """Check for a revoked token of the host."""
     return HostCredential.objects.filter(host_name=name, token_sha256=hashed(token)).exclude(revoked_at=None).exists()
 
 
 def revoke(name: str, by: User | None) -> bool:
     """Revoke a host's token at once. Returns False if it has none. `host_redis` deletes the host's user in Redis."""
-    return bool(
-        HostCredential.objects.filter(host_name=name, revoked_at=None).update(revoked_at=timezone.now(), revoked_by=by)
-    )
+    return bool(_active(name).update(revoked_at=timezone.now(), revoked_by=by))
 
 
 def revoked_since_dispatch() -> Exists:
-    """An expression for queries of attempts: their host was revoked after their dispatch. A host that joins again under
-    its old name gets new tokens, and those of earlier attempts stay revoked."""
+    """Build an expression for queries of attempts: their host was revoked after their dispatch. A host that joins again
+    under its old name gets new tokens, and those of earlier attempts stay revoked."""
     return Exists(
         HostCredential.objects.filter(host_name=OuterRef("host__name"), revoked_at__gte=OuterRef("dispatched_at"))
     )
@@ -101,19 +99,22 @@ def revoked_since_dispatch() -> Exists:
 def note_use(credential: HostCredential, *, version: str, skew_s: float | None, refusal: str = "") -> None:
     """Store a host's announcement, unless nothing changed since a moment ago."""
     now = timezone.now()
-    announced = (version[:60], None if skew_s is None else round(skew_s), refusal)
-    known = (credential.version, credential.clock_skew_s, credential.refusal)
-    steady = announced[0] == known[0] and announced[2] == known[2] and _close(announced[1], known[1])
+    version, skew = version[:60], None if skew_s is None else round(skew_s)
+    steady = (version, refusal) == (credential.version, credential.refusal) and _close(skew, credential.clock_skew_s)
     if steady and credential.last_used_at and timedelta(0) <= now - credential.last_used_at < NOTED_EVERY:
         return
     HostCredential.objects.filter(pk=credential.pk).update(
-        last_used_at=now, version=announced[0], clock_skew_s=announced[1], refusal=announced[2]
+        last_used_at=now, version=version, clock_skew_s=skew, refusal=refusal
     )
 
 
 def note_copy(credential: HostCredential) -> None:
     """Note that another machine used a host's token."""
     HostCredential.objects.filter(pk=credential.pk).update(copied_at=timezone.now())
+
+
+def _active(name: str) -> QuerySet[HostCredential]:
+    return HostCredential.objects.filter(host_name=name, revoked_at=None)
 
 
 def _close(skew: float | None, before: float | None) -> bool:

@@ -12,7 +12,7 @@ from workers.contract.wire.joining import HOST_NAME, HOST_NAME_WORDS, version_pr
 
 
 class NotJoined(Exception):
-    """The machine can't join; the message says why."""
+    """A refusal to let a machine join; the message says why."""
 
     def __init__(self, status: int, what: str, *, where: str, fix: str = "") -> None:
         super().__init__(what)

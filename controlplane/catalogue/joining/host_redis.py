@@ -31,11 +31,11 @@ HOW = "Set REDIS_URL to a Redis that the machine can reach, with TLS and a passw
 
 
 class NoUser(Exception):
-    """The host's user could not be created."""
+    """A failure to create a host's user."""
 
 
 def problem() -> str:
-    """The reason why hosts on other machines can't reach Redis, or ""."""
+    """Explain why hosts on other machines can't reach Redis; "" if they can."""
     if settings.HOST_REDIS_URL:
         return ""
     parts = urlsplit(settings.REDIS_URL)
@@ -50,13 +50,15 @@ def problem() -> str:
 
 
 def user_of(name: str) -> str:
-    """A host's user, unique per installation: several may share a server with separate databases but common users."""
+    """Name a host's user, uniquely per installation: several may share a server with separate databases but common
+    users."""
     mark = hashlib.sha256(f"users of {settings.SECRET_KEY}".encode()).hexdigest()[:8]
     return f"grpo-{mark}.{name}"
 
 
 def url_for(name: str, password: str) -> str:
-    """The URL of Redis with the host's user, and the control plane's database unless HOST_REDIS_URL names another."""
+    """Build the URL of Redis with the host's user, and the control plane's database unless HOST_REDIS_URL names
+    another."""
     ours = urlsplit(settings.REDIS_URL)
     # Without the query, whose options name files of this machine.
     parts = urlsplit(settings.HOST_REDIS_URL) if settings.HOST_REDIS_URL else ours._replace(query="")
@@ -94,7 +96,7 @@ def reconcile() -> None:
     active = {user_of(row.host_name): row for row in joined if row.revoked_at is None}
     prefix = user_of("")
     with _client() as client:
-        existing = {_text(name) for name in _send(client, "ACL USERS")}
+        existing = set(_send(client, "ACL USERS"))
         for name in active.keys() - existing:
             _allow(client, active[name])
         for name in {name for name in existing if name.startswith(prefix)} - active.keys():
@@ -120,18 +122,16 @@ def _allow(client: redis.Redis, credential: HostCredential) -> None:
 
 
 def _commands(client: redis.Redis) -> list[str]:
-    """The ACL rules for a user's commands. Valkey, too, reports a compatible Redis version."""
+    """List the ACL rules for a user's commands. Valkey, too, reports a compatible Redis version."""
     version = tuple(int(part) for part in str(client.info("server")["redis_version"]).split(".")[:2])
     return [f"+{name}" for name in (*COMMANDS, *([SETINFO] if version >= SETINFO_SINCE else []))]
 
 
 def _client() -> redis.Redis:
-    return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S)
+    return redis.Redis.from_url(
+        settings.REDIS_URL, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S, decode_responses=True
+    )
 
 
-def _text(name: bytes | str) -> str:
-    return name.decode() if isinstance(name, bytes) else name
-
-
-def _send(client: redis.Redis, command: str, *words: str) -> Any:
-    return client.execute_command(command, *words)  # type: ignore[no-untyped-call]
+def _send(client: redis.Redis, command: str, *arguments: str) -> Any:
+    return client.execute_command(command, *arguments)  # type: ignore[no-untyped-call]

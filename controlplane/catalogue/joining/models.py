@@ -15,7 +15,7 @@ class HostCredential(models.Model):
     redis_sha256 = models.CharField(max_length=64, blank=True)
     """Hash of the password in Redis; empty for the host of `up`, which uses the control plane's own connection."""
     embedded = models.BooleanField(default=False)
-    """True for the host that `up` runs beside the control plane."""
+    """True for the host that `up` runs next to the control plane."""
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     """The user who created the join code."""

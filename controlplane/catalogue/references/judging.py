@@ -44,8 +44,8 @@ class AnswerJudge:
         return self.reward is not None and "answer" in self.reward.needs and "test_cases" not in self.reward.needs
 
     @property
-    def place(self) -> str:
-        """The place in the completion that holds the answer."""
+    def location(self) -> str:
+        """The part of the completion that holds the answer."""
         params = {} if self.reward is None or self.spec is None else self.reward.defaults() | self.spec.params
         source = params.get("source")
         if source == "answer tag":
@@ -86,13 +86,12 @@ def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools) -> Judged:
     if component.spec is None or component.reward is None:
         return Judged(0, [])
     params = component.reward.defaults() | component.spec.params
-    scores = score(
-        component.reward, [completion(row["answer"], params) for row in rows], rows, component.spec.params, tools
-    )
+    completions = [completion(row["answer"], params) for row in rows]
+    scores = score(component.reward, completions, rows, component.spec.params, tools)
     failures = {failure.index: failure for failure in scores.failures}
-    gone = next((failure.message for failure in scores.failures if failure.kind == "unavailable"), "")
-    if gone:
-        return Judged(0, [], unavailable=gone)
+    unavailable = next((failure.message for failure in scores.failures if failure.kind == "unavailable"), "")
+    if unavailable:
+        return Judged(0, [], unavailable=unavailable)
     total = math.fsum(value for value in scores.values if value is not None)
     if component.form:
         return Judged(sum(value is not None for value in scores.values), [], total)
@@ -110,7 +109,7 @@ def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools) -> Judged:
 
 
 def completion(answer: str, params: Mapping[str, Any]) -> str:
-    """The completion that contains the answer where a component with these parameters looks for it."""
+    """Write the completion that contains the answer where a component with these parameters looks for it."""
     source, marker = params.get("source"), str(params.get("marker") or "")
     short = after_last(answer, marker) or answer
     if source == "answer tag":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
 
 from controlplane.catalogue.references.models import ReferenceCheck
 
 
 def checks_for(request: HttpRequest) -> QuerySet[ReferenceCheck]:
-    """All checks, for every signed-in user, the newest first."""
+    """Find all checks, for every signed-in user, the newest first."""
     if not request.user.is_authenticated:
         return ReferenceCheck.objects.none()
     return ReferenceCheck.objects.select_related(
@@ -18,7 +19,4 @@ def checks_for(request: HttpRequest) -> QuerySet[ReferenceCheck]:
 
 
 def check_for(request: HttpRequest, check_id: int) -> ReferenceCheck:
-    check = checks_for(request).filter(pk=check_id).first()
-    if check is None:
-        raise Http404
-    return check
+    return get_object_or_404(checks_for(request), pk=check_id)

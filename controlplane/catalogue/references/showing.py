@@ -39,14 +39,14 @@ def components(check: ReferenceCheck) -> list[ComponentVerdicts]:
 
 def verdict(check: ReferenceCheck) -> AnswerVerdict:
     answered, failed = check.done - check.unanswered, check.failed_rows
-    answers = f"{failed:,} of the {answered:,} answers that were checked"
     if not answered:
         return AnswerVerdict("watch", "No answer was checked.", "Rows without an answer have nothing to check.")
     if failed == answered:
         text = "Every answer fails, so the answers are probably not at fault."
         return AnswerVerdict("bad", text, "Check the column mapping, and where the component looks for the answer.")
     if failed:
-        text = f"{answers} fail: on these rows a correct completion can't get the full reward."
+        count = f"{failed:,} of the {answered:,} answers that were checked"
+        text = f"{count} fail: on these rows a correct completion can't get the full reward."
         return AnswerVerdict("bad", text, "Correct them, or train on a version without these rows.")
     if not any(result.scored for result in components(check) if not result.judge.form):
         return AnswerVerdict("watch", "No component applied to any answer.", "Rows without tests have nothing to run.")

@@ -23,7 +23,7 @@ from controlplane.platform.http.middleware import STOP_POLLING
 
 LISTED = 50
 A_PAGE = 50
-GONE = {"invalid_choice": "This no longer exists. Choose another."}
+DELETED = {"invalid_choice": "This no longer exists. Choose another."}
 
 
 class CheckForm(forms.Form):
@@ -33,14 +33,14 @@ class CheckForm(forms.Form):
             ready_versions(request),
             label="Dataset",
             empty_label="choose a dataset",
-            error_messages=GONE,
+            error_messages=DELETED,
             help_text="Each row's answer is scored as if the model had written it.",
         )
         self.fields["reward_version"] = forms.ModelChoiceField(
             RewardVersion.objects.none(),
             label="Reward config",
             empty_label="choose rewards",
-            error_messages=GONE,
+            error_messages=DELETED,
             help_text="Its components that compare with the answer or run the row's tests.",
         )
         self.fields["reward_version"].queryset = offered_versions(RewardVersion, self["reward_version"].value())  # type: ignore[attr-defined]
@@ -48,7 +48,7 @@ class CheckForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def reference_checks(request: HttpRequest) -> HttpResponseBase:
-    """The form and the checks; ?dataset_version= and ?reward_version= filter them."""
+    """Show the form and the checks; ?dataset_version= and ?reward_version= filter them."""
     if request.method == "POST":
         return _start(request)
     return _page(request, CheckForm(request, initial=request.GET.dict()))
@@ -69,17 +69,19 @@ def _start(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def reference_check(request: HttpRequest, check_id: int) -> HttpResponse:
-    """A check's page; htmx requests get only the result until the check has ended."""
+    """Show a check; htmx requests get only the result until the check has ended."""
     check = check_for(request, check_id)
-    names = [result.judge.name for result in showing.components(check)]
+    components = showing.components(check)
     component = request.GET.get("component", "")
-    failures = check.failures.filter(component=component) if component in names else check.failures.all()
+    if component not in [result.judge.name for result in components]:
+        component = ""
+    failures = check.failures.filter(component=component) if component else check.failures.all()
     context = {
         "check": check,
         "version": check.dataset_version,
-        "components": showing.components(check),
+        "components": components,
         "verdict": showing.verdict(check),
-        "component": component if component in names else "",
+        "component": component,
         "failures": Paginator(failures, A_PAGE).get_page(request.GET.get("page")),
         "may_operate": person(request).may_operate,
     }

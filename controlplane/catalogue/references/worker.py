@@ -39,12 +39,12 @@ BROKEN = "The check failed on the server; the worker's log says why."
 
 
 class _Ended(Exception):
-    """The check ends before its last row; the message is shown on its page."""
+    """The end of a check before its last row; the message is shown on its page."""
 
 
 def score_waiting() -> None:
-    """Run all checks that wait or were interrupted. Returns at once if another process does, or if no slot of the
-    worker is free: it is called again."""
+    """Run all checks that wait or were interrupted. Return at once if another process does, or if no slot of the worker
+    is free: it is called again."""
     with try_lock(Path(settings.DATA_DIR) / "references.lock") as acquired, slot() as free:
         if not (acquired and free):
             return
@@ -72,7 +72,7 @@ def _run(check: ReferenceCheck) -> None:
 
 
 def _score(check: ReferenceCheck) -> None:
-    """Score all rows; returns early once the check is no longer wanted."""
+    """Score all rows. Return early once the check was stopped or deleted."""
     turn = TrialTurn(until=math.inf, is_wanted=lambda: _live(check).exists())
     components = [component for component in judges(check.reward_version.components) if not component.skipped]
     rows_left = _rows(check.dataset_version, after=check.done)
@@ -113,8 +113,8 @@ def _row(check: ReferenceCheck, failed: FailedAnswer) -> ReferenceFailure:
 
 
 def _rows(version: DatasetVersion, *, after: int) -> Iterator[dict[str, Any]]:
-    """The rows after the first `after` ones, in order and as rewards get them, from a process that is killed when the
-    iteration stops. Raises DatasetError."""
+    """Read the rows after the first `after` ones, in order and as rewards get them, from a process that is killed when
+    the iteration stops. Raises DatasetError."""
     chat = bool(version.mapping.get("chat", True))
     for line in islice(_lines(reader_process.stream(version.folder, "export", {"format": JSONL})), after, None):
         row = json.loads(line)
@@ -124,14 +124,14 @@ def _rows(version: DatasetVersion, *, after: int) -> Iterator[dict[str, Any]]:
 def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     begun: list[bytes] = []
     for piece in pieces:
-        first, *more = piece.split(b"\n")
+        first, *following = piece.split(b"\n")
         begun.append(first)
-        if more:
+        if following:
             yield b"".join(begun)
-            yield from more[:-1]
-            begun = more[-1:]
+            yield from following[:-1]
+            begun = following[-1:]
 
 
 def _live(check: ReferenceCheck) -> Any:
-    """A queryset with the check while it is live."""
+    """Select the check while it is live."""
     return ReferenceCheck.objects.filter(pk=check.pk, status__in=ReferenceCheck.LIVE)

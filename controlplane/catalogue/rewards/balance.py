@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.catalogue.rewards.models import NORMALIZE_THEN_SUM
@@ -34,13 +34,13 @@ class ScoreSpan:
     """The usual range of the weighted part; None: unknown."""
     raw: tuple[float, float] | None
     """The usual range without the weight."""
-    place: int = 0
+    index: int = 0
     """Position in the config, which determines its colour."""
     bar: tuple[float, float] = (0.0, 0.0)
     """Start and width of its bar, of 100 on the axis that all components share."""
 
     @property
-    def words(self) -> str:
+    def range(self) -> str:
         return in_words(self.low, self.high)
 
     @property
@@ -88,45 +88,49 @@ class Balance:
     drowns: Dominance | None
 
     @property
-    def words(self) -> str:
+    def range(self) -> str:
         return in_words(self.low, self.high)
 
 
 def in_words(low: float | None, high: float | None) -> str:
-    """A range in words; None: no bound."""
+    """Write a range in words; None: no bound."""
     if low is None:
         return "no bounds" if high is None else f"up to {significant(high)}"
     return f"{significant(low)} and up" if high is None else f"{significant(low)} to {significant(high)}"
 
 
 def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
-    """The balance of a config's components in the outcome; invalid ones (None) and unknown functions are left out."""
-    known = [(place, spec) for place, spec in enumerate(specs) if spec is not None and spec.function in LIBRARY]
-    weights = outcome_weights([spec for _, spec in known])
-    spans = [_span(replace(spec, weight=weight), place) for (place, spec), weight in zip(known, weights, strict=True)]
-    lows = [span.low for span in spans]
-    highs = [span.high for span in spans]
-    edges = [edge for span in spans for edge in _bar_edges(span)]
-    left, right = min([0.0, *edges]), max([0.0, *edges])
-    width = (right - left) or 1.0
-    bars = [_with_bar(span, left, width) for span in spans]
+    """Compute the balance of a config's components in the outcome, without invalid ones (None) and unknown
+    functions."""
+    scored = [(index, spec) for index, spec in enumerate(specs) if spec is not None and spec.function in LIBRARY]
+    weights = outcome_weights([spec for _, spec in scored])
+    spans = [_span(replace(spec, weight=weight), index) for (index, spec), weight in zip(scored, weights, strict=True)]
+    edges = [0.0, *(edge for span in spans for edge in _bar_edges(span) or ())]
+    start = min(edges)
+    width = (max(edges) - start) or 1.0
+    bars = [_with_bar(span, start, width) for span in spans]
     return Balance(
         spans=bars,
-        low=None if None in lows else math.fsum(low for low in lows if low is not None),
-        high=None if None in highs else math.fsum(high for high in highs if high is not None),
-        zero=round(-100 * left / width, 2),
+        low=_total(span.low for span in spans),
+        high=_total(span.high for span in spans),
+        zero=round(-100 * start / width, 2),
         normalised=aggregation == NORMALIZE_THEN_SUM,
         drowns=_drowns(bars, aggregation),
     )
 
 
 def expected(spec: RewardSpec) -> tuple[float, float | None]:
-    """The lowest and highest score of a component; with default parameters if its own are invalid."""
+    """Compute the lowest and highest score of a component; with default parameters if its own are invalid."""
     reward = LIBRARY[spec.function]
     return reward.range if reward.check(spec.params) else reward.expected(spec.params)
 
 
-def _span(spec: RewardSpec, place: int) -> ScoreSpan:
+def _total(bounds: Iterable[float | None]) -> float | None:
+    finite = list(bounds)
+    return None if None in finite else math.fsum(bound for bound in finite if bound is not None)
+
+
+def _span(spec: RewardSpec, index: int) -> ScoreSpan:
     reward = LIBRARY[spec.function]
     low, high = expected(spec)
     raw = (low, high) if high is not None else reward.typical
@@ -139,43 +143,39 @@ def _span(spec: RewardSpec, place: int) -> ScoreSpan:
     if raw is not None and spec.weight:
         first, last = sorted(spec.weight * edge for edge in raw)
         usual = (first, last)
-    return ScoreSpan(spec, reward.title, edges[0], edges[1], usual, raw, place)
+    return ScoreSpan(spec, reward.title, edges[0], edges[1], usual, raw, index)
 
 
-def _bar_edges(span: ScoreSpan) -> tuple[float, ...]:
-    """The edges of a bar; an unbounded one uses its usual range."""
-    if span.low is not None and span.high is not None:
-        return (span.low, span.high)
-    return span.usual or ()
+def _bar_edges(span: ScoreSpan) -> tuple[float, float] | None:
+    """Return the edges of a bar, in order; of an unbounded one those of its usual range, if any."""
+    return span.usual if span.low is None or span.high is None else (span.low, span.high)
 
 
-def _with_bar(span: ScoreSpan, left: float, width: float) -> ScoreSpan:
-    edges = _bar_edges(span)
-    if not edges:
+def _with_bar(span: ScoreSpan, start: float, width: float) -> ScoreSpan:
+    if (edges := _bar_edges(span)) is None:
         return span
-    begin, end = (100 * (edge - left) / width for edge in (min(edges), max(edges)))
-    bar = (round(begin, 2), round(max(end - begin, 0.5), 2))
-    return replace(span, bar=bar)
+    begin, end = (100 * (edge - start) / width for edge in edges)
+    return replace(span, bar=(round(begin, 2), round(max(end - begin, 0.5), 2)))
 
 
 def _drowns(spans: Sequence[ScoreSpan], aggregation: str) -> Dominance | None:
-    """The dominant component, if any. If components are normalised separately, only the weights are compared."""
+    """Find the dominant component, if any. If components are normalised separately, only weights are compared."""
     normalised = aggregation == NORMALIZE_THEN_SUM
     sizes = [(abs(span.spec.weight) if normalised else span.size, span) for span in spans]
     ranked = sorted((entry for entry in sizes if entry[0] > 0), key=lambda entry: entry[0], reverse=True)
     if len(ranked) < 2:
         return None
-    (size, span), (other, largest) = ranked[:2]
-    ratio = size / other if normalised else span.expected_size / largest.expected_size
-    if size < other * min(TIMES * max(ratio, 1.0), BY_WEIGHT):
+    (size, span), (next_size, largest) = ranked[:2]
+    ratio = size / next_size if normalised else span.expected_size / largest.expected_size
+    if size < next_size * min(TIMES * max(ratio, 1.0), BY_WEIGHT):
         return None
     instead = "" if normalised else NORMALISED.get(span.spec.function, "")
     return Dominance(
         span=span,
-        times=size / other,
+        times=size / next_size,
         largest=largest,
-        size=other,
-        weight=float(f"{span.spec.weight * other / size:.2g}"),  # as people write weights
+        size=next_size,
+        weight=float(f"{span.spec.weight * next_size / size:.2g}"),  # as people write weights
         instead=instead,
         instead_title=LIBRARY[instead].title if instead else "",
     )

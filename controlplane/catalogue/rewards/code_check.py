@@ -26,18 +26,18 @@ _ROW = {"row": 0, "prompt": "What is 6 times 7?", "answer": "42", "test_cases": 
 def problems(
     specs: Sequence[RewardSpec], user: User, samples: Callable[[], Sequence[Sample]] = lambda: ()
 ) -> dict[int, str]:
-    """Component index → reason why this user can't save it. Only code that no version has is tried.
+    """Explain by a component's index why this user can't save it. Only code that no version has is tried.
 
     `samples`: the playground's, requested only for new code; made-up ones if there are none.
     """
     by_index = {}
-    for place, spec in enumerate(specs):
+    for index, spec in enumerate(specs):
         if not permissions.may_use(RewardVersion, user, spec):
-            by_index[place] = permissions.refused(RewardVersion)
+            by_index[index] = permissions.refused(RewardVersion)
         elif spec.function == KEY and not permissions.is_saved(RewardVersion, spec):
             error_text = check(str(spec.params.get(PARAM, LIBRARY[KEY].defaults()[PARAM])), samples()).problem
             if error_text:
-                by_index[place] = f"It can't be saved like this: {error_text}"
+                by_index[index] = f"It can't be saved like this: {error_text}"
     return by_index
 
 

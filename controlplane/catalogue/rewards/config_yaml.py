@@ -7,11 +7,9 @@ from typing import Any
 from controlplane.catalogue.rewards import saving
 from controlplane.catalogue.rewards.forms import TURNS, WHOLE, RewardEditor, editor_from
 from controlplane.catalogue.rewards.models import FAILED_SHARE, RewardConfig, RewardVersion
-from controlplane.catalogue.versioned.editing import MOST_PARTS
 from controlplane.catalogue.versioned.parts_yaml import DocumentReading, document_of
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
-from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Reward
 
 TOP = ("name", "description", "aggregation", "failed_share", "components")
@@ -32,28 +30,14 @@ def export(version: RewardVersion) -> str:
 def read(content: bytes, config: RewardConfig | None = None) -> RewardEditor:
     """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not a
     reward config at all. `config`: the config that gets it as its next version."""
-    document, result = document_of(content, top=TOP, what="a reward config")
-    for name in ("name", "description", "aggregation"):
-        if document.get(name) is not None:
-            result.take("", name, document[name], "str", name)
+    texts = ("name", "description", "aggregation")
+    document, result = document_of(content, title="a reward config", top=TOP, texts=texts)
     share = document.get("failed_share")
     result.take("", "failed_share", FAILED_SHARE if share is None else share, "float", "failed_share")
-    for prefix, path, part in result.parts("components", document.get("components"), PART, MOST_PARTS):
-        _component(result, prefix, path, part)
-    editor = editor_from(result.sent, config)
-    editor.is_valid()
-    result.add_errors(editor)
-    return editor
-
-
-def _component(result: DocumentReading, prefix: str, path: str, part: dict[str, Any]) -> None:
-    reward = result.entry(prefix, path, part, LIBRARY, "reward")
-    if reward is None:
-        return
-    result.take(prefix, "weight", part.get("weight", 1.0), "float", f"{path}.weight")
-    _scores(result, prefix, reward, part.get("per_turn", False), path)
-    result.unknown(prefix, path, part, PART)
-    result.params(prefix, path, reward, part.get("params"))
+    for prefix, path, part, reward in result.parts(RewardVersion.kind, document.get("components"), PART):
+        result.take(prefix, "weight", part.get("weight", 1.0), "float", f"{path}.weight")
+        _scores(result, prefix, reward, part.get("per_turn", False), path)
+    return result.checked(editor_from(result.sent, config))
 
 
 def _scores(result: DocumentReading, prefix: str, reward: Reward, per_turn: Any, path: str) -> None:
@@ -62,5 +46,5 @@ def _scores(result: DocumentReading, prefix: str, reward: Reward, per_turn: Any,
     if not isinstance(per_turn, bool):
         result.wrong.append((prefix, field_name, f"{path}.per_turn: expected true or false, got {short(per_turn)}."))
     elif per_turn and not reward.per_turn:
-        words = f"{path}.per_turn: {reward.title} scores whole completions only."
-        result.wrong.append((prefix, field_name, words))
+        cause = f"{path}.per_turn: {reward.title} scores whole completions only."
+        result.wrong.append((prefix, field_name, cause))

@@ -87,7 +87,7 @@ class ComponentForm(PartForm):
         return name
 
     def current_spec(self) -> RewardSpec | None:
-        """The component in its current state, submitted or not; None while it has errors."""
+        """Build the component in its current state, submitted or not; None while it has errors."""
         if not self.is_bound:
             values = {name: self.initial.get(name) for name in self.fields}
             weight = float(values["weight"] or 0)
@@ -132,7 +132,7 @@ class RewardEditor(ItemEditor[ComponentForm]):
                 form.add_error("name", "Another component has this name; their charts would merge.")
 
     def balance(self) -> Balance:
-        """The balance of the components that are currently valid, whether the form was submitted or not."""
+        """Compute the balance of the components that are currently valid, whether the form was submitted or not."""
         specs = [form.current_spec() for form in self.rows]
         return balance(specs, str(self.form["aggregation"].value() or AGGREGATIONS[0]))
 
@@ -143,7 +143,7 @@ class RewardEditor(ItemEditor[ComponentForm]):
 
 
 def editor_of(version: RewardVersion) -> RewardEditor:
-    """The editor filled from a version; components that the library no longer has are left out and reported."""
+    """Fill an editor from a version; components that the library no longer has are left out and reported."""
     rows, problem = rows_of(version.components, RewardSpec, filled_row)
     initial = {"aggregation": version.aggregation, "failed_share": version.failed_share, "based_on": version.number}
     return RewardEditor(ConfigForm(instance=version.config, initial=initial), rows, problem)
@@ -154,7 +154,7 @@ def editor_from(post: QueryDict, config: RewardConfig | None = None) -> RewardEd
 
 
 def components_from(post: QueryDict) -> list[ComponentForm]:
-    """The component rows of a submitted form. Rows of unknown functions are dropped."""
+    """Read the component rows of a submitted form. Rows of unknown functions are dropped."""
     return rows_from(post, LIBRARY, ComponentForm)
 
 
@@ -168,8 +168,8 @@ def filled_row(spec: RewardSpec) -> ComponentForm:
 
 
 def new_row(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> ComponentForm:
-    """A new row for a function of the library, with an unused name. `like`: values of the row it replaces; the name and
-    shared parameters are kept."""
+    """Make a row for a function of the library, with an unused name. `like`: values of the row that it replaces, of
+    which it keeps the name and shared parameters."""
     if like:
         fields = [PARAM + entry["name"] for entry in LIBRARY[key].schema()]
         row = filled_row(RewardSpec(str(like.get("name", key)), key, per_turn=like.get("scores") == TURNS))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from controlplane.catalogue.rewards.balance import in_words
 from controlplane.platform.accounts.models import User
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Cost, Example, Reward, RewardGroup
+
+EntryT = TypeVar("EntryT")
 
 TITLES = {
     RewardGroup.FORMAT: "Format",
@@ -45,22 +47,21 @@ class LibraryEntry:
     reward: Reward
     span: str
     cost: str
-    params: list[dict[str, Any]]
     examples: list[WorkedExample]
     offered: bool
     """True if this user may add it."""
 
 
 @dataclass(frozen=True)
-class LibraryGroup:
+class LibraryShelf(Generic[EntryT]):
     title: str
-    entries: list[LibraryEntry]
+    entries: list[EntryT]
 
 
-def groups(user: User) -> list[LibraryGroup]:
-    """All rewards, in the library's order within each group."""
+def groups(user: User) -> list[LibraryShelf[LibraryEntry]]:
+    """List all rewards by group, in the library's order within each."""
     shelves = [
-        LibraryGroup(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
+        LibraryShelf(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
         for group in RewardGroup
     ]
     return [shelf for shelf in shelves if shelf.entries]
@@ -71,18 +72,17 @@ def _entry(reward: Reward, user: User) -> LibraryEntry:
         reward=reward,
         span=in_words(*reward.range),
         cost=COSTS[reward.cost],
-        params=reward.schema(),
-        examples=[_worked(example) for example in reward.examples],
+        examples=[
+            WorkedExample(example, dict(example.params), [(name, _text(value)) for name, value in example.row.items()])
+            for example in reward.examples
+        ],
         offered=user.may_administer or not reward.admin_only,
     )
 
 
-def _worked(example: Example) -> WorkedExample:
-    row = [(name, value if isinstance(value, str) else _plain(value)) for name, value in example.row.items()]
-    return WorkedExample(example, dict(example.params), row)
-
-
-def _plain(value: Any) -> str:
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return "\n".join(value)
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -23,7 +23,7 @@ class RewardConfig(Item):
     every = models.Manager["RewardConfig"]()
 
     def newest(self) -> RewardVersion:
-        """The newest version, in one query. Every config has one: both are created in one transaction."""
+        """Find the newest version, in one query. Every config has one: both are created in one transaction."""
         return self.versions.order_by("-number")[0]
 
 
@@ -46,6 +46,7 @@ class RewardVersion(Version):
         parts="components",
         spec=RewardSpec,
         library=LIBRARY,
+        entry="reward",
     )
 
     class Meta:

@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.catalogue.rewards.models import (
-    FAILED_SHARE,
-    SUM_THEN_NORMALIZE,
-    RewardConfig,
-    RewardVersion,
-)
+from controlplane.catalogue.rewards.models import FAILED_SHARE, SUM_THEN_NORMALIZE, RewardConfig, RewardVersion
 from controlplane.catalogue.versioned import saving
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import to_dict
@@ -37,7 +32,7 @@ class RewardComposition(saving.Composition):
 
 
 def part_of(spec: RewardSpec) -> dict[str, Any]:
-    """A component as stored in versions and in YAML, with `per_turn` only if it scores each turn."""
+    """Write a component as versions and YAML have it, with `per_turn` only if it scores each turn."""
     part = to_dict(spec)
     if not spec.per_turn:
         del part["per_turn"]

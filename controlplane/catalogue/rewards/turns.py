@@ -13,7 +13,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -37,7 +38,7 @@ OutcomeT = TypeVar("OutcomeT")
 
 
 class OutOfTime(Unavailable):
-    """The deadline passed before everything was scored."""
+    """The end of a turn before everything was scored."""
 
     def __init__(self) -> None:
         super().__init__("Scoring timed out.")
@@ -71,17 +72,22 @@ class TrialTurn:
             self.unavailable = str(error)
             raise
 
-    def wait(self) -> None:
-        """Wait until a slice may be evaluated. Raises OutOfTime."""
+    @contextmanager
+    def slice(self) -> Iterator[None]:
+        """Wait until a slice may be evaluated, and hold its place meanwhile. Raises OutOfTime."""
         while not self.over:
             if _room.acquire(timeout=LOOK_S):
+                try:
+                    yield
+                finally:
+                    _room.release()
                 return
         self.late = True
         raise OutOfTime
 
 
 def turn(seconds: float, *, requester: str = "") -> TrialTurn:
-    """A new turn. `requester`: id of a repeating requester, whose next turn ends this one."""
+    """Begin a turn. `requester`: id of a repeating requester, whose next turn ends this one."""
     if not requester:
         return TrialTurn(until=time.monotonic() + seconds)
     number = next(_numbers)
@@ -94,7 +100,7 @@ def turn(seconds: float, *, requester: str = "") -> TrialTurn:
 
 
 def shared(preload: tuple[str, ...]) -> Sandbox:
-    """The process's sandbox with these modules imported. Raises workers.sandbox.SandboxUnavailable."""
+    """Open the process's sandbox with these modules imported. Raises workers.sandbox.SandboxUnavailable."""
     return _tools().sandbox(*preload)
 
 
@@ -113,50 +119,34 @@ class _InTurn(Sandbox):
         self._request, self._shared, self.backend = request_turn, inner, inner.backend
 
     def run(self, jobs: Sequence[Job | Program], limits: Limits = _DEFAULT) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        for chunk in _slices(jobs):
-            self._request.wait()
-            try:
-                outcomes += self._shared.run(chunk, limits)
-            finally:
-                _room.release()
-        return outcomes
+        return self._sliced(lambda chunk: self._shared.run(chunk, limits), jobs)
 
     def test(self, jobs: Sequence[TestJob], limits: Limits = _DEFAULT) -> list[TestOutcome]:
-        outcomes: list[TestOutcome] = []
-        for chunk in _slices(jobs):
-            self._request.wait()
-            try:
-                outcomes += self._shared.test(chunk, limits)
-            finally:
-                _room.release()
-        return outcomes
+        return self._sliced(lambda chunk: self._shared.test(chunk, limits), jobs)
 
     def call(self, job: Job, limits: Limits = _DEFAULT) -> Outcome:
-        self._request.wait()
-        try:
+        with self._request.slice():
             return self._shared.call(job, limits)
-        finally:
-            _room.release()
 
     def close(self) -> None:
         pass
 
-
-def _slices(jobs: Sequence[JobT]) -> list[Sequence[JobT]]:
-    return [jobs[start : start + SLICE] for start in range(0, len(jobs), SLICE)]
+    def _sliced(self, evaluate: Callable[[Sequence[JobT]], list[OutcomeT]], jobs: Sequence[JobT]) -> list[OutcomeT]:
+        outcomes: list[OutcomeT] = []
+        for start in range(0, len(jobs), SLICE):
+            with self._request.slice():
+                outcomes += evaluate(jobs[start : start + SLICE])
+        return outcomes
 
 
 def _tools() -> Tools:
     with _lock:
         if not _open_tools:
-            _open_tools.append(
-                Tools(
-                    open_sandbox=lambda preload: Sandbox(best_backend(), preload=preload),
-                    endpoint=endpoint,
-                    corpus=file_of,
-                )
-            )
+
+            def sandbox(preload: tuple[str, ...]) -> Sandbox:
+                return Sandbox(best_backend(), preload=preload)
+
+            _open_tools.append(Tools(open_sandbox=sandbox, endpoint=endpoint, corpus=file_of))
         return _open_tools[0]
 
 

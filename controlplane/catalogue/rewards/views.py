@@ -12,7 +12,6 @@ from controlplane.catalogue.rewards.library import groups
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned import views
 from controlplane.catalogue.versioned.differences import Difference, part_differences, setting_difference
-from controlplane.catalogue.versioned.queries import version_for
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.templatetags.figures import setting
 from workers.contract.run.spec import RewardSpec
@@ -21,14 +20,14 @@ from workers.rewards.library import LIBRARY
 
 @require_GET
 def library(request: HttpRequest) -> HttpResponse:
-    """All rewards, with their examples."""
+    """Show all rewards, with their examples."""
     return render(request, "catalogue/rewards/library.html", {"groups": groups(person(request)), "count": len(LIBRARY)})
 
 
 @operator_required
 @require_GET
 def component(request: HttpRequest) -> HttpResponse:
-    """A new editor row for a function of the library; ?instead=PREFIX replaces that row."""
+    """Add an editor row for a function of the library; ?instead=PREFIX replaces that row."""
     key = request.GET.get("function", "")
     reward = LIBRARY.get(key)
     if reward is None or (reward.admin_only and not person(request).may_administer):
@@ -36,24 +35,19 @@ def component(request: HttpRequest) -> HttpResponse:
     instead = request.GET.get("instead", "")
     like = {name.removeprefix(f"{instead}-"): value for name, value in request.GET.items()} if instead else None
     used_names = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
-    place = request.GET.get("place", "")
-    rows = int(place) if place.isdecimal() and len(place) < 4 else len(request.GET.getlist("row"))
-    row = new_row(key, used_names, like)
-    return render(request, "catalogue/rewards/_component.html", {"component": row, "place": rows, "open": not instead})
+    index = request.GET.get("place", "")
+    if not (index.isdecimal() and len(index) < 4):
+        index = str(len(request.GET.getlist("row")))
+    context = {"component": new_row(key, used_names, like), "index": index, "open": not instead}
+    return render(request, "catalogue/rewards/_component.html", context)
 
 
 @operator_required
 @require_POST
 def balance(request: HttpRequest) -> HttpResponse:
-    """The balance of the form's components."""
-    return render(
-        request, "catalogue/rewards/_balance.html", {"balance": editor_from(request.POST).balance(), "fixable": True}
-    )
-
-
-@require_GET
-def version(request: HttpRequest, config_id: int, number: int) -> HttpResponse:
-    return version_page(request, version_for(RewardVersion, request, config_id, number))
+    """Show the balance of the form's components."""
+    context = {"balance": editor_from(request.POST).balance(), "fixable": True}
+    return render(request, "catalogue/rewards/_balance.html", context)
 
 
 def version_page(request: HttpRequest, version: RewardVersion) -> HttpResponse:
@@ -62,7 +56,7 @@ def version_page(request: HttpRequest, version: RewardVersion) -> HttpResponse:
 
 def differences(before: RewardVersion, after: RewardVersion) -> list[Difference]:
     return [
-        *part_differences(before, after, more=_weight, settings=_settings),
+        *part_differences(before, after, suffix=_weight, settings=_settings),
         *setting_difference("aggregation", before.aggregation, after.aggregation),
         *setting_difference("failure threshold", before.failed_share, after.failed_share),
     ]

@@ -17,7 +17,8 @@ MOST_LINES = 200
 
 @dataclass(frozen=True)
 class Difference:
-    what: str
+    name: str
+    """The changed part or setting."""
     before: str = ""
     after: str = ""
     lines: tuple[str, ...] = ()
@@ -28,33 +29,33 @@ def part_differences(
     before: Version,
     after: Version,
     *,
-    more: Callable[[Any], str] = lambda spec: "",
+    suffix: Callable[[Any], str] = lambda spec: "",
     settings: Callable[[Any, Any], list[Difference]] = lambda old, new: [],
 ) -> list[Difference]:
     """Compare parts by name; a changed function makes a part a different one.
 
-    `more`: text after a part's title. `settings`: changes other than of parameters.
+    `suffix`: the text after a part's title. `settings`: changes other than of parameters.
     """
 
-    def words(spec: Any) -> str:
-        return after.kind.title(spec.function) + more(spec)
+    def title(spec: Any) -> str:
+        return after.kind.title(spec.function) + suffix(spec)
 
     old, new = ({spec.name: spec for spec in version.specs} for version in (before, after))
     changes = []
     for name, spec in new.items():
         if name not in old or old[name].function != spec.function:
-            changes.append(Difference(name, words(old[name]) if name in old else "", words(spec)))
+            changes.append(Difference(name, title(old[name]) if name in old else "", title(spec)))
         else:
             changes += settings(old[name], spec) + _params(after.kind, old[name], spec)
-    changes += [Difference(name, words(spec), "") for name, spec in old.items() if name not in new]
+    changes += [Difference(name, title(spec), "") for name, spec in old.items() if name not in new]
     common = [name for name in old if name in new]
     if not changes and common != [name for name in new if name in old]:
         changes.append(Difference("order", ", ".join(old), ", ".join(new)))
     return changes
 
 
-def setting_difference(what: str, old: Any, new: Any) -> list[Difference]:
-    return [Difference(what, setting(old), setting(new))] if old != new else []
+def setting_difference(name: str, old: Any, new: Any) -> list[Difference]:
+    return [Difference(name, setting(old), setting(new))] if old != new else []
 
 
 def _params(kind: ItemKind, old: Any, new: Any) -> list[Difference]:
@@ -66,10 +67,11 @@ def _params(kind: ItemKind, old: Any, new: Any) -> list[Difference]:
     ]
 
 
-def _param(what: str, old: Any, new: Any) -> Difference:
+def _param(name: str, old: Any, new: Any) -> Difference:
     first, second = (value if isinstance(value, str) else setting(value) for value in (old, new))
     if all("\n" not in text and len(text) <= 80 for text in (first, second)):
-        return Difference(what, first, second)
+        return Difference(name, first, second)
     lines = list(unified_diff(first.splitlines(), second.splitlines(), lineterm="", n=2))[2:]
-    more = [f" … {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
-    return Difference(what, lines=(*lines[:MOST_LINES], *more))
+    if len(lines) > MOST_LINES:
+        lines = [*lines[:MOST_LINES], f" … {len(lines) - MOST_LINES} more lines"]
+    return Difference(name, lines=tuple(lines))

@@ -79,7 +79,7 @@ class ItemEditor(Generic[RowT]):
         return all(valid) and not self.problem and not any(form.errors for form in self.rows)
 
     def item_forms(self) -> Sequence[forms.BaseForm]:
-        """The forms above the rows."""
+        """List the forms above the rows."""
         return (self.form,)
 
     def check_names(self) -> None:
@@ -87,16 +87,16 @@ class ItemEditor(Generic[RowT]):
         raise NotImplementedError
 
     def composition_problem(self, valid: bool) -> str:
-        """The reason why the rows can't be saved together; `valid`: each of them is valid."""
+        """Explain why the rows can't be saved together; "": they can. `valid`: each of them is valid."""
         raise NotImplementedError
 
     def composition(self) -> Composition:
-        """The composition of a valid editor."""
+        """Build the composition of a valid editor."""
         raise NotImplementedError
 
     @property
     def wrong(self) -> list[tuple[str, str, str]]:
-        """(id on the page, label, sentences) of each field with an error: the page is longer than a screen."""
+        """The fields with an error, as (id on the page, label, sentences): the page is longer than a screen."""
         mistakes = []
         for form in self.item_forms():
             for name, errors in form.errors.items():
@@ -107,17 +107,15 @@ class ItemEditor(Generic[RowT]):
             for name, errors in row.errors.items():
                 label = f"{title}, {str(row[name].label).lower()}" if name in row.fields else title
                 mistakes.append((str(row.prefix), label, errors))
-        return [(place, label, " ".join(map(str, errors))) for place, label, errors in mistakes]
+        return [(element_id, label, " ".join(map(str, errors))) for element_id, label, errors in mistakes]
 
     def rebase(self, number: int) -> None:
-        """Base the form on this version: the user was shown it, and the next save changes it."""
+        """Set the version that the next save changes: the user was shown it."""
         self.form.data = {**dict(self.form.data.items()), "based_on": str(number)}
 
     def save(self, by: Any) -> tuple[Any, bool]:
-        """The version with this content, and whether this call created it: name and description belong to the item.
-
-        IntegrityError: the name is taken.
-        """
+        """Return the version with this content, and whether this call created it: name and description belong to the
+        item. Raises IntegrityError if the name is taken."""
         item, note = self.form.save(commit=False), self.form.cleaned_data["note"]
         if item.pk is None:
             columns = {"owner": by, "description": item.description, "note": note}
@@ -128,7 +126,7 @@ class ItemEditor(Generic[RowT]):
 
 
 def rows_from(post: QueryDict, library: Mapping[str, Any], form: Callable[..., RowT]) -> list[RowT]:
-    """The rows of a submitted form. Rows of unknown functions are dropped."""
+    """Read the rows of a submitted form. Rows of unknown functions are dropped."""
     prefixes = [p for p in dict.fromkeys(post.getlist("row")) if PREFIX.fullmatch(p)]
     return [
         form(library[key], post, prefix=prefix)
@@ -138,7 +136,7 @@ def rows_from(post: QueryDict, library: Mapping[str, Any], form: Callable[..., R
 
 
 def rows_of(parts: Sequence[Any], spec: type[SpecT], row: Callable[[SpecT], RowT]) -> tuple[list[RowT], str]:
-    """The rows of a version's stored parts, and a sentence that names those that the library no longer has."""
+    """Make rows of a version's stored parts, and a sentence that names those that the library no longer has."""
     rows, lost = [], []
     for part in parts:
         try:

@@ -18,6 +18,7 @@ from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.catalogue.versioned.queries import item_for
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import person
+from controlplane.platform.http.form_pages import import_page
 
 EditorT = TypeVar("EditorT", bound=ItemEditor[Any])
 
@@ -46,7 +47,7 @@ class EditorPages(Generic[EditorT]):
         return self._page(request, empty(), None)
 
     def edit(self, request: HttpRequest, item_id: int) -> HttpResponse:
-        """The editor for users who may edit; the read-only page for others and for archived items."""
+        """Show the editor to users who may edit; the read-only page to others and for archived items."""
         items, may = self.model.items(), person(request).may_operate
         if request.method == "POST" and may and not items._default_manager.filter(pk=item_id).exists():
             return self._deleted(request)
@@ -97,8 +98,8 @@ class EditorPages(Generic[EditorT]):
             editor.problem = f"This {self.model.kind.name} is archived. Unarchive it to change it."
             return False
         refusals = self.refusals(request, editor)
-        for place, reason in refusals.items():
-            editor.rows[place].refuse(reason)
+        for index, reason in refusals.items():
+            editor.rows[index].refuse(reason)
         if item and not refusals:
             newest, based_on = item.newest(), editor.form.cleaned_data["based_on"]
             if based_on is not None and based_on != newest.number:
@@ -126,10 +127,8 @@ class EditorPages(Generic[EditorT]):
         return render(request, f"catalogue/{self.model._meta.app_label}/edit.html", context, status=status)
 
     def _import_form(self, request: HttpRequest, problem: str = "") -> HttpResponse:
-        text, most = request.POST.get("text", ""), parts_yaml.MOST_BYTES
-        context = {"problem": problem, "text": text if len(text) <= most else "", "most": most}
         template = f"catalogue/{self.model._meta.app_label}/import.html"
-        return render(request, template, context, status=422 if problem else 200)
+        return import_page(request, template, problem, parts_yaml.MOST_BYTES, echo_limit=parts_yaml.MOST_BYTES)
 
 
 def _saved_message(version: Version, is_new: bool) -> str:

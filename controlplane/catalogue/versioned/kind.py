@@ -32,6 +32,8 @@ class ItemKind:
     """A part in the contract: name, function, params."""
     library: Mapping[str, Entry | Reward]
     """The functions."""
+    entry: str
+    """A single function of the library, in words."""
 
     @property
     def part(self) -> str:
@@ -43,8 +45,8 @@ class ItemKind:
         return entry.title if entry else function
 
     def specs(self, parts: Iterable[Any]) -> list[Any]:
-        """The stored parts that the contract can read, each with its parameters in the library's order (PostgreSQL's
-        JSON has none) and unknown ones last."""
+        """Read the stored parts that the contract can read, each with its parameters in the library's order
+        (PostgreSQL's JSON has none) and unknown ones last."""
         specs = []
         for part in parts:
             try:
@@ -58,12 +60,12 @@ class ItemKind:
         return specs
 
     def full_params(self, function: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """All parameters; missing ones are the entry's defaults."""
+        """Add the entry's defaults of missing parameters."""
         entry = self.library.get(function)
         return {**(entry.defaults() if entry else {}), **params}
 
     def full(self, part: dict[str, Any]) -> dict[str, Any]:
-        """The part with all its fields and parameters; unchanged if the contract can't read it."""
+        """Fill in a part's fields and parameters. A part that the contract can't read stays as it is."""
         try:
             spec = to_dict(from_dict(self.spec, part))
         except ContractError:

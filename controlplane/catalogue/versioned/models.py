@@ -30,10 +30,10 @@ class Item(Deletable):
         return self.name
 
     def validate_unique(self, exclude: Collection[str] | None = None) -> None:
-        """The check by Django's constraint is skipped, as no form has the column `deleted_at`."""
+        """Check the name: Django's own check is skipped, as no form has the constraint's column `deleted_at`."""
         super().validate_unique(exclude)
-        others = type(self)._default_manager.filter(name=self.name).exclude(pk=self.pk)
-        if "name" not in (exclude or ()) and others.exists():
+        same_name = type(self)._default_manager.filter(name=self.name).exclude(pk=self.pk)
+        if "name" not in (exclude or ()) and same_name.exists():
             raise ValidationError({"name": ValidationError("This name is taken.", code="unique")})
 
 
@@ -64,5 +64,5 @@ class Version(models.Model):
 
     @classmethod
     def items(cls) -> type[Item]:
-        """The model of the version's item."""
+        """Return the model of the version's item."""
         return cast(type[Item], cls._meta.get_field(cls.kind.item).related_model)

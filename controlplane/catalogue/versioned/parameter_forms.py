@@ -37,14 +37,14 @@ class TextField(forms.CharField):
 
 
 class ChoiceParamField(forms.ChoiceField):
-    """Offers choices; the entry validates the value."""
+    """A choice whose value the entry validates."""
 
     def valid_value(self, value: Any) -> bool:
         return True
 
 
 class StoredChoiceField(ChoiceParamField):
-    """Offers names of stored rows; a deleted one stays selected until another is chosen."""
+    """A choice of stored rows by name; a deleted one stays selected until another is chosen."""
 
     def __init__(self, *, stored: Callable[[], Choices], **kwargs: Any) -> None:
         self._stored = stored
@@ -58,13 +58,13 @@ class StoredChoiceField(ChoiceParamField):
 
 
 def endpoints() -> Choices:
-    """Endpoints of the secrets page."""
+    """Offer the endpoints of the secrets page."""
     names = Secret.objects.filter(kind=Secret.Kind.ENDPOINT).order_by("name").values_list("name", "address")
     return [("", "choose an endpoint"), *((name, f"{name} · {urlsplit(address).netloc}") for name, address in names)]
 
 
 def corpora() -> Choices:
-    """Titles of the corpora that a search can use."""
+    """Offer the corpora that a search can use."""
     ready = CorpusVersion.objects.filter(status=CorpusVersion.READY, archived_at=None).select_related("corpus")
     return [
         ("", "choose a corpus"),
@@ -79,7 +79,7 @@ _REQUIRED = ("corpus",)
 
 
 class ParametersForm(forms.Form):
-    """An entry's parameters; a row of an editor adds its own fields."""
+    """The parameters of an entry; a row of an editor adds its own fields."""
 
     def __init__(self, entry: Described, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -112,11 +112,11 @@ class ParametersForm(forms.Form):
         """The folded parameters that differ from their defaults, in words."""
         defaults = self.entry.defaults()
         current = self.current_params().items()
-        words = [f"{name.replace('_', ' ')} {setting(value)}" for name, value in current if value != defaults.get(name)]
-        return ", ".join(word if len(word) <= 40 else f"{word[:39]}…" for word in words if "\n" not in word)
+        texts = [f"{name.replace('_', ' ')} {setting(value)}" for name, value in current if value != defaults.get(name)]
+        return ", ".join(text if len(text) <= 40 else f"{text[:39]}…" for text in texts if "\n" not in text)
 
     def current_params(self) -> dict[str, Any]:
-        """The parameters as submitted or filled in; {} while there are errors."""
+        """Read the parameters as submitted or filled in; {} while there are errors."""
         if not self.is_bound:
             return params_of({name: self.initial.get(name) for name in self.fields})
         return params_of(self.cleaned_data) if self.is_valid() else {}
@@ -127,8 +127,8 @@ class ParametersForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
         for problem in self.entry.check(params_of(fields)):
-            name, words = placed(self.entry, problem)
-            self.add_error(PARAM + name if name else None, sentence(words))
+            name, message = placed(self.entry, problem)
+            self.add_error(PARAM + name if name else None, sentence(message))
         return fields
 
     def refuse(self, reason: str) -> None:
@@ -138,14 +138,14 @@ class ParametersForm(forms.Form):
 
 
 def placed(entry: Described, problem: str) -> tuple[str, str]:
-    """The parameter that a problem of Described.check belongs to ("" for the whole entry), and the message."""
-    name, _, words = problem.partition(": ")
-    return (name, words) if name in entry.defaults() else ("", problem)
+    """Split a problem of Described.check into its parameter ("" for the whole entry) and the message."""
+    name, _, message = problem.partition(": ")
+    return (name, message) if name in entry.defaults() else ("", problem)
 
 
-def sentence(words: str) -> str:
+def sentence(message: str) -> str:
     """Capitalise only the first letter: quoted text stays unchanged."""
-    return words[:1].upper() + words[1:].removesuffix(".") + "."
+    return message[:1].upper() + message[1:].removesuffix(".") + "."
 
 
 def new_prefix() -> str:
@@ -157,7 +157,7 @@ def params_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def label(name: str) -> str:
-    """A parameter's name in words, with its unit."""
+    """Write a parameter's name in words, with its unit."""
     for ending, unit in (("_mb", "MiB"), ("_s", "s")):
         if name.endswith(ending):
             name = f"{name.removesuffix(ending)} ({unit})"
@@ -165,9 +165,8 @@ def label(name: str) -> str:
 
 
 def _field(entry: Mapping[str, Any]) -> forms.Field:
-    """A form field for one entry of a schema. It parses the value; Described.check validates it."""
-    text = label(entry["name"])
-    common = {"label": text, "help_text": entry["help"]}
+    """Make a form field for one entry of a schema. It parses the value; Described.check validates it."""
+    common = {"label": label(entry["name"]), "help_text": entry["help"]}
     if entry["type"] == "bool":
         return forms.BooleanField(required=False, **common)
     if entry["choices"] is not None:

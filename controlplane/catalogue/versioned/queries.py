@@ -14,7 +14,7 @@ VersionT = TypeVar("VersionT", bound=Version)
 
 
 def item_for(model: type[ItemT], request: HttpRequest, item_id: int) -> ItemT:
-    """An item, for every signed-in user; `run_count` is the number of runs with one of its versions."""
+    """Find an item, for every signed-in user; `run_count` is the number of runs with one of its versions."""
     if request.user.is_authenticated:
         items = model._default_manager.select_related("owner").annotate(run_count=Count("versions__runs"))
         if (item := items.filter(pk=item_id).first()) is not None:
@@ -24,20 +24,20 @@ def item_for(model: type[ItemT], request: HttpRequest, item_id: int) -> ItemT:
 
 def version_for(model: type[VersionT], request: HttpRequest, item_id: int, number: int) -> VersionT:
     if request.user.is_authenticated:
-        versions = kept(model).select_related(f"{model.kind.item}__owner", "created_by")
+        versions = existing_versions(model).select_related(f"{model.kind.item}__owner", "created_by")
         if (version := versions.filter(**{model.kind.item: item_id, "number": number}).first()) is not None:
             return version
     raise Http404
 
 
 def newest_versions(model: type[VersionT]) -> QuerySet[VersionT]:
-    """The newest version of each item, ordered by the item's name."""
+    """Find the newest version of each item, ordered by the item's name."""
     return _by_name(model).filter(~Exists(_newer(model)))
 
 
 def offered_versions(model: type[VersionT], chosen: object = None) -> QuerySet[VersionT]:
-    """Versions to offer for a new run: the newest of each active item, and `chosen` (a pk from a form) if its item is
-    active."""
+    """Find the versions to offer for a new run: the newest of each active item, and `chosen` (a pk from a form) if its
+    item is active."""
     text = str(chosen or "")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
     active = _by_name(model).filter(**{f"{model.kind.item}__archived_at": None})
@@ -45,7 +45,7 @@ def offered_versions(model: type[VersionT], chosen: object = None) -> QuerySet[V
 
 
 def free_name(model: type[Model], name: str) -> str:
-    """`name`, or the first free name with a number appended."""
+    """Return `name`, or the first free name with a number appended."""
     used = set(model._default_manager.values_list("name", flat=True))
     longest = 80 - len(" 999")
     names = [name, *(f"{name[:longest]} {n}" for n in range(2, len(used) + 3))]
@@ -53,11 +53,11 @@ def free_name(model: type[Model], name: str) -> str:
 
 
 def _by_name(model: type[VersionT]) -> QuerySet[VersionT]:
-    return kept(model).select_related(model.kind.item).order_by(f"{model.kind.item}__name")
+    return existing_versions(model).select_related(model.kind.item).order_by(f"{model.kind.item}__name")
 
 
-def kept(model: type[VersionT]) -> QuerySet[VersionT]:
-    """Versions of items that aren't deleted."""
+def existing_versions(model: type[VersionT]) -> QuerySet[VersionT]:
+    """Select the versions of items that aren't deleted."""
     return model._default_manager.filter(**{f"{model.kind.item}__deleted_at": None})
 
 

@@ -24,12 +24,12 @@ class Composition:
         raise NotImplementedError
 
     def columns(self) -> dict[str, Any]:
-        """The columns of a version that stores it."""
+        """List the columns of a version that stores it."""
         raise NotImplementedError
 
-    def same_as(self, other: Composition) -> bool:
-        """True if runs can't tell them apart; missing fields and parameters are defaults."""
-        return self._full() == other._full()
+    def same_as(self, composition: Composition) -> bool:
+        """Compare as runs do: missing fields and parameters are defaults."""
+        return self._full() == composition._full()
 
     def _full(self) -> dict[str, Any]:
         columns, parts = self.columns(), self.kind.parts
@@ -50,7 +50,7 @@ def make(model: type[VersionT], name: str, content: Composition, **columns: Any)
 def save(
     model: type[VersionT], item: Item, content: Composition, *, by: Any = None, note: str = ""
 ) -> tuple[VersionT, bool]:
-    """The newest version with this content, and whether this call created it."""
+    """Return the newest version with this content, and whether this call created it."""
     with transaction.atomic():
         # Locked, so that the second of two concurrent saves sees the first one's version.
         model.items()._default_manager.select_for_update().get(pk=item.pk)
@@ -75,8 +75,8 @@ def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
 
 
 def set_archived(item: Item, archived: bool) -> bool:
-    """Archive or unarchive an item: it is no longer offered for new runs; runs that used it are unaffected. Returns
-    False if nothing changed."""
+    """Archive or unarchive an item: it is no longer offered for new runs; runs that used it are unaffected. False:
+    nothing changed."""
     return deletable.set_archived(item, archived, act="Archived" if archived else "Unarchived")
 
 

@@ -20,6 +20,7 @@ from controlplane.catalogue.versioned.models import Version
 from controlplane.catalogue.versioned.queries import item_for, newest_versions, version_for
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http.streams import yaml_download
 from workers.environments.entry import Entry
 from workers.rewards.reward import Reward
 
@@ -43,22 +44,22 @@ class PartView:
 
 @require_GET
 def items(request: HttpRequest, model: type[Version]) -> HttpResponse:
-    """The list. ?q: words in the name, the description or the owner's name; ?archived: include archived items."""
-    item, every = model.kind.item, model.items()._default_manager
+    """List the items. ?q: words in the name, the description or the owner's name; ?archived: include archived items."""
+    item, all_items = model.kind.item, model.items()._default_manager
     versions = newest_versions(model).select_related(f"{item}__owner")
     versions = versions.annotate(run_count=Count(f"{item}__versions__runs"))
-    words, archived = request.GET.get("q", "").strip()[:80], bool(request.GET.get("archived"))
+    search, archived = request.GET.get("q", "").strip()[:80], bool(request.GET.get("archived"))
     if not archived:
         versions = versions.filter(**{f"{item}__archived_at": None})
-    for word in words.split():
+    for word in search.split():
         columns = ("name", "description", "owner__username")
         versions = versions.filter(Q(*((f"{item}__{column}__icontains", word) for column in columns), _connector=Q.OR))
     context = {
         "kind": model.kind,
         "versions": versions,
-        "any": every.exists(),
-        "away": 0 if archived else every.exclude(archived_at=None).count(),
-        "wanted": words,
+        "any": all_items.exists(),
+        "away": 0 if archived else all_items.exclude(archived_at=None).count(),
+        "search": search,
         "archived": archived,
     }
     return render(request, f"catalogue/{model._meta.app_label}/list.html", context)
@@ -71,7 +72,7 @@ def versions(
     model: type[Version],
     differences: Callable[[Any, Any], list[Difference]],
 ) -> HttpResponse:
-    """All versions of an item, the newest first, with their changes."""
+    """List all versions of an item, the newest first, with their changes."""
     item = item_for(model.items(), request, item_id)
     rows = model._default_manager.filter(**{model.kind.item: item}).order_by("-number")
     rows = rows.select_related(model.kind.item, "created_by").annotate(run_count=Count("runs"))
@@ -83,8 +84,16 @@ def versions(
     return render(request, "catalogue/versioned/versions.html", context)
 
 
+@require_GET
+def version(
+    request: HttpRequest, item_id: int, number: int, model: type[Version], page: Callable[[HttpRequest, Any], Any]
+) -> HttpResponse:
+    answer: HttpResponse = page(request, version_for(model, request, item_id, number))
+    return answer
+
+
 def version_page(request: HttpRequest, version: Any, **context: Any) -> HttpResponse:
-    """A version, read-only, with the runs that use it."""
+    """Show a version, read-only, with the runs that use it."""
     context |= {
         "kind": version.kind,
         "item": version.item,
@@ -125,8 +134,8 @@ def cloned(
 def archive(request: HttpRequest, item_id: int, model: type[Version], archived: bool) -> HttpResponse:
     item = item_for(model.items(), request, item_id)
     if saving.set_archived(item, archived):
-        words = "is no longer offered. Runs that used it are unaffected" if archived else "is offered again"
-        messages.success(request, f"{item.name} {words}.")
+        result = "is no longer offered. Runs that used it are unaffected" if archived else "is offered again"
+        messages.success(request, f"{item.name} {result}.")
     return redirect(model.kind.route, item.pk)
 
 
@@ -135,7 +144,4 @@ def export(
     request: HttpRequest, item_id: int, number: int, model: type[Version], document: Callable[[Any], str]
 ) -> HttpResponse:
     version = version_for(model, request, item_id, number)
-    answer = HttpResponse(document(version), content_type="application/yaml; charset=utf-8")
-    name = f"{slugify(version.item.name) or slugify(model.kind.name)}-v{number}.yaml"
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
-    return answer
+    return yaml_download(document(version), f"{slugify(version.item.name) or slugify(model.kind.name)}-v{number}")

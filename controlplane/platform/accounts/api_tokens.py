@@ -37,7 +37,7 @@ SCOPES: dict[str, tuple[str, ...]] = {
 
 
 class TooMany(Exception):
-    """The user has as many valid tokens as are allowed."""
+    """A refusal to make more valid tokens for a user than are allowed."""
 
 
 def make(user: User, name: str, scope: str, *, days: int) -> tuple[ApiToken, str]:
@@ -67,7 +67,7 @@ def find(text: str) -> ApiToken | None:
 
 
 def allows(token: ApiToken, scope: str) -> bool:
-    """Return whether the token has this scope now. A lowered role lowers its user's tokens at once."""
+    """Check whether the token has this scope now. A lowered role lowers its user's tokens at once."""
     order = list(ApiScope)
     return scope in SCOPES[token.user.role] and order.index(ApiScope(scope)) <= order.index(ApiScope(token.scope))
 
@@ -110,10 +110,10 @@ def forget(now: datetime) -> None:
     ApiToken.objects.filter(Q(expires_at__lt=before) | Q(revoked_at__lt=before)).delete()
 
 
-def note(token: ApiToken, what: str, *, status: int, address: str) -> None:
+def note(token: ApiToken, request: str, *, status: int, address: str) -> None:
     """Record a request for a change by this token, and the status of its answer."""
     ApiTokenAct.objects.create(
-        token=token, at=timezone.now(), by=token.user, what=what[:200], status=status, address=address[:64]
+        token=token, at=timezone.now(), by=token.user, what=request[:200], status=status, address=address[:64]
     )
     acts = ApiTokenAct.objects.filter(token=token).order_by("-pk")
     if (oldest := acts.values_list("pk", flat=True)[KEPT_ACTS : KEPT_ACTS + 1].first()) is not None:

@@ -15,7 +15,7 @@ _PLAIN = logging.Formatter()
 
 
 class MaskLinkTokens(logging.Filter):
-    """Masks link tokens in records and their tracebacks."""
+    """Filter that masks link tokens in records and their tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
@@ -29,7 +29,7 @@ class MaskLinkTokens(logging.Filter):
 
 
 class NoTracebackOfRefusals(logging.Filter):
-    """Drops the traceback of records about answers below 500."""
+    """Filter that drops the traceback of records about answers below 500."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(record, "status_code", 500) < 500:

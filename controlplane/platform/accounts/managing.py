@@ -10,7 +10,7 @@ from controlplane.platform.accounts.models import Role, User, limits_raised, sig
 
 
 class NotAllowed(Exception):
-    """The change would lock people out; the message explains it."""
+    """A change that would lock people out; the message explains it."""
 
 
 def set_role(user_id: int, role: str) -> User:
@@ -27,7 +27,7 @@ def set_role(user_id: int, role: str) -> User:
 def set_active(user_id: int, by: User, *, active: bool) -> User:
     """Disable or enable an account. Raises NotAllowed.
 
-    Disabling refuses the user's next requests and revokes their API tokens for good.
+    Disabling refuses the user's next requests and revokes their API tokens permanently.
     """
     with transaction.atomic():
         user = get_object_or_404(User, pk=user_id)

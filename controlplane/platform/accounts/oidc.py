@@ -62,7 +62,7 @@ def begin(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_GET
 def callback(request: HttpRequest) -> HttpResponse:
-    """Complete a sign-in when the provider sends the browser back."""
+    """Finish a sign-in when the provider sends the browser back."""
     return _or_refusal(request, lambda: OAuth2CallbackView.adapter_view(_adapter(request))(request))
 
 
@@ -90,8 +90,8 @@ class OidcSignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth 
         log.warning("sign-in by OpenID Connect failed: %s %s", error, exception or "")
         if error == AuthError.CANCELLED:
             raise ImmediateHttpResponse(redirect("sign_in"))
-        what = "The sign-in did not succeed: it was too old, or the provider's answer can't be used. Try again."
-        raise ImmediateHttpResponse(_refused(request, what))
+        message = "The sign-in did not succeed: it was too old, or the provider's answer can't be used. Try again."
+        raise ImmediateHttpResponse(_refused(request, message))
 
 
 def _chosen() -> Oidc:
@@ -111,8 +111,8 @@ def _or_refusal(request: HttpRequest, respond: Callable[[], HttpResponse]) -> Ht
         return respond()
     except (RequestException, OAuth2Error, KeyError, TypeError, ValueError) as error:
         log.warning("sign-in by OpenID Connect failed: %r", error)
-        what = f"{_chosen().name} can't be reached, or its answer can't be used. Try again, or ask an admin."
-        return _refused(request, what, status=502)
+        message = f"{_chosen().name} can't be reached, or its answer can't be used. Try again, or ask an admin."
+        return _refused(request, message, status=502)
 
 
 def _signed_in(request: HttpRequest, signing_in: SocialLogin) -> HttpResponse:
@@ -123,7 +123,7 @@ def _signed_in(request: HttpRequest, signing_in: SocialLogin) -> HttpResponse:
         return _refused(request, "None of your groups may sign in here. Ask the person who manages them.")
     try:
         with transaction.atomic():
-            user = _known(signing_in, role) if signing_in.is_existing else _new(signing_in, role)
+            user = _updated(signing_in, role) if signing_in.is_existing else _new(signing_in, role)
     except IntegrityError:  # two first sign-ins at once
         return _refused(request, "Somebody has just signed in with this name. Try again.", status=409)
     if not user.is_active:
@@ -132,7 +132,7 @@ def _signed_in(request: HttpRequest, signing_in: SocialLogin) -> HttpResponse:
     return redirect(safe_next(request, signing_in.get_redirect_url(request) or ""))
 
 
-def _known(signing_in: SocialLogin, role: str) -> User:
+def _updated(signing_in: SocialLogin, role: str) -> User:
     user = User.objects.select_for_update().get(pk=signing_in.user.pk)
     if user.is_active and user.role != role:
         user.role = role
@@ -159,5 +159,5 @@ def _free_name(claims: dict[str, Any]) -> str:
     return free
 
 
-def _refused(request: HttpRequest, what: str, *, status: int = 403) -> HttpResponse:
-    return render(request, "platform/accounts/sign_in_refused.html", {"what": what}, status=status)
+def _refused(request: HttpRequest, message: str, *, status: int = 403) -> HttpResponse:
+    return render(request, "platform/accounts/sign_in_refused.html", {"message": message}, status=status)

@@ -16,7 +16,7 @@ PER_NAME = 50
 
 
 def begin_try(name: str, address: str) -> FailedSignIn | None:
-    """Call before checking a password. None: it must not be checked.
+    """Begin a try, before a password is checked. None: it must not be checked.
 
     The try counts as a failure at once, so that many at the same time can't exceed the limit. Delete it after a
     success.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.platform import sealing
@@ -28,7 +29,7 @@ ENTER_ANEW = "An admin must enter its key again under Settings, Secrets."
 
 
 class NotGiven(Exception):
-    """A secret is unavailable. The message names it, the cause and the remedy."""
+    """An unavailable secret. The message names it, the cause and the remedy."""
 
 
 def names_in(entries: Iterable[RewardSpec | PartSpec]) -> list[str]:
@@ -38,7 +39,7 @@ def names_in(entries: Iterable[RewardSpec | PartSpec]) -> list[str]:
 
 
 def problem(name: str, kind: str = Secret.Kind.ENDPOINT) -> str:
-    """Return why the secret of this name and kind is unavailable, or ""."""
+    """Explain why the secret of this name and kind is unavailable; "" if it isn't."""
     try:
         _open(name, kind)
     except NotGiven as error:
@@ -66,18 +67,11 @@ def for_run(spec: RunSpec) -> dict[str, str]:
         variables[sinks.SECRET_PREFIX + name] = _as_variable(*_open(name))
         names.append(name)
     # hub_models: a model or a reward model with a hub id. The download validates it.
-    if hub_models(spec) and (stored := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
+    if hub_models(spec) and (stored := _secrets(HUB_TOKEN, Secret.Kind.HUB).first()):
         variables[HUB_TOKEN] = _key(stored)
         names.append(HUB_TOKEN)
     note_use(names, run=spec.run_id)
     return variables
-
-
-def endpoint(name: str) -> tuple[Secret, str]:
-    """Return an endpoint and its key. Raises NotGiven."""
-    opened = _open(name)
-    note_use([name])
-    return opened
 
 
 def endpoint_for_trial(name: str) -> Endpoint:
@@ -87,24 +81,25 @@ def endpoint_for_trial(name: str) -> Endpoint:
     reward see the server's answers.
     """
     try:
-        secret, key = endpoint(name)
+        secret, key = _open(name)
     except NotGiven as error:
         raise Unavailable(str(error)) from None
+    note_use([name])
     return Endpoint(secret.address, key, refusal=addresses.rule_for(secret.address, private_too=secret.private_too))
 
 
 def has_artifact_store() -> bool:
-    return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).exists()
+    return _secrets(STORE, Secret.Kind.STORE).exists()
 
 
 def artifact_store_address() -> str:
     """Return the store's address without its keys, or "" if there is none."""
-    return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).values_list("address", flat=True).first() or ""
+    return _secrets(STORE, Secret.Kind.STORE).values_list("address", flat=True).first() or ""
 
 
 def artifact_store(*, run: str = "") -> Store | None:
     """Return the artifact store with its keys, or None if no admin has added one. Raises NotGiven."""
-    secret = Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).first()
+    secret = _secrets(STORE, Secret.Kind.STORE).first()
     if secret is None:
         return None
     try:
@@ -151,10 +146,14 @@ MISSING = {
 
 
 def _open(name: str, kind: str = Secret.Kind.ENDPOINT) -> tuple[Secret, str]:
-    secret = Secret.objects.filter(name=name, kind=kind).first()
+    secret = _secrets(name, kind).first()
     if secret is None:
         raise NotGiven(MISSING[Secret.Kind(kind)].format(name=name))
     return secret, _key(secret)
+
+
+def _secrets(name: str, kind: str) -> QuerySet[Secret]:
+    return Secret.objects.filter(name=name, kind=kind)
 
 
 def _key(secret: Secret) -> str:

@@ -123,5 +123,5 @@ def _next(request: HttpRequest) -> str:
 
 
 def _is_preview(request: HttpRequest) -> bool:
-    """Return whether a browser only prefetches the link, which must not use it up."""
+    """Check whether a browser only prefetches the link, which must not use it up."""
     return "prefetch" in request.headers.get("Sec-Purpose", "") or "prefetch" in request.headers.get("Purpose", "")

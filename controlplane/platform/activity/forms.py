@@ -15,7 +15,7 @@ DAY = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
 
 
 class ActivityFilterForm(forms.Form):
-    """The filters. An invalid field shows its error and filters nothing."""
+    """The filters as a form. An invalid field shows its error and filters nothing."""
 
     q = forms.CharField(
         required=False,
@@ -46,7 +46,7 @@ class ActivityFilterForm(forms.Form):
 
     @property
     def narrowed(self) -> bool:
-        """Return whether a filter besides the search is chosen."""
+        """True if a filter besides the search is chosen."""
         return any(self.data.get(name) for name in ("by", "kind", "since", "until"))
 
     def filters(self) -> ActFilter:

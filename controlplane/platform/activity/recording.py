@@ -52,20 +52,20 @@ def acting() -> User | None:
     return user if isinstance(user, User) else None
 
 
-def record(row: Model, what: str) -> None:
+def record(row: Model, phrase: str) -> None:
     """Record an act on a row of a model in `KINDS`. Does nothing outside of a person's request."""
     if (user := acting()) is not None:
-        _record(user, kind_of(row), str(row.pk), str(row), what)
+        _record(user, kind_of(row), str(row.pk), str(row), phrase)
 
 
-def recorded(changed: int, row: Model, what: str) -> bool:
-    """Record the act if an UPDATE has changed rows. Returns whether it has."""
+def recorded(changed: int, row: Model, phrase: str) -> bool:
+    """Record the act if an UPDATE has changed rows. Return whether it has."""
     if changed:
-        record(row, what)
+        record(row, phrase)
     return bool(changed)
 
 
-def _record(user: User, kind: str, key: str, name: str, what: str) -> None:
+def _record(user: User, kind: str, key: str, name: str, phrase: str) -> None:
     token = getattr(_request.get(), "auth", None)
     Act.objects.create(
         by_id=user.pk,
@@ -74,7 +74,7 @@ def _record(user: User, kind: str, key: str, name: str, what: str) -> None:
         kind=kind,
         key=key,
         name=name[:200],
-        what=what[:500],
+        what=phrase[:500],
     )
 
 
@@ -136,12 +136,11 @@ class _Listener:
 
     def _record(self, row: Any, phrases: list[str]) -> None:
         user = acting()
-        first, *others = dict.fromkeys(phrase for phrase in phrases if phrase) or [""]
-        if user is None or not first:
+        text = ", ".join(dict.fromkeys(phrase[:1].lower() + phrase[1:] for phrase in phrases if phrase))
+        if user is None or not text:
             return
         key, name = self.watched.of(row)
-        what = ", ".join([first, *(phrase[:1].lower() + phrase[1:] for phrase in others)])
-        _record(user, self.watched.kind, str(key), name, what)
+        _record(user, self.watched.kind, str(key), name, text[:1].upper() + text[1:])
 
 
 def _text(phrase: Phrase, old: Any, new: Any) -> str:
@@ -168,10 +167,10 @@ def _refused(credentials: Mapping[str, Any], request: HttpRequest | None = None,
     if name in names or len(names) >= MOST_FAILED:
         return
     address = request.META.get("REMOTE_ADDR", "") if request else ""
-    what = f"Failed to sign in{f' from {address}' if address else ''}"
+    phrase = f"Failed to sign in{f' from {address}' if address else ''}"
     if len(names) == MOST_FAILED - 1:
-        what += "; more names within ten minutes are not listed"
-    Act.objects.create(kind="session", name=name, what=what)
+        phrase += "; more names within ten minutes are not listed"
+    Act.objects.create(kind="session", name=name, what=phrase)
 
 
 def _signed_out(user: User | None, **signal: Any) -> None:

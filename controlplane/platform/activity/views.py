@@ -53,8 +53,8 @@ def events_csv(request: HttpRequest) -> HttpResponse:
     writer = csv.writer(target)
     writer.writerow(HEADINGS)
     columns = ("at", "by_name", "token", "kind", "key", "name", "what")
-    for at, *others in matching.values_list(*columns)[:MOST_IN_CSV].iterator():
-        writer.writerow([at.isoformat(), *map(csv_cell, others)])
+    for at, *cells in matching.values_list(*columns)[:MOST_IN_CSV].iterator():
+        writer.writerow([at.isoformat(), *map(csv_cell, cells)])
     answer = HttpResponse(target.getvalue(), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="events.csv"'
     return answer

@@ -166,9 +166,9 @@ def _set_address(part: Token, document: GuideDocument) -> None:
         return
     path, _, anchor = target.partition("#")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(document.path), path))
-    other = next((row for row in present() if row.path == path), None)
-    if other is not None:
-        part.attrSet(name, address(other) + (f"#{anchor}" if anchor else ""))
+    linked = next((row for row in present() if row.path == path), None)
+    if linked is not None:
+        part.attrSet(name, address(linked) + (f"#{anchor}" if anchor else ""))
     elif path.startswith(STATIC):
         part.attrSet(name, static(path.removeprefix(STATIC)))
     else:  # a file that isn't served: its name alone

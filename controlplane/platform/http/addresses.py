@@ -31,7 +31,7 @@ NAT64 = ip_network("64:ff9b::/96")
 
 
 def refusal(text: str, *, private_too: bool) -> str | None:
-    """Return why this IP address may not be contacted; None if it may."""
+    """Explain why this IP address may not be contacted; None if it may."""
     address = plain(text)
     if address in METADATA:
         return f"{text} is where a cloud keeps a machine's credentials"
@@ -66,7 +66,7 @@ def check_url(address: str, *, private_too: bool) -> None:
 
 
 def is_inside(url: str) -> bool:
-    """Return whether the URL is written with a private address."""
+    """Check whether the URL is written with a private address."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or is_private(str(ip_address(host)))

@@ -30,8 +30,8 @@ MOST = 10_000
 class Buckets:
     """Token buckets by key, which refill at `per_s` tokens a second."""
 
-    def __init__(self, per_s: float, *, most: int = MOST, now: Callable[[], float] = time.monotonic) -> None:
-        self.per_s, self.full, self.most, self.now = per_s, per_s * BURST_S, most, now
+    def __init__(self, per_s: float, *, limit: int = MOST, now: Callable[[], float] = time.monotonic) -> None:
+        self.per_s, self.full, self.limit, self.now = per_s, per_s * BURST_S, limit, now
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -55,7 +55,7 @@ class Buckets:
     def _put(self, key: str, level: float) -> None:
         self._levels[key] = level, self.now()
         self._levels.move_to_end(key)
-        while len(self._levels) > self.most:
+        while len(self._levels) > self.limit:
             self._levels.popitem(last=False)
 
 

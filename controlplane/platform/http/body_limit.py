@@ -38,11 +38,11 @@ TITLES = {413: "Too large", 503: "The database is away", 507: "The disk is full"
 _MOST = "most_bytes"
 
 
-def reads_at_most(most: int) -> Callable[[ViewT], ViewT]:
+def reads_at_most(limit: int) -> Callable[[ViewT], ViewT]:
     """Mark a view with its own limit in bytes, below that of bodies, for the page about too large requests."""
 
     def marked(view: ViewT) -> ViewT:
-        setattr(view, _MOST, most)
+        setattr(view, _MOST, limit)
         return view
 
     return marked
@@ -102,7 +102,7 @@ class BodyLimit:
 
 
 class _TooLarge(Exception):
-    """The body exceeds its limit."""
+    """A body that exceeds its limit."""
 
 
 def _too_large(scope: Message, limit: int) -> str:
@@ -129,7 +129,7 @@ async def _refuse(scope: Message, send: Send, status: int, reason: str) -> None:
 
 def _page(scope: Message, status: int, reason: str) -> str:
     came_from = urlsplit(header(scope, b"referer"))
-    links: dict[str, Any] = {"ways": [(reverse("runs"), "All runs")]}
+    context: dict[str, Any] = {"links": [(reverse("runs"), "All runs")]}
     if came_from.netloc and came_from.netloc == header(scope, b"host"):
-        links = {"back": came_from._replace(scheme="", netloc="").geturl()}
-    return error_page(status, TITLES[status], reason, **links).content.decode()
+        context = {"back": came_from._replace(scheme="", netloc="").geturl()}
+    return error_page(status, TITLES[status], reason, **context).content.decode()

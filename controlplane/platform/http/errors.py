@@ -34,11 +34,10 @@ AWAY = "The database can't be reached. Runs keep training and send their results
 
 
 class Deleted(Http404):
-    """The object was deleted and can still be restored."""
+    """A deleted object that can still be restored. `restore`: the address that restores it, by POST."""
 
-    def __init__(self, what: str, fix: str, restore: str) -> None:
-        """`restore`: the address that restores it, by POST."""
-        super().__init__(what)
+    def __init__(self, message: str, fix: str, restore: str) -> None:
+        super().__init__(message)
         self.fix, self.restore = fix, restore
 
 
@@ -47,45 +46,46 @@ def error_json(status: int, what: str, *, where: str = "", fix: str = "") -> Jso
 
 
 def wants_json(request: HttpRequest) -> bool:
-    """Return whether a program sent the request, not a browser window."""
+    """Check whether a program sent the request, not a browser window."""
     return request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json")
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     if isinstance(exception, DisallowedHost):
         name = split_domain_port(request.META.get("HTTP_HOST", ""))[0] or "this name"
-        what = (
+        message = (
             f"The control plane does not answer to “{name}”. Its administrator can add the name to CONTROLPLANE_HOSTS "
             "(separated by commas) and restart it."
         )
-        return _error(request, 400, "Unknown name", what)
+        return _error(request, 400, "Unknown name", message)
     return _error(request, 400, "Not understood", "This request can't be read: too many parts, or not of this page.")
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     # A PermissionDenied of ours has a text for people; others are empty.
-    what = str(exception or "") or "You may not do this."
-    return _error(request, 403, "Not allowed", what)
+    return _error(request, 403, "Not allowed", str(exception or "") or "You may not do this.")
 
 
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
-    what = "This form was out of date or came from another site, so nothing was done. Go back, reload and try again."
-    return _error(request, 403, "Not accepted", what)
+    message = "This form was out of date or came from another site, so nothing was done. Go back, reload and try again."
+    return _error(request, 403, "Not accepted", message)
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     text = exception.args[0] if exception is not None and exception.args else ""
     is_ours = isinstance(text, str) and text and not text.endswith("matches the given query.")  # Django's text
-    what = str(text) if is_ours else "There is nothing at this address."
-    ways = [(reverse("deleted"), "Recently deleted")]
+    message = str(text) if is_ours else "There is nothing at this address."
+    links = [(reverse("deleted"), "Recently deleted")]
     if isinstance(exception, Deleted):
-        return _error(request, 404, "Deleted", what, fix=exception.fix, restore=exception.restore, ways=ways)
-    return _error(request, 404, "Not found", what, fix="If it was deleted, look under Recently deleted.", ways=ways)
+        return _error(request, 404, "Deleted", message, fix=exception.fix, restore=exception.restore, links=links)
+    return _error(
+        request, 404, "Not found", message, fix="If it was deleted, look under Recently deleted.", links=links
+    )
 
 
 def method_not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:
-    what = "This address only accepts forms. There is nothing to show, and nothing was done."
-    response = _error(request, 405, "Nothing to show here", what)
+    message = "This address only accepts forms. There is nothing to show, and nothing was done."
+    response = _error(request, 405, "Nothing to show here", message)
     response.headers["Allow"] = allowed
     return response
 
@@ -94,42 +94,37 @@ def server_error(request: HttpRequest) -> HttpResponse:
     # Django calls this while it handles the error.
     if outage.is_away(sys.exc_info()[1]):
         return database_away(request)
-    what = "Something went wrong on our side. Your runs are not affected."
+    message = "Something went wrong on our side. Your runs are not affected."
     now = timezone.now()
     fix = f"If it happens again, tell the administrator: the cause is in web.log at {now:%H:%M:%S} UTC."
     if wants_json(request):
-        return error_json(500, what, fix=fix)
+        return error_json(500, message, fix=fix)
     again = request.get_full_path() if request.method in ("GET", "HEAD") else ""
-    return error_page(500, "Server error", what, fix=fix, again=again, ways=_ways(request))
+    return error_page(500, "Server error", message, fix=fix, again=again, links=_links(request))
 
 
 def database_away(request: HttpRequest) -> HttpResponse:
     """Answer 503. Clients retry: supervisors with back-off, pages by the Refresh header, sockets by their feed."""
     if wants_json(request):
-        fix = "Send the same request again."
-        response: HttpResponse = error_json(503, AWAY, where="database", fix=fix)
+        response: HttpResponse = error_json(503, AWAY, where="database", fix="Send the same request again.")
+    elif request.method == "GET" and not request.headers.get("HX-Request"):
+        response = error_page(503, "The database is away", f"{AWAY} This page retries automatically.")
+        response.headers["Refresh"] = str(RETRY_S)
     else:
-        comes_back = request.method == "GET" and not request.headers.get("HX-Request")
-        ask = (
-            " This page retries automatically."
-            if comes_back
-            else " Go back in a moment, and check whether it was done."
-        )
-        response = error_page(503, "The database is away", AWAY + ask)
-        if comes_back:
-            response.headers["Refresh"] = str(RETRY_S)
+        advice = "Go back in a moment, and check whether it was done."
+        response = error_page(503, "The database is away", f"{AWAY} {advice}")
     response.headers["Retry-After"] = str(RETRY_S)
     response.headers["Cache-Control"] = "no-store"
     return response
 
 
-def error_page(status: int, title: str, what: str, **more: Any) -> HttpResponse:
+def error_page(status: int, title: str, message: str, **context: Any) -> HttpResponse:
     """Render an error page without the request, whose context processors (database, session) may be broken.
 
-    `more`: "fix", a sentence; "again", an address to retry; "back", the address of the previous page; "ways", links as
+    `context`: "fix", a sentence; "again", an address to retry; "back", the address of the previous page; "links", as
     (address, label).
     """
-    page = render_to_string("error.html", {"status": status, "title": title, "what": what, **more})
+    page = render_to_string("error.html", {"status": status, "title": title, "message": message, **context})
     return HttpResponse(page, status=status)
 
 
@@ -137,22 +132,21 @@ def _error(
     request: HttpRequest,
     status: int,
     title: str,
-    what: str,
+    message: str,
     *,
     fix: str = "",
     restore: str = "",
-    ways: Sequence[tuple[str, str]] = (),
+    links: Sequence[tuple[str, str]] = (),
 ) -> HttpResponse:
     if wants_json(request):
-        return error_json(status, what, fix=fix)
-    context = {"status": status, "title": title, "what": what, "fix": fix, "restore": restore}
-    return render(request, "error.html", context | {"ways": [*_ways(request), *ways]}, status=status)
+        return error_json(status, message, fix=fix)
+    context = {"status": status, "title": title, "message": message, "fix": fix, "restore": restore}
+    return render(request, "error.html", context | {"links": [*_links(request), *links]}, status=status)
 
 
-def _ways(request: HttpRequest) -> list[tuple[str, str]]:
-    """Return links as (address, label): to the list that contains the requested page, and to all runs."""
+def _links(request: HttpRequest) -> list[tuple[str, str]]:
+    """List links as (address, label): to the list that contains the requested page, and to all runs."""
     section = request.path.strip("/").partition("/")[0]
-    known = [(reverse(SECTIONS[section][0]), SECTIONS[section][1])] if section in SECTIONS else []
-    ways = [way for way in known if way[0] != request.path]
-    runs = (reverse("runs"), "All runs")
-    return ways if runs in ways or request.path == runs[0] else [*ways, runs]
+    lists = dict.fromkeys(filter(None, (SECTIONS.get(section), SECTIONS["runs"])))
+    links = [(reverse(route), label) for route, label in lists]
+    return [(address, label) for address, label in links if address != request.path]

@@ -21,6 +21,18 @@ def form_page(request: HttpRequest, template: str, context: Mapping[str, Any]) -
     return render(request, template, context, status=422 if context["form"].errors else 200)
 
 
+def import_page(
+    request: HttpRequest, template: str, problem: str, limit: int, *, echo_limit: int | None = None
+) -> HttpResponse:
+    """Render the form for a document of at most `limit` bytes, with the problem of a refused one and its text, unless
+    that has more than `echo_limit` characters."""
+    text = request.POST.get("text", "")
+    if echo_limit is not None and len(text) > echo_limit:
+        text = ""
+    context = {"problem": problem, "text": text, "most": limit}
+    return render(request, template, context, status=422 if problem else 200)
+
+
 def wrong_fields(form: BaseForm, names: Mapping[str, str] | None = None) -> list[tuple[str, str, str]]:
     """Return (id on the page, label, sentences) of each field with an error, for components/wrong_fields.html.
 

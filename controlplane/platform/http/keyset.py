@@ -15,7 +15,7 @@ M = TypeVar("M", bound=Model)
 
 
 class BadCursor(ValueError):
-    """This cursor can't be read."""
+    """A cursor that can't be read."""
 
 
 def page(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:

@@ -29,7 +29,7 @@ POLICY = "; ".join(
 
 
 class ProtectiveHeaders:
-    """Sets a strict Content-Security-Policy, secure cookies over https, and private caching.
+    """Middleware that sets a strict Content-Security-Policy, secure cookies over https, and private caching.
 
     The browser may cache pages: otherwise a form would be empty after a step back. Vary keeps it from showing a
     fragment that htmx requested in place of the page at the same address.
@@ -50,7 +50,7 @@ class ProtectiveHeaders:
 
 
 class RefusedMethodsInWords:
-    """Answers a refused method with a page in place of Django's empty answer: people load addresses of forms."""
+    """Middleware that answers a refused method with a page, as people load addresses of forms. Django's is empty."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -63,9 +63,9 @@ class RefusedMethodsInWords:
 
 
 class NoNul:
-    """Refuses NUL characters, which PostgreSQL doesn't accept even in queries.
+    """Middleware that refuses NUL characters, which PostgreSQL doesn't accept even in queries.
 
-    Checks the path, the query and plain forms. Uploads and the host API check their own input.
+    It checks the path, the query and plain forms. Uploads and the host API check their own input.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -83,7 +83,7 @@ def _has_nul(sent: QueryDict) -> bool:
 
 
 class SignInRequired(LoginRequiredMiddleware):
-    """Requires sign-in as Django does. Scripts get 401: a redirect would put the sign-in page into a fragment."""
+    """Django's requirement to sign in. Scripts get 401: a redirect would put the sign-in page into a fragment."""
 
     def handle_no_permission(  # type: ignore[override]  # django-stubs narrows it to the redirect
         self, request: HttpRequest, view_func: Callable[..., HttpResponseBase]

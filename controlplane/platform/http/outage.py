@@ -27,7 +27,7 @@ _PASSING = frozenset({"25006", "25P03"})
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Return whether the database is gone, starting, full or locked, so that the same request may succeed later."""
+    """Check whether the database is stopped, starting, full or locked, so that the same request may succeed later."""
     if isinstance(error, OperationalError | InterfaceError):
         code = getattr(error.__cause__, "sqlite_errorcode", None)
         return code is None or code & 0xFF in _WAITS
@@ -35,7 +35,7 @@ def is_away(error: BaseException | None) -> bool:
 
 
 class OncePerOutage(logging.Filter):
-    """Logs the first error of an outage in one line without a traceback, and drops the others."""
+    """Filter that logs the first error of an outage in one line without a traceback, and drops the others."""
 
     _lock = threading.Lock()
     _last = float("-inf")

@@ -15,7 +15,7 @@ _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 class BadBody(Exception):
-    """The request's body can't be used."""
+    """A request's body that can't be used."""
 
     def __init__(self, status: int, what: str, *, where: str = "body", fix: str = "") -> None:
         super().__init__(what)
@@ -64,8 +64,8 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at ")
-        raise BadBody(400, f"{what}.", where=where.strip("`") or "body") from None
+        message, _, where = str(error).partition(" - at ")
+        raise BadBody(400, f"{message}.", where=where.strip("`") or "body") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return _decode_lax(body, kind)
 

@@ -22,6 +22,13 @@ def csv_cell(value: Any) -> Any:
     return f"'{value}" if formula else value
 
 
+def yaml_download(text: str, name: str) -> HttpResponse:
+    """Offer a document as the file `name`.yaml."""
+    answer = HttpResponse(text, content_type="application/yaml; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{name}.yaml"'
+    return answer
+
+
 def file_answer(request: HttpRequest, file: IO[bytes], content_type: str, *, save_as: str = "") -> HttpResponseBase:
     """Return the rest of an open file as a response, which closes it."""
     if not isinstance(request, ASGIRequest):

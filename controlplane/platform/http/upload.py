@@ -76,5 +76,5 @@ class LimitedUpload(FileUploadHandler):
 
 
 def problem(request: HttpRequest) -> str:
-    """Return why the upload of this request was stopped, or ""."""
+    """Explain why the upload of this request was stopped; "" if it wasn't."""
     return str(request.META.get(PROBLEM, ""))

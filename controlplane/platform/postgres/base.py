@@ -27,8 +27,8 @@ KEPT_S = 60.0
 class Shelf:
     """A process's idle connections to a database, and the slots for further ones."""
 
-    def __init__(self, most: int) -> None:
-        self._slots = threading.BoundedSemaphore(most)
+    def __init__(self, limit: int) -> None:
+        self._slots = threading.BoundedSemaphore(limit)
         self.lost: deque[None] = deque()
         """An entry for each slot whose loan was garbage-collected before it ended, and which must be released."""
         self._lock = threading.Lock()
@@ -124,7 +124,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return connection
 
     def close_pool(self) -> None:
-        """Called by Django's tests before they drop a database."""
+        """Close the idle connections. Django's tests call this before they drop a database."""
         self._shelf().clear()
 
     def _shelf(self) -> Shelf:
@@ -152,7 +152,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
 
 def _has_ended(connection: Connection[Any]) -> bool:
-    """Return whether the server has closed the connection: it sends nothing unasked but its end."""
+    """Check whether the server has closed the connection: it sends nothing unasked but its end."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 from django import template
 from django.utils import timezone
@@ -15,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 register = template.Library()
+P = ParamSpec("P")
 
 NOTHING = "–"
 MINUS = "−"
@@ -51,17 +53,27 @@ def significant(number: float, digits: int = 3) -> str:
     return text.replace("-", MINUS, 1) if number < 0 else text
 
 
-@register.filter
-def sig(value: Any, digits: int = 3) -> str:
-    number = _number(value)
-    return NOTHING if number is None else significant(number, digits)
+def figure(write: Callable[Concatenate[float, P], str]) -> Callable[Concatenate[Any, P], str]:
+    """Register a filter that writes a finite number, and shows a dash for any other value."""
+
+    @wraps(write)
+    def written(value: Any, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        number = _number(value)
+        return NOTHING if number is None else write(number, *args, **kwargs)
+
+    register.filter(write.__name__, written)
+    return written
 
 
-@register.filter
-def fixed(value: Any, places: int = 2) -> str:
+@figure
+def sig(number: float, digits: int = 3) -> str:
+    return significant(number, digits)
+
+
+@figure
+def fixed(number: float, decimals: int = 2) -> str:
     """Format with a fixed number of decimals, for columns that people compare."""
-    number = _number(value)
-    return NOTHING if number is None else f"{number:,.{places}f}".replace("-", MINUS, 1)
+    return f"{number:,.{decimals}f}".replace("-", MINUS, 1)
 
 
 @register.filter
@@ -95,57 +107,43 @@ def change(value: Any) -> str:
     return sign + significant(size, 2)
 
 
-@register.filter
-def percent(value: Any) -> str:
+@figure
+def percent(number: float) -> str:
     """Format a share from 0 to 1 in percent."""
-    number = _number(value)
-    if number is None:
-        return NOTHING
     return format_html('{}<span class="unit">%</span>', significant(number * 100, 2 if abs(number) < 0.1 else 3))
 
 
-@register.filter
-def si(value: Any) -> str:
+@figure
+def si(number: float) -> str:
     """Format a large number with a prefix: 18.4k."""
-    number = _number(value)
-    if number is None:
-        return NOTHING
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= limit:
             return significant(number / limit) + letter
     return significant(number)
 
 
-@register.filter
-def parameters(value: Any) -> str:
+@figure
+def parameters(number: float) -> str:
     """Format a model's number of parameters: 7.6B, 494M."""
-    number = _number(value)
-    if number is None:
-        return NOTHING
     limit, letter = (1e9, "B") if number >= 1e9 else (1e6, "M")
     return significant(number / limit, 2 if number < 1e10 else 3) + letter
 
 
-@register.filter
-def size(value: Any) -> str | SafeString:
+@figure
+def size(number: float) -> str:
     """Format bytes in binary units, with a small unit."""
-    number = _number(value)
-    return NOTHING if number is None else format_html('{}<span class="unit">{}</span>', *_binary(number))
+    return format_html('{}<span class="unit">{}</span>', *_binary(number))
 
 
-@register.filter
-def size_in_words(value: Any) -> str:
+@figure
+def size_in_words(number: float) -> str:
     """Format bytes in binary units as plain text, for sentences."""
-    number = _number(value)
-    return NOTHING if number is None else "\N{NO-BREAK SPACE}".join(_binary(number))
+    return "\N{NO-BREAK SPACE}".join(_binary(number))
 
 
-@register.filter
-def download_size(value: Any) -> str:
+@figure
+def download_size(number: float) -> str:
     """Format bytes in decimal units, as on the hub's pages: 2.9 GB, 4.1 MB, 12 kB."""
-    number = _number(value)
-    if number is None:
-        return NOTHING
     units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
     amount, unit = next((number / size, unit) for size, unit in units if number >= size / 10 or unit == "kB")
     return f"{significant(amount, 2 if amount < 100 else 3)}\N{NO-BREAK SPACE}{unit}"
@@ -159,10 +157,9 @@ def _binary(number: float) -> tuple[str, str]:
     return significant(number), unit
 
 
-@register.filter
-def mib(value: Any) -> str | SafeString:
-    number = _number(value)
-    return NOTHING if number is None else size(number * 2**20)
+@figure
+def mib(number: float) -> str:
+    return size(number * 2**20)
 
 
 @register.filter
@@ -188,7 +185,7 @@ def duration(value: Any) -> str:
 
 @register.filter
 def computing_time(seconds: Any) -> str | SafeString:
-    """Seconds that a computation took, in milliseconds below a second."""
+    """Format the seconds that a computation took, in milliseconds below a second."""
     number = _number(seconds)
     if number is None or number >= 1:
         return duration(seconds)
@@ -197,19 +194,16 @@ def computing_time(seconds: Any) -> str | SafeString:
 
 @register.filter
 def in_format(value: Any, form: str) -> str | SafeString:
-    """A metric's value in the format of its tile or chart."""
+    """Format a metric's value as its tile or chart does."""
     if form in ("percent", "mib"):
         return percent(value) if form == "percent" else mib(value)
     unit = SafeString('<span class="unit">tok</span>') if form == "tokens" and value is not None else ""
     return format_html("{}{}", sig(value), unit)
 
 
-@register.filter
-def about(value: Any) -> str:
+@figure
+def about(number: float) -> str:
     """Format an estimate in seconds, rounded to its accuracy."""
-    number = _number(value)
-    if number is None:
-        return NOTHING
     step = next(step for above, step in ((36000, 3600), (5400, 600), (90, 60), (-math.inf, 5)) if number >= above)
     return duration(max(step, round(number / step) * step))
 

@@ -135,18 +135,18 @@ def spread_bar(spread: Any, low: float, high: float) -> str | SafeString:
     if spread.mean is None or spread.low is None or spread.high is None:
         return ""
 
-    def place(value: float) -> str:
+    def position(value: float) -> str:
         return f"{2 + 96 * (min(max(value, low), high) - low) / ((high - low) or 1.0):.1f}"
 
     deviation = spread.deviation or 0.0
-    left, right = place(spread.mean - deviation), place(spread.mean + deviation)
+    start, end = position(spread.mean - deviation), position(spread.mean + deviation)
     return format_html(
         '<svg class="spread-bar" viewBox="0 0 100 16" preserveAspectRatio="none" aria-hidden="true">'
         '<line x1="{}" x2="{}" y1="8" y2="8"/><rect x="{}" y="5" width="{}" height="6"/>'
         '<line class="mean" x1="{m}" x2="{m}" y1="2" y2="14"/></svg>',
-        *(place(spread.low), place(spread.high), left),
-        f"{float(right) - float(left):.1f}",
-        m=place(spread.mean),
+        *(position(spread.low), position(spread.high), start),
+        f"{float(end) - float(start):.1f}",
+        m=position(spread.mean),
     )
 
 

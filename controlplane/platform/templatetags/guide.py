@@ -1,4 +1,4 @@
-"""The "?" beside a word: `{% term "kl" %}`, `{% term_of_metric "kl" %}`, `{% term_of_chart chart %}`; and the help of
+"""The "?" next to a word: `{% term "kl" %}`, `{% term_of_metric "kl" %}`, `{% term_of_chart chart %}`; and the help of
 form fields, in Python because templates are too slow for the many fields of New run."""
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def term_of_metric(metric: str) -> dict[str, Any]:
 @register.inclusion_tag(WHY)
 def term_of_chart(chart: Any) -> dict[str, Any]:
     """Show the "?" of the first metric of a chart that the glossary has."""
-    known = (by_metric().get(line.metric) for line in getattr(chart, "lines", ()))
-    return _shown(next(filter(None, known), None))
+    entries = (by_metric().get(line.metric) for line in getattr(chart, "lines", ()))
+    return _shown(next(filter(None, entries), None))
 
 
 @register.simple_tag
@@ -43,14 +43,14 @@ def tip_of(field: BoundField) -> str | SafeString:
     """
     if not field.help_text or not getattr(field.form, "tips", False):
         return ""
-    known = by_field().get(field.name)
-    more = format_html(' data-more="{}"', _address(known)) if known else ""
+    entry = by_field().get(field.name)
+    glossary = format_html(' data-more="{}"', _address(entry)) if entry else ""
     skipped = "" if field.use_fieldset else mark_safe(' tabindex="-1"')
     return format_html(
         '<button class="why" type="button" data-why-from="{}_helptext"{}{}><span aria-hidden="true">?</span>'
         '<span class="visually-hidden">About {}</span></button>',
         field.auto_id,
-        more,
+        glossary,
         skipped,
         field.label,
     )

@@ -70,15 +70,15 @@ def flag(
 
 @register.simple_tag
 def aria(name: str, value: Any = True, *, equals: Any = _ANY) -> SafeString:
-    """An ARIA state, "true" or "false"."""
+    """Write an ARIA state, "true" or "false"."""
     on = value == equals if equals is not _ANY else bool(value)
     return format_html(' aria-{}="{}"', name, "true" if on else "false")
 
 
 @register.simple_tag
-def current(here: Any, this: Any, kind: str = "page") -> SafeString | str:
+def current(page: Any, linked: Any, kind: str = "page") -> SafeString | str:
     """Write `aria-current` on the link to the current page."""
-    return format_html(' aria-current="{}"', kind) if here == this else ""
+    return format_html(' aria-current="{}"', kind) if page == linked else ""
 
 
 @register.simple_tag

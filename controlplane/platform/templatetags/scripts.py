@@ -54,6 +54,7 @@ def imported(name: str) -> tuple[str, ...]:
         if path is None:
             raise LookupError(f"There is no static file {module}.")
         folder = module.rpartition("/")[0]
-        near = [posixpath.normpath(f"{folder}/{other}") for other in _IMPORT.findall(Path(path).read_text("utf-8"))]
-        modules += [other for other in dict.fromkeys(near) if other not in modules]
+        paths = dict.fromkeys(_IMPORT.findall(Path(path).read_text("utf-8")))
+        near = dict.fromkeys(posixpath.normpath(f"{folder}/{relative}") for relative in paths)
+        modules += [module for module in near if module not in modules]
     return tuple(modules[1:])

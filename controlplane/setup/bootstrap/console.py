@@ -11,7 +11,7 @@ from types import FrameType
 
 
 class Failed(Exception):
-    """An installation step failed; the message says what to do."""
+    """The failure of an installation step; the message says what to do."""
 
 
 def say(text: str) -> None:

@@ -63,7 +63,7 @@ class PythonEnvironment:
             return False
 
     def is_foreign(self) -> bool:
-        """Return whether someone else made the environment."""
+        """Check whether someone else made the environment."""
         return self.folder.exists() and not self.stamp.exists() and not self.building.exists()
 
     def has_needs(self) -> bool:
@@ -76,35 +76,16 @@ BASE = PythonEnvironment(
 )
 TEST = PythonEnvironment("the tests", ROOT / ".venv-test", LOCKS / "test.lock", (*BASE.needs, "pytest", "playwright"))
 GPU_LOCK = LOCKS / "gpu.lock"
-TRAINER = PythonEnvironment(
-    "the trainer",
-    ROOT / ".venv-train",
-    LOCKS / "trainer.lock",
-    ("torch", "trl"),
-    gpu_lock=GPU_LOCK,
-)
-LM_EVAL = PythonEnvironment(
-    "the benchmarks",
-    ROOT / ".venv-lm-eval",
-    LOCKS / "lm-eval.lock",
-    ("lm_eval", "transformers", "aiohttp"),
-)
-ENVIRONMENTS = PythonEnvironment(
-    "environments of others",
-    ROOT / ".venv-environments",
-    LOCKS / "environments.lock",
-    ("reasoning_gym", "textarena", "openenv"),
-)
-ATROPOS = PythonEnvironment(
-    "Atropos", ROOT / ".venv-atropos", LOCKS / "atropos.lock", ("atroposlib", "uvicorn", "openai")
-)
-SINKS = PythonEnvironment(
-    "the programs that receive figures",
-    ROOT / ".venv-sinks",
-    LOCKS / "sinks.lock",
-    ("tensorboard", "wandb", "trackio", "mlflow"),
-)
-ON_DEMAND = {"lm-eval": LM_EVAL, "environments": ENVIRONMENTS, "atropos": ATROPOS, "sinks": SINKS}
+TRAINER = PythonEnvironment("the trainer", ROOT / ".venv-train", LOCKS / "trainer.lock", ("torch", "trl"), GPU_LOCK)
+ON_DEMAND = {
+    group: PythonEnvironment(title, ROOT / f".venv-{group}", LOCKS / f"{group}.lock", needs)
+    for group, title, needs in (
+        ("lm-eval", "the benchmarks", ("lm_eval", "transformers", "aiohttp")),
+        ("environments", "environments of others", ("reasoning_gym", "textarena", "openenv")),
+        ("atropos", "Atropos", ("atroposlib", "uvicorn", "openai")),
+        ("sinks", "the programs that receive figures", ("tensorboard", "wandb", "trackio", "mlflow")),
+    )
+}
 """Environments by their group in pyproject.toml, built when something first needs them."""
 
 
@@ -134,7 +115,7 @@ def _build(environment: PythonEnvironment) -> None:
     say(f"Installing {environment.title} into {environment.folder.name} (needed once) …")
     installer = choose_installer(TOOLS)
     # An interrupted installer may leave half a package that counts as installed: start from an empty folder.
-    _empty(environment)
+    _clear(environment)
     installer.make_environment(environment.folder)
     lock = environment.lock
     if environment.gpu_lock is not None and torch.gpu_usable():
@@ -147,8 +128,8 @@ def _build(environment: PythonEnvironment) -> None:
     say(f"Installed {environment.title}.")
 
 
-def _empty(environment: PythonEnvironment) -> None:
-    """Empty the environment's folder, which always has the mark."""
+def _clear(environment: PythonEnvironment) -> None:
+    """Clear the environment's folder, which always has the mark."""
     environment.folder.mkdir(exist_ok=True)
     environment.building.touch()
     for entry in environment.folder.iterdir():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from abc import ABC, abstractmethod
 from pathlib import Path
 
 from controlplane.setup.bootstrap.console import Failed, ask, run, say
@@ -13,7 +12,7 @@ from controlplane.setup.bootstrap.console import Failed, ask, run, say
 UV = "uv==0.13.8"
 
 DOWNLOAD_FAILED = (
-    "The installation of {what} did not finish (the lines above say why).\n"
+    "The installation of {title} did not finish (the lines above say why).\n"
     "Check the network, the disk's free space, and a proxy or mirror if you use one (HTTPS_PROXY, PIP_INDEX_URL or "
     "UV_DEFAULT_INDEX, PIP_FIND_LINKS).\nThen run the same command again: downloads are kept."
 )
@@ -23,24 +22,30 @@ NO_PIP = (
 )
 
 
-class Installer(ABC):
-    """Creates environments and installs packages."""
+class Installer:
+    """pip outside the environment, which has none: Debian's python3 has the venv module without ensurepip, and its pip
+    refuses to install into its own environment."""
 
-    @abstractmethod
-    def make_environment(self, folder: Path) -> None: ...
+    def make_environment(self, folder: Path) -> None:
+        if run([sys.executable, "-m", "venv", "--without-pip", str(folder)]):
+            raise Failed(f"Python could not make {folder}.")
 
-    @abstractmethod
-    def install(self, python: Path, arguments: list[str], what: str) -> None: ...
+    def install(self, python: Path, arguments: list[str], title: str) -> None:
+        if run([sys.executable, "-m", "pip", "--python", str(python), "install", *arguments]):
+            raise Failed(DOWNLOAD_FAILED.format(title=title))
 
-    @abstractmethod
     def would_install(self, python: Path, requirement: str) -> str:
         """Return the installer's dry-run output for a requirement, without its dependencies."""
+        argv = [sys.executable, "-m", "pip", "--python", str(python), "install", "--dry-run", "--no-deps", requirement]
+        return ask(argv) or ""
 
     def install_lock(self, python: Path, lock: Path) -> None:
         self.install(python, ["--require-hashes", "--no-deps", "-r", str(lock)], lock.name)
 
 
 class Uv(Installer):
+    """uv, which is quicker than pip."""
+
     def __init__(self, program: str) -> None:
         self.program = program
         pip = pip_settings()
@@ -54,9 +59,9 @@ class Uv(Installer):
         if run(argv, self.env):
             raise Failed(f"uv could not make {folder}.")
 
-    def install(self, python: Path, arguments: list[str], what: str) -> None:
+    def install(self, python: Path, arguments: list[str], title: str) -> None:
         if run([self.program, "pip", "install", "--python", str(python), *self.sources, *arguments], self.env):
-            raise Failed(DOWNLOAD_FAILED.format(what=what))
+            raise Failed(DOWNLOAD_FAILED.format(title=title))
 
     def would_install(self, python: Path, requirement: str) -> str:
         import subprocess
@@ -64,23 +69,6 @@ class Uv(Installer):
         argv = [self.program, "pip", "install", "--python", str(python), *self.sources]
         argv += ["--dry-run", "--no-deps", requirement]
         return subprocess.run(argv, env=self.env, capture_output=True, text=True).stderr
-
-
-class Pip(Installer):
-    """pip from outside the environment, which has none: Debian's python3 has the venv module without ensurepip, and its
-    pip refuses to install into its own environment."""
-
-    def make_environment(self, folder: Path) -> None:
-        if run([sys.executable, "-m", "venv", "--without-pip", str(folder)]):
-            raise Failed(f"Python could not make {folder}.")
-
-    def install(self, python: Path, arguments: list[str], what: str) -> None:
-        if run([sys.executable, "-m", "pip", "--python", str(python), "install", *arguments]):
-            raise Failed(DOWNLOAD_FAILED.format(what=what))
-
-    def would_install(self, python: Path, requirement: str) -> str:
-        argv = [sys.executable, "-m", "pip", "--python", str(python), "install", "--dry-run", "--no-deps", requirement]
-        return ask(argv) or ""
 
 
 def choose_installer(tools: Path) -> Installer:
@@ -96,7 +84,7 @@ def choose_installer(tools: Path) -> Installer:
     if _runs(str(fetched)):
         return Uv(str(fetched))
     say("uv isn't available here; using pip instead, which takes a little longer.")
-    return Pip()
+    return Installer()
 
 
 def _runs(program: str) -> bool:
@@ -105,6 +93,7 @@ def _runs(program: str) -> bool:
 
 PIP_OPTIONS = ("find-links", "index-url", "extra-index-url", "no-index", "trusted-host", "cert")
 """pip's settings of package sources."""
+UV_VARIABLES = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "trusted-host": "UV_INSECURE_HOST"}
 
 
 def uv_environment(pip: dict[str, str]) -> dict[str, str]:
@@ -115,14 +104,12 @@ def uv_environment(pip: dict[str, str]) -> dict[str, str]:
     env.pop("VIRTUAL_ENV", None)
     if "find-links" in pip:
         env.setdefault("UV_FIND_LINKS", ",".join(pip["find-links"].split()))
-    if "index-url" in pip:
-        env.setdefault("UV_DEFAULT_INDEX", pip["index-url"])
+    for option, variable in UV_VARIABLES.items():
+        if option in pip:
+            env.setdefault(variable, " ".join(pip[option].split()))
     if "extra-index-url" in pip:
-        env.setdefault("UV_INDEX", " ".join(pip["extra-index-url"].split()))
         # As pip does. By default uv stops at the first index that has the name, even without the pinned version.
         env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
-    if "trusted-host" in pip:
-        env.setdefault("UV_INSECURE_HOST", " ".join(pip["trusted-host"].split()))
     if "cert" in pip:
         env.setdefault("SSL_CERT_FILE", pip["cert"])
     return env

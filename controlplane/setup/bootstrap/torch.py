@@ -22,8 +22,7 @@ raise SystemExit(cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or
 
 
 def has_gpu() -> bool:
-    """Return whether a driver and a GPU respond. Checked in separate processes, which may each create a CUDA
-    context."""
+    """Check whether a driver and a GPU respond, in separate processes, which may each create a CUDA context."""
     smi = shutil.which("nvidia-smi")
     if smi and (ask([smi, "-L"]) or "").startswith("GPU "):
         return True
@@ -39,7 +38,7 @@ def driver() -> int | None:
 
 
 def gpu_usable() -> bool:
-    """Return whether torch with CUDA can run here. Prints what will be installed and why."""
+    """Check whether torch with CUDA can run here. Print what will be installed and why."""
     if not has_gpu():
         say("No GPU responds: installing the CPU build of torch (about 200 MB) …")
     elif (version := driver()) is not None and version < GPU.min_driver:

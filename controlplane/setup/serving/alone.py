@@ -24,15 +24,15 @@ def prepare(report: Callable[[str], None]) -> None:
 
 
 def web(bind: str, port: int, web_workers: int) -> None:
-    """Become the web process. It prints no sign-in link, so it may listen anywhere before an admin has a password."""
+    """Run the web in this process. It prints no sign-in link, so it may listen anywhere, even without a password."""
     listener = open_listener(bind, port)
     listener.set_inheritable(True)
-    _become(_installation(bind, port, web_workers).web(listener))
+    _execute(_installation(bind, port, web_workers).web(listener))
 
 
 def worker() -> None:
-    """Become the control worker, with beat."""
-    _become(_installation().control_worker())
+    """Run the control worker, with beat, in this process."""
+    _execute(_installation().control_worker())
 
 
 def _installation(bind: str = "127.0.0.1", port: int = 0, web_workers: int = 1) -> Installation:
@@ -51,7 +51,7 @@ def _installation(bind: str = "127.0.0.1", port: int = 0, web_workers: int = 1) 
     )
 
 
-def _become(program: ServedProgram) -> None:
+def _execute(program: ServedProgram) -> None:
     os.umask(0o077)
     valkey.check(os.environ["REDIS_URL"])
     raise_file_limit()

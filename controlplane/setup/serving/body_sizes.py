@@ -51,12 +51,11 @@ def _token_may_upload(text: str) -> bool:
 
 
 def _may_upload(scope: Message) -> bool:
-    """Return whether the cookie belongs to the session of an active operator. Others must not fill the disk."""
+    """Check whether the cookie belongs to the session of an active operator. Others must not fill the disk."""
     try:
-        cookies = SimpleCookie(header(scope, b"cookie"))
+        cookie = SimpleCookie(header(scope, b"cookie")).get(settings.SESSION_COOKIE_NAME)
     except CookieError:
         return False
-    cookie = cookies.get(settings.SESSION_COOKIE_NAME)
     if cookie is None:
         return False
     request = HttpRequest()

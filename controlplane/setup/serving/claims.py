@@ -21,7 +21,7 @@ LEFT_OVER_S = 30.0
 
 
 class ServingRefused(Exception):
-    """Serving is impossible as requested; the message says why and what to do."""
+    """A refusal to serve as requested; the message says why and what to do."""
 
 
 @contextlib.contextmanager
@@ -106,9 +106,9 @@ def _who_holds(data: Path, text: bytes) -> str:
     except ValueError:
         facts = {}
     where = f" at {facts['url']}" if "url" in facts else ""
-    who = f"`manage.py {facts.get('command', 'up')}` (process {facts.get('pid', 'unknown')})"
+    command = f"`manage.py {facts.get('command', 'up')}` (process {facts.get('pid', 'unknown')})"
     return (
-        f"{who} already serves {data}{where}. Use that one, or end it with Ctrl-C where it runs; "
+        f"{command} already serves {data}{where}. Use that one, or end it with Ctrl-C where it runs; "
         "for a second installation beside it set CONTROLPLANE_DATA to another folder."
     )
 

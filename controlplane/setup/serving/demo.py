@@ -40,7 +40,7 @@ DATASET_DEADLINE_S = 120.0
 
 
 class DemoFailed(Exception):
-    """The demo could not be set up; the message says why."""
+    """A failure to set the demo up; the message says why."""
 
 
 class Demo:
@@ -190,8 +190,8 @@ class Demo:
 
     def _host(self) -> Host:
         """Return this machine's host once its worker has announced it with the trainer."""
-        here = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
-        announced = here.exclude(inventory__trainer="missing")
+        hosts = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
+        announced = hosts.exclude(inventory__trainer="missing")
         demo.report(Stage.HOST)
         if not self.serving.watch_until(announced.exists, HOST_DEADLINE_S):
             raise DemoFailed(f"This machine's worker has not announced itself; see {self.installation.data}/host.log.")

@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class HeaderDeadline(HttpToolsProtocol):
-    """Closes a connection `header_seconds` after it has begun to wait for a request header.
+    """A protocol that closes a connection `header_seconds` after it has begun to wait for a request header.
 
     Otherwise the idle connections of one client, each with an open file, could keep everybody out. uvicorn's time-out
     of kept connections only begins after an answer, and ends with any byte.

@@ -31,23 +31,24 @@ def stop_all(serving: RunningServices, user: User, report: Callable[[str], None]
     """Stop all runs, and wait for their receipts and this machine's last uploads. Return whether all have ended."""
     from runs.engine.scheduling.stopping import request_stop
 
-    attempts = list(Attempt.objects.filter(status__in=ACTIVE))
+    active = Attempt.objects.filter(status__in=ACTIVE)
+    attempts = list(active)
     if not attempts:
         return True
     report(f"Stopping {plural(len(attempts), 'run')} …")
     for attempt in attempts:
         request_stop(attempt, StopMode.NOW, user)
-    if serving.watch_until(lambda: not Attempt.objects.filter(status__in=ACTIVE).exists(), STOP_DEADLINE_S):
+    if serving.watch_until(lambda: not active.exists(), STOP_DEADLINE_S):
         folders = [serving.installation.runs_dir / attempt.run_id / str(attempt.number) for attempt in attempts]
         serving.watch_until(lambda: not any(map(_supervised, folders)), HAND_OVER_DEADLINE_S)
         return True
-    remaining = ", ".join(Attempt.objects.filter(status__in=ACTIVE).values_list("pk", flat=True))
+    remaining = ", ".join(active.values_list("pk", flat=True))
     report(f"Still not ended after {STOP_DEADLINE_S:.0f} s: {remaining}. Their folders under runs/ say more.")
     return False
 
 
 def _supervised(folder: Path) -> bool:
-    """Return whether the attempt's supervisor is alive: it holds the lock of the folder."""
+    """Check whether the attempt's supervisor is alive: it holds the lock of the folder."""
     try:
         with open(folder / FileName.LOCK, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

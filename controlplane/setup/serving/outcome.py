@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +21,8 @@ EDGE = 10
 several times."""
 
 
-@dataclass(frozen=True)
-class Times:
-    """The time of the page's first response. The bootstrap provides the start of the process and the installation
-    time."""
-
-    page: float
-
-    @classmethod
-    def now(cls) -> Times:
-        return cls(page=time.time())
-
-    @property
-    def install_s(self) -> float:
-        return float(os.environ.get(INSTALL_SECONDS, "0"))
-
-    @property
-    def to_page_s(self) -> float:
-        return self.page - float(os.environ.get(STARTED, repr(self.page)))
-
-
-def outcome(run: Run, times: Times, runs_dir: Path) -> dict[str, Any]:
+def outcome(run: Run, page_at: float, runs_dir: Path) -> dict[str, Any]:
+    """Describe a run that has ended. `page_at`: the time of the page's first response, in Unix seconds."""
     attempt = run.attempts.get(number=run.attempts.count())
     reward = series_of(run, ["reward"], EVERY_POINT)["series"].get("reward")
     points = list(zip(reward["step"], reward["value"], strict=True)) if reward else []
@@ -53,9 +32,9 @@ def outcome(run: Run, times: Times, runs_dir: Path) -> dict[str, Any]:
         "reason": attempt.reason,
         "detail": attempt.detail,
         "steps": run.step,
-        "seconds_install": round(times.install_s, 1),
-        "seconds_to_page": round(times.to_page_s, 1),
-        "seconds_to_first_step": round(reward["t"][0] - times.page, 1) if points and reward else None,
+        "seconds_install": round(float(os.environ.get(INSTALL_SECONDS, "0")), 1),
+        "seconds_to_page": round(page_at - float(os.environ.get(STARTED, repr(page_at))), 1),
+        "seconds_to_first_step": round(reward["t"][0] - page_at, 1) if points and reward else None,
         "reward_first10": _mean(value for step, value in points if step and step <= EDGE),
         "reward_last10": _mean(value for step, value in points if step and step > run.step - EDGE),
         "rows_written": rows_written(attempt, runs_dir),

@@ -44,7 +44,7 @@ class ServedProgram:
 
 
 class NotReady(RuntimeError):
-    """A child did not become ready; the message has the end of its log."""
+    """A child that did not become ready; the message has the end of its log."""
 
 
 @dataclass
@@ -82,18 +82,15 @@ class Fleet:
             child = self._children[name]
             ready = child.program.ready or (lambda: True)
             while not ready():
-                ended = has_ended(child.process)
-                if ended or self.clock() > end:
-                    reason = (
-                        f"ended with code {bury(child.process)}"
-                        if ended
-                        else f"does not answer after {deadline_s:.0f} s"
-                    )
+                reason = f"ended with code {bury(child.process)}" if has_ended(child.process) else ""
+                if not reason and self.clock() > end:
+                    reason = f"does not answer after {deadline_s:.0f} s"
+                if reason:
                     raise NotReady(f"{name} {reason}; the end of {child.program.log}:\n{tail(child.program.log)}")
                 time.sleep(0.02)
 
     def tick(self) -> None:
-        """Notice dead children, and restart those whose back-off is over."""
+        """Find dead children, and restart those whose back-off is over."""
         now = self.clock()
         for child in self._children.values():
             if child.restart_at is None:
@@ -149,7 +146,7 @@ def _terminate(child: _Child) -> None:
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the process has ended, without reaping it: a zombie's pid and group id can't be reused."""
+    """Check whether the process has ended, without reaping it: a zombie's pid and group id can't be reused."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

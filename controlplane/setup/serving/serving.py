@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -70,13 +71,11 @@ class RunningServices:
 
     def watch(self) -> None:
         """Watch the children until Ctrl-C."""
-        while True:
-            self.fleet.tick()
-            time.sleep(TICK_S)
+        self.watch_until(lambda: False, math.inf)
 
 
 def _holds(condition: Callable[[], bool]) -> bool:
-    """Return whether the condition holds; False while the database is unavailable."""
+    """Check the condition; False while the database is unavailable."""
     from django.db import Error, connection
 
     from controlplane.platform.http.outage import is_away

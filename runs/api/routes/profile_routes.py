@@ -101,10 +101,17 @@ def memory_of(
     estimate = profile_memory.on_page(profile_for(request, profile_id), model, card)
     if estimate is None:
         sentence = "There is no estimate: the profile uses no GPU, or can't be read."
-        unknown = {"models": [], "model": "", "card_gib": None, "divided_for": "", "use_the_memory": None, "guide": {}}
+        unknown: dict[str, Any] = {
+            "models": [],
+            "model": "",
+            "card_gib": None,
+            "divided_for": "",
+            "use_the_memory": None,
+            "guide": {},
+        }
         return {"item": {"says": sentence, **unknown}}
     room = estimate.room
-    gains = room and {"gain": round(room.gain, 3), "says": room.words, "values": room.values}
+    gains = room and {"gain": round(room.gain, 3), "says": room.text, "values": room.values}
     figures = shapes.columns(estimate, "models", "model", "card_gib", "divided_for")
     return {"item": {"says": estimate.sentence, **figures, "use_the_memory": gains, "guide": estimate.guide}}
 

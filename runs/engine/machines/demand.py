@@ -178,7 +178,7 @@ class _Market:
         if request.state != State.JOINED:
             return False
         host = hosts.get(request.host_name)
-        if host is None or (host.is_fresh(self.now) and sandbox_of(host).known) or host.draining:
+        if host is None or (host.is_fresh(self.now) and sandbox_of(host).reported) or host.draining:
             return True
         return request.joined_at is None or self.now - request.joined_at > ARRIVES_WITHIN
 

@@ -107,7 +107,7 @@ def fix(request: HttpRequest, run_id: str) -> HttpResponse:
         fixed = None
     if fixed is None:
         return HttpResponse(status=204)
-    changes = [{"what": change.label, "before": change.old, "after": change.new} for change in fixed.changes]
+    changes = [{"name": change.label, "before": change.old, "after": change.new} for change in fixed.changes]
     return render(request, "launch/new_run/_fix.html", {"fixed": fixed, "changes": changes})
 
 

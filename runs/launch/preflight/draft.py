@@ -34,7 +34,7 @@ class GpuFacts:
     """The names of those servers."""
 
 
-_ISOLATED = HostSandbox(known=True, backend="bubblewrap", lacks=(), allowed=False)
+_ISOLATED = HostSandbox(reported=True, backend="bubblewrap", lacks=(), allowed=False)
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ def check_sandbox(draft: Draft) -> Iterator[Finding]:
     if not rewards or not hosts:
         return
     holding = [host for host in hosts if host.sandbox.runs_code]
-    untold = [host for host in hosts if not host.sandbox.known]
+    untold = [host for host in hosts if not host.sandbox.reported]
     if not holding and not untold:
         yield from (_no_sandbox(host, rewards) for host in hosts)
         return

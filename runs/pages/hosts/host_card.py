@@ -191,7 +191,7 @@ def _chips(host: HostView) -> Iterator[Chip]:
         yield Chip("checking", "trainer: checking")
     if host.sandbox.bare:
         yield Chip("bad", "code runs without a sandbox")
-    elif host.sandbox.known and not host.sandbox.backend:
+    elif host.sandbox.reported and not host.sandbox.backend:
         yield Chip("warn", "no sandbox")
     if host.row.draining:
         yield Chip("warn", "accepts no new runs")
@@ -241,7 +241,7 @@ def _notices(host: HostView, user: User) -> Iterator[Notice]:
             host.gpu_error,
         )
         yield Notice("bad", "circle-alert", f"The GPUs of {host.name} do not respond.", advice)
-    if host.sandbox.known and not host.sandbox.backend:
+    if host.sandbox.reported and not host.sandbox.backend:
         yield _no_sandbox(host, user)
 
 
@@ -367,7 +367,7 @@ def _cuda(cuda: dict[str, Any]) -> FactText:
 def _sandbox(host: HostView, user: User) -> Iterator[FactText]:
     box = host.sandbox
     if not box.backend:
-        yield FactText("none works" if box.known else "not reported yet", "muted")
+        yield FactText("none works" if box.reported else "not reported yet", "muted")
         return
     yield FactText(box.backend)
     for name, why in box.lacks:

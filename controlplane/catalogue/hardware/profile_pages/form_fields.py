@@ -20,52 +20,48 @@ class _TextField(forms.CharField):
         super().__init__(max_length=MOST_CHARACTERS, **kwargs)
 
 
-class GpusField(_TextField):
-    """0, 1 -> (0, 1)"""
+class _ListField(_TextField):
+    """A field for entries that are separated by commas or blanks."""
 
+    separator = ", "
+
+    def clean(self, value: Any) -> tuple[Any, ...]:
+        return tuple(filter(None, re.split(r"[\s,;]+", super().clean(value))))
+
+    def prepare_value(self, value: Any) -> Any:
+        is_list = isinstance(value, Iterable) and not isinstance(value, str)
+        return self.separator.join(map(str, value)) if is_list else value
+
+
+class GpusField(_ListField):
     widget = forms.TextInput(attrs={"autocomplete": "off", "placeholder": "any"})
 
     def clean(self, value: Any) -> tuple[int, ...]:
-        words = _words(super().clean(value))
-        if not all(re.fullmatch(r"[0-9]{1,4}", word) for word in words) or len(words) > MOST_ENTRIES:
+        indexes = super().clean(value)
+        if not all(re.fullmatch(r"[0-9]{1,4}", index) for index in indexes) or len(indexes) > MOST_ENTRIES:
             raise forms.ValidationError("Write GPU indexes as numbers, such as 0, 1.")
-        return tuple(int(word) for word in words)
-
-    def prepare_value(self, value: Any) -> Any:
-        return _joined(value, ", ")
+        return tuple(map(int, indexes))
 
 
-class NamesField(_TextField):
-    """q_proj, v_proj -> ("q_proj", "v_proj")"""
-
+class NamesField(_ListField):
     widget = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
 
     def clean(self, value: Any) -> tuple[str, ...]:
-        words = _words(super().clean(value))
-        if len(words) > MOST_ENTRIES:
+        names = tuple(dict.fromkeys(super().clean(value)))
+        if len(names) > MOST_ENTRIES:
             raise forms.ValidationError(f"At most {MOST_ENTRIES} names.")
-        return tuple(dict.fromkeys(words))
-
-    def prepare_value(self, value: Any) -> Any:
-        return _joined(value, ", ")
+        return names
 
 
-class AddressesField(_TextField):
-    """One address per line."""
-
+class AddressesField(_ListField):
+    separator = "\n"
     widget = forms.Textarea(
         attrs={"rows": 2, "class": "code", "spellcheck": "false", "placeholder": "http://127.0.0.1:8000"}
     )
 
-    def clean(self, value: Any) -> tuple[str, ...]:
-        return _words(super().clean(value))
-
-    def prepare_value(self, value: Any) -> Any:
-        return _joined(value, "\n")
-
 
 class EnvironmentField(_TextField):
-    """NAME=VALUE lines -> {"NAME": "VALUE"}; profile_problems checks which may be set."""
+    """A field for NAME=VALUE lines; profile_problems checks which names may be set."""
 
     widget = forms.Textarea(
         attrs={
@@ -94,7 +90,7 @@ class EnvironmentField(_TextField):
 
 
 class JsonObjectField(forms.CharField):
-    """A JSON object, which may have comments -> a dict, or None if empty."""
+    """A field for a JSON object, which may have comments; None if it is empty."""
 
     widget = forms.Textarea(attrs={"rows": 8, "class": "code", "spellcheck": "false", "placeholder": "{}"})
 
@@ -115,7 +111,7 @@ class JsonObjectField(forms.CharField):
 
 
 class YesNoField(forms.ChoiceField):
-    """Yes, no, or the device's default."""
+    """A choice of yes, no, or the device's default."""
 
     def __init__(self, **kwargs: Any) -> None:
         choices = (("", "Auto"), ("on", "On"), ("off", "Off"))
@@ -126,13 +122,3 @@ class YesNoField(forms.ChoiceField):
 
     def prepare_value(self, value: Any) -> Any:
         return {True: "on", False: "off"}.get(value, "" if value is None else value)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(re.split(r"[\s,;]+", text.strip(" \t\r\n,;"))) if text.strip(" \t\r\n,;") else ()
-
-
-def _joined(value: Any, by: str) -> Any:
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return by.join(str(entry) for entry in value)
-    return value

@@ -15,15 +15,7 @@ from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS
 
 from controlplane.catalogue.hardware.models import HardwareProfile
-from controlplane.catalogue.hardware.profile_fields import (
-    ATTACHED,
-    CHOICES,
-    HELP,
-    LABELS,
-    SECTIONS,
-    FieldGroup,
-    When,
-)
+from controlplane.catalogue.hardware.profile_fields import ATTACHED, CHOICES, HELP, LABELS, SECTIONS, FieldGroup, When
 from controlplane.catalogue.hardware.profile_pages.form_fields import (
     AddressesField,
     EnvironmentField,
@@ -104,7 +96,8 @@ def _form_field(name: str, typed: FieldType) -> forms.Field:
 
 
 class ProfileForm(forms.Form):
-    """A valid form has the complete `result`. Fields that don't apply may have any value, and get their defaults."""
+    """A profile's form; if it is valid, `result` is complete. Fields that don't apply may have any value, and get their
+    defaults."""
 
     tips = False
     """True if the page shows each field's help behind a "?"."""
@@ -112,8 +105,8 @@ class ProfileForm(forms.Form):
     name = forms.CharField(max_length=80)
     description = forms.CharField(required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}))
 
-    seen = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
-    """A digest of the profile when the page was opened."""
+    digest = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    """The digest of the profile when the page was opened."""
 
     def __init__(
         self,
@@ -122,12 +115,10 @@ class ProfileForm(forms.Form):
         changes: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """`changes`: proposed values, which replace the profile's own and are marked until they are saved."""
+        """Fill the form from a profile. `changes`: proposed values, which are marked until they are saved."""
         self.profile = profile
-        if profile is not None:
-            kwargs.setdefault("initial", {**_stored(profile), "seen": _digest(profile)})
-        else:
-            kwargs.setdefault("initial", {"trainer_gpus": 1})
+        initial = {"trainer_gpus": 1} if profile is None else {**_stored(profile), "digest": _digest(profile)}
+        kwargs.setdefault("initial", initial)
         super().__init__(*args, **kwargs)
         for name, typed in spec_fields().items():
             self.fields[name] = _form_field(name, typed)
@@ -139,19 +130,19 @@ class ProfileForm(forms.Form):
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()
-        others = HardwareProfile.objects.filter(name__iexact=name)
+        same_name = HardwareProfile.objects.filter(name__iexact=name)
         if self.profile is not None:
-            others = others.exclude(pk=self.profile.pk)
-        if others.exists():
+            same_name = same_name.exclude(pk=self.profile.pk)
+        if same_name.exists():
             raise forms.ValidationError("A profile with this name already exists. Choose another name.")
         return name
 
-    def _refuse_to_overwrite(self, seen: Any) -> None:
+    def _refuse_to_overwrite(self, digest: Any) -> None:
         """Refuse once to overwrite another user's change; the returned form has the new digest."""
-        if self.profile is None or not seen or seen == _digest(self.profile):
+        if self.profile is None or not digest or digest == _digest(self.profile):
             return
         data = copy.copy(cast("dict[str, Any]", self.data))  # a QueryDict, whose copy can be changed
-        data["seen"] = _digest(self.profile)
+        data["digest"] = _digest(self.profile)
         self.data = data
         self.add_error(
             None,
@@ -161,7 +152,7 @@ class ProfileForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        self._refuse_to_overwrite(values.get("seen"))
+        self._refuse_to_overwrite(values.get("digest"))
         for part in self._unused(values):
             for name in part.names:
                 self.errors.pop(name, None)
@@ -214,8 +205,8 @@ class ProfileForm(forms.Form):
 
 
 def values_of(profile: Profile) -> dict[str, Any]:
-    """A profile as typed form values."""
-    spec, lora = profile.spec, profile.lora
+    """Convert a profile to typed form values."""
+    spec, lora = profile.spec, profile.lora or LoraSpec()
     server = spec.server or ServerSpec()
     attached = spec.rollout == Rollout.SERVER and bool(server.attached)
     return {
@@ -224,8 +215,11 @@ def values_of(profile: Profile) -> dict[str, Any]:
         **{f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in ("profile", "server")},
         "rollout": ATTACHED if attached else spec.rollout,
         **{f"server_{f.name}": getattr(server, f.name) for f in dataclasses.fields(server)},
-        "use_lora": lora is not None,
-        **_lora_values(lora or LoraSpec()),
+        "use_lora": profile.lora is not None,
+        "lora_r": lora.r,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": lora.dropout,
+        "lora_targets": lora.target_modules,
         **profile.batch,
     }
 
@@ -236,15 +230,6 @@ def _stored(row: HardwareProfile) -> dict[str, Any]:
     except ContractError:
         # Of a version with other fields: its name can still be shown and saved.
         return {"name": row.name, "description": row.description}
-
-
-def _lora_values(lora: LoraSpec) -> dict[str, Any]:
-    return {
-        "lora_r": lora.r,
-        "lora_alpha": lora.alpha,
-        "lora_dropout": lora.dropout,
-        "lora_targets": lora.target_modules,
-    }
 
 
 def _result(values: dict[str, Any]) -> Profile:
@@ -265,7 +250,7 @@ def _result(values: dict[str, Any]) -> Profile:
 
 def save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
     """Save the form's result. Equivalent settings stay as stored: a new name isn't a change of settings."""
-    same = row.pk is not None and _settings(form.result) == _settings_of(row)
+    same = row.pk is not None and _has_settings(row, form.result)
     for column, value in form.result.columns().items():
         if column in WORDS or not same:
             setattr(row, column, value)
@@ -273,19 +258,17 @@ def save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
     return row
 
 
-def _settings(profile: Profile) -> tuple[Any, ...]:
-    return dataclasses.replace(profile.spec, profile=""), profile.lora, profile.batch
-
-
-def _settings_of(row: HardwareProfile) -> tuple[Any, ...] | None:
+def _has_settings(row: HardwareProfile, profile: Profile) -> bool:
     try:
-        return _settings(profile_of(row))
+        stored = profile_of(row)
     except ContractError:
-        return None
+        return False
+    spec = dataclasses.replace(stored.spec, profile=profile.spec.profile)
+    return (spec, stored.lora, stored.batch) == (profile.spec, profile.lora, profile.batch)
 
 
 def as_submitted(values: Mapping[str, Any]) -> dict[str, str]:
-    """Typed values as a browser would send them."""
+    """Write typed values as a browser would send them."""
     form = ProfileForm()
     prepared = {name: form.fields[name].prepare_value(value) for name, value in values.items()}
     return {

@@ -49,7 +49,7 @@ class MemoryBar:
 
 
 def bars(estimate: Estimate, indexes: Sequence[int]) -> list[MemoryBar]:
-    """One bar for all GPUs with the same parts; `indexes`: of the estimate's GPUs."""
+    """Draw one bar for all GPUs with the same parts; `indexes`: of the estimate's GPUs."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, gpu in enumerate(estimate.gpus):
         key = (gpu.role, gpu.card_gib, tuple(sorted((part.value, round(size, 1)) for part, size in gpu.parts.items())))
@@ -75,7 +75,7 @@ def _bar(gpu: GpuEstimate, indexes: list[int]) -> MemoryBar:
 
 
 def segments(parts: Mapping[Part, float]) -> list[dict[str, Any]]:
-    """The segments of a stacked_bar: parts with a colour of their own, and the rest."""
+    """Divide a stacked_bar into segments: parts with a colour of their own, and the rest."""
     total = sum(parts.values())
     own = [(part, size) for part, size in parts.items() if part in COLOURS and size >= SMALL * total]
     rest = total - sum(size for _, size in own)
@@ -113,7 +113,7 @@ class MemoryView:
 def view(
     estimate: Estimate, *, length: int, where: str, indexes: Sequence[int] = (), host_ram_gib: float = 0.0
 ) -> MemoryView:
-    """The view of an estimate. `length`: tokens of a prompt with its completion; `where`: the GPUs in words."""
+    """Show an estimate. `length`: tokens of a prompt with its completion; `where`: the GPUs in words."""
     serving = estimate.serving
     return MemoryView(
         bars=bars(estimate, indexes or range(len(estimate.gpus))),

@@ -25,11 +25,11 @@ from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout
 class ProfileImport:
     form: ProfileForm
     reading: Reading | None = None
-    """Settings read from another tool's config; None for our own YAML, whose errors are beside the fields."""
+    """Settings read from another tool's config; None for our own YAML, whose errors are at its fields."""
 
 
 def document(request: HttpRequest) -> bytes:
-    """The uploaded or pasted document. Raises YamlRefused."""
+    """Read the uploaded or pasted document. Raises YamlRefused."""
     file = request.FILES.get("file")
     if file is None or upload.problem(request):
         return safe_yaml.document(request, documents.MOST_BYTES)
@@ -62,14 +62,10 @@ def _from_other(content: bytes) -> ProfileImport:
         return ProfileImport(profile_yaml.read(content).form())
     imported = ImportedProfile(values_of(Profile("", "", HardwareSpec(""))))
     _assume_one_gpu(reading)
-    for path, value in reading.values.items():
-        if path.startswith("hardware."):
-            name = path.removeprefix("hardware.").replace("server.", "server_")
-            imported.values["name" if name == "profile" else name] = value
+    for name, value in reading.below("hardware").items():
+        imported.values["name" if name == "profile" else name.replace("server.", "server_")] = value
     imported.values |= {name: value for name, value in _run_values(reading).items() if name in imported.values}
-    imported.values |= {
-        name: reading.values[f"grpo.{name}"] for name in BATCH_FIELDS if f"grpo.{name}" in reading.values
-    }
+    imported.values |= {name: value for name, value in reading.below("grpo").items() if name in BATCH_FIELDS}
     if imported.values["rollout"] == Rollout.SERVER and imported.values["server_attached"]:
         imported.values["rollout"] = ATTACHED
     for note in reading.notes:
@@ -92,18 +88,18 @@ def _assume_one_gpu(reading: Reading) -> None:
 
 
 def _run_values(reading: Reading) -> dict[str, Any]:
-    """The LoRA settings of a run; its other settings, which a profile has none of, are noted."""
+    """Read the LoRA settings of a run; its other settings, which a profile has none of, are noted."""
     values: dict[str, Any] = {"use_lora": bool(reading.values.get("lora"))}
     values |= {f"lora_{name}": value for name, value in reading.below("lora").items()}
     if "lora_target_modules" in values:
         values["lora_targets"] = values.pop("lora_target_modules")
     taken = {f"grpo.{name}" for name in BATCH_FIELDS}
-    others = [
+    of_run = [
         reading.sources.get(path, path)
         for path in reading.values
         if not path.startswith(("hardware.", "lora", "_")) and path not in taken
     ]
-    if others:
+    if of_run:
         text = "Settings of a run, not of its hardware. To use them, import the document under New run."
-        reading.note(KeyVerdict.LEFT_OUT, ", ".join(others[:12]), text)
+        reading.note(KeyVerdict.LEFT_OUT, ", ".join(of_run[:12]), text)
     return values

@@ -11,7 +11,7 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.inventory import number
 from controlplane.catalogue.hardware.models import HardwareProfile, Host, ModelInspection
 from controlplane.catalogue.hardware.profile_pages.memory_bars import MemoryView, view
-from controlplane.catalogue.hardware.profiles import Profile, profile_of
+from controlplane.catalogue.hardware.profiles import DIVISION, Profile, profile_of
 from controlplane.catalogue.hardware.shipped import SHIPPED, Shipped
 from controlplane.platform.templatetags.figures import significant
 from workers.contract.memory import Estimate, estimate
@@ -42,12 +42,12 @@ class FittedModel:
 
 
 def shipped_with(spec: HardwareSpec) -> list[Shipped]:
-    """The built-in profiles with these settings, whatever their name; some differ only in LoRA and batch."""
+    """Find the built-in profiles with these settings, whatever their name; some differ only in LoRA and batch."""
     return [built_in for built_in in SHIPPED if replace(built_in.spec, profile=spec.profile) == spec]
 
 
 def shipped_as(row: HardwareProfile) -> Shipped | None:
-    """The built-in profile with a row's hardware settings, whatever the row's name."""
+    """Find the built-in profile with a row's hardware settings, whatever the row's name."""
     try:
         own = profile_of(row)
     except ContractError:
@@ -60,8 +60,8 @@ def shipped_as(row: HardwareProfile) -> Shipped | None:
 
 
 def card_of(row: HardwareProfile) -> tuple[float, str]:
-    """The memory in GiB of the GPUs that a profile is meant for, and the host that has them: for a built-in profile its
-    own GPUs, without a host; for any other the largest GPU of the connected hosts."""
+    """Find the memory in GiB of the GPUs that a profile is meant for, and the host that has them: for a built-in
+    profile its own GPUs, without a host; for any other the largest GPU of the connected hosts."""
     shipped = shipped_as(row)
     if shipped is not None and shipped.card_gib:
         return shipped.card_gib, ""
@@ -77,7 +77,7 @@ def card_of(row: HardwareProfile) -> tuple[float, str]:
 
 
 def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
-    """The estimate for a model with the profile's batch and LoRA on GPUs of one size."""
+    """Estimate the memory of a model with the profile's batch and LoRA on GPUs of one size."""
     spec, batch = profile.spec, profile.batch
     size, passes = batch.get("per_device_train_batch_size", 8), batch.get("gradient_accumulation_steps", 1)
     settings = Settings(
@@ -100,7 +100,7 @@ class MemoryRoom:
 
     gain: float
     """Speed-up in steps per second by the rule of thumb."""
-    words: str
+    text: str
     values: dict[str, str]
     """Fields of the profile's form with their new values."""
 
@@ -110,44 +110,38 @@ class MemoryRoom:
 
 
 def room(profile: Profile, shape: Shape, card_gib: float) -> MemoryRoom | None:
-    """The faster division for a model on GPUs of one size; None if there is none, or the batch doesn't fit."""
+    """Find the faster division for a model on GPUs of one size; None if there is none, or the batch doesn't fit."""
     now, then, gain = division(profile, shape, card_gib)
     if then is None:
         return None
     passes = "1 pass" if then.passes == 1 else f"{then.passes} passes"
-    words = [f"{then.micro_batch} per process, {passes}"]
-    values = {
-        "per_device_train_batch_size": str(then.micro_batch),
-        "gradient_accumulation_steps": str(then.passes),
-    }
+    parts = [f"{then.micro_batch} per process, {passes}"]
+    values = dict(zip(DIVISION, (str(then.micro_batch), str(then.passes)), strict=True))
     if then.share != now.share:
         own = profile.spec.vllm_server is not None
         name = "server_gpu_memory_utilization" if own else "colocate_memory_utilization"
-        words.append(f"vLLM’s share {then.share:g}")
+        parts.append(f"vLLM’s share {then.share:g}")
         values[name] = f"{then.share:g}"
     if profile.spec.vllm_server and profile.spec.vllm_server.all_graphs:
-        words.append("CUDA graphs only up to a step’s completions")
+        parts.append("CUDA graphs only up to a step’s completions")
         values["server_all_graphs"] = ""
-    return MemoryRoom(gain, ", ".join(words), values)
+    return MemoryRoom(gain, ", ".join(parts), values)
 
 
 def division(
     profile: Profile, shape: Shape, card_gib: float, *, any_share: bool = True
 ) -> tuple[Division, Division | None, float]:
-    """The current division, a faster one or None, and its speed-up in steps per second. `any_share`: vLLM's share may
-    change, too."""
+    """Find the current division, a faster one or None, and its speed-up in steps per second. `any_share`: vLLM's share
+    may change, too."""
     batch, spec = profile.batch, profile.spec
-    sizes = batch.get("per_device_train_batch_size"), batch.get("gradient_accumulation_steps")
-    now = Division(sizes[0] or 8, sizes[1] or 1, spec.vllm_share)
-    length = PROMPT_TOKENS + batch.get("max_completion_length", COMPLETION_TOKENS)
+    size, passes = (batch.get(name) for name in DIVISION)
+    now = Division(size or 8, passes or 1, spec.vllm_share)
+    length = _length(profile)
 
     def seconds(candidate: Division) -> float | None:
         if candidate.share != now.share and not any_share:
             return None
-        divided = {
-            "per_device_train_batch_size": candidate.micro_batch,
-            "gradient_accumulation_steps": candidate.passes,
-        }
+        divided = dict(zip(DIVISION, (candidate.micro_batch, candidate.passes), strict=True))
         changed = replace(profile, spec=spec.with_vllm_share(candidate.share), batch={**batch, **divided})
         answer = estimated(changed, shape, card_gib)
         if not is_roomy(answer, longest=length, servers_too=candidate.share != now.share):
@@ -160,16 +154,21 @@ def division(
     return now, then, before / after if before and after else 1.0
 
 
+def _length(profile: Profile) -> int:
+    """Add up the tokens of a prompt and its completion."""
+    return PROMPT_TOKENS + profile.batch.get("max_completion_length", COMPLETION_TOKENS)
+
+
 def _work(profile: Profile, length: int) -> StepWork:
     batch = profile.batch
-    size, passes = batch["per_device_train_batch_size"], batch["gradient_accumulation_steps"]
+    size, passes = (batch[name] for name in DIVISION)
     repeats = batch.get("num_iterations", 1)
     completions = size * passes * max(profile.spec.processes, 1) / repeats
     return StepWork(completions, length, size, passes, length - PROMPT_TOKENS, 1 / repeats)
 
 
 def fitted_models(profile: Profile, card_gib: float) -> list[FittedModel]:
-    """The usual models under a profile, the smallest first."""
+    """Try the usual models under a profile, the smallest first."""
     return [_fitted(profile, name, card_gib) for name in LADDER]
 
 
@@ -190,14 +189,13 @@ class ProfileMemory:
     """The model for which a built-in profile's batch was divided, or ""."""
 
     def values_to(self, use: str) -> dict[str, Any]:
-        """Fields of the form that the page's button `use` changes."""
-        if use == "memory":
-            return dict(self.room.values) if self.room else {}
-        return dict(self.guide) if use == "guide" else {}
+        """List the fields of the form that the page's button `use` changes."""
+        values: dict[str, dict[str, Any]] = {"memory": self.room.values if self.room else {}, "guide": {**self.guide}}
+        return values.get(use, {})
 
 
 def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None:
-    """The section for a requested model and card size; None on the CPU and for profiles that can't be read."""
+    """Fill the section for a requested model and card size; None on the CPU and for profiles that can't be read."""
     try:
         profile = profile_of(row)
     except ContractError:
@@ -209,30 +207,24 @@ def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None
     chosen = model if model in shapes else largest(profile, own) or LADDER[0]
     size = _size(card) or own
     answer = estimated(profile, shapes[chosen], size)
-    length = PROMPT_TOKENS + profile.batch.get("max_completion_length", COMPLETION_TOKENS)
     shipped = shipped_as(row)
+    guide = shipped.guide if shipped is not None else {}
+    has_guide = all(row.batch.get(name) == number for name, number in guide.items())
     return ProfileMemory(
         sentence(profile, own, host),
         shipped is not None and not shipped.measured,
         list(shapes),
         chosen,
         size,
-        view(answer, length=length, where=f"{chosen} on GPUs of {size:.3g} GiB"),
+        view(answer, length=_length(profile), where=f"{chosen} on GPUs of {size:.3g} GiB"),
         room(profile, shapes[chosen], size),
-        guide_of(row),
+        {} if has_guide else guide,
         shipped.model if shipped is not None else "",
     )
 
 
-def guide_of(row: HardwareProfile) -> dict[str, int]:
-    """The division of the guide behind a built-in profile; {} if the profile has it."""
-    shipped = shipped_as(row)
-    guide = shipped.guide if shipped is not None else {}
-    return {} if all(row.batch.get(name) == size for name, size in guide.items()) else guide
-
-
 def largest(profile: Profile, card_gib: float) -> str:
-    """The largest usual model that fits; "" if none does."""
+    """Find the largest usual model that fits; "" if none does."""
     return next((model.name for model in reversed(fitted_models(profile, card_gib)) if model.fits), "")
 
 
@@ -245,7 +237,7 @@ def _size(text: str) -> float | None:
 
 
 def _inspected() -> dict[str, Shape]:
-    """The models that hosts have inspected recently, by path."""
+    """Find the models that hosts have inspected recently, by path."""
     rows = ModelInspection.objects.filter(answered_at__isnull=False).order_by("-answered_at")[:MOST_INSPECTED]
     answers = {row.model: row.answer for row in reversed(rows) if isinstance(row.answer, dict) and row.answer.get("ok")}
     shapes = {model: shape_of(answer) for model, answer in answers.items() if not answer.get("quantization")}
@@ -261,7 +253,7 @@ def _fitted(profile: Profile, name: str, card_gib: float) -> FittedModel:
 
 
 def sentence(profile: Profile, card_gib: float, host: str = "") -> str:
-    """The largest usual model that fits on GPUs of this size (of `host`), as a sentence; "" on the CPU."""
+    """Name the largest usual model that fits on GPUs of this size (of `host`) in a sentence; "" on the CPU."""
     if profile.spec.trainer_gpus < 1:
         return ""
     models = fitted_models(profile, card_gib)
@@ -274,5 +266,5 @@ def sentence(profile: Profile, card_gib: float, host: str = "") -> str:
         least = f"{models[0].name} takes {significant(models[0].needed_gib)} GiB"
         return f"{estimated_for}: {cards} {hold} none of the usual models; {least}."
     largest = fitting[-1]
-    words = f"{estimated_for}: {cards} {hold} models up to {largest.name} ({significant(largest.needed_gib)} GiB)"
-    return f"{words}; {over.name} does not fit." if over else f"{words}."
+    fits = f"{estimated_for}: {cards} {hold} models up to {largest.name} ({significant(largest.needed_gib)} GiB)"
+    return f"{fits}; {over.name} does not fit." if over else f"{fits}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -19,7 +19,8 @@ from controlplane.catalogue.hardware.profiles import archive, profile_of
 from controlplane.catalogue.hardware.queries import profile_for
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.body_limit import reads_at_most
-from controlplane.platform.http.form_pages import form_page
+from controlplane.platform.http.form_pages import form_page, import_page
+from controlplane.platform.http.streams import yaml_download
 from controlplane.platform.safe_yaml import YamlRefused
 from workers.contract.wire.documents import ContractError
 
@@ -32,16 +33,9 @@ def profile_new(request: HttpRequest) -> HttpResponseBase:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def profile(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """A profile's page for everyone; saving requires the operator role."""
+    """Show a profile's page to everyone; saving requires the operator role."""
     row = profile_for(request, profile_id)
-    if request.method == "POST":
-        return _change(request, row)
-    return _edit(request, row)
-
-
-@operator_required
-def _change(request: HttpRequest, row: HardwareProfile) -> HttpResponseBase:
-    return _edit(request, row)
+    return (operator_required(_edit) if request.method == "POST" else _edit)(request, row)
 
 
 @require_POST
@@ -64,9 +58,7 @@ def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
     except ContractError as error:
         messages.error(request, f"{row.name} can't be exported: {error}. Open it and save it again.")
         return redirect("profile", row.pk)
-    answer = HttpResponse(text, content_type="application/yaml; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="{slugify(row.name) or "profile"}.yaml"'
-    return answer
+    return yaml_download(text, slugify(row.name) or "profile")
 
 
 @reads_at_most(MOST_BYTES)
@@ -74,22 +66,17 @@ def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
 @operator_required
 def profile_import(request: HttpRequest) -> HttpResponseBase:
     """Open an uploaded or pasted document in a new profile's form, with errors per field; nothing is saved yet."""
+    template = "catalogue/hardware/profile_import.html"
     if request.method != "POST":
-        return _import_form(request)
+        return import_page(request, template, "", MOST_BYTES)
     try:
         imported = profile_import_reading.read(profile_import_reading.document(request))
     except YamlRefused as error:
-        return _import_form(request, str(error))
+        return import_page(request, template, str(error), MOST_BYTES)
     form = imported.form
     form.tips = True
     context = {"form": form, "profile": None, "imported": True, "reading": imported.reading}
     return form_page(request, "catalogue/hardware/profile.html", context)
-
-
-def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
-    text = request.POST.get("text", "")
-    context = {"problem": problem, "text": text, "most": MOST_BYTES}
-    return render(request, "catalogue/hardware/profile_import.html", context, status=422 if problem else 200)
 
 
 def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:
@@ -97,14 +84,10 @@ def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:
     use = {} if memory is None else memory.values_to(request.GET.get("use", ""))
     form = ProfileForm(request.POST if request.method == "POST" else None, profile=row, changes=use)
     form.tips = person(request).may_operate  # a viewer's disabled fields would disable the "?", too
-    status = 200
-    if request.method == "POST":
-        if form.is_valid() and (saved := _saved(request, form, row)):
-            messages.success(request, f"Profile {saved.name} is saved.")
-            return redirect("profile", saved.pk)
-        status = 422
-    context = {"form": form, "profile": row, "memory": memory}
-    return render(request, "catalogue/hardware/profile.html", context, status=status)
+    if request.method == "POST" and form.is_valid() and (saved := _saved(request, form, row)):
+        messages.success(request, f"Profile {saved.name} is saved.")
+        return redirect("profile", saved.pk)
+    return form_page(request, "catalogue/hardware/profile.html", {"form": form, "profile": row, "memory": memory})
 
 
 def _saved(request: HttpRequest, form: ProfileForm, row: HardwareProfile | None) -> HardwareProfile | None:

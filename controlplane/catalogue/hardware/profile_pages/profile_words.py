@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_pages.profile_memory import largest, shipped_as, shipped_with
-from controlplane.catalogue.hardware.profiles import Profile, profile_of
+from controlplane.catalogue.hardware.profiles import DIVISION, Profile, profile_of
 from workers.contract.run.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy, WeightSync
 from workers.contract.wire.documents import ContractError
 
@@ -50,13 +50,13 @@ class WordGroup:
 
 
 def group_of(spec: HardwareSpec) -> WordGroup:
-    """The group of a profile, by its GPUs and, if it is built in, their memory."""
+    """Choose the group of a profile, by its GPUs and, if it is built in, their memory."""
     gpus = spec.trainer_gpus + spec.server_gpus
     return WordGroup(gpus, max((built_in.card_gib for built_in in shipped_with(spec)), default=0.0) if gpus else 0.0)
 
 
 def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[WordGroup, list[HardwareProfile]]]:
-    """Profiles by group, from small to large; unreadable ones come first."""
+    """Group profiles, from small to large; unreadable ones come first."""
     groups: dict[WordGroup, list[HardwareProfile]] = {}
     for row in rows:
         try:
@@ -117,11 +117,11 @@ def _training(profile: Profile) -> str:
 
 
 def _batch(profile: Profile) -> str:
-    """Completions per step: per process × processes × accumulation, in groups."""
+    """Write the completions per step: per process × processes × accumulation, in groups."""
     batch = profile.batch
-    sizes = [batch.get("per_device_train_batch_size"), batch.get("gradient_accumulation_steps")]
-    if None in sizes:
+    size, passes = (batch.get(name) for name in DIVISION)
+    if size is None or passes is None:
         return "–"
     groups = f" in groups of {batch['num_generations']}" if "num_generations" in batch else ""
-    factors = [sizes[0], *([profile.spec.processes] if profile.spec.processes > 1 else []), sizes[1]]
-    return " × ".join(str(factor) for factor in factors) + groups
+    factors = [size, *([profile.spec.processes] if profile.spec.processes > 1 else []), passes]
+    return " × ".join(map(str, factors)) + groups

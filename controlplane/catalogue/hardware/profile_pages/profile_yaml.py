@@ -36,7 +36,7 @@ class ImportedProfile:
     """(form field or "", cause with the path in the document)"""
 
     def form(self) -> ProfileForm:
-        """The filled-in profile form with all errors; nothing is stored."""
+        """Fill in the profile form, with all errors; nothing is stored."""
         form = ProfileForm(as_submitted(self.values))
         form.is_valid()
         for name in {name for name, _ in self.wrong} & set(form.errors):
@@ -100,13 +100,10 @@ def read(content: bytes) -> ImportedProfile:
 
 def _environment(imported: ImportedProfile) -> None:
     environment = imported.values["environment"]
-    if not isinstance(environment, dict):
-        return
-    for name, value in environment.items():
+    for name, value in environment.items() if isinstance(environment, dict) else ():
         if not isinstance(value, str):
-            imported.wrong.append(
-                ("environment", f"hardware.environment.{short(name)}: expected text; put {short(value)} in quotes.")
-            )
+            cause = f"hardware.environment.{short(name)}: expected text; put {short(value)} in quotes."
+            imported.wrong.append(("environment", cause))
 
 
 def _batch(imported: ImportedProfile, batch: dict[str, Any]) -> None:

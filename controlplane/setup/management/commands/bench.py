@@ -1,5 +1,5 @@
 """`manage.py bench [NAME] [--json] [options of the benchmark]`: the benchmarks in tests/benchmarks, with the machine's
-load beside each figure."""
+load for each figure."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Command(BaseCommand):
         before = os.getloadavg()[0]
         figures = importlib.import_module(f"tests.benchmarks.{modules()[name]}").main(arguments)
         machine = {"load_before": round(before, 2), "load_after": round(os.getloadavg()[0], 2), "cores": os.cpu_count()}
-        figures = _beside(figures, machine)
+        figures = _with_facts(figures, machine)
         if as_json:
-            self.stdout.write(json.dumps(_beside(figures, {"benchmark": name})))
+            self.stdout.write(json.dumps(_with_facts(figures, {"benchmark": name})))
             return
         self.stdout.write(f"{name}")
         offenders: dict[str, list[str]] = figures.pop("offenders", {})
@@ -53,11 +53,11 @@ class Command(BaseCommand):
                 self.stdout.write(f"      {offender}")
 
 
-def _beside(figures: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Merge `more` into the key `about` if the benchmark has one, whose other keys are then objects, not figures."""
+def _with_facts(figures: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """Merge facts into the key `about` if the benchmark has one, whose other keys are then objects, not figures."""
     if "about" in figures:
-        return {**figures, "about": {**figures["about"], **more}}
-    return {**figures, **more}
+        return {**figures, "about": {**figures["about"], **facts}}
+    return {**figures, **facts}
 
 
 def names() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -53,12 +54,12 @@ class Command(BaseCommand):
 
         from controlplane.setup.serving import leftover
         from controlplane.setup.serving.demo import Demo
-        from controlplane.setup.serving.outcome import Times, outcome
+        from controlplane.setup.serving.outcome import outcome
         from controlplane.setup.serving.welcome import owner, show_address
         from runs.engine.models import Attempt
         from runs.engine.states import ACTIVE
 
-        times = Times.now()
+        page_at = time.time()
         show_address(serving, self.say, to=reverse("demo_run"))
         user = owner()
         try:
@@ -74,7 +75,7 @@ class Command(BaseCommand):
             with uninterrupted(self.say):
                 leftover.stop_all(serving, user, self.say)
         run.refresh_from_db()
-        return outcome(run, times, serving.installation.runs_dir)
+        return outcome(run, page_at, serving.installation.runs_dir)
 
     def _show(self, outcome: dict[str, Any], *, as_json: bool) -> None:
         if as_json:

@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 import yaml
 
-from controlplane.catalogue.exchange import documents, own, round_trip, trl, writing
+from controlplane.catalogue.exchange import documents, own, trl, writing
+from tests.controlplane.catalogue.exchange import round_trip
 
 SPECS = list(round_trip.shipped_specs())
 

@@ -169,13 +169,13 @@ def test_of_two_tabs_the_later_one_is_told_before_it_overwrites():
     profile = HardwareProfile.objects.get(name="CPU")
     page = f"/hardware/profiles/{profile.pk}/"
     client = operator()
-    seen = client.get(page).context["form"]["seen"].value()
-    assert client.post(page, filled(name="CPU", threads=3, seen=seen)).status_code == 302
-    told = client.post(page, filled(name="CPU", threads=5, seen=seen))
+    digest = client.get(page).context["form"]["digest"].value()
+    assert client.post(page, filled(name="CPU", threads=3, digest=digest)).status_code == 302
+    told = client.post(page, filled(name="CPU", threads=5, digest=digest))
     assert told.status_code == 422
     assert "Somebody has changed this profile" in told.content.decode()
-    again = told.context["form"]["seen"].value()
-    assert client.post(page, filled(name="CPU", threads=5, seen=again)).status_code == 302
+    again = told.context["form"]["digest"].value()
+    assert client.post(page, filled(name="CPU", threads=5, digest=again)).status_code == 302
     profile.refresh_from_db()
     assert profile.spec["threads"] == 5
 

@@ -32,7 +32,7 @@ def told(sandbox: Any, **columns: Any) -> Host:
 
 def test_what_a_host_tells_is_kept() -> None:
     found = sandbox_of(told(HOLDS))
-    assert (found.known, found.backend, found.runs_code, found.reach) == (True, "landlock", True, "")
+    assert (found.reported, found.backend, found.runs_code, found.reach) == (True, "landlock", True, "")
     assert found.lacks == (("bubblewrap", "user namespaces are refused"),)
 
 
@@ -41,7 +41,7 @@ def test_what_a_host_tells_is_kept() -> None:
 )
 def test_what_is_no_answer_is_none_and_runs_no_code(nonsense: Any) -> None:
     host = told(nonsense)
-    assert not sandbox_of(host).known
+    assert not sandbox_of(host).reported
     assert "has not yet reported" in problem(host)
 
 

@@ -21,13 +21,13 @@ def test_ranges_go_by_weights_and_add_up() -> None:
 
 
 def test_one_that_is_wrong_as_it_stands_leaves_the_others_their_colours() -> None:
-    assert [span.place for span in balance([None, TAGS, RewardSpec("x", "gone"), RIGHT], "").spans] == [1, 3]
+    assert [span.index for span in balance([None, TAGS, RewardSpec("x", "gone"), RIGHT], "").spans] == [1, 3]
 
 
 def test_a_negative_weight_turns_a_range_round() -> None:
     [span, unbounded] = balance([RewardSpec("t", "think_tags", -2.0), RewardSpec("u", "unique_chars", -1.0)], "").spans
     assert (span.low, span.high) == (-2.0, 0.0)
-    assert (unbounded.low, unbounded.high, unbounded.words) == (None, 0.0, "up to 0")
+    assert (unbounded.low, unbounded.high, unbounded.range) == (None, 0.0, "up to 0")
 
 
 def test_a_range_that_its_parameters_change_is_theirs() -> None:

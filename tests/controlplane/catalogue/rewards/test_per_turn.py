@@ -53,14 +53,14 @@ def test_a_change_of_it_is_a_version_with_a_difference() -> None:
     second, fresh = saving.save(first.config, [{**EACH, "per_turn": False}, WHOLE])
     assert fresh
     [change] = differences(first, second)
-    assert (change.what, change.before, change.after) == ("found scores", "each turn", "the whole completion")
+    assert (change.name, change.before, change.after) == ("found scores", "each turn", "the whole completion")
 
 
 def test_it_moves_no_total_unless_turns_are_all_that_is_scored() -> None:
     specs = [RewardSpec(**EACH), RewardSpec(**WHOLE)]
     assert outcome_weights(specs) == [0.0, 2.0]
     assert outcome_weights(specs[:1]) == [1.0]
-    assert balance(specs, "sum_then_normalize").words == "0 to 2"
+    assert balance(specs, "sum_then_normalize").range == "0 to 2"
 
 
 def test_the_playground_shows_the_mean_of_a_completions_turns() -> None:

@@ -25,7 +25,7 @@ def version(components: Any = COMPONENTS, name: str = "tags") -> RewardVersion:
 def told(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
     first = version(before, "compared")
     second, _ = saving.save(first.config, after)
-    return [(one.what, one.before, one.after) for one in differences(first, second)]
+    return [(one.name, one.before, one.after) for one in differences(first, second)]
 
 
 def test_saving_what_scores_the_same_makes_no_version() -> None:

@@ -71,7 +71,7 @@ async def test_shared_runs_are_counted_by_address_whatever_token_is_sent():
 
 
 def test_many_clients_take_a_bounded_room():
-    buckets = Buckets(1, most=3, now=Clock())
+    buckets = Buckets(1, limit=3, now=Clock())
     for number in range(10):
         buckets.take(str(number))
     assert len(buckets._levels) == 3

@@ -162,5 +162,5 @@ def test_of_several_hosts_those_without_are_named() -> None:
 def test_a_draft_knows_of_each_host_how_it_holds_code() -> None:
     views = host_views([host_that(HOLDS, name="a"), host_that(None, name="b", unsandboxed_allowed=True)])
     draft = drafting.draft_of(LaunchRequest(), hosts=views)
-    told = [(host.name, host.sandbox.known, host.sandbox.backend, host.sandbox.allowed) for host in draft.hosts]
+    told = [(host.name, host.sandbox.reported, host.sandbox.backend, host.sandbox.allowed) for host in draft.hosts]
     assert told == [("a", True, "landlock", False), ("b", False, "", True)]

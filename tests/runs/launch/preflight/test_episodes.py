@@ -128,7 +128,7 @@ def test_a_reward_on_tools_or_turns_needs_an_environment() -> None:
 def test_what_runs_code_needs_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENVIRONMENTS, "calculator", replace(ENVIRONMENTS["calculator"], cost=Cost.SANDBOX))
     [box] = FINE.hosts
-    bare = replace(box, sandbox=HostSandbox(known=True, backend="", lacks=(), allowed=False))
+    bare = replace(box, sandbox=HostSandbox(reported=True, backend="", lacks=(), allowed=False))
     assert found(drafted(hosts=(bare,)), "host", "has no sandbox for code, which calculate runs") is not None
     assert FINE.hardware is not None
     assert need_of(FINE.hardware, (CALCULATE,)).sandbox

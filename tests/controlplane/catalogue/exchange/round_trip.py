@@ -64,7 +64,7 @@ def losses(spec: RunSpec) -> list[str]:
 
 
 def hold(specs: Iterable[RunSpec] | None = None) -> bool:
-    """True if all round trips hold; without `specs`, those of every shipped profile with a few settings."""
+    """Return whether all round trips hold; without `specs`, those of every shipped profile with a few settings."""
     return not any(losses(spec) for spec in (shipped_specs() if specs is None else specs))
 
 
