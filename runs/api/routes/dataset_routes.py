@@ -9,17 +9,17 @@ from ninja import Field, Query, Status
 
 from controlplane.catalogue.datasets import (
     archiving,
+    browsing,
     deriving,
     exporting,
     importing,
-    looking,
 )
 from controlplane.catalogue.datasets import (
     queries as dataset_queries,
 )
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
-from controlplane.catalogue.datasets.pages import look_views
+from controlplane.catalogue.datasets.pages import browse_views
 from controlplane.catalogue.datasets.pages.filter_forms import MOST_ROWS as MOST_CHOSEN
 from controlplane.catalogue.datasets.pages.filter_forms import DeriveForm, FilterForm
 from controlplane.catalogue.datasets.pages.forms import NAME_LENGTH, name_problem
@@ -117,7 +117,7 @@ def rows(
         raise Problem(422, "This cursor can't be read.", where="cursor", fix="Send the next_cursor of the page before.")
     version = dataset_queries.version_for(request, dataset_id, number)
     with refusing(DatasetError, where="version"):
-        page = looking.look(version, after=int(cursor or 0), limit=limit)
+        page = browsing.page(version, after=int(cursor or 0), limit=limit)
     after = page["next"]
     return {"items": page["rows"], "next_cursor": "" if after is None else str(after)}
 
@@ -155,7 +155,7 @@ def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
         first, lambda data: MappingForm(version, data, user=user, preview=True), payload.values, where="values"
     )
     with refusing(DatasetError, where="version"):
-        example = looking.render_example(version, form.mapping(leave_out=False), form.cleaned_data["tokenizer"])
+        example = browsing.render_example(version, form.mapping(leave_out=False), form.cleaned_data["tokenizer"])
     return {"items": [{"rows": mapped} for mapped in example["rows"]], "next_cursor": ""}
 
 
@@ -215,9 +215,9 @@ def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) ->
         derived = deriving.derive(
             person(request),
             version,
-            look_views.filter_of(form, filters),
+            browse_views.filter_of(form, filters),
             name=payload.name,
-            tokenizer=look_views.tokenizer_of(form),
+            tokenizer=browse_views.tokenizer_of(form),
         )
     return Status(201, {"item": shapes.dataset_version(derived)})
 

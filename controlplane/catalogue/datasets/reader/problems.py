@@ -178,4 +178,4 @@ KINDS: Mapping[str, ProblemKind] = {
         "Byte order mark", "It was ignored. Save the file as UTF-8 without BOM to remove it.", WARNING
     ),
 }
-"""Keyed by DataProblem.kind, in the order of the page."""
+"""The kinds by DataProblem.kind, in the order of the page."""

@@ -22,8 +22,8 @@ PREVIEW_ROWS = 8
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """{"mapping": {...} or None, "tokenizer": folder or None, "token_limit": n or None} -> REPORT of the folder's
-    SOURCE, which is also written, after the file of all PROBLEMS.
+    """Check the folder's SOURCE: {"mapping": {...} or None} -> REPORT, which is also written, after the file of all
+    PROBLEMS.
 
     Without a mapping, the recognised one is checked. A mapping with a function also needs {"backend": the sandbox's}.
     """
@@ -35,7 +35,6 @@ def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     size = source.stat().st_size
     mapping_dict = arguments.get("mapping")
     mapping = ColumnMapping.from_dict(mapping_dict) if mapping_dict else None
-    tokenizer = Path(arguments["tokenizer"]) if arguments.get("tokenizer") else None
     result = first_pass.FirstPassResult()
     report: dict[str, Any] = {"format": None, "file_error": None, "bytes": size}
     passes: list[dict[str, Any]] = []
@@ -55,10 +54,7 @@ def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
             passes.append(_timed(FIRST, began, size, result.rows))
             if result.mapping.prompt and not collector.gave_up:
                 began = time.monotonic()
-                near = second_pass.run(
-                    rows, result.mapping, collector, tokenizer, arguments.get("token_limit"),
-                    ProgressFile(folder, SECOND, size),
-                )  # fmt: skip
+                near = second_pass.run(rows, result.mapping, collector, ProgressFile(folder, SECOND, size))
                 passes.append(_timed(SECOND, began, size, result.rows))
         except FileProblem as problem:
             report["file_error"] = problem.as_dict()
