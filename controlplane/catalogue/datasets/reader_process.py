@@ -81,7 +81,7 @@ def run(
     arguments: Any,
     *,
     is_wanted: Callable[[], bool],
-    program: tuple[str, ...] = PROGRAM,
+    program: tuple[str, ...] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> bytes:
     """Run a long task in the child; return its answer. Raises ChildFailed, or Unwanted once `is_wanted()` is False."""
@@ -149,15 +149,16 @@ def _started(
     folder: Path,
     verb: str,
     *,
-    program: tuple[str, ...] = PROGRAM,
+    program: tuple[str, ...] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
     tied: bool = False,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the child, and kill it at the end of the block. `tied`: it also dies with this process."""
+    """Start the child (by default PROGRAM), and kill it at the end of the block. `tied`: it also dies with this
+    process."""
     inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     # PYTHONPATH: where an installation keeps its packages beside the interpreter instead of in it.
     child = subprocess.Popen(
-        [sys.executable, *program, str(folder), verb],
+        [sys.executable, *(program or PROGRAM), str(folder), verb],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -55,21 +55,13 @@ class Share:
     width: float
 
 
-@dataclass(frozen=True)
-class NameShares:
-    """The most frequent names, and the number of rows with any other one."""
-
-    shares: list[Share]
-    rest: int
-
-
 def histograms(statistics: dict[str, Any]) -> list[Histogram]:
     lengths = statistics.get("lengths") or {}
     return [_histogram(title, unit, lengths[name]) for name, title, unit in LENGTHS if lengths.get(name)]
 
 
-def names(name_counts: dict[str, Any] | None, rows: int) -> NameShares | None:
-    """Compute the frequency of each name among `rows`; None if no row has one."""
+def names(name_counts: dict[str, Any] | None, rows: int) -> dict[str, Any] | None:
+    """Compute {"shares": of the most frequent names among `rows`, "rest": rows with other names}; None without any."""
     counts = (name_counts or {}).get("counts") or []
     if not counts:
         return None
@@ -79,7 +71,7 @@ def names(name_counts: dict[str, Any] | None, rows: int) -> NameShares | None:
         for entry in listed
     ]
     rest = sum(entry["count"] for entry in counts[MOST_LISTED:])
-    return NameShares(shares, rest + int((name_counts or {}).get("others") or 0))
+    return {"shares": shares, "rest": rest + int((name_counts or {}).get("others") or 0)}
 
 
 def _histogram(title: str, unit: str, figures: dict[str, Any]) -> Histogram:

@@ -130,7 +130,7 @@ def hanging(monkeypatch, then):
     """The child never ends; `then` happens once it has begun."""
     monkeypatch.setattr(reader_process, "PROGRAM", HANGS)
     monkeypatch.setattr(reader_process, "LOOK_S", 0.05)
-    real, done = worker._wanted, []
+    real, done = worker._is_wanted, []
 
     def wanted(version):
         asks = real(version)
@@ -142,7 +142,7 @@ def hanging(monkeypatch, then):
 
         return ask
 
-    monkeypatch.setattr(worker, "_wanted", wanted)
+    monkeypatch.setattr(worker, "_is_wanted", wanted)
     return done
 
 

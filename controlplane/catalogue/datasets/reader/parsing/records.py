@@ -85,9 +85,12 @@ def _batches(path: Path, file_format: FileFormat, remark: Remark | None) -> Iter
         if file_format.kind == formats.JSONL:
             yield from _line_batches(file)
         elif file_format.kind == formats.JSON:
-            yield from _grouped(file, _list_rows(file))
+            elements = enumerate(jsonlist.elements(file))
+            yield from _grouped(file, ((len(e.raw), partial(_element_record, n, e)) for n, e in elements))
         else:
-            yield from _grouped(file, _table_rows(file, file_format.delimiter))
+            table = DelimitedTable(file, file_format.delimiter)
+            cells = ((sum(map(len, c.cells or ())), partial(_cells_record, n, c, table)) for n, c in enumerate(table))
+            yield from _grouped(file, cells)
 
 
 def _line_batches(file: BinaryIO) -> Iterator[RecordBatch]:
@@ -138,11 +141,6 @@ def _grouped(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
         raise problem
 
 
-def _list_rows(file: BinaryIO) -> Iterator[Sized]:
-    for number, element in enumerate(jsonlist.elements(file)):
-        yield len(element.raw), partial(_element_record, number, element)
-
-
 def _element_record(number: int, element: jsonlist.Element) -> Record:
     line = number + 1
     if element.problem:
@@ -157,16 +155,10 @@ def _element_record(number: int, element: jsonlist.Element) -> Record:
     return Record(number, line, row, problems, element.raw, element.offset)
 
 
-def _table_rows(file: BinaryIO, delimiter: str) -> Iterator[Sized]:
-    table = DelimitedTable(file, delimiter)
-    for number, cells in enumerate(table):
-        yield sum(map(len, cells.cells or ())), partial(_cells_record, number, cells, table.columns)
-
-
-def _cells_record(number: int, cells: Cells, columns: list[str]) -> Record:
+def _cells_record(number: int, cells: Cells, table: DelimitedTable) -> Record:
     if cells.cells is None:
         return Record(number, cells.line, None, [cells.problem] if cells.problem else [])
-    return _examined(number, cells.line, dict(zip(columns, cells.cells, strict=True)))
+    return _examined(number, cells.line, dict(zip(table.columns, cells.cells, strict=True)))
 
 
 def _parquet_batches(path: Path, file_format: FileFormat, remark: Remark) -> Iterator[RecordBatch]:

@@ -9,10 +9,9 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow.parquet as pq
 
+from controlplane.catalogue.datasets.reader.parsing.formats import JSONL
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter, matching
 from controlplane.catalogue.datasets.reader.versions.find_rows import batches, open_rows
-
-JSONL, PARQUET = "jsonl", "parquet"
 
 
 def export(folder: Path, arguments: Mapping[str, Any], out: BinaryIO) -> None:

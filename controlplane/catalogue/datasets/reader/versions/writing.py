@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,6 @@ def _counted(
     remaining = iter(rows)
     while batch := list(islice(remaining, TOKEN_BATCH)):
         prompts = renderer.prompt_counts([row["prompt"] for row in batch], chat=chat)
-        answers = renderer.counts([row["answer"] or "" for row in batch]) or [None] * len(batch)
-        for row, prompt_tokens, answer_tokens in zip(batch, prompts, answers, strict=True):
+        answers = renderer.counts([row["answer"] or "" for row in batch]) or ()
+        for row, prompt_tokens, answer_tokens in zip_longest(batch, prompts, answers):
             yield row, prompt_tokens, answer_tokens if row["answer"] else None
