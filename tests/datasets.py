@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
 
 from controlplane.catalogue.datasets.reader.versions import canonical, shown
 from workers.contract.run.dataset import TRAIN, VALIDATION
@@ -38,13 +41,13 @@ def parquet(rows: Iterable[Mapping[str, Any]] = SUMS, *, validation: int = 0) ->
                         "split": VALIDATION if number >= len(rows) - validation else TRAIN,
                     }
                 )
-            writer.close()
+            writer.settle()
         return path.read_bytes()
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The rows of such a file, with their metadata as an object."""
-    return list(canonical.rows(path))
+    return [{**row, "metadata": json.loads(row["metadata"])} for row in pq.read_table(path).to_pylist()]
 
 
 def ready_version(
@@ -71,5 +74,5 @@ def ready_version(
     listed = shown.ShortRowWriter(version.folder)
     for row in read(version.rows_path):
         listed.add(row)
-    listed.close()
+    listed.settle()
     return version

@@ -6,11 +6,24 @@ from typing import Any
 from django.urls import URLPattern, include, path
 
 from controlplane.catalogue.datasets.corpora import views as corpus_views
-from controlplane.catalogue.datasets.pages import adding_views, look_views, mapping_views, version_views
-from controlplane.catalogue.datasets.pages import views as dataset_views
-from controlplane.catalogue.environments import config_yaml as environment_yaml
-from controlplane.catalogue.environments import saving as environment_saving
-from controlplane.catalogue.environments import views as environment_views
+from controlplane.catalogue.datasets.pages import (
+    adding_views,
+    browse_views,
+    mapping_views,
+    version_views,
+)
+from controlplane.catalogue.datasets.pages import (
+    views as dataset_views,
+)
+from controlplane.catalogue.environments import (
+    config_yaml as environment_yaml,
+)
+from controlplane.catalogue.environments import (
+    saving as environment_saving,
+)
+from controlplane.catalogue.environments import (
+    views as environment_views,
+)
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.hardware.profile_pages import profile_views
 from controlplane.catalogue.joining import views as joining_views
@@ -67,25 +80,25 @@ datasets = [
     path("", dataset_views.datasets, name="datasets"),
     path("name/", dataset_views.name, name="dataset_name"),
     path("upload/", adding_views.upload, name="dataset_upload"),
-    path("rows/", adding_views.add, {"way": "rows"}, name="dataset_typed"),
+    path("rows/", adding_views.add, {"origin": "rows"}, name="dataset_typed"),
     path("sample.<slug:kind>", adding_views.sample, name="dataset_sample"),
-    path("hub/", adding_views.add, {"way": "hub"}, name="dataset_hub"),
-    path("path/", adding_views.add, {"way": "path"}, name="dataset_path"),
-    path("tasks/", adding_views.add, {"way": "tasks"}, name="dataset_tasks"),
+    path("hub/", adding_views.add, {"origin": "hub"}, name="dataset_hub"),
+    path("path/", adding_views.add, {"origin": "path"}, name="dataset_path"),
+    path("tasks/", adding_views.add, {"origin": "tasks"}, name="dataset_tasks"),
     path("<int:dataset_id>/", dataset_views.dataset, name="dataset"),
     path("<int:dataset_id>/upload/", adding_views.upload, name="dataset_upload_version"),
-    path("<int:dataset_id>/rows/", adding_views.add, {"way": "rows"}, name="dataset_typed_version"),
-    path("<int:dataset_id>/hub/", adding_views.add, {"way": "hub"}, name="dataset_hub_version"),
-    path("<int:dataset_id>/path/", adding_views.add, {"way": "path"}, name="dataset_path_version"),
-    path("<int:dataset_id>/tasks/", adding_views.add, {"way": "tasks"}, name="dataset_tasks_version"),
+    path("<int:dataset_id>/rows/", adding_views.add, {"origin": "rows"}, name="dataset_typed_version"),
+    path("<int:dataset_id>/hub/", adding_views.add, {"origin": "hub"}, name="dataset_hub_version"),
+    path("<int:dataset_id>/path/", adding_views.add, {"origin": "path"}, name="dataset_path_version"),
+    path("<int:dataset_id>/tasks/", adding_views.add, {"origin": "tasks"}, name="dataset_tasks_version"),
     path(VERSION, dataset_views.dataset, name="dataset_version"),
     path(f"{VERSION}state/", dataset_views.state, name="dataset_state"),
-    path(f"{VERSION}report/", look_views.report, name="dataset_report"),
-    path(f"{VERSION}problems.jsonl", look_views.problems, name="dataset_problems"),
-    path(f"{VERSION}rows/", look_views.rows, name="dataset_rows"),
-    path(f"{VERSION}rows/<int:row>/", look_views.row, name="dataset_row"),
-    path(f"{VERSION}export/", look_views.export, name="dataset_export"),
-    path(f"{VERSION}derive/", look_views.derive, name="dataset_derive"),
+    path(f"{VERSION}report/", browse_views.report, name="dataset_report"),
+    path(f"{VERSION}problems.jsonl", browse_views.problems, name="dataset_problems"),
+    path(f"{VERSION}rows/", browse_views.rows, name="dataset_rows"),
+    path(f"{VERSION}rows/<int:row>/", browse_views.row, name="dataset_row"),
+    path(f"{VERSION}export/", browse_views.export, name="dataset_export"),
+    path(f"{VERSION}derive/", browse_views.derive, name="dataset_derive"),
     path(f"{VERSION}example/", mapping_views.example, name="dataset_example"),
     path(f"{VERSION}mapping/", mapping_views.mapping, name="dataset_mapping"),
     path(f"{VERSION}leave-out/", mapping_views.leave_out, name="dataset_leave_out"),

@@ -1,4 +1,4 @@
-"""The rows that a check is timed with: chats of random words, every fourth with code and tests; and a tokenizer."""
+"""The rows that a check is timed with: chats of random words, every fourth with code and tests."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, pre_tokenizers, trainers
-
-from tests.controlplane.catalogue.datasets.tokenizers import a_tokenizer
-
 WORDS = 5000
-VOCABULARY = 8000
-SAMPLE = 2000
 CODE = """\
 def {name}(values, limit={number}):
     \"\"\"{words}\"\"\"
@@ -40,21 +34,6 @@ def write(path: Path, size: int) -> int:
         file.flush()
         os.fsync(file.fileno())
     return rows
-
-
-def tokenizer(folder: Path) -> Path:
-    """In a model's folder, with a chat template: a BPE trained on such prompts, as a model's own was on texts."""
-    file = a_tokenizer(folder) / "tokenizer.json"
-    made = Tokenizer.from_file(str(file))
-    special = [token.content for token in made.get_added_tokens_decoder().values()]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    chance, words = random.Random(2), _words()
-    made.train_from_iterator((_asked(chance, words, number) for number in range(SAMPLE)), trainer)
-    made.save(str(file))
-    return folder
 
 
 def _words() -> list[str]:

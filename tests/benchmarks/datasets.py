@@ -2,11 +2,10 @@
 
 The file: chat rows with an answer, difficulty and tags, 200 MB of JSON Lines; the answer of every fourth row is a
 Python function with tests. `whole_check_mb_per_s` is the file's size over the seconds of the process that checks it,
-from its start to its end, by the clock: rows, code, tests, repeated prompts, and tokens against a limit that no prompt
-is too short for. `whole_check_mb_per_processor_s` is the same over the processor time of all its processes; `peak_mb`
-is its peak memory and that of each process it starts, where pages that they share count again. Pages are of a version
-of five million rows, from the request to the last byte of the answer of a real web process: `preview_ms` is the median
-of first pages, `preview_cold_ms` the very first one.
+from its start to its end, by the clock: rows, code, tests and repeated prompts. `whole_check_mb_per_processor_s` is the
+same over the processor time of all its processes; `peak_mb` is its peak memory and that of each process it starts,
+where pages that they share count again. Pages are of a version of five million rows, from the request to the last byte
+of the answer of a real web process: `preview_ms` is the median of first pages, `preview_cold_ms` the very first one.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from tests.stack import Stack
 MB = 1_000_000
 FIRST_PAGES = 40
 PAGES = 200
-TOKEN_LIMIT = 400
 VERSION = """
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 version = DatasetVersion.objects.create(
@@ -82,9 +80,8 @@ def _options(argv: list[str]) -> argparse.Namespace:
 def _check(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     source = folder / files.SOURCE
     rows = _chats.write(source, options.megabytes * MB)
-    given = {"tokenizer": str(_chats.tokenizer(folder / "tokenizer")), "token_limit": TOKEN_LIMIT}
     size = source.stat().st_size / MB
-    checks = [_child(folder, given) for _ in range(options.rounds)]
+    checks = [_child(folder) for _ in range(options.rounds)]
     report = checks[-1].report
     return {
         "rows": rows,
@@ -105,7 +102,7 @@ def _preview(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         made, address = stack.django(VERSION, rows=options.shown)
         _write_shown(Path(made), options.shown)
         with stack.client("viewer") as client:
-            return {"shown_rows": shown.count(Path(made)), **_pages(client, f"{address}rows/", options.shown)}
+            return {"shown_rows": options.shown, **_pages(client, f"{address}rows/", options.shown)}
     finally:
         stack.stop()
 
@@ -143,14 +140,14 @@ def _write_shown(folder: Path, rows: int) -> None:
                 "split": "train",
             }
         )
-    writer.close()
+    writer.settle()
 
 
 def _many(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     with (folder / files.SOURCE).open("wb") as file:
         for start in range(0, options.many, 10_000):
             file.write(b"".join(TINY % number for number in range(start, min(start + 10_000, options.many))))
-    check = _child(folder, {})
+    check = _child(folder)
     report = check.report
     return {
         "many_rows": report["rows"],
@@ -180,7 +177,7 @@ class _Check:
     peak_mb: float
 
 
-def _child(folder: Path, given: dict[str, Any]) -> _Check:
+def _child(folder: Path) -> _Check:
     code = (
         "import os, resource, sys\n"
         "from controlplane.catalogue.datasets.reader.__main__ import main\n"
@@ -192,7 +189,7 @@ def _child(folder: Path, given: dict[str, Any]) -> _Check:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder), "check"],
-        input=json.dumps(given).encode(),
+        input=b"{}",
         capture_output=True,
         check=False,
     )

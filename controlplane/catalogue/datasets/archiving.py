@@ -1,4 +1,4 @@
-"""Archives versions of datasets and corpora, and deletes them with their files."""
+"""Archiving of versions of datasets and corpora, and deletion with their files."""
 
 from __future__ import annotations
 
@@ -29,13 +29,17 @@ def set_archived(version: DatasetVersion | CorpusVersion, archived: bool) -> boo
     return deletable.set_archived(version, archived, subject=item, act=f"{act}: version {version.number}")
 
 
+def archived_sentence(title: str, archived: bool) -> str:
+    return f"{title} {'is no longer offered. Whatever uses it keeps working' if archived else 'is offered again'}."
+
+
 def refusal(version: DatasetVersion) -> str:
-    """The reason why a version can't be deleted; empty if it can."""
+    """Explain why a version can't be deleted; empty if it can."""
     return USED if version.runs.exists() else ""
 
 
 def is_the_whole_dataset(version: DatasetVersion) -> bool:
-    """True if deleting the version deletes its dataset, which can be restored."""
+    """Test whether deleting the version deletes its dataset, which can be restored."""
     return version.status == version.READY and not version.dataset.versions.exclude(pk=version.pk).exists()
 
 

@@ -1,22 +1,19 @@
-"""Derives a version from some rows of another one."""
+"""Derivation of a version from some rows of another one."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import make_folder
 from controlplane.catalogue.datasets.importing import new_version
 from controlplane.catalogue.datasets.models import DatasetVersion
-from controlplane.catalogue.datasets.reader.versions.filtering import FilterError, RowFilter
+from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 from controlplane.platform.accounts.models import User
 
 
 def derive(
     user: User | None,
     parent: DatasetVersion,
-    row_filter: RowFilter | Mapping[str, Any],
+    row_filter: RowFilter,
     *,
     name: str = "",
     tokenizer: str = "",
@@ -32,28 +29,17 @@ def derive(
     """
     if parent.status != DatasetVersion.READY:
         raise DatasetError("Only a ready version has rows to choose from.")
-    filter_ = as_filter(row_filter)
-    if not filter_:
+    if not row_filter:
         raise DatasetError("The filter is empty: it would select every row.")
     tokenizer = tokenizer or parent.tokenizer
-    if filter_.max_prompt_tokens is not None and not tokenizer:
+    if row_filter.max_prompt_tokens is not None and not tokenizer:
         raise DatasetError("Choose a tokenizer to count tokens with.")
     with new_version(user, name or parent.dataset.name, new=bool(name)) as version:
         version.parent, version.source_kind = parent, DatasetVersion.DERIVED
-        version.source = {"filter": filter_.as_dict(), **({"why": why} if why else {})}
+        version.source = {"filter": row_filter.as_dict(), **({"why": why} if why else {})}
         version.file_name = parent.file_name
         version.mapping, version.split = parent.mapping, parent.split
-        version.tokenizer, version.token_limit = tokenizer, filter_.max_prompt_tokens or parent.token_limit
+        version.tokenizer, version.token_limit = tokenizer, row_filter.max_prompt_tokens or parent.token_limit
         version.save()
         make_folder(version.folder)
     return version
-
-
-def as_filter(value: RowFilter | Mapping[str, Any] | None) -> RowFilter:
-    """The filter itself, or parsed from a dict. Raises DatasetError for an invalid one."""
-    if isinstance(value, RowFilter):
-        return value
-    try:
-        return RowFilter.from_dict(value or {})
-    except FilterError as error:
-        raise DatasetError(str(error)) from error

@@ -31,5 +31,5 @@ class ChildFailed(DatasetError):
         self.kind, self.advice = kind, advice
 
     def as_dict(self) -> dict[str, str]:
-        """The error in the reader process's format for unreadable files."""
+        """Write the error in the reader process's format for unreadable files."""
         return {"kind": self.kind, "message": str(self), "advice": self.advice}

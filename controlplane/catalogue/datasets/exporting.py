@@ -1,18 +1,16 @@
-"""Streams a version's rows from the reader process to the browser."""
+"""Downloads of a version's rows, streamed from the reader process to the browser."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Generator, Iterator
 
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 
 from controlplane.catalogue.datasets import reader_process
-from controlplane.catalogue.datasets.deriving import as_filter
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader import files
@@ -24,9 +22,7 @@ IDLE_S = 60.0
 TYPES = {JSONL: "application/x-ndjson", PARQUET: "application/vnd.apache.parquet"}
 
 
-def export(
-    request: HttpRequest, version: DatasetVersion, kind: str, row_filter: RowFilter | Mapping[str, Any] | None = None
-) -> HttpResponseBase:
+def export(request: HttpRequest, version: DatasetVersion, kind: str, row_filter: RowFilter) -> HttpResponseBase:
     """Stream all rows, or those that pass a filter, as JSON Lines or Parquet.
 
     Raises DatasetError as long as a response is possible; a later failure aborts the download.
@@ -35,16 +31,15 @@ def export(
         raise DatasetError("This version has no rows yet.")
     if kind not in TYPES:
         raise DatasetError("A version is exported as JSON Lines or as Parquet.")
-    filter_ = as_filter(row_filter)
-    save_as = file_name(version, kind, filtered=bool(filter_))
-    if kind == PARQUET and not filter_:
+    save_as = file_name(version, kind, filtered=bool(row_filter))
+    if kind == PARQUET and not row_filter:
         try:
             return file_answer(request, (version.folder / files.ROWS).open("rb"), TYPES[kind], save_as=save_as)
         except OSError as error:
             raise DatasetError("The rows of this version can't be read on the server.") from error
-    pieces = reader_process.stream(version.folder, "export", {"format": kind, "filter": filter_.as_dict()})
+    pieces = reader_process.stream(version.folder, "export", {"format": kind, "filter": row_filter.as_dict()})
     first = next(pieces, b"")  # errors at the start are raised here
-    body = _whole(first, pieces)
+    body = _joined(first, pieces)
     answer = StreamingHttpResponse(
         _threaded(body) if isinstance(request, ASGIRequest) else body, content_type=TYPES[kind]
     )
@@ -53,18 +48,18 @@ def export(
 
 
 def file_name(version: DatasetVersion, kind: str, *, filtered: bool) -> str:
-    """The download's file name: only letters, digits and dashes."""
+    """Name the download: only letters, digits and dashes."""
     name = re.sub(r"[^\w.-]+", "-", version.dataset.name).strip("-.") or "dataset"
     return f"{name}-v{version.number}{'-filtered' if filtered else ''}.{kind}"
 
 
-def _whole(first: bytes, rest: Iterator[bytes]) -> Generator[bytes]:
+def _joined(first: bytes, rest: Iterator[bytes]) -> Generator[bytes]:
     yield first
     yield from rest
 
 
 async def _threaded(pieces: Generator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces as an async iterator: under ASGI Django would collect a plain one in memory first.
+    """Iterate over the pieces asynchronously: under ASGI Django would collect a plain one in memory first.
 
     A browser that reads nothing for IDLE_S loses its reader process, and then its connection.
     """

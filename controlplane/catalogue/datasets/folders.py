@@ -1,4 +1,4 @@
-"""Creates, locks, copies and removes the folders of versions."""
+"""The folders of versions: created, locked, copied and removed."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def remove_folder(folder: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_orphans(paths: Iterable[Path], known: set[str]) -> None:
-    """Remove old files and folders whose names are not `known` primary keys."""
+def remove_orphans(paths: Iterable[Path], keys: set[str]) -> None:
+    """Remove old files and folders whose names are not primary `keys`."""
     for path in paths:
-        if path.name not in known and time.time() - path.stat().st_mtime > ORPHAN_AFTER_S:
+        if path.name not in keys and time.time() - path.stat().st_mtime > ORPHAN_AFTER_S:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

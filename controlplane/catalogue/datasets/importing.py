@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.db import IntegrityError, transaction
 from django.db.models import Max
@@ -21,7 +21,7 @@ from controlplane.catalogue.datasets.models import Corpus, CorpusVersion, Datase
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.receiving import Readable, received, shown_name
-from controlplane.catalogue.datasets.sources import HubSource, TasksSource, server_path
+from controlplane.catalogue.datasets.sources import Source
 from controlplane.catalogue.datasets.work_queue import send_to_worker
 from controlplane.platform.accounts.models import User
 from controlplane.platform.activity.recording import record
@@ -53,29 +53,26 @@ def create_from_upload(
     return version
 
 
-def create_from_hub(
-    user: User | None, name: str, source: HubSource, *, new: bool = False, mapping: ColumnMapping | None = None
+def create_from_source(
+    user: User | None, name: str, source: Source, *, new: bool = False, mapping: ColumnMapping | None = None
 ) -> DatasetVersion:
-    """A version whose source the worker fetches from the hub and checks; with a `mapping` also imports."""
-    return _fetched(user, name, DatasetVersion.HUB, source.as_dict(), source.title, new=new, mapping=mapping)
+    """Queue the next version of the dataset `name` from a source that the worker fetches and checks; with a `mapping`
+    it also imports. `new` as for an upload."""
+    with new_version(user, name, new=new) as version:
+        _map(version, mapping)
+        version.status, version.source_kind = DatasetVersion.FETCHING, source.kind
+        version.source = source.as_dict()
+        version.file_name = shown_name(source.title.replace("/", "∕"))
+        version.save()
+        make_folder(version.folder)
+    return version
 
 
-def create_from_path(user: User | None, name: str, path: str, *, new: bool = False) -> DatasetVersion:
-    """A version whose source is a file, or a folder of shards, on this server. Raises SourceRefused."""
-    real = server_path(path)
-    return _fetched(user, name, DatasetVersion.PATH, {"path": str(real)}, real.name, new=new)
-
-
-def create_from_tasks(user: User | None, name: str, source: TasksSource, *, new: bool = False) -> DatasetVersion:
-    """A version whose source are tasks that reasoning-gym generates."""
-    return _fetched(user, name, DatasetVersion.TASKS, source.as_dict(), source.title, new=new)
-
-
-def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | None = None) -> DatasetVersion:
+def map_again(user: User | None, old: DatasetVersion) -> DatasetVersion:
     """Create a new version of the same source with another mapping: a ready version never changes.
 
     The check's results are reused, so it waits for its mapping at once (or, like the old one, for a decision about its
-    bad rows); `mapping` is proposed there.
+    bad rows); the old mapping is proposed there.
     """
     if not (old.folder / files.SOURCE).is_file():
         raise DatasetError("This version was derived from another version. Map that version again, then filter it.")
@@ -83,11 +80,11 @@ def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | N
         raise DatasetError("This version's file wasn't read to the end.")
     report = {name: value for name, value in old.report.items() if name != "mapped"}
     with new_version(user, old.dataset.name, new=False) as version:
-        for field in ("file_name", "bytes", "source_sha256", "source_kind", "source", "tokenizer", "token_limit"):
+        for field in ("file_name", "bytes", "source_sha256", "source_kind", "source", "mapping", "split"):
             setattr(version, field, getattr(old, field))
-        version.parent, version.report, version.split = old, report, old.split
+        version.tokenizer, version.token_limit = old.tokenizer, old.token_limit
+        version.parent, version.report = old, report
         version.rows, version.columns = rows_of(report), column_names(report)
-        version.mapping = mapping.as_dict() if mapping else old.mapping
         undecided = old.status == DatasetVersion.INVALID
         version.status = DatasetVersion.INVALID if undecided else DatasetVersion.NEEDS_MAPPING
         version.queued_at = None
@@ -172,8 +169,8 @@ def cancel(version: DatasetVersion) -> str:
 
 @contextmanager
 def new_version(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]:
-    """The next version of the dataset `name` (`new`: its first) for the block to fill and save; then queued if a step
-    is due. Raises NameTaken, and leaves nothing if the block fails."""
+    """Create the next version of the dataset `name` (`new`: its first) for the block to fill and save; then queue it if
+    a step is due. Raises NameTaken, and leaves nothing if the block fails."""
     with numbered(DatasetVersion(created_by=user, queued_at=timezone.now()), Dataset, name, new=new) as version:
         yield version
         if version.status in DatasetVersion.AT_WORK:
@@ -203,25 +200,6 @@ def numbered(
         if isinstance(error, (IntegrityError, items.DoesNotExist)):
             raise NameTaken(f"Someone else is changing “{name}” right now. Try again.") from error
         raise
-
-
-def _fetched(
-    user: User | None,
-    name: str,
-    kind: str,
-    source: dict[str, Any],
-    title: str,
-    *,
-    new: bool,
-    mapping: ColumnMapping | None = None,
-) -> DatasetVersion:
-    with new_version(user, name, new=new) as version:
-        _map(version, mapping)
-        version.status, version.source_kind, version.source = DatasetVersion.FETCHING, kind, source
-        version.file_name = shown_name(title.replace("/", "∕"))
-        version.save()
-        make_folder(version.folder)
-    return version
 
 
 def _map(version: DatasetVersion, mapping: ColumnMapping | None) -> None:

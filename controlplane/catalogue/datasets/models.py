@@ -16,12 +16,12 @@ from workers.contract.run.episodes import CorpusSpec
 
 
 def column_names(report: dict[str, Any]) -> list[str]:
-    """The columns of the checked file."""
+    """List the columns of the checked file."""
     return [column["name"] for column in report.get("columns", [])]
 
 
 def rows_of(report: dict[str, Any]) -> int:
-    """All rows of the file, including unreadable ones, which older reports don't count."""
+    """Count all rows of the file, including unreadable ones, which older reports don't count."""
     return int(report.get("records") or report.get("rows") or 0)
 
 
@@ -198,7 +198,7 @@ class CorpusVersion(models.Model):
     title_column = models.CharField(max_length=200, blank=True)
     text_columns = models.JSONField(default=list)
     about = models.CharField(max_length=200, blank=True)
-    """Describes the documents to the model: a part of the tool's description."""
+    """A description of the documents for the model: a part of the tool's description."""
     documents = models.IntegerField(default=0)
     bytes = models.BigIntegerField(default=0)
     """Size of the Parquet file."""
@@ -241,7 +241,7 @@ class StoredFolder(models.Model):
     """The copy of a ready version's folder in the artifact store. Outlives the version until the copy is deleted."""
 
     name = models.CharField(max_length=64, unique=True)
-    """Relative to the data folder: datasets/12, corpora/3."""
+    """The path in the data folder: datasets/12, corpora/3."""
     files = models.JSONField(default=list)
     """The folder's files: [{"path", "size", "sha256"}]; each content is stored once, for all versions that have it."""
     store = models.CharField(max_length=500, blank=True)

@@ -10,7 +10,7 @@ from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 
 
 def datasets_for(request: HttpRequest) -> QuerySet[Dataset]:
-    """All datasets, for every signed-in user."""
+    """Select all datasets, for every signed-in user."""
     return Dataset.objects.all() if request.user.is_authenticated else Dataset.objects.none()
 
 
@@ -22,7 +22,7 @@ def dataset_for(request: HttpRequest, dataset_id: int) -> Dataset:
 
 
 def version_for(request: HttpRequest, dataset_id: int, number: int | None = None) -> DatasetVersion:
-    """A version by its number; by default the newest."""
+    """Find a version by its number; by default the newest."""
     versions = dataset_for(request, dataset_id).versions.select_related("dataset")
     version = versions.filter(number=number).first() if number else versions.first()
     if version is None:
@@ -31,14 +31,14 @@ def version_for(request: HttpRequest, dataset_id: int, number: int | None = None
 
 
 def ready_versions(request: HttpRequest) -> QuerySet[DatasetVersion]:
-    """Versions to offer for training and for trying rewards: ready and not archived."""
+    """Select the versions to offer for training and for trying rewards: ready and not archived."""
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), status=DatasetVersion.READY)
     offered = versions.filter(archived_at=None)
     return offered.select_related("dataset").defer("report").order_by("dataset__name", "-number")
 
 
-def listed(request: HttpRequest) -> list[DatasetVersion]:
-    """The newest version of each dataset (an archived one only if all are), with `run_count` over all versions."""
+def newest_versions(request: HttpRequest) -> list[DatasetVersion]:
+    """List the newest version of each dataset (an archived one only if all are), with `run_count` over all versions."""
     own_versions = DatasetVersion.objects.filter(dataset=OuterRef("dataset"))
     newest = own_versions.order_by(F("archived_at").asc(nulls_first=True), "-number").values("pk")[:1]
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), pk=Subquery(newest))

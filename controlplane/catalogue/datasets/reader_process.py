@@ -16,10 +16,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from types import MappingProxyType
+from typing import Any
 
 from django.conf import settings
 
@@ -41,17 +42,8 @@ LOOK_S = 0.5
 MOST_STREAMS = 4
 """Concurrent downloads per web process: a child takes about 100 MB for as long as the browser reads."""
 _STREAMS = threading.BoundedSemaphore(MOST_STREAMS)
-DISK_FULL = errno.ENOSPC
-"""Exit code: the disk was full."""
 TAIL = 2000
-
-TOO_MANY = f"{MOST_STREAMS} dataset files are being downloaded already."
-TOO_SLOW = "This took longer than a page can wait."
-TOO_MUCH_MEMORY = f"Reading this file took more memory than is allowed, {MEMORY_BYTES / 2**30:.1f} GiB."
-TOO_MUCH_TIME = f"Reading this file took more CPU time than is allowed, {CPU_SECONDS // 60} minutes."
-TOO_LATE = f"Reading this file took more time than is allowed, {WORK_SECONDS / 3600:.0f} hours."
 SMALLER = "Split it into smaller files."
-FULL = "The disk of the control plane is full."
 BROKEN = "The reading process failed on the server; the worker's log says why."
 
 
@@ -60,7 +52,7 @@ class Unwanted(Exception):
 
 
 def backend_for(mapping: ColumnMapping) -> dict[str, str]:
-    """The argument of a verb that runs the mapping's function: the sandbox's backend. {} for mappings without one.
+    """Choose the sandbox's backend, as the argument of a verb that runs the mapping's function; {} without a function.
 
     Raises ChildFailed if no sandbox works on this machine.
     """
@@ -73,12 +65,12 @@ def backend_for(mapping: ColumnMapping) -> dict[str, str]:
 
 
 def ask(folder: Path, verb: str, arguments: Any, *, seconds: float = ASK_SECONDS) -> Any:
-    """The child's answer. Raises ChildFailed."""
+    """Ask the child for an answer within `seconds`. Raises ChildFailed."""
     with _started(folder, verb) as child:
         try:
             output, errors = child.communicate(json.dumps(arguments).encode(), timeout=seconds)
         except subprocess.TimeoutExpired as error:
-            raise ChildFailed("limits", TOO_SLOW) from error
+            raise ChildFailed("limits", "This took longer than a page can wait.") from error
         _raise_for_exit(child.returncode, errors, f"{verb} in {folder.name}")
     return _decoded(output, folder, verb)
 
@@ -90,11 +82,11 @@ def run(
     *,
     is_wanted: Callable[[], bool],
     program: tuple[str, ...] = (),
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> bytes:
     """Run a long task in the child; return its answer. Raises ChildFailed, or Unwanted once `is_wanted()` is False."""
     deadline = time.monotonic() + WORK_SECONDS
-    with _started(folder, verb, program=program, environment=environment or {}, tied=True) as child:
+    with _started(folder, verb, program=program, environment=environment, tied=True) as child:
         message: bytes | None = json.dumps(arguments).encode()
         while True:
             try:
@@ -105,7 +97,8 @@ def run(
             if not is_wanted():
                 raise Unwanted
             if time.monotonic() > deadline:
-                raise ChildFailed("limits", TOO_LATE, SMALLER)
+                hours = f"{WORK_SECONDS / 3600:.0f} hours"
+                raise ChildFailed("limits", f"Reading this file took more time than is allowed, {hours}.", SMALLER)
         _raise_for_exit(child.returncode, errors, f"{verb} in {folder.name}")
     return output
 
@@ -117,12 +110,13 @@ def run_answer(folder: Path, verb: str, arguments: Any, **options: Any) -> dict[
 
 
 def stream(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
-    """The child's output, in pieces. Closing it early kills the child.
+    """Stream the child's output, in pieces. Closing it early kills the child.
 
     Raises ChildFailed at the end, or at once if there are too many streams.
     """
     if not _STREAMS.acquire(blocking=False):
-        raise ChildFailed("limits", TOO_MANY, "Try again when one of them has finished.")
+        message = f"{MOST_STREAMS} dataset files are being downloaded already."
+        raise ChildFailed("limits", message, "Try again when one of them has finished.")
     try:
         yield from _streamed(folder, verb, arguments)
     finally:
@@ -141,7 +135,9 @@ def _streamed(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
     with _started(folder, verb) as child:
         if child.stdin is None or child.stdout is None or child.stderr is None:  # for mypy: all three are pipes
             raise ChildFailed("server", BROKEN)
-        _send(child.stdin, json.dumps(arguments).encode())
+        with suppress(BrokenPipeError):  # it has ended already; its exit code says why
+            child.stdin.write(json.dumps(arguments).encode())
+            child.stdin.close()
         while piece := os.read(child.stdout.fileno(), 2**18):
             yield piece
         errors = child.stderr.read()
@@ -154,12 +150,12 @@ def _started(
     verb: str,
     *,
     program: tuple[str, ...] = (),
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
     tied: bool = False,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start the child (by default PROGRAM), and kill it at the end of the block. `tied`: it also dies with this
     process."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     # PYTHONPATH: where an installation keeps its packages beside the interpreter instead of in it.
     child = subprocess.Popen(
         [sys.executable, *(program or PROGRAM), str(folder), verb],
@@ -167,7 +163,7 @@ def _started(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=settings.BASE_DIR,
-        env=kept | {"LANG": "C.UTF-8"} | dict(environment or {}),
+        env=inherited | {"LANG": "C.UTF-8"} | dict(environment),
         # Only in the worker, whose processes have one thread: code between fork and exec is safe there.
         preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL) if tied else None,
     )
@@ -176,35 +172,21 @@ def _started(
     finally:
         child.kill()
         child.wait()
-        for pipe in (child.stdin, child.stdout, child.stderr):
-            _close(pipe)
+        for pipe in filter(None, (child.stdin, child.stdout, child.stderr)):
+            with suppress(BrokenPipeError):
+                pipe.close()
 
 
-def _raise_for_exit(code: int, errors: bytes, what: str) -> None:
+def _raise_for_exit(code: int, errors: bytes, step: str) -> None:
     if code == 0:
         return
     message = errors[-TAIL:].decode("utf-8", "replace")
-    log.error("%s ended with %s: %s", what, code, message)
-    if code == DISK_FULL or os.strerror(errno.ENOSPC) in message:
-        raise ChildFailed("disk", FULL, "Free some space, then try again.")
+    log.error("%s ended with %s: %s", step, code, message)
+    if code == errno.ENOSPC or os.strerror(errno.ENOSPC) in message:
+        raise ChildFailed("disk", "The disk of the control plane is full.", "Free some space, then try again.")
+    exceeded = "Reading this file took more {} than is allowed, {}."
     if code == TOO_MUCH or code < 0 or message.rstrip().endswith("MemoryError"):
-        raise ChildFailed("limits", TOO_MUCH_MEMORY, SMALLER)
+        raise ChildFailed("limits", exceeded.format("memory", f"{MEMORY_BYTES / 2**30:.1f} GiB"), SMALLER)
     if code == TOO_LONG:
-        raise ChildFailed("limits", TOO_MUCH_TIME, SMALLER)
+        raise ChildFailed("limits", exceeded.format("CPU time", f"{CPU_SECONDS // 60} minutes"), SMALLER)
     raise ChildFailed("server", BROKEN, "The file may be fine. Try again once the server is repaired.")
-
-
-def _send(pipe: IO[bytes], message: bytes) -> None:
-    try:
-        pipe.write(message)
-        pipe.close()
-    except BrokenPipeError:
-        pass  # it has ended already; its exit code says why
-
-
-def _close(pipe: IO[bytes] | None) -> None:
-    try:
-        if pipe is not None:
-            pipe.close()
-    except BrokenPipeError:
-        pass

@@ -1,4 +1,4 @@
-"""Stores an incoming file on disk: hashed, limited in size, and removed if anything fails."""
+"""An incoming file on disk: hashed, limited in size, and removed if anything fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Received:
 
 @contextmanager
 def received(source: Readable) -> Iterator[Received]:
-    """The complete file under a temporary name; removed at the end of the block unless it was moved."""
+    """Store the complete file under a temporary name; remove it at the end of the block unless it was moved."""
     path = incoming_folder() / f"{os.getpid()}-{os.urandom(8).hex()}"
     try:
         try:
@@ -44,21 +44,15 @@ def received(source: Readable) -> Iterator[Received]:
         path.unlink(missing_ok=True)
 
 
-def too_large() -> str:
-    return (
-        f"The file is larger than {settings.DATASET_MAX_BYTES // 2**20:,} MiB, the most that this installation accepts."
-    )
-
-
 def shown_name(name: str) -> str:
-    """A file name for display: no path, no control or direction characters, at most 255 characters."""
+    """Clean a file name for display: no path, no control or direction characters, at most 255 characters."""
     last = name.replace("\\", "/").rpartition("/")[2]
     clean = "".join(c for c in last if not unicodedata.category(c).startswith("C")).strip()
     return clean[:255] or "upload"
 
 
 def incoming_folder() -> Path:
-    """The folder of incomplete files, created if missing."""
+    """Return the folder of incomplete files, created if missing."""
     folder = incoming(Path(settings.DATA_DIR))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
@@ -70,8 +64,7 @@ def _linked(source: Readable, path: Path) -> Received | None:
     sha256 = getattr(source, "sha256", "")
     if not isinstance(source, TemporaryUploadedFile) or not sha256 or not source.size:
         return None
-    if source.size > settings.DATASET_MAX_BYTES:
-        raise TooLarge(too_large())
+    _check_size(source.size)
     with suppress(OSError):
         source.flush()
         os.fsync(source.fileno())
@@ -86,8 +79,7 @@ def _copied(source: Readable, path: Path) -> Received:
     with path.open("xb") as file:
         while piece := source.read(PIECE):
             size += len(piece)
-            if size > settings.DATASET_MAX_BYTES:
-                raise TooLarge(too_large())
+            _check_size(size)
             digest.update(piece)
             file.write(piece)
         file.flush()
@@ -95,3 +87,9 @@ def _copied(source: Readable, path: Path) -> Received:
     if not size:
         raise DatasetError("The file is empty.")
     return Received(path, size, digest.hexdigest())
+
+
+def _check_size(size: int) -> None:
+    limit = settings.DATASET_MAX_BYTES
+    if size > limit:
+        raise TooLarge(f"The file is larger than {limit // 2**20:,} MiB, the most that this installation accepts.")

@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from django.conf import settings
 
@@ -32,6 +32,7 @@ URL = "URLs are not supported. Name a dataset of the hub by its id, such as open
 class HubSource:
     """A dataset of the hub. An empty `config` means its default one."""
 
+    kind: ClassVar = "hub"
     id: str
     config: str = ""
     split: str = "train"
@@ -59,10 +60,29 @@ class HubSource:
 
 
 @dataclass(frozen=True)
+class PathSource:
+    """A file, or a folder of shards, on this server. Any `path` becomes the one that `server_path` allows."""
+
+    kind: ClassVar = "path"
+    path: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", str(server_path(self.path)))
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+    @property
+    def title(self) -> str:
+        return Path(self.path).name
+
+
+@dataclass(frozen=True)
 class TasksSource:
     """Tasks that reasoning-gym generates, alternating between families. `level`: difficulty from 1; 0: the families'
     own settings."""
 
+    kind: ClassVar = "tasks"
     families: tuple[str, ...]
     rows: int
     seed: int = 0
@@ -84,9 +104,10 @@ class TasksSource:
     @property
     def recipes(self) -> list[Recipe]:
         """A recipe per family, with rows shared equally; the first families get one more."""
-        share, more = divmod(self.rows, len(self.families))
+        share, extra = divmod(self.rows, len(self.families))
         return [
-            Recipe(family, share + (place < more), self.seed, self.level) for place, family in enumerate(self.families)
+            Recipe(family, share + (number < extra), self.seed, self.level)
+            for number, family in enumerate(self.families)
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -99,15 +120,17 @@ class TasksSource:
         return f"{named}{level} · seed {self.seed}"
 
 
+Source = HubSource | PathSource | TasksSource
+
+
 def roots() -> tuple[Path, ...]:
-    """Folders that operators may read datasets from, with symbolic links resolved."""
+    """List the folders that operators may read datasets from, with symbolic links resolved."""
     return tuple(Path(os.path.realpath(root)) for root in settings.DATASET_ROOTS)
 
 
 def server_path(text: str) -> Path:
-    """The file or folder that `text` names, every symbolic link followed, inside the allowed folders.
-
-    It doesn't reveal whether something exists outside of them.
+    """Resolve the file or folder that `text` names, every symbolic link followed. Raises SourceRefused outside the
+    allowed folders, without revealing whether something exists there.
     """
     allowed = roots()
     if not allowed:

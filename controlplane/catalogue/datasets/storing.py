@@ -1,4 +1,4 @@
-"""Keeps the files of ready datasets and corpora in the artifact store, each file once by its SHA-256.
+"""The files of ready datasets and corpora in the artifact store, each file once by its SHA-256.
 
 Files are uploaded once a version is ready, fetched when they are missing here, and removed with the last version that
 has them. So a control plane that lost its disk, or was restored from its database alone, gets its datasets back. Hosts
@@ -7,7 +7,6 @@ still request a run's rows from the control plane, not from the store.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ class ReadyFolder:
     """A ready version's folder."""
 
     name: str
-    """Relative to the data folder: datasets/12."""
+    """The path in the data folder: datasets/12."""
     main: str
     """The indispensable file; fetched last, so that its presence means that all files are here."""
 
@@ -59,34 +58,34 @@ def reconcile(now: datetime) -> None:
 
 
 def stored(version: DatasetVersion | CorpusVersion) -> StoredFolder | None:
-    """The state of a version's copy in the store; None if none was begun."""
+    """Find the state of a version's copy in the store; None if none was begun."""
     return StoredFolder.objects.filter(name=_name(version)).first()
 
 
 def is_being_fetched(version: DatasetVersion | CorpusVersion) -> bool:
-    """True if the version's files are in the store, so that missing ones will be fetched."""
+    """Test whether the version's files are in the store, so that missing ones will be fetched."""
     return _is_in(stored(version), vault.artifact_store_address())
 
 
 def _reconcile(address: str, now: datetime) -> None:
-    ready = {kept.name: kept for kept in _ready()}
     rows = {row.name: row for row in StoredFolder.objects.all()}
     waiting = {row.name for row in rows.values() if row.next_at is not None and row.next_at > now}
-    missing = [kept for name, kept in ready.items() if not kept.is_here and _is_in(rows.get(name), address)]
-    new = [kept for name, kept in ready.items() if kept.is_here and not _is_in(rows.get(name), address)]
-    gone = [row for name, row in rows.items() if name not in ready]
+    ready = list(_ready())
+    due = [folder for folder in ready if folder.name not in waiting]
+    missing = [folder for folder in due if not folder.is_here and _is_in(rows.get(folder.name), address)]
+    new = [folder for folder in due if folder.is_here and not _is_in(rows.get(folder.name), address)]
+    deleted = [row for name, row in rows.items() if name not in waiting | {folder.name for folder in ready}]
     try:
-        opened = vault.artifact_store() if missing or new or gone else None
-        store = ArtifactStore(opened) if opened else None
-        for kept in missing:
-            if store and kept.name not in waiting:
-                _fetch(store, kept, rows[kept.name], now)
-        for kept in new:
-            if store and kept.name not in waiting:
-                _upload(store, kept, address, now)
-        for row in gone:
-            if store and row.name not in waiting:
-                _remove(store, row, now)
+        opened = vault.artifact_store() if missing or new or deleted else None
+        if not opened:
+            return
+        store = ArtifactStore(opened)
+        for folder in missing:
+            _fetch(store, folder, rows[folder.name], now)
+        for folder in new:
+            _upload(store, folder, address, now)
+        for row in deleted:
+            _remove(store, row, now)
     except (StoreError, vault.NotGiven) as error:
         log.warning("datasets and the store: %s", error)
 
@@ -103,17 +102,16 @@ def _name(version: DatasetVersion | CorpusVersion) -> str:
 
 
 def _is_in(row: StoredFolder | None, address: str) -> bool:
-    """True if the files are in the store of this address."""
     return row is not None and row.stored_at is not None and row.store == address
 
 
-def _upload(store: ArtifactStore, kept: ReadyFolder, address: str, now: datetime) -> None:
-    row, _ = StoredFolder.objects.get_or_create(name=kept.name)
+def _upload(store: ArtifactStore, ready: ReadyFolder, address: str, now: datetime) -> None:
+    row, _ = StoredFolder.objects.get_or_create(name=ready.name)
     try:
-        content = _content(kept.folder, row)
+        content = _content(ready.folder, row)
         StoredFolder.objects.filter(pk=row.pk).update(files=content)  # first, so that no stored object is ever unknown
         for file in content:
-            store.put(kept.folder / file["path"], _blob(file["sha256"]), size=file["size"], sha256=file["sha256"])
+            store.put(ready.folder / file["path"], _blob(file["sha256"]), size=file["size"], sha256=file["sha256"])
     except FileNotFoundError:
         return  # deleted meanwhile
     except StoreError as error:
@@ -124,33 +122,33 @@ def _upload(store: ArtifactStore, kept: ReadyFolder, address: str, now: datetime
 
 
 def _content(folder: Path, row: StoredFolder) -> list[dict[str, Any]]:
-    """The files of a ready version's folder. They never change, so hashes of an earlier try are reused."""
-    known = {(file["path"], file["size"]): file["sha256"] for file in row.files}
+    """List the files of a ready version's folder. They never change, so hashes of an earlier try are reused."""
+    hashes = {(file["path"], file["size"]): file["sha256"] for file in row.files}
     paths = [path for path in sorted(folder.iterdir()) if path.name not in LEFT_OUT and path.is_file()]
     sizes = [(path, path.stat().st_size) for path in paths if path.suffix != ".part"]
     return [
-        {"path": path.name, "size": size, "sha256": known.get((path.name, size)) or _sha256(path)}
+        {"path": path.name, "size": size, "sha256": hashes.get((path.name, size)) or files.sha256_of(path)}
         for path, size in sizes
     ]
 
 
-def _fetch(store: ArtifactStore, kept: ReadyFolder, row: StoredFolder, now: datetime) -> None:
+def _fetch(store: ArtifactStore, ready: ReadyFolder, row: StoredFolder, now: datetime) -> None:
     try:
-        for file in sorted(row.files, key=lambda file: file["path"] == kept.main):
-            target = kept.folder / Path(file["path"]).name
+        for file in sorted(row.files, key=lambda file: file["path"] == ready.main):
+            target = ready.folder / Path(file["path"]).name
             if not target.is_file():
                 store.get(_blob(file["sha256"]), target, sha256=file["sha256"])
     except StoreError as error:
         _failed(row, error, now)
         raise
     StoredFolder.objects.filter(pk=row.pk).update(problem="", next_at=None, tries=0)
-    log.info("%s was fetched from the store", kept.name)
+    log.info("%s was fetched from the store", ready.name)
 
 
 def _remove(store: ArtifactStore, row: StoredFolder, now: datetime) -> None:
     """Delete the objects of a deleted version that no other version shares."""
-    others = StoredFolder.objects.exclude(pk=row.pk).values_list("files", flat=True)
-    shared = {file["sha256"] for content in others for file in content}
+    remaining = StoredFolder.objects.exclude(pk=row.pk).values_list("files", flat=True)
+    shared = {file["sha256"] for content in remaining for file in content}
     try:
         for file in row.files:
             if file["sha256"] not in shared:
@@ -169,8 +167,3 @@ def _failed(row: StoredFolder, error: StoreError, now: datetime) -> None:
 
 def _blob(sha256: str) -> str:
     return f"datasets/{sha256}"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

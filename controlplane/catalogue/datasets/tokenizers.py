@@ -1,4 +1,4 @@
-"""Stores the tokenizers and chat templates that hosts upload, by their checksum.
+"""The tokenizers and chat templates that hosts upload, stored by their checksum.
 
 Only the reader process opens them (`reader.prompts.chat`).
 """
@@ -25,43 +25,43 @@ STALE_AFTER_S = 3600
 
 
 def choices() -> list[Tokenizer]:
-    """Tokenizers that can be chosen, by model."""
-    return [known for known in Tokenizer.objects.all() if known.folder.is_dir()]
+    """List the tokenizers that can be chosen, by model."""
+    return [tokenizer for tokenizer in Tokenizer.objects.all() if tokenizer.folder.is_dir()]
 
 
 def of_model(model: str, revision: str = "") -> Tokenizer | None:
-    """The tokenizer named by the newest answer about this model, if it was received."""
+    """Find the tokenizer named by the newest answer about this model, if it was received."""
     answered = (
         ModelInspection.objects.filter(model=model, revision=revision).exclude(answer=None).order_by("-answered_at")
     )
     for inspection in answered[:20]:
         if sha256 := named_in(inspection):
-            return next((known for known in Tokenizer.objects.filter(pk=sha256) if known.folder.is_dir()), None)
+            return _stored(sha256)
     return None
 
 
 def note(inspection: ModelInspection) -> str:
-    """The host's note on the model's tokenizer if tokens can't be counted; "" if they can."""
+    """Return the host's note on the model's tokenizer if tokens can't be counted; "" if they can."""
     return str(_tokenizer_files(inspection).get("note") or "")
 
 
 def is_missing(inspection: ModelInspection) -> bool:
-    """True if the answer names a tokenizer that is missing here."""
+    """Test whether the answer names a tokenizer that is missing here."""
     sha256 = named_in(inspection)
-    return bool(sha256) and not _is_stored(sha256)
+    return bool(sha256) and _stored(sha256) is None
 
 
 def named_in(inspection: ModelInspection) -> str:
-    """The sha256 of the tokenizer that the answer names; "" without one."""
+    """Read the sha256 of the tokenizer that the answer names; "" without one."""
     sha256 = _tokenizer_files(inspection).get("sha256")
     return str(sha256) if is_sha256(sha256) else ""
 
 
 def store(inspection: ModelInspection, body: Readable) -> Tokenizer:
-    """Store the uploaded files of a host; known ones change nothing. Raises NoTokenizer, and leaves nothing then."""
+    """Store the uploaded files of a host; stored ones change nothing. Raises NoTokenizer, and leaves nothing then."""
     sha256 = named_in(inspection)
-    if _is_stored(sha256):
-        return Tokenizer.objects.get(pk=sha256)
+    if (stored := _stored(sha256)) is not None:
+        return stored
     target = Tokenizer(sha256=sha256).folder
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     _remove_stale(target.parent)
@@ -78,10 +78,10 @@ def store(inspection: ModelInspection, body: Readable) -> Tokenizer:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     has_template = bool((inspection.answer or {}).get("chat_template"))
-    known, _ = Tokenizer.objects.get_or_create(
+    tokenizer, _ = Tokenizer.objects.get_or_create(
         sha256=sha256, defaults={"model": inspection.model, "has_chat_template": has_template, "bytes": size}
     )
-    return known
+    return tokenizer
 
 
 def _tokenizer_files(inspection: ModelInspection) -> dict[str, Any]:
@@ -89,9 +89,9 @@ def _tokenizer_files(inspection: ModelInspection) -> dict[str, Any]:
     return files if isinstance(files, dict) else {}
 
 
-def _is_stored(sha256: str) -> bool:
-    known = Tokenizer.objects.filter(pk=sha256).first()
-    return known is not None and known.folder.is_dir()
+def _stored(sha256: str) -> Tokenizer | None:
+    tokenizer = Tokenizer.objects.filter(pk=sha256).first()
+    return tokenizer if tokenizer and tokenizer.folder.is_dir() else None
 
 
 def _receive(body: Readable, folder: Path, sha256: str) -> int:
@@ -102,14 +102,14 @@ def _receive(body: Readable, folder: Path, sha256: str) -> int:
     received = len(head + end)
     for name, size in sizes_in(head + end).items():
         with (folder / name).open("xb") as file:
-            left = size
-            while left:
-                piece, rest = (rest[:left], rest[left:]) if rest else (body.read(min(PIECE, left)), b"")
+            remaining = size
+            while remaining:
+                piece, rest = (rest[:remaining], rest[remaining:]) if rest else (body.read(min(PIECE, remaining)), b"")
                 if not piece:
                     raise NoTokenizer(f"The body ends inside {name}.")
                 file.write(piece)
                 digest.update(piece)
-                left -= len(piece)
+                remaining -= len(piece)
             file.flush()
             os.fsync(file.fileno())
         received += size

@@ -14,13 +14,15 @@ from workers.contract.stack.tool_templates import alternative, name_of
 
 @dataclass(frozen=True)
 class ToolTemplate:
+    """The support for tools in a template, and what TRL adds to it."""
+
     lacks: tuple[str, ...] = ()
     """Parts that the template can't show: tools, calls, results."""
     keeps_prefix: bool = True
     """Adding a result leaves the text before it unchanged."""
     readable: bool = True
     """The trainer can parse the calls that the model writes."""
-    known: bool = True
+    in_trl: bool = True
     """TRL has a training template for this one, if it needs one."""
     instead: str = ""
     """TRL's template that can show tools in this model's tokens; "" if there is none."""
@@ -28,23 +30,23 @@ class ToolTemplate:
 
     @property
     def works(self) -> bool:
-        return not self.problem and not self.lacks and self.readable and (self.keeps_prefix or self.known)
+        return not self.problem and not self.lacks and self.readable and (self.keeps_prefix or self.in_trl)
 
 
 def of_model(model: str, model_type: str = "", *, revision: str = "") -> ToolTemplate | None:
-    """The support of a model's template; None if no host has uploaded its tokenizer, or it can't be read now."""
-    known = tokenizers.of_model(model, revision)
-    if known is None:
+    """Find the support of a model's template; None if no host has uploaded its tokenizer, or it can't be read now."""
+    tokenizer = tokenizers.of_model(model, revision)
+    if tokenizer is None:
         return None
     try:
-        answer = _read(known.pk)
+        answer = _read(tokenizer.pk)
     except ChildFailed:
         return None
     return ToolTemplate(
         lacks=tuple(answer["lacks"]),
         keeps_prefix=answer["keeps_prefix"],
         readable=answer["parses"] or answer["in_tags"] or bool(name_of(answer["sha256"])),
-        known=bool(name_of(answer["sha256"])),
+        in_trl=bool(name_of(answer["sha256"])),
         instead=alternative(tuple(answer["marks"]), model_type),
         problem=answer["problem"],
     )
@@ -52,6 +54,6 @@ def of_model(model: str, model_type: str = "", *, revision: str = "") -> ToolTem
 
 @lru_cache(maxsize=256)
 def _read(sha256: str) -> dict[str, Any]:
-    """Cached by the files' checksum, so an answer never expires."""
+    """Read the child's answer, cached by the files' checksum, so that it never expires."""
     answer: dict[str, Any] = reader_process.ask(Tokenizer(sha256=sha256).folder, "tools", {})
     return answer

@@ -21,7 +21,7 @@ class DatasetVerdict:
 
 
 def verdict(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdict:
-    """`context`: the template context of the version's pages (controlplane.catalogue.datasets.pages.showing)."""
+    """Judge a version by the template context of its pages (controlplane.catalogue.datasets.pages.showing)."""
     if version.status == DatasetVersion.READY:
         return _ready(version, context)
     if context["failed"]:
@@ -38,7 +38,7 @@ def _ready(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdic
         training, held_out = sig(context["training_rows"], 12), sig(version.validation_rows, 12)
         split = f": {training} for training, {held_out} kept for validation"
     bad, again = mapped.get("bad_rows"), mapped.get("dropped_duplicates")
-    dropped = [words for words in (count(bad, "bad row,bad rows"), count(again, "duplicate,duplicates")) if words]
+    dropped = list(filter(None, (count(bad, "bad row,bad rows"), count(again, "duplicate,duplicates"))))
     details = f"{' and '.join(dropped)} dropped." if dropped else ""
     rows = _rows(version)
     if version.archived_at:

@@ -15,7 +15,8 @@ Text = str | SafeString
 
 
 def facts(version: DatasetVersion, context: Mapping[str, Any]) -> list[tuple[str, Text]]:
-    """`context`: the template context of the version's page (controlplane.catalogue.datasets.pages.showing)."""
+    """List the facts from the template context of the version's page
+    (controlplane.catalogue.datasets.pages.showing)."""
     parents, tokenizer = context["lineage"].parents, context["tokenizer"]
     author = version.created_by or version.dataset.owner
     rows: list[tuple[str, Text | None]] = [
@@ -33,9 +34,9 @@ def facts(version: DatasetVersion, context: Mapping[str, Any]) -> list[tuple[str
 
 
 def _source(source: Mapping[str, str]) -> SafeString:
-    why, more = source.get("why"), source.get("more")
-    after = f", {why}" if why else format_html(" <code>{}</code>", more) if more else ""
-    return format_html("{}: {}{}", source["kind"], source["words"], after)
+    why, revision = source.get("why"), source.get("revision")
+    after = f", {why}" if why else format_html(" <code>{}</code>", revision) if revision else ""
+    return format_html("{}: {}{}", source["kind"], source["text"], after)
 
 
 def _parent(parent: DatasetVersion) -> SafeString:
@@ -61,8 +62,8 @@ def _split(version: DatasetVersion) -> str:
     if not version.validation_rows:
         return "no validation split"
     seed = (version.split or {}).get("seed")
-    words = "" if seed is None else f", seed {seed}"
-    return f"{sig(version.validation_rows, 12)} of {sig(version.rows, 12)} rows for validation{words}"
+    drawn = "" if seed is None else f", seed {seed}"
+    return f"{sig(version.validation_rows, 12)} of {sig(version.rows, 12)} rows for validation{drawn}"
 
 
 def _tokenizer(tokenizer: Tokenizer, limit: int | None) -> str:

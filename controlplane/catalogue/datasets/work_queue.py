@@ -1,4 +1,4 @@
-"""Sends tasks to the worker, and reads how far it is with a version."""
+"""The queue of the worker's tasks, and the progress of a version."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ WAITS_LONG = timedelta(seconds=10)
 class WorkProgress:
     stage: str
     """The child's name of the stage; before that "waiting" (for a worker) or "starting" (the child)."""
-    done: int = 0
+    bytes: int = 0
     of: int = 0
-    """Bytes; 0: not known."""
+    """All bytes; 0: not known."""
     rows: int = 0
     of_rows: int = 0
     """0: not known."""
@@ -43,8 +43,8 @@ class WorkProgress:
     @property
     def share(self) -> float | None:
         """0 to 1; None: not known."""
-        done, of = (self.done, self.of) if self.of else (self.rows, self.of_rows)
-        return min(1.0, done / of) if of else None
+        processed, of = (self.bytes, self.of) if self.of else (self.rows, self.of_rows)
+        return min(1.0, processed / of) if of else None
 
 
 def send_to_worker(version: DatasetVersion) -> None:
@@ -67,7 +67,7 @@ def _send(task: str, arguments: tuple[int, ...]) -> None:
 
 
 def progress(version: DatasetVersion) -> WorkProgress | None:
-    """None if no worker has to process the version."""
+    """Read how far the worker is; None if no worker has to process the version."""
     if version.status not in DatasetVersion.AT_WORK:
         return None
     if version.check_started_at is None:
@@ -77,18 +77,16 @@ def progress(version: DatasetVersion) -> WorkProgress | None:
 
 
 def read_progress(folder: Path) -> WorkProgress:
-    """The last progress that the child wrote."""
+    """Read the last progress that the child wrote."""
     try:
         state = json.loads((folder / files.PROGRESS).read_bytes())
     except (OSError, ValueError):
         state = None
     if not isinstance(state, dict):
         return WorkProgress("starting")
-    done, of, rows, of_rows = (_whole(state.get(name)) for name in ("bytes", "of", "rows", "of_rows"))
-    pace = state.get("mb_per_s")
-    mb_per_s = float(pace) if isinstance(pace, int | float) else 0.0
-    return WorkProgress(str(state.get("stage", "")), done, of, rows, of_rows, mb_per_s)
-
-
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
+    numbers: dict[str, Any] = {
+        name: value
+        for name in ("bytes", "of", "rows", "of_rows", "mb_per_s")
+        if isinstance(value := state.get(name), int | float) and value >= 0
+    }
+    return WorkProgress(str(state.get("stage", "")), **numbers)

@@ -53,9 +53,9 @@ def reconcile() -> None:
         requested_at = version.queued_at or version.created_at
         if timezone.now() - requested_at > SENT_AGAIN_AFTER and not _is_locked(version):
             send_to_worker(version)
-    known = {str(pk) for pk in DatasetVersion.objects.values_list("pk", flat=True)}
+    keys = {str(pk) for pk in DatasetVersion.objects.values_list("pk", flat=True)}
     folders = (path for path in incoming_folder().parent.iterdir() if path.name.isdigit())
-    remove_orphans([*incoming_folder().iterdir(), *folders], known)
+    remove_orphans([*incoming_folder().iterdir(), *folders], keys)
 
 
 def _process(version: DatasetVersion) -> None:
@@ -68,32 +68,32 @@ def _process(version: DatasetVersion) -> None:
                 version.refresh_from_db()
             except DatasetVersion.DoesNotExist:  # cancelled or deleted a moment ago
                 break
-            step, kept = _due(version)
-            _clear(folder, kept)
+            step, inputs = _due(version)
+            _clear(folder, inputs)
             try:
                 fields = step(version)
             except reader_process.Unwanted:
-                _clear(folder, kept)
+                _clear(folder, inputs)
                 continue
             # Only if it is still requested as when it was started: a cancelled step no longer changes anything.
             if not _waiting(version).filter(queued_at=version.queued_at).update(**storable(fields)):
-                _clear(folder, kept)
+                _clear(folder, inputs)
             (folder / files.PROGRESS).unlink(missing_ok=True)
         if acquired and not DatasetVersion.objects.filter(pk=version.pk).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _send_next(done: DatasetVersion) -> None:
+def _send_next(processed: DatasetVersion) -> None:
     """Send the next waiting version, whose message may have come while no slot was free."""
     waiting = DatasetVersion.objects.filter(status__in=DatasetVersion.AT_WORK, check_started_at=None)
-    for version in waiting.exclude(pk=done.pk).defer("report").order_by("queued_at"):
+    for version in waiting.exclude(pk=processed.pk).defer("report").order_by("queued_at"):
         if not _is_locked(version):
             send_to_worker(version)
             return
 
 
 def _due(version: DatasetVersion) -> tuple[Callable[[DatasetVersion], Fields], tuple[str, ...]]:
-    """The next step, and the files that it starts from."""
+    """Choose the next step, and name the files that it starts from."""
     if version.status == DatasetVersion.FETCHING:
         return _fetch, ()
     if version.source_kind == DatasetVersion.DERIVED:
@@ -104,7 +104,7 @@ def _due(version: DatasetVersion) -> tuple[Callable[[DatasetVersion], Fields], t
 
 
 def _is_checked(version: DatasetVersion) -> bool:
-    """True if the check used this mapping, both on disk (which an import reads) and in the database."""
+    """Test whether the check used this mapping, both on disk (which an import reads) and in the database."""
     try:
         on_disk = json.loads((version.folder / files.REPORT).read_bytes())
     except (OSError, ValueError):
@@ -118,7 +118,7 @@ def _checked_part(version: DatasetVersion) -> dict[str, Any] | None:
 
 def _fetch(version: DatasetVersion) -> Fields:
     try:
-        columns = fetch(version, _wanted(version))
+        columns = fetch(version, _is_wanted(version))
     except ChildFailed as error:
         return {"status": DatasetVersion.INVALID, "report": {"file_error": error.as_dict()}}
     return {"status": DatasetVersion.CHECKING, **columns}
@@ -148,12 +148,9 @@ def _import(version: DatasetVersion) -> Fields:
         "split": version.split,
         "tokenizer": _tokenizer(version),
         "token_limit": version.token_limit,
-        "drop_broken": True,  # a person has agreed to that if there are such rows
     }
     mapped = _mapped_rows(version, "import", arguments)
-    if not mapped.get("usable"):
-        return _not_imported(version, mapped)
-    return _ready_fields(version, mapped)
+    return _ready_fields(version, mapped) if mapped.get("usable") else _not_imported(version, mapped)
 
 
 def _not_imported(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
@@ -199,7 +196,7 @@ def _mapped_rows(version: DatasetVersion, verb: str, arguments: dict[str, Any]) 
 def _child(version: DatasetVersion, verb: str, arguments: dict[str, Any], answer: str) -> dict[str, Any]:
     """Read the child's file `answer`. Raises ChildFailed and Unwanted."""
     backend = reader_process.backend_for(ColumnMapping.from_dict(arguments.get("mapping") or {}))
-    reader_process.run(version.folder, verb, arguments | backend, is_wanted=_wanted(version))
+    reader_process.run(version.folder, verb, arguments | backend, is_wanted=_is_wanted(version))
     try:
         content: dict[str, Any] = json.loads((version.folder / answer).read_bytes())
     except (OSError, ValueError) as error:
@@ -208,7 +205,7 @@ def _child(version: DatasetVersion, verb: str, arguments: dict[str, Any], answer
     return content
 
 
-def _wanted(version: DatasetVersion) -> Callable[[], bool]:
+def _is_wanted(version: DatasetVersion) -> Callable[[], bool]:
     this_request = _waiting(version).filter(queued_at=version.queued_at)
     return lambda: this_request.all().exists()
 
@@ -218,20 +215,19 @@ def _waiting(version: DatasetVersion) -> QuerySet[DatasetVersion]:
 
 
 def _tokenizer(version: DatasetVersion) -> str | None:
-    """The folder of the tokenizer that counts the prompts' tokens."""
-    known = Tokenizer.objects.filter(pk=version.tokenizer).first() if version.tokenizer else None
-    return str(known.folder) if known else None
+    tokenizer = Tokenizer.objects.filter(pk=version.tokenizer).first() if version.tokenizer else None
+    return str(tokenizer.folder) if tokenizer else None
 
 
-def _clear(folder: Path, kept: tuple[str, ...]) -> None:
-    """Remove the files of an interrupted step."""
+def _clear(folder: Path, inputs: tuple[str, ...]) -> None:
+    """Remove all files but the inputs of a step."""
     for path in folder.iterdir():
-        if path.name not in (*kept, LOCK):
+        if path.name not in (*inputs, LOCK):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def storable(value: Any) -> Any:
-    """A value that every database can store: text without NULs or lone surrogates, and no NaN or infinity."""
+    """Convert a value so that every database can store it: text without NULs or lone surrogates, no NaN or infinity."""
     if isinstance(value, str):
         return value.replace("\x00", "␀").encode("utf-8", "replace").decode()
     if isinstance(value, dict):

@@ -12,10 +12,9 @@ from ninja.files import UploadedFile
 from controlplane.catalogue.datasets import queries as dataset_queries
 from controlplane.catalogue.datasets.errors import DatasetError, NameTaken
 from controlplane.catalogue.datasets.models import Dataset
-from controlplane.catalogue.datasets.pages import adding_views
-from controlplane.catalogue.datasets.pages.adding_views import AddingForm
 from controlplane.catalogue.datasets.pages.forms import (
     NAME_LENGTH,
+    AddingForm,
     HubForm,
     PathForm,
     RowsForm,
@@ -95,7 +94,7 @@ def _added(
 def _created(request: HttpRequest, form: AddingForm, dataset: Dataset | None, *, where: str) -> dict[str, Any]:
     name = dataset.name if dataset else form.cleaned_data["name"]
     with refusing(DatasetError, where=where), refusing(NameTaken, where="name"):
-        version = adding_views.created(person(request), form, name, new=dataset is None)
+        version = form.create(person(request), name, new=dataset is None)
     return shapes.dataset_version(version)
 
 

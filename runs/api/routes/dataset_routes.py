@@ -8,11 +8,19 @@ from typing import Annotated, Any, Literal
 from django.http import HttpRequest, HttpResponseBase
 from ninja import Field, Query, Status
 
-from controlplane.catalogue.datasets import archiving, deriving, exporting, importing, looking
-from controlplane.catalogue.datasets import queries as dataset_queries
+from controlplane.catalogue.datasets import (
+    archiving,
+    browsing,
+    deriving,
+    exporting,
+    importing,
+)
+from controlplane.catalogue.datasets import (
+    queries as dataset_queries,
+)
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
-from controlplane.catalogue.datasets.pages import look_views
+from controlplane.catalogue.datasets.pages import browse_views
 from controlplane.catalogue.datasets.pages.filter_forms import MOST_ROWS as MOST_CHOSEN
 from controlplane.catalogue.datasets.pages.filter_forms import DeriveForm, FilterForm
 from controlplane.catalogue.datasets.pages.forms import NAME_LENGTH, name_problem
@@ -109,7 +117,7 @@ def rows(
     after = shapes.number_of(cursor) or 0
     version = dataset_queries.version_for(request, dataset_id, number)
     with refusing(DatasetError, where="version"):
-        page = looking.look(version, after=after, limit=limit)
+        page = browsing.page(version, after=after, limit=limit)
     return {"items": page["rows"], "next_cursor": "" if page["next"] is None else str(page["next"])}
 
 
@@ -144,7 +152,7 @@ def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     form_class = partial(MappingForm, version, user=user, preview=True)
     form = form_values.filled(form_class, payload.values, where="values", first=MappingForm(version, user=user))
     with refusing(DatasetError, where="version"):
-        example = looking.render_example(version, form.mapping(leave_out=False), form.cleaned_data["tokenizer"])
+        example = browsing.render_example(version, form.mapping(leave_out=False), form.cleaned_data["tokenizer"])
     return {"items": [{"rows": mapped} for mapped in example["rows"]], "next_cursor": ""}
 
 
@@ -202,9 +210,9 @@ def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) ->
         derived = deriving.derive(
             person(request),
             version,
-            look_views.filter_of(form, filters),
+            browse_views.filter_of(form, filters),
             name=payload.name,
-            tokenizer=look_views.tokenizer_of(form),
+            tokenizer=browse_views.tokenizer_of(form),
         )
     return Status(201, {"item": shapes.dataset_version(derived)})
 

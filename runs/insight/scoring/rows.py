@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.catalogue.datasets import looking
+from controlplane.catalogue.datasets import browsing
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
@@ -49,7 +49,7 @@ def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
     if not missing:
         return RowSearch(cached)
     try:
-        result = looking.exact(version, missing, MOST_BYTES)
+        result = browsing.exact(version, missing, MOST_BYTES)
     except DatasetError as error:
         return RowSearch(cached, f"The rows of {version} can't be read: {error}")
     rows = {row["row_id"]: for_rewards(row, chat=result["chat"]) for row in result["rows"]}
@@ -95,7 +95,7 @@ def _short(version: DatasetVersion | None, place: int) -> tuple[dict[str, Any] |
         return None, 0, 0
     count = max(1, version.rows)
     try:
-        [row] = looking.look(version, after=place % count, limit=1)["rows"]
+        [row] = browsing.page(version, after=place % count, limit=1)["rows"]
     except (DatasetError, ValueError):
         rows = [row for row in (version.report.get("mapped") or {}).get("preview", []) if row.get("prompt")]
         return (rows[place % len(rows)], place % len(rows), len(rows)) if rows else (None, 0, 0)

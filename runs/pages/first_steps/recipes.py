@@ -215,7 +215,7 @@ def prepare(recipe: StarterRecipe, user: User) -> None:
 
 def _add(recipe: StarterRecipe, user: User) -> None:
     if recipe.source is not None:
-        importing.create_from_hub(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
+        importing.create_from_source(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
         return
     file = BytesIO(sums(count=SUMS, seed=1).encode())
     importing.create_from_upload(user, recipe.dataset, file, "sums.jsonl", new=True, mapping=recipe.mapping)

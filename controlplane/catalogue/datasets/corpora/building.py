@@ -1,4 +1,4 @@
-"""Creates corpora, whose documents the background worker's child process builds, and the sample."""
+"""Creation of corpora, whose documents the background worker's child process builds, and of the sample."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GONE = {"kind": "gone", "message": "The dataset version behind this corpus is go
 
 
 def columns_of(version: DatasetVersion) -> list[str]:
-    """The columns that documents can be built from: the file's, or the canonical ones of a derived version."""
+    """List the columns that documents can be built from: the file's, or the canonical ones of a derived version."""
     if version.status in DatasetVersion.AT_WORK:
         return []
     if version.source_kind != DatasetVersion.DERIVED:
@@ -43,8 +43,8 @@ def create(
     user: User | None, name: str, source: DatasetVersion, *, text: Sequence[str], title: str = "", about: str = ""
 ) -> CorpusVersion:
     """Queue the next version of the corpus `name`, created if missing. Raises DatasetError."""
-    known = columns_of(source)
-    missing = [column for column in (*text, *([title] if title else [])) if column not in known]
+    available = columns_of(source)
+    missing = [column for column in (*text, *filter(None, [title])) if column not in available]
     if missing or not text:
         raise DatasetError(f"{source} has no column {missing[0]}." if missing else "Choose a column for the text.")
     with _new_version(user, name) as version:
@@ -108,8 +108,8 @@ def reconcile() -> None:
         if timezone.now() - version.created_at > SENT_AGAIN_AFTER:
             send_on_commit(CORPUS_TASK, version.pk)
     folder = Path(settings.DATA_DIR) / "corpora"
-    known = {str(pk) for pk in CorpusVersion.objects.values_list("pk", flat=True)}
-    remove_orphans(folder.iterdir() if folder.is_dir() else (), known)
+    keys = {str(pk) for pk in CorpusVersion.objects.values_list("pk", flat=True)}
+    remove_orphans(folder.iterdir() if folder.is_dir() else (), keys)
 
 
 def _build(version: CorpusVersion) -> None:
@@ -158,7 +158,7 @@ def _is_wanted(version: CorpusVersion) -> bool:
 
 @contextmanager
 def _new_version(user: User | None, name: str) -> Iterator[CorpusVersion]:
-    """The next version for the block to fill and save, then queued. If the block fails, nothing is left."""
+    """Create the next version for the block to fill and save, then queue it. If the block fails, nothing is left."""
     with numbered(CorpusVersion(created_by=user), Corpus, name) as version:
         yield version
         send_on_commit(CORPUS_TASK, version.pk)

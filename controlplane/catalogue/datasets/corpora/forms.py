@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from django import forms
 from django.http import QueryDict
 
 from controlplane.catalogue.datasets.corpora import plain_text
 from controlplane.catalogue.datasets.corpora.building import columns_of
 from controlplane.catalogue.datasets.models import DatasetVersion
-from controlplane.catalogue.datasets.pages.forms import NAME_LENGTH
+from controlplane.catalogue.datasets.pages.forms import CONTROL, NAME_LENGTH
 from workers.environments.search import LONGEST_QUERY
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _TEXTS, _TITLES = (
     ("text", "body", "content", "contents", "passage", "document", "article"),
     ("title", "name", "heading"),
@@ -83,6 +80,6 @@ def _first(candidates: tuple[str, ...], names: list[str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    if _CONTROL.search(text):
+    if CONTROL.search(text):
         raise forms.ValidationError("Control characters are not allowed.")
     return text

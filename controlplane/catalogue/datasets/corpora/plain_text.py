@@ -1,4 +1,4 @@
-"""Splits a text file into documents, one per paragraph; in Markdown, the heading above is the title."""
+"""Documents from a text file, one per paragraph; in Markdown, the heading above is the title."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _FENCE = re.compile(r"[ ]{0,3}(?:```|~~~)")
 
 
 def lines(content: bytes, name: str) -> bytes:
-    """JSON Lines with "title" and "text". Raises DatasetError."""
+    """Convert a text file to JSON Lines with "title" and "text". Raises DatasetError."""
     ending = PurePath(name).suffix.lower()
     if ending not in ENDINGS:
         raise DatasetError(f"Choose a text file whose name ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
     if len(content) > MOST_BYTES:
-        most = f"{MOST_BYTES // 2**20} MiB"
+        limit = f"{MOST_BYTES // 2**20} MiB"
         raise DatasetError(
-            f"The file is larger than {most}. Upload it as a dataset, and create a corpus from its columns."
+            f"The file is larger than {limit}. Upload it as a dataset, and create a corpus from its columns."
         )
     try:
         text = content.decode("utf-8-sig")
@@ -31,17 +31,17 @@ def lines(content: bytes, name: str) -> bytes:
         raise DatasetError(f"The file is not UTF-8 text: byte {error.start:,} is not part of a character.") from None
     if "\0" in text:
         raise DatasetError("The file is not text: it contains NUL bytes.")
-    made = [
+    documents = [
         json.dumps({"title": title, "text": paragraph}, ensure_ascii=False)
         for title, paragraph in _paragraphs(text, markdown=ending != ENDINGS[0])
     ]
-    if not made:
+    if not documents:
         raise DatasetError("The file has no paragraph: it is empty, or has only headings.")
-    return "\n".join([*made, ""]).encode()
+    return "\n".join([*documents, ""]).encode()
 
 
 def _paragraphs(text: str, *, markdown: bool) -> Iterator[tuple[str, str]]:
-    """(title, paragraph). A fenced block of code stays whole."""
+    """Yield (title, paragraph). A fenced block of code stays whole."""
     title, fenced, paragraph = "", False, list[str]()
     for line in re.split(r"\r\n|\r|\n", text):
         fence = markdown and _FENCE.match(line) is not None

@@ -17,7 +17,7 @@ from workers.rewards.tools import no_corpora
 
 
 def corpora_for(request: HttpRequest) -> QuerySet[CorpusVersion]:
-    """All versions, for every signed-in user."""
+    """Select all versions, for every signed-in user."""
     versions = CorpusVersion.objects.all() if request.user.is_authenticated else CorpusVersion.objects.none()
     return versions.select_related("corpus", "corpus__owner", "dataset_version__dataset")
 
@@ -30,12 +30,12 @@ def corpus_for(request: HttpRequest, corpus_id: int, number: int) -> CorpusVersi
 
 
 def offered(request: HttpRequest) -> list[CorpusVersion]:
-    """Choices for parameters whose widget is "corpus"; the value is str(version)."""
+    """List the choices for parameters whose widget is "corpus"; the value is str(version)."""
     return list(corpora_for(request).filter(status=CorpusVersion.READY, archived_at=None))
 
 
 def named(title: str) -> CorpusVersion | None:
-    """The ready version of this title, archived or not."""
+    """Find the ready version of this title, archived or not."""
     if (parts := corpora.name_and_version(title)) is None:
         return None
     ready = CorpusVersion.objects.filter(status=CorpusVersion.READY, corpus__name=parts[0], number=parts[1])
@@ -43,13 +43,13 @@ def named(title: str) -> CorpusVersion | None:
 
 
 def file_of(title: str) -> Path:
-    """The documents of a corpus by its title, for workers.rewards.tools.Tools. Raises Unavailable."""
+    """Find the documents of a corpus by its title, for workers.rewards.tools.Tools. Raises Unavailable."""
     version = named(title)
     return version.path if version else no_corpora(title)
 
 
 def titles_in(parts: Iterable[PartSpec]) -> list[str]:
-    """The distinct corpora that the parts of an environment name."""
+    """List the distinct corpora that the parts of an environment name."""
     titles = [
         str(part.params.get(entry["name"], entry["default"]))
         for part in parts
@@ -61,7 +61,7 @@ def titles_in(parts: Iterable[PartSpec]) -> list[str]:
 
 
 def specs_of(parts: Iterable[PartSpec]) -> tuple[CorpusSpec, ...]:
-    """The parts' corpora for EpisodeSpec.corpora. Raises DatasetError, which names a missing one."""
+    """Describe the parts' corpora for EpisodeSpec.corpora. Raises DatasetError, which names a missing one."""
     specs: list[CorpusSpec] = []
     for title in titles_in(parts):
         version = named(title)

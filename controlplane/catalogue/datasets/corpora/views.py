@@ -45,13 +45,13 @@ def new(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         try:
-            made = building.create(
+            corpus_version = building.create(
                 person(request), data["name"], version, text=data["text"], title=data["title"], about=data["about"]
             )
         except DatasetError as error:
             form.add_error(None, str(error))
         else:
-            return redirect(made)
+            return redirect(corpus_version)
     context = {"form": form, "version": version, "columns": building.columns_of(version)}
     return form_page(request, "catalogue/datasets/corpora/new.html", context)
 
@@ -67,11 +67,11 @@ def text(request: HttpRequest) -> HttpResponse:
         data, name = form.cleaned_data, shown_name(str(form.cleaned_data["file"].name))
         try:
             lines = plain_text.lines(data["file"].read(plain_text.MOST_BYTES + 1), name)
-            made = building.create_from_lines(person(request), data["name"], lines, source=name, about=data["about"])
+            return redirect(
+                building.create_from_lines(person(request), data["name"], lines, source=name, about=data["about"])
+            )
         except DatasetError as error:
             form.add_error("file", str(error))
-        else:
-            return redirect(made)
     return form_page(request, "catalogue/datasets/corpora/text.html", {"form": form})
 
 
@@ -90,7 +90,7 @@ def sample(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def corpus(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
-    """A version's page; with ?q= also the answer of the search tool itself."""
+    """Show a version; with ?q= also the answer of the search tool itself."""
     version = corpus_for(request, corpus_id, number)
     context: dict[str, Any] = {"version": version, "versions": version.corpus.versions.all()}
     if version.status == CorpusVersion.MAKING:
@@ -108,13 +108,13 @@ def corpus(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
 
 @require_GET
 def state(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
-    """The worker's progress, which the page polls each second until the version is built."""
+    """Show the worker's progress, which the page polls each second until the version is built."""
     try:
         version = corpus_for(request, corpus_id, number)
     except Http404:
         if "HX-Request" not in request.headers:
             raise
-        return HttpResponse(headers={"HX-Refresh": "true"})  # deleted in another tab: reload, so that the page says so
+        return HttpResponse(headers={"HX-Refresh": "true"})  # deleted in another tab: the reloaded page says so
     if version.status != CorpusVersion.MAKING:
         return HttpResponse(headers={"HX-Refresh": "true"})
     context = {"version": version, "progress": read_progress(version.folder)}
@@ -126,8 +126,7 @@ def state(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
 def archive(request: HttpRequest, corpus_id: int, number: int, archived: bool) -> HttpResponse:
     version = corpus_for(request, corpus_id, number)
     if archiving.set_archived(version, archived):
-        words = "is no longer offered. Whatever uses it keeps working" if archived else "is offered again"
-        messages.success(request, f"{version} {words}.")
+        messages.success(request, archiving.archived_sentence(str(version), archived))
     return redirect(version)
 
 
@@ -146,7 +145,7 @@ def delete(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
 
 
 def _search(version: CorpusVersion, form: QueryForm) -> dict[str, Any] | None:
-    """{"text": what the model would read, "failed": bool}; None without a query."""
+    """Search as the tool does: {"text": what the model would read, "failed": bool}; None without a query."""
     if not form.is_bound or not form.is_valid():
         return None
     if not version.path.is_file():

@@ -1,4 +1,4 @@
-"""Fetches a dataset from the hub, a path on this server or reasoning-gym into a version's folder as one source file.
+"""The fetch of a dataset from the hub, this server or reasoning-gym into a version's folder as one source file.
 
     python -m controlplane.catalogue.datasets.fetching FOLDER hub|path|tasks < arguments.json > answer.json
 

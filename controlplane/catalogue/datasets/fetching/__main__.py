@@ -1,9 +1,9 @@
-"""FOLDER hub|path|tasks: stores the source and prints {"bytes", "sha256", "found"} or {"refused": {...}}."""
+"""The fetching process, FOLDER hub|path|tasks: stores the source and prints {"bytes", "sha256", "found"} or {"refused":
+{...}}."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import resource
 import shutil
@@ -58,8 +58,7 @@ def _fetched(folder: Path, verb: str, arguments: dict[str, Any], limit: int) -> 
     size = source.stat().st_size
     if not size:
         raise NotFetched("The file is empty.")
-    with source.open("rb") as file:
-        return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest(), "found": description}
+    return {"bytes": size, "sha256": files.sha256_of(source), "found": description}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-JSONL, JSON, CSV, TSV, PARQUET = "jsonl", "json", "csv", "tsv", "parquet"
+from controlplane.catalogue.datasets.reader.parsing.formats import CSV, JSON, JSONL, PARQUET, TSV
+
 KINDS = {
     ".jsonl": JSONL, ".ndjson": JSONL, ".json": JSON, ".csv": CSV, ".tsv": TSV, ".parquet": PARQUET,
 }  # fmt: skip
@@ -42,16 +43,16 @@ class NotFetched(Exception):
 
 @dataclass(frozen=True)
 class SplitFiles:
+    """The files of a split in the order of their rows. `config`: the README's name; empty if it has none."""
+
     config: str
-    """The README's name; empty if it has none."""
-    split: str
     kind: str
     files: tuple[str, ...]
-    """The files in the order of their rows."""
 
 
 def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: str) -> SplitFiles:
-    """`names`: all files of the repository; `card`: the README's front matter. Raises NotFetched."""
+    """Choose a split's files. `names`: all files of the repository; `card`: the README's front matter. Raises
+    NotFetched."""
     data = sorted(name for name in names if kind_of(name) and _is_plain(name))
     configs = _configs(card)
     if not data:
@@ -67,11 +68,11 @@ def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: st
         raise NotFetched(f"The split's files are of several kinds: {', '.join(kinds)}.", "Upload the one you need.")
     if len(patterns) > MOST_FILES:
         raise NotFetched(f"The split has {len(patterns):,} files; the limit is {MOST_FILES:,}.")
-    return SplitFiles(chosen_config, split, kinds[0], tuple(patterns))
+    return SplitFiles(chosen_config, kinds[0], tuple(patterns))
 
 
 def kind_of(name: str) -> str:
-    """The format that the extension names, with or without .gz; "" for files without rows."""
+    """Return the format that the extension names, with or without .gz; "" for files without rows."""
     last = PurePosixPath(name).name.lower()
     if last in NOT_ROWS or last.startswith("."):
         return ""
@@ -131,8 +132,8 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def _splits(data_files: Any) -> dict[str, list[str]]:
-    """{"train": patterns} from a README's data_files: a pattern, a list of them, {"split", "path"} tables, or one of
-    these."""
+    """Read {"train": patterns} from a README's data_files: a pattern, a list of them, {"split", "path"} tables, or one
+    of these."""
     if isinstance(data_files, Mapping):
         data_files = [{"split": split, "path": path} for split, path in data_files.items()]
     patterns_by_split: dict[str, list[str]] = {}
@@ -155,7 +156,7 @@ def _matching(data: list[str], pattern: str, folder: str) -> list[str]:
 
 
 def _regex(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a folder, `**` doesn't."""
+    """Translate a pattern: `*` and `?` stay within a folder, `**` doesn't."""
     parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern)
     means = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(means.get(part) or _literal(part) for part in parts))
@@ -168,7 +169,7 @@ def _literal(part: str) -> str:
 
 
 def _by_name(data: list[str], split: str) -> list[str]:
-    """Files whose path contains the split's word; all files if none does and train is requested."""
+    """Choose files whose path contains the split's word; all files if none does and train is requested."""
     if not data:
         raise NotFetched("This configuration has no file that can be read here.")
     by_split: dict[str, list[str]] = {}
@@ -181,16 +182,14 @@ def _by_name(data: list[str], split: str) -> list[str]:
         return by_split[split]
     if split == "train" and set(by_split) == {""}:
         return data
-    words = {name for name in data if split in re.split(r"[^a-z0-9]+", name.lower())}
-    if words:
-        return sorted(words)
+    if matching := [name for name in data if split in re.split(r"[^a-z0-9]+", name.lower())]:
+        return matching
     raise _no_split(split, [canonical or "train" for canonical in by_split])
 
 
 def _split_of(name: str) -> str:
-    """The split that the path names, by its last such word; "" if none."""
-    words = re.split(r"[^a-z0-9]+", name.lower())
-    for word in reversed(words):
+    """Find the split that the path names, by its last such word; "" if none."""
+    for word in reversed(re.split(r"[^a-z0-9]+", name.lower())):
         for split, aliases in SPLITS.items():
             if word in aliases:
                 return split
@@ -207,6 +206,6 @@ def _listed(names: Any) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """True if the path stays inside the folder that it is written to."""
+    """Test whether the path stays inside the folder that it is written to."""
     parts = PurePosixPath(name).parts
     return not name.startswith("/") and ".." not in parts and "\\" not in name and "\0" not in name

@@ -24,7 +24,8 @@ TRIES = 3
 def fetch(
     source: Mapping[str, str], folder: Path, limit: int
 ) -> tuple[list[tuple[str, Path]], SplitFiles, dict[str, Any]]:
-    """([(name, file)] in `folder`, the selection, {"commit", "id", "config", "files"}). Raises NotFetched."""
+    """Fetch a split's files: ([(name, file)] in `folder`, the selection, {"commit", "id", "config", "files"}). Raises
+    NotFetched."""
     with _in_words(source):
         info, sizes = _listing(source)
         choice = choose(list(sizes), _card(info.id, info.sha, sizes, folder), source["config"], source["split"])
@@ -54,7 +55,7 @@ def _listing(source: Mapping[str, str]) -> tuple[Any, dict[str, int]]:
 
 
 def _card(name: str, commit: str, sizes: Mapping[str, int], folder: Path) -> dict[str, Any]:
-    """The README's front matter at this commit; {} without one."""
+    """Read the README's front matter at this commit; {} without one."""
     import yaml
 
     if not 0 < sizes.get(README, 0) <= README_BYTES:
@@ -179,7 +180,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """The status of the response behind an error or one of its causes."""
+    """Find the status of the response behind an error or one of its causes."""
     depth = 0
     while error is not None and depth < 10:
         response = getattr(error, "response", None)

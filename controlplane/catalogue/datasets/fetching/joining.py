@@ -1,4 +1,4 @@
-"""Joins shards of one kind into one file: lines are concatenated, Parquet row groups are rewritten.
+"""The join of shards of one kind into one file: lines are concatenated, Parquet row groups are rewritten.
 
 A single file stays unchanged, whatever its kind and compression.
 """
@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from controlplane.catalogue.datasets.fetching.choosing import JSON, JSONL, PARQUET, NotFetched
+from controlplane.catalogue.datasets.fetching.choosing import NotFetched
+from controlplane.catalogue.datasets.reader.parsing.formats import BOM, JSON, JSONL, PARQUET
 from controlplane.catalogue.datasets.reader.parsing.parquet import check_footer
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK = 2**20
-BOM = b"\xef\xbb\xbf"
 BATCH = 10_000
 
 
-def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, most: int, progress: ProgressFile) -> None:
-    """`shards`: (display name, file), which are consumed. `most`: limit of the total in bytes. Raises NotFetched."""
+def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, limit: int, progress: ProgressFile) -> None:
+    """Join `shards` (display name, file), which are consumed. `limit`: bytes of the total. Raises NotFetched."""
     if len(shards) == 1:
         shards[0][1].replace(target)
         return
@@ -39,26 +39,23 @@ def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, most: int,
     draft = target.with_name(target.name + ".part")
     with draft.open("xb") as file:
         if kind == PARQUET:
-            _tables(shards, file, most, progress)
+            _tables(shards, file, limit, progress)
         else:
-            out = _LimitedFile(file, most)
-            _lines(shards, out, progress)
+            _lines(shards, _LimitedFile(file, limit), progress)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(target)
 
 
 class _LimitedFile:
-    def __init__(self, file: IO[bytes], most: int) -> None:
-        self.file, self.most, self.size = file, most, 0
+    def __init__(self, file: IO[bytes], limit: int) -> None:
+        self.file, self.limit, self.size = file, limit, 0
         self.last = b"\n"
 
     def write(self, piece: bytes) -> None:
         self.size += len(piece)
-        if self.size > self.most:
-            raise NotFetched(
-                f"The files are larger than {self.most // 2**20:,} MiB, the most that this installation accepts."
-            )
+        if self.size > self.limit:
+            raise _too_large(self.limit)
         self.file.write(piece)
         self.last = piece[-1:] or self.last
 
@@ -75,7 +72,7 @@ def _lines(shards: Sequence[tuple[str, Path]], out: _LimitedFile, progress: Prog
         path.unlink()
 
 
-def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, progress: ProgressFile) -> None:
+def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], limit: int, progress: ProgressFile) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -97,10 +94,8 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
                     writer.write_batch(_with_schema(batch, first, name))
                     rows += batch.num_rows
                     progress.at(processed, rows)
-                    if file.tell() > most:
-                        raise NotFetched(
-                            f"The files are larger than {most // 2**20:,} MiB, the most that this installation accepts."
-                        )
+                    if file.tell() > limit:
+                        raise _too_large(limit)
             except FileProblem as problem:
                 raise NotFetched(f"{name} can't be read as Parquet: {problem.message}") from problem
             except (pa.ArrowException, OSError) as error:
@@ -114,6 +109,10 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
             writer.close()
 
 
+def _too_large(limit: int) -> NotFetched:
+    return NotFetched(f"The files are larger than {limit // 2**20:,} MiB, the most that this installation accepts.")
+
+
 def _with_schema(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
     if sorted(batch.schema.names) != sorted(schema.names):
         raise NotFetched(f"The columns of {name} are not those of the first file.", "Upload the one you need.")
@@ -125,7 +124,6 @@ def _is_list(name: str, path: Path) -> bool:
 
 
 def _pieces(name: str, path: Path) -> Iterator[bytes]:
-    """The file's uncompressed bytes."""
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
@@ -139,8 +137,8 @@ def _pieces(name: str, path: Path) -> Iterator[bytes]:
 
 def _without_bom(pieces: Iterator[bytes]) -> Iterator[bytes]:
     first = next(pieces, b"")
-    while 0 < len(first) < len(BOM) and (more := next(pieces, b"")):
-        first += more
+    while 0 < len(first) < len(BOM) and (piece := next(pieces, b"")):
+        first += piece
     if first := first.removeprefix(BOM):
         yield first
     yield from pieces

@@ -1,4 +1,4 @@
-"""Copies a file, or a folder of shards, from this server."""
+"""The copy of a file, or of a folder of shards, from this server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the process that fetches a source, and turns its answer into columns of the version."""
+"""The start of the process that fetches a source, and its answer as columns of the version."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, A
 
 
 def _for_tasks() -> tuple[str, str]:
-    """The sandbox's backend, and the interpreter with reasoning-gym, which is built if missing. Raises ChildFailed."""
+    """Choose the sandbox's backend, and build the interpreter with reasoning-gym if it is missing. Raises
+    ChildFailed."""
     try:
         return best_backend(), interpreter.build()
     except (PackageMissing, SandboxUnavailable) as error:
@@ -65,7 +66,7 @@ def _for_tasks() -> tuple[str, str]:
 
 
 def _hub_environment(folder: str) -> dict[str, str]:
-    """The hub's environment: a cache in the folder, no telemetry; plain HTTP, whose progress can be measured."""
+    """Set the hub's environment: a cache in the folder, no telemetry; plain HTTP, whose progress can be measured."""
     passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     silence = str(settings.DATASET_HUB_SILENCE_S)
     return passed_on | {

@@ -1,4 +1,4 @@
-"""Generates tasks with reasoning-gym, in the sandbox of the interpreter that has it: nothing is fetched."""
+"""Tasks that reasoning-gym generates, in the sandbox of the interpreter that has it: nothing is fetched."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from controlplane.catalogue.datasets.fetching.choosing import JSONL, NotFetched
+from controlplane.catalogue.datasets.fetching.choosing import NotFetched
+from controlplane.catalogue.datasets.reader.parsing.formats import JSONL
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 from controlplane.catalogue.datasets.sources import TasksSource
 from workers.packages import reasoning
@@ -20,8 +21,7 @@ STAGE = "making"
 
 def make(source: Mapping[str, Any], backend: str, folder: Path, limit: int) -> tuple[list[tuple[str, Path]], str]:
     """Generate the rows into `folder`: ([(name, file)], their kind). Raises NotFetched."""
-    settings = {name: source[name] for name in ("rows", "seed", "level")}
-    tasks = TasksSource(tuple(source["families"]), **settings)
+    tasks = TasksSource(tuple(source["families"]), source["rows"], source["seed"], source["level"])
     target = folder / "shard0"
     progress = ProgressFile(folder, STAGE, tasks.rows)
     size = rows = 0
@@ -47,7 +47,6 @@ def _rows(recipe: reasoning.Recipe, sandbox: Sandbox) -> Iterator[dict[str, Any]
 
 
 def _in_turn(families: list[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Rows of the families in turn, until all are exhausted."""
     while families:
         families, turn = [], families
         for rows in turn:

@@ -3,38 +3,27 @@ of reasoning-gym."""
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
 from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 
-from controlplane.catalogue.datasets import importing, reader_process
+from controlplane.catalogue.datasets import reader_process
 from controlplane.catalogue.datasets.errors import DatasetError, NameTaken
-from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
-from controlplane.catalogue.datasets.pages.forms import HubForm, PathForm, RowsForm, TasksForm, UploadForm
+from controlplane.catalogue.datasets.models import Dataset
+from controlplane.catalogue.datasets.pages.forms import AddingForm, HubForm, PathForm, RowsForm, TasksForm, UploadForm
 from controlplane.catalogue.datasets.queries import dataset_for
 from controlplane.catalogue.datasets.reader.parsing.formats import NAMES
 from controlplane.catalogue.datasets.receiving import incoming_folder
 from controlplane.catalogue.datasets.sources import roots
-from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http import upload as uploading
 from controlplane.platform.http.form_pages import form_page
 
-AddingForm = UploadForm | RowsForm | HubForm | PathForm | TasksForm
 UPLOAD = "upload"
-WAYS: dict[str, tuple[type[AddingForm], str]] = {
-    UPLOAD: (UploadForm, "file"),
-    "rows": (RowsForm, "rows"),
-    "hub": (HubForm, "id"),
-    "path": (PathForm, "path"),
-    "tasks": (TasksForm, "families"),
-}
-"""Way to add rows -> its form, and the field that gets its errors."""
+FORMS: dict[str, type[AddingForm]] = {"rows": RowsForm, "hub": HubForm, "path": PathForm, "tasks": TasksForm}
+"""Origin of the rows, other than an upload -> its form."""
 
 
 @operator_required
@@ -49,9 +38,8 @@ def upload(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
         form.full_clean()
         form.errors.pop("file", None)
         form.add_error("file", stopped)
-    elif request.method == "POST" and form.is_valid():
-        return _make(request, form, dataset, UPLOAD)
-    return _page(request, form, dataset, UPLOAD)
+        return _page(request, form, dataset, UPLOAD)
+    return _answer(request, form, dataset, UPLOAD)
 
 
 @require_safe
@@ -70,44 +58,28 @@ def sample(request: HttpRequest, kind: str) -> HttpResponse:
 
 @operator_required
 @require_http_methods(["GET", "POST"])
-def add(request: HttpRequest, way: str, dataset_id: int | None = None) -> HttpResponse:
-    """Add a dataset or a version in one of the WAYS other than an upload."""
+def add(request: HttpRequest, origin: str, dataset_id: int | None = None) -> HttpResponse:
+    """Add a dataset or a version from one of the origins in FORMS."""
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    form = WAYS[way][0](request.POST or None, dataset=dataset)
+    return _answer(request, FORMS[origin](request.POST or None, dataset=dataset), dataset, origin)
+
+
+def _answer(request: HttpRequest, form: AddingForm, dataset: Dataset | None, origin: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
-        return _make(request, form, dataset, way)
-    return _page(request, form, dataset, way)
+        name = dataset.name if dataset else form.cleaned_data["name"]
+        try:
+            return redirect(form.create(person(request), name, new=dataset is None))
+        except DatasetError as error:
+            name_taken = isinstance(error, NameTaken) and dataset is None
+            form.add_error("name" if name_taken else form.error_field, str(error))
+    return _page(request, form, dataset, origin)
 
 
-def _make(request: HttpRequest, form: AddingForm, dataset: Dataset | None, way: str) -> HttpResponse:
-    name = dataset.name if dataset else form.cleaned_data["name"]
-    try:
-        version = created(person(request), form, name, new=dataset is None)
-    except DatasetError as error:
-        form.add_error("name" if isinstance(error, NameTaken) and dataset is None else WAYS[way][1], str(error))
-        return _page(request, form, dataset, way)
-    return redirect(version)
-
-
-def created(user: User, form: AddingForm, name: str, *, new: bool) -> DatasetVersion:
-    """Create the version that a valid form describes. Raises DatasetError."""
-    if isinstance(form, HubForm):
-        return importing.create_from_hub(user, name, form.source, new=new)
-    if isinstance(form, PathForm):
-        return importing.create_from_path(user, name, form.cleaned_data["path"], new=new)
-    if isinstance(form, TasksForm):
-        return importing.create_from_tasks(user, name, form.source, new=new)
-    if isinstance(form, RowsForm):
-        return importing.create_from_upload(user, name, io.BytesIO(form.cleaned_data["rows"].encode()), "rows", new=new)
-    file = form.cleaned_data["file"]
-    return importing.create_from_upload(user, name, file, file.name, new=new)
-
-
-def _page(request: HttpRequest, form: Any, dataset: Dataset | None, way: str) -> HttpResponse:
+def _page(request: HttpRequest, form: AddingForm, dataset: Dataset | None, origin: str) -> HttpResponse:
     context = {
         "form": form,
         "dataset": dataset,
-        "way": way,
+        "origin": origin,
         "limit": settings.DATASET_MAX_BYTES,
         "roots": roots(),
         "formats": NAMES,

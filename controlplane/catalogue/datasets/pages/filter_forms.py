@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 from django import forms
@@ -26,6 +26,8 @@ _NUMBER = re.compile(r"\d{1,18}")
 
 
 class FilterForm(forms.Form):
+    """The conditions of a filter, with the names that the version's statistics list."""
+
     text = forms.CharField(
         label="Text",
         max_length=400,
@@ -51,17 +53,16 @@ class FilterForm(forms.Form):
         super().__init__(*args, **kwargs)
         statistics = (version.report.get("mapped") or {}).get("statistics") or {}
         with_difficulty, rows = int(statistics.get("with_difficulty") or 0), int(statistics.get("rows") or 0)
-        self._choose("difficulty", statistics, more=[_NONE] if 0 < with_difficulty < rows else [])
+        self._choose("difficulty", statistics, *([_NONE] if 0 < with_difficulty < rows else []))
         self._choose("tags", statistics)
 
-    def _choose(self, name: str, statistics: dict[str, Any], more: list[str] | None = None) -> None:
+    def _choose(self, name: str, statistics: dict[str, Any], *extra: str) -> None:
         frequent = (statistics.get(name) or {}).get("counts") or []
         requested = self.data.getlist(name) if hasattr(self.data, "getlist") else []
         # A requested value stays a choice even if the statistics list only the most frequent ones.
-        names = list(dict.fromkeys([*(entry["name"] for entry in frequent), *(more or []), *requested]))
-        field = self.fields[name]
-        if isinstance(field, forms.MultipleChoiceField):
-            field.choices = [(name, name) for name in names if frequent or requested]
+        names = list(dict.fromkeys([*(entry["name"] for entry in frequent), *extra, *requested]))
+        choices = [(name, name) for name in names if frequent or requested]
+        cast(forms.MultipleChoiceField, self.fields[name]).choices = choices
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
@@ -88,9 +89,7 @@ class FilterForm(forms.Form):
     def query(self) -> str:
         """The filter as a query string; "" without a filter."""
         fields = self.cleaned_data
-        return urlencode(
-            [(name, value) for name in fields for value in _several(fields[name]) if value not in ("", None)]
-        )
+        return urlencode({name: value for name, value in fields.items() if value not in ("", None)}, doseq=True)
 
 
 class DeriveForm(forms.Form):
@@ -151,9 +150,8 @@ class DeriveForm(forms.Form):
 
     def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        counting, available = self.fields["tokenizer"], tokenizers()
-        if isinstance(counting, forms.ChoiceField):
-            counting.choices = [("", "no tokenizer"), *available]
+        available = tokenizers()
+        cast(forms.ChoiceField, self.fields["tokenizer"]).choices = [("", "no tokenizer"), *available]
         self.initial.setdefault("tokenizer", version.tokenizer)
         self.can_count = bool(available)
         self._rows = version.rows
@@ -166,18 +164,18 @@ class DeriveForm(forms.Form):
             self.add_error("tokenizer", "Choose a tokenizer to count tokens with.")
         if (fields["number"] or 0) > self._rows:
             self.add_error("number", f"There are {self._rows:,} rows. Leave it empty to take all of them.")
-        file, where = fields.get("rows_file"), "rows"
+        file, origin = fields.get("rows_file"), "rows"
         text = fields["rows"]
         if file and not text.strip():
-            text, where = file.read().decode("utf-8", "replace"), "rows_file"
+            text, origin = file.read().decode("utf-8", "replace"), "rows_file"
         try:
             fields["row_ids"] = row_numbers(text) if text.strip() else None
         except ValueError as error:
-            self.add_error(where, str(error))
+            self.add_error(origin, str(error))
         return fields
 
     def conditions(self) -> dict[str, Any]:
-        """The conditions of a RowFilter that only a derived version may have."""
+        """Build the conditions of a RowFilter that only a derived version may have."""
         fields = self.cleaned_data
         conditions: dict[str, Any] = {"max_prompt_tokens": fields["tokens"]}
         if fields["which"] != "random":
@@ -187,7 +185,7 @@ class DeriveForm(forms.Form):
 
 
 def row_numbers(text: str) -> tuple[int, ...]:
-    """The rows named by a pasted text. Raises ValueError with a message for people.
+    """Parse the rows that a pasted text names. Raises ValueError with a message for people.
 
     {"rows": [numbers]} or a list of numbers as JSON, objects with a "row" per line, or numbers with any separators.
     """
@@ -213,15 +211,10 @@ def _numbers_in_lines(text: str) -> list[int]:
             return [_number(json.loads(line).get("row")) for line in text.splitlines() if line.strip()]
         except (ValueError, AttributeError, RecursionError) as error:
             raise ValueError("This is neither a list of numbers nor an export of a difficulty map.") from error
-    words = [word for word in re.split(r"[\s,;|]+", text.strip()) if word]
-    return [_number(word) for word in words]
+    return [_number(number) for number in re.split(r"[\s,;|]+", text.strip()) if number]
 
 
 def _number(value: Any) -> int:
     if isinstance(value, bool) or not _NUMBER.fullmatch(str(value)):
         raise ValueError(f"“{str(value)[:40]}” is not a row number.")
     return int(value)
-
-
-def _several(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

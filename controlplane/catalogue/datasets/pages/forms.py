@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import PurePath
 from typing import Any
 
 from django import forms
 
+from controlplane.catalogue.datasets import importing
 from controlplane.catalogue.datasets.errors import SourceRefused
-from controlplane.catalogue.datasets.models import Dataset
+from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 from controlplane.catalogue.datasets.receiving import shown_name
-from controlplane.catalogue.datasets.sources import MOST_FAMILIES, HubSource, TasksSource, server_path
+from controlplane.catalogue.datasets.sources import MOST_FAMILIES, HubSource, PathSource, Source, TasksSource
+from controlplane.platform.accounts.models import User
 from workers.packages.families import FAMILIES
 from workers.packages.reasoning import MOST_ROWS, MOST_SEED
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 NAME_LENGTH = 80
+CODE = {"autocomplete": "off", "spellcheck": "false", "class": "code"}
+"""Attributes of an input for names and paths."""
 
 
 def name_problem(name: str) -> str:
-    """The reason why a new dataset can't have this name, or ""."""
-    if _CONTROL.search(name):
+    """Explain why a new dataset can't have this name; "" if it can."""
+    if CONTROL.search(name):
         return "A name can't contain control characters."
     if Dataset.objects.filter(name=name).exists():
         return f"There is already a dataset “{name}”. Choose another name, or open it and add a new version there."
@@ -29,7 +34,7 @@ def name_problem(name: str) -> str:
 
 
 def named_after_file(file_name: str) -> str:
-    """The default name of a dataset, from its file's name."""
+    """Choose the default name of a dataset, from its file's name."""
     name = PurePath(shown_name(file_name))
     return _usable(PurePath(name.stem).stem if name.suffix.lower() == ".gz" else name.stem)
 
@@ -38,8 +43,11 @@ def _usable(name: str) -> str:
     return name[:NAME_LENGTH].strip() or "dataset"
 
 
-class _Source(forms.Form):
+class AddingForm(forms.Form):
     """The common part of the forms: the name of a new dataset; further versions keep the existing name."""
+
+    error_field: str
+    """The field that gets the errors of creating a version."""
 
     name = forms.CharField(
         max_length=NAME_LENGTH,
@@ -58,6 +66,10 @@ class _Source(forms.Form):
     def proposed_name(self, fields: dict[str, Any]) -> str:
         raise NotImplementedError
 
+    def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
+        """Create the version that the valid form describes. Raises DatasetError."""
+        raise NotImplementedError
+
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
         if "name" not in self.fields or "name" in self.errors:
@@ -69,7 +81,8 @@ class _Source(forms.Form):
         return fields
 
 
-class UploadForm(_Source):
+class UploadForm(AddingForm):
+    error_field = "file"
     file = forms.FileField(
         label="File",
         allow_empty_file=True,  # refused below with our own message
@@ -90,8 +103,13 @@ class UploadForm(_Source):
     def proposed_name(self, fields: dict[str, Any]) -> str:
         return named_after_file(fields["file"].name)
 
+    def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
+        file = self.cleaned_data["file"]
+        return importing.create_from_upload(user, name, file, file.name, new=new)
 
-class RowsForm(_Source):
+
+class RowsForm(AddingForm):
+    error_field = "rows"
     named_after = "Defaults to “rows”. All versions share it."
 
     rows = forms.CharField(
@@ -112,74 +130,91 @@ class RowsForm(_Source):
     def proposed_name(self, fields: dict[str, Any]) -> str:
         return "rows"
 
+    def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
+        rows = io.BytesIO(self.cleaned_data["rows"].encode())
+        return importing.create_from_upload(user, name, rows, "rows", new=new)
 
-class HubForm(_Source):
+
+class SourceForm(AddingForm):
+    """A form of a source that the worker fetches."""
+
+    source: Source
+
+    def source_of(self, fields: dict[str, Any]) -> Source:
+        """Build the source that the fields describe. Raises SourceRefused."""
+        raise NotImplementedError
+
+    def clean(self) -> dict[str, Any]:
+        if not self.errors:
+            try:
+                self.source = self.source_of(self.cleaned_data)
+            except SourceRefused as error:
+                about_level = "level" in self.fields and "level" in str(error)
+                self.add_error("level" if about_level else self.error_field, str(error))
+        return super().clean()
+
+    def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
+        return importing.create_from_source(user, name, self.source, new=new)
+
+
+class HubForm(SourceForm):
+    error_field = "id"
     named_after = "Defaults to the dataset’s id. All versions share it."
 
     id = forms.CharField(
         label="Dataset id",
         max_length=200,
         help_text="As on the hub: owner/name, such as openai/gsm8k.",
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+        widget=forms.TextInput(attrs=CODE),
     )
     config = forms.CharField(
         label="Configuration",
         max_length=100,
         required=False,
         help_text="Also called subset, such as main. Leave empty for the dataset's default.",
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+        widget=forms.TextInput(attrs=CODE),
     )
     split = forms.CharField(
         max_length=100,
         initial="train",
         help_text="The split to import. Validation rows are drawn from it here.",
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+        widget=forms.TextInput(attrs=CODE),
     )
     revision = forms.CharField(
         max_length=200,
         initial="main",
         help_text="A branch, a tag or a commit. The version records the commit.",
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+        widget=forms.TextInput(attrs=CODE),
     )
     field_order = ("id", "config", "split", "revision", "name")
 
-    def clean(self) -> dict[str, Any]:
-        if not self.errors:
-            fields = {name: self.cleaned_data[name] for name in ("id", "config", "split", "revision")}
-            try:
-                self.source = HubSource(**fields)
-            except SourceRefused as error:
-                self.add_error("id", str(error))
-        return super().clean()
+    def source_of(self, fields: dict[str, Any]) -> Source:
+        return HubSource(fields["id"], fields["config"], fields["split"], fields["revision"])
 
     def proposed_name(self, fields: dict[str, Any]) -> str:
         return " ".join(word for word in (fields["id"].rpartition("/")[2], fields["config"]) if word)
 
 
-class PathForm(_Source):
+class PathForm(SourceForm):
+    error_field = "path"
     path = forms.CharField(
         label="Path on the server",
         max_length=4000,
         strip=False,
         help_text="A file, or a folder of files in one format. It is copied, so later changes have no effect.",
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+        widget=forms.TextInput(attrs=CODE),
     )
     field_order = ("path", "name")
 
-    def clean_path(self) -> str:
-        path: str = self.cleaned_data["path"]
-        try:
-            server_path(path)
-        except SourceRefused as error:
-            raise forms.ValidationError(str(error)) from error
-        return path
+    def source_of(self, fields: dict[str, Any]) -> Source:
+        return PathSource(fields["path"])
 
     def proposed_name(self, fields: dict[str, Any]) -> str:
         return PurePath(shown_name(fields["path"].rstrip("/"))).stem
 
 
 def _families() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Choices of task families, grouped by kind: (name, label)."""
+    """List the choices of task families, grouped by kind: (name, label)."""
     by_kind: dict[str, list[tuple[str, str]]] = {}
     for name, family in FAMILIES.items():
         levels = f" ({family.levels} levels)" if family.levels else ""
@@ -187,7 +222,8 @@ def _families() -> list[tuple[str, list[tuple[str, str]]]]:
     return list(by_kind.items())
 
 
-class TasksForm(_Source):
+class TasksForm(SourceForm):
+    error_field = "families"
     named_after = "Defaults to the first family’s name. All versions share it."
 
     families = forms.MultipleChoiceField(
@@ -210,14 +246,8 @@ class TasksForm(_Source):
     )
     field_order = ("families", "rows", "level", "seed", "name")
 
-    def clean(self) -> dict[str, Any]:
-        if not self.errors:
-            fields = {name: self.cleaned_data[name] for name in ("rows", "seed", "level")}
-            try:
-                self.source = TasksSource(tuple(self.cleaned_data["families"]), **fields)
-            except SourceRefused as error:
-                self.add_error("level" if "level" in str(error) else "families", str(error))
-        return super().clean()
+    def source_of(self, fields: dict[str, Any]) -> Source:
+        return TasksSource(tuple(fields["families"]), fields["rows"], fields["seed"], fields["level"])
 
     def proposed_name(self, fields: dict[str, Any]) -> str:
         return str(fields["families"][0])

@@ -15,6 +15,8 @@ NEWEST_RUNS = 20
 
 @dataclass(frozen=True)
 class Lineage:
+    """The versions and runs that a version is related to."""
+
     parents: list[DatasetVersion]
     """The parent, its parent, and so on."""
     children: list[DatasetVersion]
@@ -29,20 +31,18 @@ def lineage(version: DatasetVersion) -> Lineage:
     return Lineage(
         parents=_parents(version),
         children=list(_shown(version.children).order_by("pk")[:MAX_SHOWN]),
-        same_file=recognised(version.source_sha256, other_than=version),
+        same_file=_same_file(version),
         runs=list(version.runs.order_by("-created_at", "-pk")[:NEWEST_RUNS]),
         run_count=version.runs.count(),
     )
 
 
-def recognised(source_sha256: str, *, other_than: DatasetVersion | None = None) -> list[DatasetVersion]:
-    """Versions with this source, the oldest first. Repeated uploads are allowed and reported."""
-    if not source_sha256:
+def _same_file(version: DatasetVersion) -> list[DatasetVersion]:
+    """List the other versions with this source, the oldest first. Repeated uploads are allowed and reported."""
+    if not version.source_sha256:
         return []
-    versions = _shown(DatasetVersion.objects).filter(source_sha256=source_sha256)
-    if other_than is not None:
-        versions = versions.exclude(pk=other_than.pk)
-    return list(versions.order_by("pk")[:MAX_SHOWN])
+    versions = _shown(DatasetVersion.objects).filter(source_sha256=version.source_sha256)
+    return list(versions.exclude(pk=version.pk).order_by("pk")[:MAX_SHOWN])
 
 
 def _parents(version: DatasetVersion) -> list[DatasetVersion]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 
@@ -21,29 +21,50 @@ NO_ANSWER = "(none)"
 """The choice for rows without answers, or with answers in their messages. No column may have this name."""
 
 
-def _column(label: str, help_text: str, *, required: bool = False) -> forms.ChoiceField:
-    return forms.ChoiceField(label=label, help_text=help_text, required=required)
+def _column(label: str, help_text: str) -> forms.ChoiceField:
+    return forms.ChoiceField(label=label, help_text=help_text, required=False)
 
 
-def _text(rows: int) -> forms.Textarea:
-    return forms.Textarea(attrs={"rows": rows, "class": "code", "spellcheck": "false"})
+def _text(label: str, rows: int, help_text: str, max_length: int = 8000, initial: str = "") -> forms.CharField:
+    return forms.CharField(
+        label=label,
+        help_text=help_text,
+        max_length=max_length,
+        initial=initial,
+        required=False,
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": rows, "class": "code", "spellcheck": "false"}),
+    )
+
+
+TURNS = ("follow_up", "follow_up_response")
+PARTS = {
+    "transform": ("transform", "holds"),
+    "columns": ("prompt", "input", "answer", "answer_after", "test_cases"),
+    "marks": ("difficulty", "tags"),
+    "turns": TURNS,
+    "prompt": ("chat", "system_prompt", "template"),
+    "tokens": ("tokenizer", "token_limit"),
+    "split": ("share", "seed"),
+}
+"""The fields of each part of the form."""
 
 
 class MappingForm(forms.Form):
+    """The form of a ColumnMapping, its token limit and its split."""
+
     transform = forms.ChoiceField(
         label="Transform",
         choices=[(name, transform.title) for name, transform in TRANSFORMS.items()],
         help_text="How the answer is extracted from its column.",
     )
-    code = forms.CharField(
-        label="Function",
-        required=False,
-        strip=False,
-        max_length=row_function.LONGEST,
-        initial=row_function.START,
-        widget=_text(10),
-        help_text="Gets each row of the file as a dict and returns the row to train on: prompt, answer, test_cases, "
+    code = _text(
+        "Function",
+        10,
+        "Gets each row of the file as a dict and returns the row to train on: prompt, answer, test_cases, "
         "and any metadata. None leaves the row out. Only admins can change it.",
+        row_function.LONGEST,
+        row_function.START,
     )
     prompt = _column("Prompt column", "The question for the model.")
     holds = forms.ChoiceField(
@@ -80,21 +101,13 @@ class MappingForm(forms.Form):
         choices=[("chat", "Chat messages"), ("plain", "Plain text")],
         help_text="Messages go through the model's chat template; a base model without one takes plain text.",
     )
-    system_prompt = forms.CharField(
-        label="System prompt",
-        max_length=8000,
-        required=False,
-        strip=False,
-        widget=_text(4),
-        help_text="Precedes every prompt, for example to request <think> and <answer> tags.",
+    system_prompt = _text(
+        "System prompt", 4, "Precedes every prompt, for example to request <think> and <answer> tags."
     )
-    template = forms.CharField(
-        label="Prompt template",
-        max_length=8000,
-        required=False,
-        strip=False,
-        widget=_text(3),
-        help_text="{prompt} stands for the prompt, and {name} for the column of that name. Empty: the prompt alone.",
+    template = _text(
+        "Prompt template",
+        3,
+        "{prompt} stands for the prompt, and {name} for the column of that name. Empty: the prompt alone.",
     )
 
     tokenizer = forms.ChoiceField(
@@ -131,14 +144,6 @@ class MappingForm(forms.Form):
         help_text="The first row of each prompt is kept.",
     )
 
-    transform_part = ("transform", "holds")
-    columns_part = ("prompt", "input", "answer", "answer_after", "test_cases")
-    marks_part = ("difficulty", "tags")
-    turns_part = ("follow_up", "follow_up_response")
-    prompt_part = ("chat", "system_prompt", "template")
-    tokens_part = ("tokenizer", "token_limit")
-    split_part = ("share", "seed")
-
     @property
     def wrong_fields(self) -> list[tuple[str, str, str]]:
         return wrong_fields(self)
@@ -146,44 +151,30 @@ class MappingForm(forms.Form):
     def __init__(
         self, version: DatasetVersion, *args: Any, user: User | None = None, preview: bool = False, **kwargs: Any
     ) -> None:
-        """`user`: whose role decides about code. `preview`: the answer's column need not be chosen yet."""
+        """Prepare the choices. `user`: the one whose role decides about code. `preview`: the answer's column need not
+        be chosen yet."""
         super().__init__(*args, **kwargs)
         self._user, self._preview = user, preview
         self._columns = version.report_columns
         names = [(name, name) for name in self._columns]
         none = [("", NONE)]
-        for field in ("input", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"):
+        for field in ("input", "test_cases", "difficulty", "tags", *TURNS):
             self._choose(field, none + names)
         self._choose("prompt", [CHOOSE, *names])
         self._choose("answer", [CHOOSE, (NO_ANSWER, "no answers"), *names])
         self._choose("tokenizer", [("", "no tokenizer: don't count"), *tokenizers()])
 
     def _choose(self, name: str, choices: list[tuple[str, str]]) -> None:
-        field = self.fields[name]
-        if isinstance(field, forms.ChoiceField):
-            field.choices = choices
-
-    def part(self, names: tuple[str, ...]) -> list[forms.BoundField]:
-        return [self[name] for name in names]
+        cast(forms.ChoiceField, self.fields[name]).choices = choices
 
     @property
     def parts(self) -> dict[str, list[forms.BoundField]]:
-        return {
-            name: self.part(getattr(self, f"{name}_part"))
-            for name in ("transform", "columns", "marks", "turns", "prompt", "tokens", "split")
-        }
+        return {part: [self[name] for name in names] for part, names in PARTS.items()}
 
     @property
-    def has_marks(self) -> bool:
-        """True if any of these fields is set; otherwise they are folded."""
-        return self._says(self.marks_part)
-
-    @property
-    def has_turns(self) -> bool:
-        return self._says(self.turns_part)
-
-    def _says(self, names: tuple[str, ...]) -> bool:
-        return any(self[name].value() or self[name].errors for name in names)
+    def used(self) -> dict[str, bool]:
+        """Whether any field of a part is set; otherwise optional parts are folded."""
+        return {part: any(field.value() or field.errors for field in fields) for part, fields in self.parts.items()}
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
@@ -207,12 +198,12 @@ class MappingForm(forms.Form):
         return row_function.problem(code)
 
     def mapping(self, *, leave_out: bool) -> ColumnMapping:
-        """The chosen mapping; fields with errors are empty or have their default."""
+        """Build the chosen mapping; fields with errors are empty or have their default."""
         empty = {**dict.fromkeys(self.fields, ""), "transform": COLUMNS, "holds": "text", "chat": "chat"}
         fields = empty | self.cleaned_data
         columns = ("transform", "prompt", "input", "test_cases", "difficulty", "tags")
         return ColumnMapping.from_dict(
-            {name: fields[name] for name in (*columns, *self.turns_part, "one_per_turn")}
+            {name: fields[name] for name in (*columns, *TURNS, "one_per_turn")}
             | {
                 "messages": fields["holds"] == "messages",
                 "answer": "" if fields["answer"] == NO_ANSWER else fields["answer"],
@@ -228,7 +219,7 @@ class MappingForm(forms.Form):
 
     @staticmethod
     def initial_of(version: DatasetVersion) -> dict[str, Any]:
-        """The last requested mapping, otherwise the recognised one."""
+        """Return the form's values for the last requested mapping, otherwise for the recognised one."""
         recognised = version.report.get("recognised") or {}
         mapping = {"prompt": "", "transform": COLUMNS} | (recognised.get("mapping") or {}) | (version.mapping or {})
         split = version.split or {}
@@ -246,12 +237,12 @@ class MappingForm(forms.Form):
 
 
 def _lines(text: str) -> str:
-    """The text with line feeds, which browsers send as CR LF."""
+    """Restore line feeds, which browsers send as CR LF."""
     return text.replace("\r\n", "\n")
 
 
 def tokenizers() -> list[tuple[str, str]]:
-    """(sha256, model) of the available tokenizers; only the newest per model."""
+    """List (sha256, model) of the available tokenizers; only the newest per model."""
     by_model: dict[str, str] = {}
     for tokenizer in choices():
         by_model.setdefault(tokenizer.model, tokenizer.sha256)

@@ -12,8 +12,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
 from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets.browsing import render_example
 from controlplane.catalogue.datasets.errors import DatasetError
-from controlplane.catalogue.datasets.looking import render_example
 from controlplane.catalogue.datasets.models import DatasetVersion, Tokenizer
 from controlplane.catalogue.datasets.pages.mapping_forms import MappingForm
 from controlplane.catalogue.datasets.pages.showing import may_leave_out, overview, pretty
@@ -31,12 +31,12 @@ def example(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     form = MappingForm(version, request.POST, user=person(request), preview=True)
     if not form.is_valid():
         answer = HttpResponse(status=204)  # nothing to swap
-        answer["HX-Trigger"] = json.dumps({"mappingproblems": _problems(form)})
-        return answer
-    answer = render(
-        request, "catalogue/datasets/_example.html", _example(version, form, _whole(request.POST.get("row")))
-    )
-    answer["HX-Trigger"] = json.dumps({"mappingproblems": {}})
+    else:
+        row = request.POST.get("row", "")
+        context = _example(version, form, int(row) if row.isdecimal() and len(row) < 9 else 0)
+        answer = render(request, "catalogue/datasets/_example.html", context)
+    problems = {name: [str(error) for error in errors] for name, errors in form.errors.items()}
+    answer["HX-Trigger"] = json.dumps({"mappingproblems": problems})
     return answer
 
 
@@ -92,10 +92,10 @@ def map_again(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
         return redirect(old)
 
 
-def _example(version: DatasetVersion, form: MappingForm, place: int) -> dict[str, Any]:
-    """The row at `place` among the file's first rows, or the last of them."""
+def _example(version: DatasetVersion, form: MappingForm, index: int) -> dict[str, Any]:
+    """Show the row at `index` of the file's first rows, or the last of them."""
     tokenizer, limit = form.cleaned_data["tokenizer"], form.cleaned_data["token_limit"]
-    context: dict[str, Any] = {"version": version, "dataset": version.dataset, "place": 0, "rows": 0, "limit": limit}
+    context: dict[str, Any] = {"version": version, "dataset": version.dataset, "index": 0, "rows": 0, "limit": limit}
     try:
         preview = render_example(version, form.mapping(leave_out=False), tokenizer)
     except DatasetError as error:
@@ -103,10 +103,10 @@ def _example(version: DatasetVersion, form: MappingForm, place: int) -> dict[str
     rows, problem_text = preview["rows"], preview.get("problem") or ""
     if not rows:
         return context | {"problem": problem_text or "The file has no row to show."}
-    place = min(place, len(rows) - 1)
+    index = min(index, len(rows) - 1)
     return context | {
-        "examples": [_shown_example(row, limit) for row in rows[place]],
-        "place": place,
+        "examples": [_shown_example(row, limit) for row in rows[index]],
+        "index": index,
         "rows": len(rows),
         "last": len(rows) - 1,
         "tokenizer_problem": problem_text,
@@ -119,11 +119,3 @@ def _shown_example(row: dict[str, Any], limit: int | None) -> dict[str, Any]:
         "over": bool(limit and row["tokens"] and row["tokens"] > limit),
         "pairs": [(name, pretty(value)) for name, value in row["metadata"].items()],
     }
-
-
-def _problems(form: MappingForm) -> dict[str, list[str]]:
-    return {name: [str(error) for error in errors] for name, errors in form.errors.items()}
-
-
-def _whole(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and len(text) < 9 else 0

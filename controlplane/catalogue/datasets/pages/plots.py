@@ -17,17 +17,19 @@ HEIGHT = 40
 
 @dataclass(frozen=True)
 class HistogramBar:
-    """A bar of a histogram 100 wide and 40 high; `words` describe it."""
+    """A bar of a histogram 100 wide and 40 high; `label` describes it."""
 
     x: float
     y: float
     width: float
     height: float
-    words: str
+    label: str
 
 
 @dataclass(frozen=True)
 class Histogram:
+    """A distribution of lengths."""
+
     title: str
     unit: str
     bars: list[HistogramBar]
@@ -53,20 +55,13 @@ class Share:
     width: float
 
 
-@dataclass(frozen=True)
-class NameShares:
-    shares: list[Share]
-    others: int
-    """Rows with other names than those listed."""
-
-
 def histograms(statistics: dict[str, Any]) -> list[Histogram]:
     lengths = statistics.get("lengths") or {}
     return [_histogram(title, unit, lengths[name]) for name, title, unit in LENGTHS if lengths.get(name)]
 
 
-def names(name_counts: dict[str, Any] | None, rows: int) -> NameShares | None:
-    """The frequency of each name among `rows`; None if no row has one."""
+def names(name_counts: dict[str, Any] | None, rows: int) -> dict[str, Any] | None:
+    """Compute {"shares": of the most frequent names among `rows`, "rest": rows with other names}; None without any."""
     counts = (name_counts or {}).get("counts") or []
     if not counts:
         return None
@@ -76,20 +71,20 @@ def names(name_counts: dict[str, Any] | None, rows: int) -> NameShares | None:
         for entry in listed
     ]
     rest = sum(entry["count"] for entry in counts[MOST_LISTED:])
-    return NameShares(shares, rest + int((name_counts or {}).get("others") or 0))
+    return {"shares": shares, "rest": rest + int((name_counts or {}).get("others") or 0)}
 
 
 def _histogram(title: str, unit: str, figures: dict[str, Any]) -> Histogram:
     bins, top = figures["bins"], figures["top"]
     width, largest = 100 / len(bins), max(bins) or 1
     bars = []
-    for place, count in enumerate(bins):
+    for number, count in enumerate(bins):
         height = round(HEIGHT * count / largest, 2)
-        low, high = (top + 1) * place // len(bins), (top + 1) * (place + 1) // len(bins) - 1
-        last = place == len(bins) - 1
+        low, high = (top + 1) * number // len(bins), (top + 1) * (number + 1) // len(bins) - 1
+        last = number == len(bins) - 1
         reach = f"{low:,} and more" if last else f"{low:,} to {max(low, high):,}"
-        words = f"{reach} {unit}: {count:,} rows"
+        label = f"{reach} {unit}: {count:,} rows"
         bars.append(
-            HistogramBar(round(place * width, 2), round(HEIGHT - height, 2), round(width * 0.86, 2), height, words)
+            HistogramBar(round(number * width, 2), round(HEIGHT - height, 2), round(width * 0.86, 2), height, label)
         )
     return Histogram(title, unit, bars, figures)

@@ -35,7 +35,7 @@ STAGES = {
     "making": "Generating the tasks",
     "joining": "Joining the parts",
     "first pass": "First pass: every row is read",
-    "second pass": "Second pass: code, duplicates, tokens",
+    "second pass": "Second pass: code and duplicates",
     "importing": "Mapping the rows",
     "writing": "Writing the rows",
 }
@@ -49,16 +49,15 @@ CELL = 300
 class SizeGuide:
     """A rule of thumb for small models: the usual purpose of a dataset by its size, and its cost."""
 
-    least: int
-    """Minimum rows, inclusive."""
-    most: int | None
-    """Maximum rows, exclusive; None: no limit."""
+    minimum: int
+    maximum: int | None
+    """Exclusive; None: no limit."""
     time: str
     memory: str
     use: str
 
     def holds(self, rows: int) -> bool:
-        return self.least <= rows and (self.most is None or rows < self.most)
+        return self.minimum <= rows and (self.maximum is None or rows < self.maximum)
 
 
 GUIDE = (
@@ -71,7 +70,7 @@ GUIDE = (
 
 
 def version_context(version: DatasetVersion) -> dict[str, Any]:
-    """The context of every page of a version: its frame, its verdict and its tabs."""
+    """Build the context of every page of a version: its frame, its verdict and its tabs."""
     report = version.report
     mapped = report.get("mapped") or {}
     at_work = version.status in DatasetVersion.AT_WORK
@@ -107,7 +106,7 @@ def progress_context(version: DatasetVersion) -> dict[str, Any]:
 
 
 def overview(version: DatasetVersion, form: MappingForm | None = None) -> dict[str, Any]:
-    """The context of the version's own page, in any of its states."""
+    """Build the context of the version's own page, in any of its states."""
     context = version_context(version)
     report, mapped = context["report"], context["mapped"]
     context |= {
@@ -134,13 +133,13 @@ def mapping_context(version: DatasetVersion, form: MappingForm | None = None) ->
         "form": form or MappingForm(version, initial=MappingForm.initial_of(version)),
         "recognised": report.get("recognised") or {},
         "repeated": (report.get("duplicates") or {}).get("exact", 0),
-        "models": known_models(),
-        "functions": functions(),
+        "models": _reported_models(),
+        "functions": _functions(),
     }
 
 
-def functions() -> list[tuple[str, str]]:
-    """(a version's name, its function) of all functions that are saved, the newest version of each."""
+def _functions() -> list[tuple[str, str]]:
+    """List (a version's name, its function) of all functions that are saved, the newest version of each."""
     by_code: dict[str, str] = {}
     versions = DatasetVersion.objects.filter(mapping__transform=CUSTOM).select_related("dataset").defer("report")
     for version in versions.order_by("-created_at"):
@@ -148,15 +147,14 @@ def functions() -> list[tuple[str, str]]:
     return [(name, code) for code, name in by_code.items()]
 
 
-def known_models() -> list[str]:
-    """Models that connected hosts report."""
+def _reported_models() -> list[str]:
     now = timezone.now()
     hosts = [host for host in Host.objects.all() if host.is_fresh(now)]
     return sorted({model for host in hosts for model in inventory.clean(host.inventory).get("models") or ()})
 
 
 def may_leave_out(version: DatasetVersion) -> bool:
-    """True if the rows that don't fit the mapping can be left out."""
+    """Allow leaving out the rows that don't fit the mapping, if others do."""
     mapped = version.report.get("mapped") or {}
     usable = bool(_unfit(mapped) and not mapped.get("gave_up") and not _file_error(mapped))
     return usable and version.status == DatasetVersion.NEEDS_MAPPING
@@ -167,27 +165,27 @@ def _unfit(mapped: dict[str, Any]) -> int:
 
 
 def source(version: DatasetVersion) -> dict[str, str]:
-    """The origin of the rows: {"kind", "words", "more"}."""
+    """Describe the origin of the rows: {"kind", "text", and a "revision" or the reason "why"}."""
     details = version.source or {}
     if version.source_kind == DatasetVersion.HUB:
         revision = str(details.get("commit") or details.get("revision") or "")
-        known = {name: details[name] for name in ("id", "config", "split", "revision") if details.get(name)}
+        fields = {name: details[name] for name in ("id", "config", "split", "revision") if details.get(name)}
         try:
-            title = HubSource(**known).title
+            title = HubSource(**fields).title
         except (TypeError, ValueError):
             title = str(details.get("id", ""))
-        return {"kind": "Hugging Face", "words": title, "more": revision[:12]}
+        return {"kind": "Hugging Face", "text": title, "revision": revision[:12]}
     if version.source_kind == DatasetVersion.PATH:
-        return {"kind": "a path on the server", "words": str(details.get("path", "")), "more": ""}
+        return {"kind": "a path on the server", "text": str(details.get("path", ""))}
     if version.source_kind == DatasetVersion.TASKS:
-        return {"kind": "reasoning-gym", "words": version.file_name, "more": str(details.get("version", ""))}
+        return {"kind": "reasoning-gym", "text": version.file_name, "revision": str(details.get("version", ""))}
     if version.source_kind == DatasetVersion.DERIVED:
-        words, why = filter_words(details.get("filter") or {}), str(details.get("why", ""))
-        return {"kind": "a filter", "words": words, "why": why}
-    return {"kind": "an upload", "words": version.file_name, "more": ""}
+        sentence = filter_sentence(details.get("filter") or {})
+        return {"kind": "a filter", "text": sentence, "why": str(details.get("why", ""))}
+    return {"kind": "an upload", "text": version.file_name}
 
 
-def filter_words(filter_: dict[str, Any]) -> str:
+def filter_sentence(filter_: dict[str, Any]) -> str:
     try:
         return RowFilter.from_dict(filter_).sentence() or "all rows"
     except FilterError:
@@ -195,7 +193,7 @@ def filter_words(filter_: dict[str, Any]) -> str:
 
 
 def raw_rows(preview: list[Any]) -> dict[str, Any]:
-    """The unmapped first rows of the file: column names and cells, of wide files only the first columns."""
+    """Show the unmapped first rows of the file: column names and cells, of wide files only the first columns."""
     rows = [row for row in preview if isinstance(row, dict)]
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = names[:RAW_COLUMNS]
@@ -212,13 +210,14 @@ def cell(value: Any) -> str:
 
 
 def shown_row(version: DatasetVersion, row: dict[str, Any]) -> dict[str, Any]:
-    """A canonical row for templates: prompt turns, answer, tests, metadata as pairs, its own address."""
+    """Prepare a canonical row for templates: prompt turns, answer, tests, metadata as pairs, its own address."""
     metadata = row.get("metadata") or {}
-    place = {"dataset_id": version.dataset_id, "number": version.number, "row": row.get("row_id", 0)}
+    difficulty, tags = metadata.get("difficulty"), metadata.get("tags")
+    tag_names = [str(tag) for tag in (tags if isinstance(tags, list) else [tags]) if tag not in (None, "")]
     return row | {
-        "address": reverse("dataset_row", kwargs=place),
-        "marks": [str(metadata[name]) for name in ("difficulty",) if metadata.get(name) not in (None, "")],
-        "tag_names": _tag_names(metadata.get("tags")),
+        "address": reverse("dataset_row", args=[version.dataset_id, version.number, row.get("row_id", 0)]),
+        "marks": [] if difficulty in (None, "") else [str(difficulty)],
+        "tag_names": tag_names[:8],
         "pairs": [(name, pretty(value)) for name, value in metadata.items()],
     }
 
@@ -228,7 +227,7 @@ def pretty(value: Any) -> str:
 
 
 def mapping_facts(version: DatasetVersion) -> list[tuple[str, str, bool]]:
-    """(label, text, whether the text is a name from the file)"""
+    """List (label, text, whether the text is a name from the file)."""
     mapping = version.mapping or {}
     transform = TRANSFORMS.get(mapping.get("transform", "columns"))
     facts = [("Transform", transform.title if transform else str(mapping.get("transform", "")), False)]
@@ -262,25 +261,24 @@ def _ready(version: DatasetVersion, mapped: dict[str, Any]) -> dict[str, Any]:
         "counted": _counted(statistics, rows),
         "hints": hints or [],
         "sizes": [{"size": size, "here": size.holds(version.rows)} for size in GUIDE],
-        "size_words": size_words(version.rows),
+        "size_sentence": size_sentence(version.rows),
         "mapping_facts": mapping_facts(version),
         "tokenizer": Tokenizer.objects.filter(pk=version.tokenizer).first() if version.tokenizer else None,
         "first_rows": [shown_row(version, row) for row in (mapped.get("preview") or [])[:3]],
     }
 
 
-def size_words(rows: int) -> str:
-    """The guide's entry for this number of rows, in words."""
+def size_sentence(rows: int) -> str:
+    """Describe the guide's entry for this number of rows."""
     for size in GUIDE:
         if size.holds(rows):
             return f"{size.time} and {size.memory} of GPU memory are usual; good for {size.use}."
-    if rows < GUIDE[0].least:
+    if rows < GUIDE[0].minimum:
         return "Fewer than the guide begins with: enough to see that everything works, and for narrow tasks."
     return "Between testing (1–3 hours, 16 GB) and small training runs (6–24 hours, 24 GB)."
 
 
 def _counted(statistics: dict[str, Any], rows: int) -> list[plots.Share]:
-    """Counted subsets of the rows, as shares of all."""
     labels = (
         ("with an answer", "with_answer"),
         ("with tests", "with_tests"),
@@ -290,18 +288,14 @@ def _counted(statistics: dict[str, Any], rows: int) -> list[plots.Share]:
         ("very short prompts", "short_prompts"),
         ("in the validation split", "validation"),
     )
-    counts = [(words, statistics[name]) for words, name in labels if isinstance(statistics.get(name), int)]
+    counts = [(label, statistics[name]) for label, name in labels if isinstance(statistics.get(name), int)]
     return [
-        plots.Share(words, count, count / max(1, rows), round(100 * count / max(1, rows), 2)) for words, count in counts
+        plots.Share(label, count, count / max(1, rows), round(100 * count / max(1, rows), 2)) for label, count in counts
     ]
 
 
-def _tag_names(tags: Any) -> list[str]:
-    return [str(tag) for tag in (tags if isinstance(tags, list) else [tags]) if tag not in (None, "")][:8]
-
-
 def _file_error(report: dict[str, Any]) -> dict[str, str] | None:
-    """The error of the file as a whole; None if it was read."""
+    """Find the error of the file as a whole; None if it was read."""
     file_error = report.get("file_error")
     if isinstance(file_error, dict):
         return file_error

@@ -27,8 +27,8 @@ def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         messages.info(request, "Stopped. Nothing was imported, and your mapping is unchanged.")
         return redirect(version)
     messages.info(request, f"Stopped. {version.file_name} was deleted.")
-    left = Dataset.objects.filter(pk=dataset_id).exists()
-    return redirect("dataset", dataset_id) if left else redirect("datasets")
+    remains = Dataset.objects.filter(pk=dataset_id).exists()
+    return redirect("dataset", dataset_id) if remains else redirect("datasets")
 
 
 @operator_required
@@ -45,8 +45,7 @@ def try_again(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
 def archive(request: HttpRequest, dataset_id: int, number: int, archived: bool) -> HttpResponse:
     version = version_for(request, dataset_id, number)
     if archiving.set_archived(version, archived):
-        words = "is no longer offered. Whatever uses it keeps working" if archived else "is offered again"
-        messages.success(request, f"Version {number} {words}.")
+        messages.success(request, archiving.archived_sentence(f"Version {number}", archived))
     return redirect(version)
 
 

@@ -23,7 +23,7 @@ VERBS = {
     "import": ("versions.import_rows", "run"),
     "render": ("prompts.render_rows", "run"),
     "tools": ("prompts.tool_template", "run"),
-    "look": ("versions.find_rows", "look"),
+    "find": ("versions.find_rows", "find"),
     "derive": ("versions.derive_rows", "run"),
     "export": ("versions.export_rows", "export"),
     "corpus": ("corpus_rows", "run"),

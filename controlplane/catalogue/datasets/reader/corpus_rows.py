@@ -19,7 +19,6 @@ from controlplane.catalogue.datasets.reader.parsing import formats
 from controlplane.catalogue.datasets.reader.parsing.records import RowSource
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
-from controlplane.catalogue.datasets.reader.versions.canonical import HashedFile
 from workers.contract.run import corpora
 from workers.environments.library import LIBRARY
 from workers.rewards.tools import Tools, Unavailable
@@ -31,35 +30,31 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """{"source": path, "text": [columns], "title": column or "", "name", "about"} -> {"documents", "bytes", "sha256",
-    "characters", "repeated", "empty", "cut", "unreadable", "preview"}, or {"file_error"}.
+    """Write the documents of {"source": path, "text": [columns], "title": column or "", "name", "about"} ->
+    {"documents", "bytes", "sha256", "characters", "repeated", "empty", "cut", "unreadable", "preview"}, or
+    {"file_error"}.
 
     DOCUMENTS exists afterwards only if there is no error.
     """
     source = Path(arguments["source"])
     documents = _Documents(arguments["text"], arguments["title"])
     target = folder / files.DOCUMENTS
-    draft = target.with_name(f"{target.name}.part")
     metadata = corpora.schema_metadata(name=arguments["name"], about=arguments["about"])
-    file = HashedFile(draft.open("wb"))
     try:
-        with pq.ParquetWriter(file, SCHEMA.with_metadata(metadata), compression="zstd") as parquet:
-            _read(source, documents, parquet, ProgressFile(folder, "documents", source.stat().st_size))
-        if not documents.count:
-            advice = "Choose other columns." if documents.empty else ""
-            raise FileProblem("empty_file", "No row has a text in these columns.", advice)
-        file.settle()
-        draft.replace(target)
+        with files.DraftFile(target) as draft:
+            with pq.ParquetWriter(draft.file, SCHEMA.with_metadata(metadata), compression="zstd") as parquet:
+                _read(source, documents, parquet, ProgressFile(folder, "documents", source.stat().st_size))
+            if not documents.count:
+                advice = "Choose other columns." if documents.empty else ""
+                raise FileProblem("empty_file", "No row has a text in these columns.", advice)
+            draft.settle()
     except FileProblem as problem:
         return {"file_error": problem.as_dict()}
-    finally:
-        file.close()
-        draft.unlink(missing_ok=True)
-    return {**documents.as_dict(), "bytes": target.stat().st_size, "sha256": file.sha256.hexdigest()}
+    return {**documents.as_dict(), "bytes": target.stat().st_size, "sha256": files.sha256_of(target)}
 
 
 def search(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """{"query", and parameters of the search tool} -> {"text": what the model reads, "failed": bool}"""
+    """Search as the tool does: {"query", and its parameters} -> {"text": what the model reads, "failed": bool}"""
     entry, path = LIBRARY["search"], folder / files.DOCUMENTS
     params = entry.build({name: value for name, value in arguments.items() if name != "query"})
     tools = Tools(open_sandbox=_no_sandbox, corpus=lambda title: path)
@@ -71,27 +66,27 @@ def search(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Documents:
-    """Turns rows into documents, skipping repeated ones and those without text."""
+    """A converter of rows into documents, which skips repeated ones and those without text."""
 
     def __init__(self, text: list[str], title: str) -> None:
-        self._text, self._title = text, title
-        self._seen: set[bytes] = set()
+        self._columns, self._title = text, title
+        self._digests: set[bytes] = set()
         self._preview: list[dict[str, Any]] = []
         self.count = self.characters = self.repeated = self.empty = self.cut = self.unreadable = 0
 
     def add(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        text = "\n\n".join(filter(None, (_words(row.get(column)) for column in self._text)))
-        title = " ".join(_words(row.get(self._title)).split()) if self._title else ""
+        text = "\n\n".join(filter(None, (_text(row.get(column)) for column in self._columns)))
+        title = " ".join(_text(row.get(self._title)).split()) if self._title else ""
         if not text:
             self.empty += 1
             return None
         self.cut += len(text) > corpora.LONGEST_TEXT
         title, text = title[: corpora.LONGEST_TITLE], text[: corpora.LONGEST_TEXT]
         digest = hashlib.blake2b(f"{title}\0{text}".encode(), digest_size=16).digest()
-        if digest in self._seen:
+        if digest in self._digests:
             self.repeated += 1
             return None
-        self._seen.add(digest)
+        self._digests.add(digest)
         document = {"id": self.count, "title": title, "text": text}
         if self.count < PREVIEW_DOCUMENTS:
             self._preview.append(short(document))
@@ -100,8 +95,8 @@ class _Documents:
         if self.count > corpora.MOST_DOCUMENTS:
             raise FileProblem("too_many", f"There are more than {corpora.MOST_DOCUMENTS:,} documents.", "Use fewer.")
         if self.characters > corpora.MOST_CHARACTERS:
-            most = f"{corpora.MOST_CHARACTERS // 10**6:,} million"
-            raise FileProblem("too_many", f"The texts have more than {most} characters.", "Use fewer documents.")
+            limit = f"{corpora.MOST_CHARACTERS // 10**6:,} million"
+            raise FileProblem("too_many", f"The texts have more than {limit} characters.", "Use fewer documents.")
         return document
 
     def as_dict(self) -> dict[str, Any]:
@@ -123,12 +118,12 @@ def _read(source: Path, documents: _Documents, parquet: pq.ParquetWriter, progre
         parquet.write_table(pa.Table.from_pylist(group, schema=SCHEMA))
 
 
-def _words(value: Any) -> str:
-    """A cell as text: messages by their contents, lists by their items, anything else as JSON."""
+def _text(value: Any) -> str:
+    """Convert a cell to text: messages by their contents, lists by their items, anything else as JSON."""
     if value is None:
         return ""
     if isinstance(value, list):
-        return "\n".join(filter(None, map(_words, value)))
+        return "\n".join(filter(None, map(_text, value)))
     if isinstance(value, dict):
         value = value["content"] if isinstance(value.get("content"), str) else json.dumps(value, ensure_ascii=False)
     text = unicodedata.normalize("NFC", value if isinstance(value, str) else json.dumps(value))

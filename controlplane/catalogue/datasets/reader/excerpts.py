@@ -17,12 +17,12 @@ _ROW_BYTES = 16 * 2**10
 
 
 def visible(text: str) -> str:
-    """The text with control and direction characters, including line breaks, replaced."""
+    """Replace control and direction characters, including line breaks."""
     return _CONTROL.sub("\ufffd", text)
 
 
 def excerpt(raw: bytes, around: int = 0) -> str:
-    """The part of a line around the byte `around`, with … where it was cut."""
+    """Cut out the part of a line around the byte `around`, with … where it was cut."""
     start = max(0, around - EXCERPT // 2)
     # A list's record may span several lines.
     text = _BREAK.sub(" ", raw[start : start + EXCERPT].decode("utf-8", "replace").strip("\r\n"))
@@ -30,7 +30,7 @@ def excerpt(raw: bytes, around: int = 0) -> str:
 
 
 def short(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row for pages, at most 16 KiB as JSON. If still too large, only its numbers and `"too_large"`."""
+    """Shorten a row for pages, to at most 16 KiB as JSON. If still too large, only its numbers and `"too_large"`."""
     for longest in _TEXTS:
         shortened: dict[str, Any] = cut(row, longest)
         if len(msgspec.json.encode(shortened)) <= _ROW_BYTES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,6 +39,11 @@ def write_answer(folder: Path, name: str, answer: dict[str, Any]) -> dict[str, A
     return answer
 
 
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 class Closing:
     """A context manager that is closed at the end of its block."""
 
@@ -48,3 +55,22 @@ class Closing:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class DraftFile(Closing):
+    """A file that is written under a temporary name until `settle`; closed before, it leaves nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._draft = path, path.with_name(f"{path.name}.part")
+        self.file = self._draft.open("wb", buffering=2**18)
+
+    def settle(self) -> None:
+        """Put the file in place, flushed to disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self._draft.replace(self._path)
+        self.close()
+
+    def close(self) -> None:
+        self.file.close()
+        self._draft.unlink(missing_ok=True)

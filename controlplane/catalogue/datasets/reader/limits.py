@@ -14,6 +14,8 @@ CPU_SECONDS = 3600
 CPU_GRACE = 60
 """Seconds for a process at its CPU limit to report that."""
 MOST_ROWS = 20_000_000
+MOST_COLUMNS = 200
+"""Columns of a file, and of the canonical rows."""
 OPEN_FILES = 64
 TOO_MUCH, TOO_LONG = 3, 4
 """Exit codes at the memory limit and at the CPU limit."""
@@ -32,7 +34,7 @@ def apply() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("OMP_NUM_THREADS", "4")
     signal.signal(signal.SIGXCPU, _time_is_up)
-    for kind, most, grace in (
+    for kind, limit, grace in (
         (resource.RLIMIT_AS, MEMORY_BYTES, 0),
         (resource.RLIMIT_CPU, CPU_SECONDS, CPU_GRACE),
         (resource.RLIMIT_NOFILE, OPEN_FILES, 0),
@@ -40,7 +42,7 @@ def apply() -> None:
     ):
         hard = resource.getrlimit(kind)[1]
         unlimited = hard == resource.RLIM_INFINITY
-        soft = most if unlimited else min(most, hard)
+        soft = limit if unlimited else min(limit, hard)
         resource.setrlimit(kind, (soft, soft + grace if unlimited else min(soft + grace, hard)))
 
 

@@ -42,8 +42,3 @@ class ProgressFile:
         draft = self._path.with_suffix(".part")
         draft.write_text(json.dumps(progress))
         os.replace(draft, self._path)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the stage began."""
-        return time.monotonic() - self._began

@@ -28,7 +28,7 @@ ROWS = [{"question": question, "answer": answer, "difficulty": level} for questi
 
 
 def export(folder: Path, arguments: Mapping[str, Any], out: BinaryIO) -> None:
-    """{"format": one of formats.NAMES} -> a file in it, written to `out`. `folder` isn't used."""
+    """Write a file in {"format": one of formats.NAMES} to `out`. `folder` isn't used."""
     kind = arguments["format"]
     if kind == JSONL:
         out.write("".join(f"{json.dumps(row)}\n" for row in ROWS).encode())

@@ -37,7 +37,7 @@ def test_a_new_name_that_is_taken_leaves_the_dataset_as_it_is():
     uploaded(name="taken")
     for make in (
         lambda: importing.create_from_upload(None, "taken", BytesIO(b"{}"), "x", new=True),
-        lambda: importing.create_from_hub(None, "taken", sources.HubSource("a/b"), new=True),
+        lambda: importing.create_from_source(None, "taken", sources.HubSource("a/b"), new=True),
     ):
         with pytest.raises(NameTaken, match="already a dataset"):
             make()
@@ -85,7 +85,7 @@ def test_a_folder_that_can_not_be_made_leaves_no_row(monkeypatch):
 
     monkeypatch.setattr(importing, "make_folder", full)
     with pytest.raises(NoSpace):
-        importing.create_from_hub(None, "no folder", sources.HubSource("a/b"))
+        importing.create_from_source(None, "no folder", sources.HubSource("a/b"))
     assert nothing_is_left("no folder")
 
 
@@ -150,7 +150,7 @@ def test_the_reading_process_sees_no_secrets(monkeypatch, tmp_path):
 
     monkeypatch.setattr(reader_process.subprocess, "Popen", popen)
     with pytest.raises(ChildFailed):
-        reader_process.ask(tmp_path, "look", {})
+        reader_process.ask(tmp_path, "find", {})
     assert set(seen["env"]) == {"PATH", "PYTHONPATH", "LANG"}
     assert isinstance(seen["command"], list)
     assert "shell" not in seen

@@ -19,8 +19,9 @@ WORDS = [
 
 def found(folder: Path, *texts: str) -> list[Near]:
     with NearDuplicates(folder) as prompts:
-        for line, text in enumerate(texts, start=1):
-            prompts.add(text, line)
+        for at in range(0, len(texts), 16):
+            batch = list(texts[at : at + 16])
+            prompts.add(near.signatures(batch, list(range(at + 1, at + 1 + len(batch)))))
         return list(prompts.matches())
 
 

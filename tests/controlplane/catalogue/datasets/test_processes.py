@@ -21,7 +21,6 @@ from controlplane.catalogue.datasets.reader.parsing import jsonlines, records
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.controlplane.catalogue.datasets.sources import jsonl, parquet, report
-from tests.controlplane.catalogue.datasets.tokenizers import a_tokenizer
 
 
 def ten() -> Iterator[int]:
@@ -131,11 +130,10 @@ def test_a_report_is_the_same_whatever_the_number_of_processes(
 ) -> None:
     monkeypatch.setattr(jsonlines, "BLOCK", 2**12)
     monkeypatch.setattr(records, "BATCH_BYTES", 2**12)
-    tokenizer = a_tokenizer(tmp_path / "tokenizer")
     reports = []
     for number in (1, 2, 5):
         monkeypatch.setattr(processes, "useful", lambda path, number=number: number)
-        said = report(tmp_path, content, tokenizer=str(tokenizer), token_limit=200)
+        said = report(tmp_path, content)
         reports.append((said | {"passes": []}, (tmp_path / files.PROBLEMS).read_bytes()))
     assert reports[0][0]["rows"] >= 140
     assert reports[1:] == reports[:1] * 2

@@ -20,12 +20,14 @@ GSM8K = {"prompt": "question", "answer": "answer", "transform": "gsm8k", "system
 ROW = {"question": "2 + 2?", "answer": "Two and two.\n#### 4", "level": 1}
 
 
-def render(folder: Path, **arguments: Any) -> dict[str, Any]:
-    return render_rows.run(folder, {"mapping": GSM8K, "rows": [ROW], "tokenizer": None} | arguments)
+def render(folder: Path, *rows: Any, **arguments: Any) -> dict[str, Any]:
+    (folder / files.SOURCE).write_text("\n".join(map(json.dumps, rows or [ROW])))
+    return render_rows.run(folder, {"mapping": GSM8K, "tokenizer": None} | arguments)
 
 
 def child(folder: Path, **arguments: Any) -> subprocess.CompletedProcess[str]:
-    given = json.dumps({"mapping": GSM8K, "rows": [ROW], "tokenizer": None} | arguments)
+    (folder / files.SOURCE).write_text(json.dumps(ROW))
+    given = json.dumps({"mapping": GSM8K, "tokenizer": None} | arguments)
     command = [
         sys.executable,
         "-X",
@@ -54,11 +56,11 @@ def test_without_a_tokenizer_the_messages_are_shown(tmp_path: Path) -> None:
     assert (row["text"], row["tokens"]) == ("system:\nBe brief.\n\nuser:\n2 + 2?", None)
 
 
-@pytest.mark.parametrize(
-    ("row", "said"), [({"question": "2?"}, "missing"), (7, "not a row"), ({"question": "2?", "answer": "5"}, "####")]
-)
-def test_a_row_that_can_not_be_made_says_why_beside_the_others(row: Any, said: str, tmp_path: Path) -> None:
-    (bad,), (good,) = render(tmp_path, rows=[row, ROW])["rows"]
+@pytest.mark.parametrize(("response", "said"), [({}, "missing"), ({"answer": "5"}, "####")])
+def test_a_row_that_can_not_be_made_says_why_beside_the_others(
+    response: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    (bad,), (good,) = render(tmp_path, {"question": "2?", **response}, ROW)["rows"]
     assert said in bad["problem"]
     assert (bad["text"], good["problem"]) == ("", "")
 
@@ -73,15 +75,13 @@ def test_a_template_that_refuses_and_one_that_is_broken_are_told_apart(tmp_path:
     assert broken["rows"][0][0]["text"].startswith("system:")
 
 
-def test_without_rows_the_first_of_the_source_are_taken_in_full(tmp_path: Path) -> None:
+def test_the_first_rows_of_the_source_are_taken_in_full(tmp_path: Path) -> None:
     long = {**ROW, "question": "why? " * 1_000}
-    lines = ["{broken", json.dumps(long), *[json.dumps(ROW)] * 20]
-    (tmp_path / files.SOURCE).write_text("\n".join(lines))
-    rows = render(tmp_path, rows=None)["rows"]
+    rows = render(tmp_path, "not a row", long, *[ROW] * 20)["rows"]
     assert len(rows) == render_rows.ROWS
     assert rows[0][0]["messages"][1]["content"] == long["question"]
     (tmp_path / files.SOURCE).write_bytes(b"\x80\x04\x95")
-    assert render(tmp_path, rows=None)["problem"]
+    assert render_rows.run(tmp_path, {"mapping": GSM8K})["problem"]
 
 
 def test_the_child_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:

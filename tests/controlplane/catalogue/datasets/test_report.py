@@ -69,7 +69,7 @@ def test_what_an_import_finds_itself_is_listed_up_to_a_bound_and_the_rest_always
     assert [one["kind"] for one in said] == ["missing_field"] * 3 + ["malformed_json", "duplicate_keys"]
     assert [bool(one["excerpt"]) for one in said] == [True, True, True, False, False]
     assert (told["listed"], told["unfit_rows"], told["broken_rows"]) == (5, 20, 2)
-    made = import_rows.run(tmp_path, {"mapping": {"prompt": "question"}, "split": {"share": 0}, "drop_broken": True})
+    made = import_rows.run(tmp_path, {"mapping": {"prompt": "question"}, "split": {"share": 0}})
     assert (made["usable"], made["rows"], made["bad_rows"]) == (True, 40, 2)
 
 
@@ -77,14 +77,13 @@ def test_bad_rows_and_rows_that_do_not_fit_are_left_out_by_a_word_each(tmp_path:
     report(tmp_path, jsonl(NO_ANSWER) + TWICE)
     mapping = {"prompt": "question", "answer": "answer"}
 
-    def usable(leave_out: bool, drop_broken: bool, **changed: str) -> bool:
+    def usable(leave_out: bool, **changed: str) -> bool:
         asked = {"mapping": mapping | changed | {"leave_out": leave_out}, "split": {"share": 0}}
-        return bool(import_rows.run(tmp_path, asked | {"drop_broken": drop_broken})["usable"])
+        return bool(import_rows.run(tmp_path, asked)["usable"])
 
-    assert not usable(leave_out=False, drop_broken=True)
-    assert not usable(leave_out=False, drop_broken=False, answer="")
-    assert usable(leave_out=False, drop_broken=True, answer="")
-    assert usable(leave_out=True, drop_broken=True)
+    assert not usable(leave_out=False)
+    assert usable(leave_out=False, answer="")
+    assert usable(leave_out=True)
 
 
 def test_kinds_that_depend_on_the_mapping_are_errors_of_one_row() -> None:

@@ -23,26 +23,19 @@ from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 from controlplane.catalogue.datasets.reader.versions import import_rows
 from tests.controlplane.catalogue.datasets.sources import jsonl, report
 from tests.controlplane.catalogue.datasets.steps import checked, worked
-from tests.controlplane.catalogue.datasets.tokenizers import a_tokenizer
 
 PAIRS = ColumnMapping(prompt="instruction", answer="response", transform="instruction_response")
 TESTED = ColumnMapping(transform="instruction_response_tests")
 ASKED = "Write a function in Python that adds the two numbers which it is given, and explain it."
 
 
-def check(
-    folder: Path,
-    rows: Sequence[Any],
-    mapping: ColumnMapping = PAIRS,
-    tokenizer: Path | None = None,
-    limit: int | None = None,
-) -> list[dict[str, Any]]:
+def check(folder: Path, rows: Sequence[Any], mapping: ColumnMapping = PAIRS) -> list[dict[str, Any]]:
     """The problems of a file with these rows (texts: lines as they are), by line."""
     source = folder / files.SOURCE
     source.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
     with Collector(folder / files.PROBLEMS) as collector:
         progress = ProgressFile(folder, "second pass", source.stat().st_size)
-        second_pass.run(RowSource(source, formats.detect(source)), mapping, collector, tokenizer, limit, progress)
+        second_pass.run(RowSource(source, formats.detect(source)), mapping, collector, progress)
     found: list[dict[str, Any]] = collector.as_dict()["problems"]
     return found
 
@@ -146,27 +139,6 @@ def test_near_duplicates_are_warned_of_with_the_line_they_resemble(tmp_path: Pat
     assert found[0]["line"] == 3
     assert found[0]["message"].endswith("are also in line 1.")
     assert found[2]["excerpt"] == ASKED.upper()
-
-
-def test_prompts_over_the_limit_are_counted_as_the_trainer_will(tmp_path: Path) -> None:
-    tokenizer = a_tokenizer(tmp_path / "tokenizer")
-    rows = [row("a", "short"), row("b", "a word " * 30)]
-    (found,) = check(tmp_path, rows, PAIRS, tokenizer, 100)
-    assert (found["line"], found["kind"]) == (2, "too_many_tokens")
-    assert found["message"] == "The prompt has 255 tokens; the limit is 100."
-    assert check(tmp_path, rows, PAIRS, tokenizer, None) == []
-
-
-@pytest.mark.parametrize("broken", ["tokenizer.json", "tokenizer_config.json"])
-def test_a_tokenizer_that_can_not_count_is_said_once(broken: str, tmp_path: Path) -> None:
-    tokenizer = a_tokenizer(tmp_path / "tokenizer")
-    (tokenizer / broken).write_text("{")
-    found = check(tmp_path, [row("a"), row("b")], PAIRS, tokenizer, 5)
-    assert [(one["line"], one["kind"]) for one in found] == [(0, "not_counted")]
-    (tokenizer / "tokenizer_config.json").write_text("{}")
-    (tokenizer / "tokenizer.json").unlink()
-    (found,) = check(tmp_path, [row("a"), row("b")], PAIRS, tokenizer, 5)
-    assert "sentencepiece" in found["message"]
 
 
 def test_rows_that_the_first_pass_refuses_stop_nothing(tmp_path: Path) -> None:

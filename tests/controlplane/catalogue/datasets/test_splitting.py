@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.versions.spill_by_split import SplitSpill
 from controlplane.catalogue.datasets.reader.versions.splitting import (
     MOST_STRATA,
@@ -17,6 +18,7 @@ from controlplane.catalogue.datasets.reader.versions.splitting import (
     Strata,
     quotas,
 )
+from controlplane.catalogue.datasets.reader.versions.writing import write_version
 
 
 def row(number: int, text: str = "", answer: str = "1", **metadata: Any) -> dict[str, Any]:
@@ -126,11 +128,10 @@ def test_of_rows_with_the_same_prompt_only_the_first_is_left_if_so_asked(tmp_pat
 
 
 def test_repetitions_are_counted_apart_from_those_with_the_same_answer(tmp_path: Path) -> None:
-    with SplitSpill(tmp_path) as parting:
-        for one in (row(0, "a"), row(1, "a"), row(2, "a", answer="2"), row(3, "b")):
-            parting.add(one)
-        list(parting.rows(Split()))
-        assert (parting.repeated, parting.repeated_alike) == (2, 1)
+    rows = [one | {"split": "train"} for one in (row(0, "a"), row(1, "a"), row(2, "a", answer="2"), row(3, "b"))]
+    with Collector(tmp_path / "problems") as collector:
+        made = write_version(tmp_path, rows, collector, chat=True, tokenizer=None, token_limit=None)
+    assert (made["statistics"]["repeated"], made["statistics"]["ambiguous"]) == (2, 1)
 
 
 @pytest.mark.parametrize("drop_duplicates", [False, True])

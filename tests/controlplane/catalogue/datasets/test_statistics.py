@@ -145,4 +145,4 @@ def test_the_guide_places_every_size(subtests: pytest.Subtests) -> None:
         (10**6, "48 GB"),
     ]:
         with subtests.test(rows=rows):
-            assert words in showing.size_words(rows)
+            assert words in showing.size_sentence(rows)

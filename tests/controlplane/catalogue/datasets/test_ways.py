@@ -11,13 +11,14 @@ from contextlib import closing
 import pyarrow.parquet as pq
 import pytest
 
-from controlplane.catalogue.datasets import archiving, deriving, exporting, importing, looking
+from controlplane.catalogue.datasets import archiving, browsing, deriving, exporting, importing
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages import lineage
 from controlplane.catalogue.datasets.queries import ready_versions
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 from tests.controlplane.catalogue.datasets.sources import jsonl
 from tests.controlplane.catalogue.datasets.steps import MAPPING, ROWS, checked, ready, uploaded, worked
 
@@ -148,14 +149,14 @@ def test_another_mapping_of_the_same_file_is_a_new_version():
 
 def test_the_same_file_again_is_recognised_and_allowed():
     first, second, other = uploaded(), uploaded(), uploaded(b"{}\n")
-    assert lineage.recognised(second.source_sha256, other_than=second) == [first]
-    assert lineage.recognised(other.source_sha256, other_than=other) == []
-    assert lineage.recognised("") == []
+    assert lineage.lineage(second).same_file == [first]
+    assert lineage.lineage(other).same_file == []
+    assert lineage.lineage(DatasetVersion(dataset=first.dataset, pk=10**9)).same_file == []
 
 
 def test_a_filtered_version_keeps_its_rows_names_and_parts(rf):
     parent = ready(LEVELS, WITH_LEVELS, share=0.2)
-    made = worked(deriving.derive(None, parent, {"difficulty": ["hard"]}, name="hard ones"))
+    made = worked(deriving.derive(None, parent, RowFilter(difficulty=("hard",)), name="hard ones"))
     assert (made.status, made.number, made.dataset.name) == (DatasetVersion.READY, 1, "hard ones")
     assert made.source == {"filter": {"difficulty": ["hard"]}}
     whole = {row["row_id"]: row for row in rows_of(parent)}
@@ -169,33 +170,33 @@ def test_a_filtered_version_keeps_its_rows_names_and_parts(rf):
 
 
 def test_a_filter_that_means_no_row_is_told_and_leaves_no_rows():
-    made = worked(deriving.derive(None, ready(), {"row_ids": [99]}))
+    made = worked(deriving.derive(None, ready(), RowFilter(row_ids=(99,))))
     assert made.status == DatasetVersion.INVALID
     assert "No row" in made.report["file_error"]["message"]
     assert not (made.folder / files.ROWS).exists()
 
 
-@pytest.mark.parametrize("wanted", [{}, {"part": "neither"}, {"unknown": 1}, {"row_ids": "all"}])
-def test_what_is_no_filter_makes_no_version(wanted):
+def test_a_filter_without_a_condition_makes_no_version():
     parent = ready()
-    with pytest.raises(DatasetError):
-        deriving.derive(None, parent, wanted)
+    with pytest.raises(DatasetError, match="every row"):
+        deriving.derive(None, parent, RowFilter())
     assert DatasetVersion.objects.count() == 1
 
 
 def test_rows_are_looked_at_by_page_by_filter_and_by_name():
     version = ready(LEVELS, WITH_LEVELS)
-    page = looking.look(version, None, 2, 3)
+    page = browsing.page(version, after=2, limit=3)
     assert [row["row_id"] for row in page["rows"]] == [2, 3, 4]
     assert [row["position"] for row in page["rows"]] == [2, 3, 4]
     assert page["next"] == 5
-    assert looking.look(version, None, 19, 3)["next"] is None
-    hard = looking.look(version, {"difficulty": ["hard"]}, 0, 2)
+    assert browsing.page(version, after=19, limit=3)["next"] is None
+    only_hard = RowFilter(difficulty=("hard",))
+    hard = browsing.page(version, only_hard, limit=2)
     assert [row["row_id"] for row in hard["rows"]] == [1, 3]
-    assert looking.look(version, {"difficulty": ["hard"]}, hard["next"], 1)["rows"][0]["row_id"] == 5
-    assert looking.count(version, {"difficulty": ["hard"]}) == 10
-    assert looking.row(version, 7)["row"]["prompt"][0]["content"] == LEVELS[7]["question"]
-    assert looking.row(version, 700)["row"] is None
+    assert browsing.page(version, only_hard, after=hard["next"], limit=1)["rows"][0]["row_id"] == 5
+    assert browsing.count(version, only_hard) == 10
+    assert browsing.row(version, 7)["row"]["prompt"][0]["content"] == LEVELS[7]["question"]
+    assert browsing.row(version, 700)["row"] is None
 
 
 def content_of(answer):
@@ -205,14 +206,14 @@ def content_of(answer):
 
 def test_a_version_is_exported_as_lines_and_as_parquet(rf):
     version = ready(LEVELS, WITH_LEVELS)
-    answer = exporting.export(rf.get("/"), version, "jsonl")
+    answer = exporting.export(rf.get("/"), version, "jsonl", RowFilter())
     lines = [json.loads(line) for line in content_of(answer).splitlines()]
     assert len(lines) == 20
     assert lines[3]["row_id"] == 3
     assert 'filename="data' in answer.headers["Content-Disposition"]
-    whole = content_of(exporting.export(rf.get("/"), version, "parquet"))
+    whole = content_of(exporting.export(rf.get("/"), version, "parquet", RowFilter()))
     assert hashlib.sha256(whole).hexdigest() == version.sha256
-    some = exporting.export(rf.get("/"), version, "parquet", {"difficulty": ["easy"]})
+    some = exporting.export(rf.get("/"), version, "parquet", RowFilter(difficulty=("easy",)))
     assert pq.read_table(io.BytesIO(content_of(some))).num_rows == 10
 
 
@@ -221,14 +222,18 @@ def test_an_export_that_can_not_begin_is_told_before_it_begins(rf):
     (version.folder / files.ROWS).unlink()
     for kind in ("jsonl", "parquet"):
         with pytest.raises(DatasetError):
-            exporting.export(rf.get("/"), version, kind)
+            exporting.export(rf.get("/"), version, kind, RowFilter())
     with pytest.raises(DatasetError, match="JSON Lines or as Parquet"):
-        exporting.export(rf.get("/"), version, "pickle")
+        exporting.export(rf.get("/"), version, "pickle", RowFilter())
 
 
 def test_nothing_is_looked_at_or_exported_before_there_are_rows(rf):
     version = checked()
-    for ask in (looking.look, lambda v: looking.row(v, 1), lambda v: exporting.export(rf.get("/"), v, "jsonl")):
+    for ask in (
+        lambda v: browsing.page(v, limit=1),
+        lambda v: browsing.row(v, 1),
+        lambda v: exporting.export(rf.get("/"), v, "jsonl", RowFilter()),
+    ):
         with pytest.raises(DatasetError, match="no rows yet"):
             ask(version)
 

@@ -130,7 +130,7 @@ def hanging(monkeypatch, then):
     """The child never ends; `then` happens once it has begun."""
     monkeypatch.setattr(reader_process, "PROGRAM", HANGS)
     monkeypatch.setattr(reader_process, "LOOK_S", 0.05)
-    real, done = worker._wanted, []
+    real, done = worker._is_wanted, []
 
     def wanted(version):
         asks = real(version)
@@ -142,7 +142,7 @@ def hanging(monkeypatch, then):
 
         return ask
 
-    monkeypatch.setattr(worker, "_wanted", wanted)
+    monkeypatch.setattr(worker, "_is_wanted", wanted)
     return done
 
 
@@ -271,7 +271,7 @@ def test_a_cancelled_version_of_a_dataset_leaves_the_others(django_capture_on_co
 def test_a_child_that_takes_too_long_is_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(reader_process, "PROGRAM", HANGS)
     with pytest.raises(ChildFailed, match="longer than a page can wait"):
-        reader_process.ask(tmp_path, "look", {}, seconds=0.5)
+        reader_process.ask(tmp_path, "find", {}, seconds=0.5)
     monkeypatch.setattr(reader_process, "WORK_SECONDS", 0.2)
     with pytest.raises(ChildFailed, match="more time than is allowed"):
         reader_process.run(tmp_path, "check", {}, is_wanted=lambda: True)

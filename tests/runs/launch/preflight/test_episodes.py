@@ -71,7 +71,7 @@ CASES: list[tuple[Draft, Grade, str, str]] = [
     ),
     (drafted(tool_template=ToolTemplate(readable=False)), Grade.STOP, "tool_template", "can’t be read"),
     (
-        drafted(tool_template=ToolTemplate(keeps_prefix=False, known=False)),
+        drafted(tool_template=ToolTemplate(keeps_prefix=False, in_trl=False)),
         Grade.STOP,
         "tool_template",
         "changes earlier messages once later ones follow",

@@ -22,24 +22,15 @@ PREVIEW_ROWS = 8
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """{"mapping": {...} or None, "tokenizer": folder or None, "token_limit": n or None} -> REPORT of the folder's
-    SOURCE, which is also written, after the file of all PROBLEMS.
+    """Check the folder's SOURCE: {"mapping": {...} or None} -> REPORT, which is also written, after the file of all
+    PROBLEMS.
 
     Without a mapping, the recognised one is checked. A mapping with a function also needs {"backend": the sandbox's}.
     """
-    return files.write_answer(folder, files.REPORT, _report(folder, arguments))
-
-
-def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     source = folder / files.SOURCE
-    size = source.stat().st_size
-    mapping_dict = arguments.get("mapping")
-    mapping = ColumnMapping.from_dict(mapping_dict) if mapping_dict else None
-    tokenizer = Path(arguments["tokenizer"]) if arguments.get("tokenizer") else None
-    result = first_pass.FirstPassResult()
-    report: dict[str, Any] = {"format": None, "file_error": None, "bytes": size}
-    passes: list[dict[str, Any]] = []
-    near = 0
+    mapping = ColumnMapping.from_dict(arguments["mapping"]) if arguments.get("mapping") else None
+    result, near = first_pass.FirstPassResult(), 0
+    report: dict[str, Any] = {"format": None, "file_error": None, "bytes": source.stat().st_size, "passes": []}
     with (
         Collector(folder / files.PROBLEMS) as collector,
         row_function.opened(mapping, arguments.get("backend")) as rewrite,
@@ -49,24 +40,39 @@ def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
             report["format"] = {"kind": detected.kind, "gzip": detected.gzip, "note": detected.note}
             if detected.bom:
                 collector.add(DataProblem(1, "byte_order_mark", detected.note, byte=0))
-            began = time.monotonic()
-            rows = RowSource(source, detected, rewrite)
-            first_pass.run(rows, mapping, collector, ProgressFile(folder, FIRST, size), result)
-            passes.append(_timed(FIRST, began, size, result.rows))
-            if result.mapping.prompt and not collector.gave_up:
-                began = time.monotonic()
-                near = second_pass.run(
-                    rows, result.mapping, collector, tokenizer, arguments.get("token_limit"),
-                    ProgressFile(folder, SECOND, size),
-                )  # fmt: skip
-                passes.append(_timed(SECOND, began, size, result.rows))
+            near = _run_passes(RowSource(source, detected, rewrite), mapping, collector, result, report)
         except FileProblem as problem:
             report["file_error"] = problem.as_dict()
         except MemoryError:
             limit = FileProblem("limits", "Checking this file needs more memory than is allowed.")
             report["file_error"] = limit.as_dict()
+    return files.write_answer(folder, files.REPORT, report | _figures(mapping, collector, result, near))
+
+
+def _run_passes(
+    rows: RowSource,
+    mapping: ColumnMapping | None,
+    collector: Collector,
+    result: first_pass.FirstPassResult,
+    report: dict[str, Any],
+) -> int:
+    """Run both passes, and note their pace in the report. Returns the second one's number of near-duplicates."""
+    folder, size, near = rows.path.parent, report["bytes"], 0
+    began = time.monotonic()
+    first_pass.run(rows, mapping, collector, ProgressFile(folder, FIRST, size), result)
+    report["passes"].append(_timed(FIRST, began, size, result.rows))
+    if result.mapping.prompt and not collector.gave_up:
+        began = time.monotonic()
+        near = second_pass.run(rows, result.mapping, collector, ProgressFile(folder, SECOND, size))
+        report["passes"].append(_timed(SECOND, began, size, result.rows))
+    return near
+
+
+def _figures(
+    mapping: ColumnMapping | None, collector: Collector, result: first_pass.FirstPassResult, near: int
+) -> dict[str, Any]:
     checked = mapping or (result.recognised.mapping if result.recognised else None)
-    return report | {
+    return {
         "checked": checked_part(checked).as_dict() if checked else None,
         "lines": result.lines,
         "rows": result.rows,
@@ -76,7 +82,6 @@ def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         "columns": schema.as_columns(result.columns),
         "preview": [excerpts.short(row) for row in result.sample[:PREVIEW_ROWS]],
         "recognised": result.recognised.as_dict() if result.recognised else None,
-        "passes": passes,
         "duplicates": {"exact": result.duplicates, "near": near},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,19 +21,27 @@ Row = Mapping[str, Any]
 
 
 class Checker:
-    """Checks rows under a resolved mapping; without a prompt column nothing is required."""
+    """The checks of rows under a resolved mapping; without a prompt column nothing is required."""
 
     def __init__(self, mapping: ColumnMapping) -> None:
         self._mapping = mapping
+        self.has_prompt = bool(mapping.prompt)
         self._transform = TRANSFORMS[mapping.transform]
         self._parts: list[Callable[[Row], Any]] = []
-        if mapping.prompt:
-            self._parts = [self._prompt, self._second, self._answer, self._tests, self._difficulty, self._tags]
-        if mapping.prompt and mapping.follow_up:
+        if not mapping.prompt:
+            return
+        self._parts = [self._prompt, self._answer, partial(tests, mapping=mapping)]
+        if mapping.input:
+            self._parts.insert(1, partial(fields.optional_text, name=mapping.input))
+        if mapping.difficulty:
+            self._parts.append(partial(fields.difficulty, name=mapping.difficulty))
+        if mapping.tags:
+            self._parts.append(partial(fields.tags, name=mapping.tags))
+        if mapping.follow_up:
             self._parts.append(self._follow_up)
 
     def problems(self, row: Row, line: int, byte: int = -1) -> list[DataProblem]:
-        """All problems of a row, so that people can fix them before the next upload."""
+        """List all problems of a row, so that people can fix them before the next upload."""
         by_kind: dict[tuple[str, str], DataProblem] = {}
         for part in self._parts:
             try:
@@ -45,17 +54,17 @@ class Checker:
         return list(by_kind.values())
 
     def key(self, row: Row) -> Hashable:
-        """A key that is equal for rows with the same prompt; for rows without problems."""
+        """Compute a key that is equal for rows with the same prompt; for rows without problems."""
         mapping = self._mapping
         if mapping.messages:
-            turns = messages(row, mapping.prompt)
-            prompt_turns = turns[:-1] if turns[-1]["role"] == "assistant" else turns
+            conversation = messages(row, mapping.prompt)
+            prompt_turns = conversation[:-1] if conversation[-1]["role"] == "assistant" else conversation
             return tuple((turn["role"], turn["content"]) for turn in prompt_turns)
         prompt: str = row[mapping.prompt]
         if not mapping.input and not mapping.follow_up:
             return prompt
-        more = (row.get(name) for name in (mapping.input, mapping.follow_up))
-        return (prompt, *(turn or None for turn in more))
+        turns = (row.get(name) for name in (mapping.input, mapping.follow_up))
+        return (prompt, *(turn or None for turn in turns))
 
     def _prompt(self, row: Row) -> None:
         if self._mapping.messages:
@@ -65,10 +74,6 @@ class Checker:
         else:
             fields.text(row, self._mapping.prompt, "a prompt")
 
-    def _second(self, row: Row) -> None:
-        if self._mapping.input:
-            fields.optional_text(row, self._mapping.input)
-
     def _answer(self, row: Row) -> None:
         name = self._mapping.answer
         if self._transform.makes_rows and row.get(name) is None:
@@ -77,17 +82,6 @@ class Checker:
             response = fields.text_or_number(row, name)
             if self._mapping.splits_turns or not (self._mapping.follow_up and row.get(self._mapping.follow_up)):
                 self._extracted(response, name)
-
-    def _tests(self, row: Row) -> None:
-        tests(row, self._mapping)
-
-    def _difficulty(self, row: Row) -> None:
-        if self._mapping.difficulty:
-            fields.difficulty(row, self._mapping.difficulty)
-
-    def _tags(self, row: Row) -> None:
-        if self._mapping.tags:
-            fields.tags(row, self._mapping.tags)
 
     def _follow_up(self, row: Row) -> None:
         question = fields.optional_text(row, self._mapping.follow_up)
@@ -102,7 +96,7 @@ class Checker:
 
 
 def excerpt(row: Row) -> str:
-    """The beginning of a row as JSON."""
+    """Cut a row, as JSON, to its beginning."""
     short = {name[:80]: value[:EXCERPT] if isinstance(value, str | list) else value for name, value in row.items()}
     text = visible(msgspec.json.encode(short).decode())
     return text if len(text) <= EXCERPT else text[:EXCERPT] + "…"

@@ -1,4 +1,4 @@
-"""Checks whether a text is valid Python, without executing it."""
+"""The check of a text for valid Python, without executing it."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _SESSION = (">>>", "$", "%", "!")
 
 
 class CodeProblem(NamedTuple):
+    """A syntax error at a line and column inside the code, both from 1."""
+
     line: int
-    """Line inside the code, from 1."""
     column: int
-    """Column, from 1."""
     message: str
 
 
 def problem(text: str) -> CodeProblem | None:
-    """The syntax error of the code; None if it parses, or is too long or deeply nested to tell."""
+    """Find the syntax error of the code; None if it parses, or is too long or deeply nested to tell."""
     if len(text) > LONGEST or deeper(text):
         return None
     try:
@@ -45,20 +45,20 @@ def problem(text: str) -> CodeProblem | None:
             compile(text, "<code>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     except SyntaxError as error:
         if error.lineno is None:
-            return CodeProblem(*_position(text, max(0, text.find("\0"))), error.msg)
+            return _at(text, text.find("\0"), error.msg)
         return CodeProblem(max(1, error.lineno), max(1, error.offset or 1), error.msg or "invalid syntax")
     except (MemoryError, RecursionError):
         # Python also reports this for long chains of operators without nested brackets.
         return CodeProblem(1, 1, "too deeply nested for Python's own parser")
     except UnicodeEncodeError as error:
-        return CodeProblem(*_position(text, error.start), "half a character (a lone surrogate)")
+        return _at(text, error.start, "half a character (a lone surrogate)")
     except ValueError as error:
-        return CodeProblem(*_position(text, max(0, text.find("\0"))), str(error))
+        return _at(text, text.find("\0"), str(error))
     return None
 
 
 def problems(text: str, *, expected: bool) -> Iterator[CodeProblem]:
-    """Problems of a text that is or contains Python, with positions in the whole text.
+    """Find the problems of a text that is or contains Python, with positions in the whole text.
 
     Checks fenced blocks marked as Python, otherwise the whole text if it begins as only Python does, or if code is
     `expected` because the row has tests.
@@ -68,14 +68,14 @@ def problems(text: str, *, expected: bool) -> Iterator[CodeProblem]:
         for line, column, code in fenced:
             if broken := problem(code):
                 yield CodeProblem(broken.line + line - 1, broken.column + column - 1, broken.message)
-        if fenced or _fences(text):
+        if fenced or any(_FENCE.match(line) for line in text.splitlines()):
             return
     if (expected or looks_like_python(text)) and (broken := problem(text)):
         yield broken
 
 
 def looks_like_python(text: str) -> bool:
-    """True if the first line of code is unlike other languages and prose."""
+    """Recognise Python by its first line of code, which is unlike other languages and prose."""
     for line in text[:HEAD].split("\n"):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
@@ -105,10 +105,6 @@ def blocks(text: str) -> Iterator[tuple[int, int, str]]:
             opened = -1
 
 
-def _fences(text: str) -> bool:
-    return any(_FENCE.match(line) for line in text.splitlines())
-
-
-def _position(text: str, at: int) -> tuple[int, int]:
-    """Line and column of a character, from 1."""
-    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+def _at(text: str, position: int, message: str) -> CodeProblem:
+    position = max(0, position)
+    return CodeProblem(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position), message)

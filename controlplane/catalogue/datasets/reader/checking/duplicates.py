@@ -1,4 +1,4 @@
-"""Finding rows with the same key in bounded memory: hashes in unnamed temporary files, sorted in parts."""
+"""Rows with the same key, found in bounded memory: hashes in unnamed temporary files, sorted in parts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from controlplane.catalogue.datasets.reader.checking.spilling import (
-    BLOCK,
-    Indexes,
-    Numbers,
-    SpilledPairs,
-    bits_for,
-    runs,
-)
+from controlplane.catalogue.datasets.reader.checking.spilling import BLOCK, SpilledPairs, bits_for, grouped, in_order
 from controlplane.catalogue.datasets.reader.files import Closing
 
 PAIRS_COMPARED = 2**20
@@ -23,7 +16,7 @@ PAIRS_COMPARED = 2**20
 
 
 class Duplicates(Closing):
-    """Finds repeated keys. `folder` holds unnamed temporary files, which vanish even after a crash.
+    """A finder of repeated keys. `folder` holds unnamed temporary files, which vanish even after a crash.
 
     Keys are distinguished by 64 bits of a keyed hash with a random key per process: among ten million rows two
     different ones collide with a probability of 3 in a million, and nobody can prepare a collision.
@@ -47,13 +40,13 @@ class Duplicates(Closing):
             self._spill()
 
     def repeats(self) -> Iterator[tuple[int, int]]:
-        """(line, first line with the same key) of every repetition, in line order. Call once, after all `add`."""
+        """Yield (line, first line with the same key) of every repetition, in line order. Call once, after all `add`."""
         self._spill()
         by_line = SpilledPairs(self._folder, bits=bits_for(self._last_line))
         try:
             for parts in self._firsts.parts(PAIRS_COMPARED):
                 self._compare(parts, by_line)
-            yield from in_order(by_line)
+            yield from in_order(by_line, PAIRS_COMPARED)
         finally:
             by_line.close()
             self.close()
@@ -70,36 +63,16 @@ class Duplicates(Closing):
         keys, lines = np.array(self._hashes, np.int64).view(np.uint64), np.array(self._lines, np.int64).view(np.uint64)
         del self._hashes[:], self._lines[:]
         self._last_line = max(self._last_line, int(lines.max()))
-        order = np.argsort(keys)
-        keys, lines = keys[order], lines[order]
-        starts, firsts = _firsts(keys, lines)
-        self._firsts.add(keys[starts], firsts)
-        later = lines != np.repeat(firsts, np.diff(np.append(starts, len(keys))))
+        keys, lines, starts, firsts = grouped(keys, lines)
+        self._firsts.add(keys[starts], firsts[starts])
+        later = lines != firsts
         if later.any():
             self._repeated.add(keys[later], lines[later])
 
     def _compare(self, parts: range, by_line: SpilledPairs) -> None:
-        keys, lines = self._firsts.read_all(parts)
-        order = np.argsort(keys)
-        keys, lines = keys[order], lines[order]
-        starts, firsts = _firsts(keys, lines)
-        first_lines = np.repeat(firsts, np.diff(np.append(starts, len(keys))))
-        later = lines != first_lines
-        by_line.add(lines[later], first_lines[later])
-        distinct = keys[starts]
+        keys, lines, starts, firsts = grouped(*self._firsts.read_all(parts))
+        later = lines != firsts
+        by_line.add(lines[later], firsts[later])
+        distinct, first_lines = keys[starts], firsts[starts]
         for repeated, at in self._repeated.read(parts):
-            by_line.add(at.copy(), firsts[np.searchsorted(distinct, repeated)])
-
-
-def in_order(pairs: SpilledPairs) -> Iterator[tuple[int, int]]:
-    """All pairs in key order, one part in memory at a time."""
-    for parts in pairs.parts(PAIRS_COMPARED):
-        keys, values = pairs.read_all(parts)
-        order = np.argsort(keys, kind="stable")
-        yield from zip(keys[order].tolist(), values[order].tolist(), strict=True)
-
-
-def _firsts(keys: Numbers, lines: Numbers) -> tuple[Indexes, Numbers]:
-    """The start of each run of equal keys, and the smallest line in it; for sorted keys."""
-    starts = runs(keys)
-    return starts, np.minimum.reduceat(lines, starts)
+            by_line.add(at.copy(), first_lines[np.searchsorted(distinct, repeated)])

@@ -1,4 +1,4 @@
-"""Finds prompts that nearly repeat an earlier one: MinHash over word pairs, LSH bands for candidates, bounded memory.
+"""Prompts that nearly repeat an earlier one: MinHash over word pairs, LSH bands for candidates, bounded memory.
 
 A batch of texts is split into words and hashed with numpy at once; numbers count as words. Text without spaces between
 words (Chinese, Japanese, Korean) is split into characters.
@@ -15,16 +15,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from controlplane.catalogue.datasets.reader.checking.duplicates import PAIRS_COMPARED, in_order
+from controlplane.catalogue.datasets.reader.checking.duplicates import PAIRS_COMPARED
 from controlplane.catalogue.datasets.reader.checking.spilling import (
     Indexes,
     Numbers,
     SpilledPairs,
     append,
     bits_for,
+    grouped,
+    in_order,
     runs,
     unnamed,
 )
+from controlplane.catalogue.datasets.reader.excerpts import EXCERPT
 from controlplane.catalogue.datasets.reader.files import Closing
 
 THRESHOLD = 0.8
@@ -35,9 +38,6 @@ LONGEST = 20_000
 """Characters of a text that are examined."""
 BANDS, ROWS = 12, 5
 """LSH bands and rows per band: 99 % of the pairs with similarity 0.8 share a band, and 30 % with 0.5."""
-EXCERPT = 160
-"""Characters of a prompt kept for display."""
-BATCH_CHARACTERS = 2**18
 COMPARED = 4096
 """Lines whose candidates are compared at once."""
 
@@ -70,9 +70,10 @@ Records = npt.NDArray[np.void]
 
 
 class Near(NamedTuple):
+    """A prompt that resembles an earlier one, at the line `like`."""
+
     line: int
     like: int
-    """The earlier prompt's line."""
     similarity: float
     """Estimated, from 0 to 1."""
     numbers_only: bool
@@ -84,49 +85,40 @@ class Near(NamedTuple):
 
 
 class NearDuplicates(Closing):
-    """Finds near-duplicates. `folder` holds unnamed temporary files, which vanish even after a crash."""
+    """A finder of near-duplicates. `folder` holds unnamed temporary files, which vanish even after a crash."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._texts: list[str] = []
-        self._lines: list[int] = []
-        self._characters = 0
         self._records, self._excerpts = unnamed(folder), unnamed(folder)
         self._excerpts_end = 0
         self._count = 0
         self._bands = SpilledPairs(folder)
 
-    def add(self, text: str, line: int) -> None:
-        """Add a prompt; lines must ascend."""
-        self._texts.append(text)
-        self._lines.append(line)
-        self._characters += len(text)
-        if self._characters >= BATCH_CHARACTERS or len(self._lines) >= COMPARED:
-            self._add_waiting()
-
-    def add_all(self, signatures: Signatures) -> None:
-        """Add many prompts, whose signatures were computed in this process or in a fork of it."""
-        records_ = signatures.records
-        records_["begins"] += np.uint64(self._excerpts_end)
+    def add(self, signatures: Signatures) -> None:
+        """Add prompts, whose signatures were computed in this process or in a fork of it; lines must ascend."""
+        rows = signatures.records
+        rows["begins"] += np.uint64(self._excerpts_end)
         self._excerpts_end += append(self._excerpts, memoryview(signatures.excerpts))
-        append(self._records, memoryview(records_.tobytes()))
-        ordinals = np.arange(self._count, self._count + len(records_), dtype=np.uint64)
-        self._count += len(records_)
-        low = records_["low"].astype(np.uint64).reshape(-1, BANDS, ROWS)
+        append(self._records, memoryview(rows.tobytes()))
+        ordinals = np.arange(self._count, self._count + len(rows), dtype=np.uint64)
+        self._count += len(rows)
+        low = rows["low"].astype(np.uint64).reshape(-1, BANDS, ROWS)
         keys = _mixed((low * _BAND_FACTORS).sum(axis=2, dtype=np.uint64) + np.arange(BANDS, dtype=np.uint64))
         self._bands.add(keys.ravel(), np.repeat(ordinals, BANDS))
-        self._bands.add(records_["masked"].copy(), ordinals)
+        self._bands.add(rows["masked"].copy(), ordinals)
 
     def matches(self) -> Iterator[Near]:
-        """The prompts similar but not equal to an earlier one, in line order. Call once.
+        """Find the prompts similar but not equal to an earlier one, in line order. Call once.
 
         Each is compared with the first prompt of each of its buckets, so the work grows only linearly.
         """
-        self._add_waiting()
+        # Pairs (row, first row of a shared bucket); rows are counted from 0.
         candidates = SpilledPairs(self._folder, bits=bits_for(self._count))
         try:
             for parts in self._bands.parts(PAIRS_COMPARED):
-                self._bucket(parts, candidates)
+                _, rows, _, firsts = grouped(*self._bands.read_all(parts))
+                later = rows != firsts
+                candidates.add(rows[later], firsts[later])
             self._bands.close()
             yield from self._weighed(candidates)
         finally:
@@ -138,26 +130,9 @@ class NearDuplicates(Closing):
         self._records.close()
         self._excerpts.close()
 
-    def _add_waiting(self) -> None:
-        if self._lines:
-            self.add_all(signatures(self._texts, self._lines))
-        self._texts.clear()
-        self._lines.clear()
-        self._characters = 0
-
-    def _bucket(self, parts: range, candidates: SpilledPairs) -> None:
-        """Add the candidates (row, first row of a shared bucket); rows are counted from 0."""
-        keys, rows = self._bands.read_all(parts)
-        order = np.argsort(keys)
-        keys, rows = keys[order], rows[order]
-        starts = runs(keys)
-        firsts = np.repeat(np.minimum.reduceat(rows, starts), np.diff(np.append(starts, len(keys))))
-        later = rows != firsts
-        candidates.add(rows[later], firsts[later])
-
     def _weighed(self, candidates: SpilledPairs) -> Iterator[Near]:
         batch: dict[int, set[int]] = {}
-        for row, first in in_order(candidates):
+        for row, first in in_order(candidates, PAIRS_COMPARED):
             if row not in batch and len(batch) >= COMPARED:
                 yield from self._compare(batch)
                 batch = {}
@@ -191,7 +166,6 @@ class NearDuplicates(Closing):
                 )
 
     def _read(self, rows: Indexes) -> Records:
-        """The records of these rows, each read once."""
         distinct, back = np.unique(rows, return_inverse=True)
         size, file = _RECORD.itemsize, self._records.fileno()
         raw = b"".join(os.pread(file, size, int(row) * size) for row in distinct)
@@ -207,13 +181,13 @@ class Signatures(NamedTuple):
 
 
 def signatures(texts: list[str], lines: list[int]) -> Signatures:
-    """The signatures of texts, whose lines ascend."""
+    """Compute the signatures of texts, whose lines ascend."""
     rows = records([text[:LONGEST] for text in texts])
     rows["line"] = lines
     rows["exact"] = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
-    kept = np.flatnonzero(rows["words"] >= FEW_WORDS)
-    begins = [_beginning(texts[place]).encode("utf-8", "replace") for place in kept.tolist()]
-    rows = rows[kept]
+    comparable = np.flatnonzero(rows["words"] >= FEW_WORDS)
+    begins = [_beginning(texts[index]).encode("utf-8", "replace") for index in comparable.tolist()]
+    rows = rows[comparable]
     rows["excerpt"] = ends = np.fromiter(map(len, begins), np.uint64, len(begins))
     rows["begins"] = np.cumsum(ends) - ends
     return Signatures(rows, b"".join(begins))
@@ -224,13 +198,13 @@ def _beginning(text: str) -> str:
 
 
 def records(texts: list[str]) -> Records:
-    """A _RECORD per text, without its position and the hash of the whole text.
+    """Compute a _RECORD per text, without its position and the hash of the whole text.
 
     `plain` is equal for texts that differ only in case and punctuation, `masked` also for those that differ in numbers;
     `words` counts words other than numbers.
     """
     result = np.zeros(len(texts), _RECORD)
-    hashes, numbers, owners = _words(*_bytes(texts))
+    hashes, numbers, owners = _hashed_words(*_bytes(texts))
     if not len(hashes):
         return result
     result["words"] = np.bincount(owners, ~numbers, len(texts)).astype(np.uint64)
@@ -239,25 +213,25 @@ def records(texts: list[str]) -> Records:
     before[begins[begins < len(hashes)]] = 0  # for a text's first word
     pairs = _mixed(before * _PAIR_FACTOR + hashes)
     # Sums over a text's words, weighted by position, so that a moved word matters.
-    place = _mixed((np.arange(len(hashes), dtype=np.uint64) - begins[owners].astype(np.uint64)) + np.uint64(1))
+    weight = _mixed((np.arange(len(hashes), dtype=np.uint64) - begins[owners].astype(np.uint64)) + np.uint64(1))
     filled = np.flatnonzero(np.bincount(owners, minlength=len(texts)))
-    result["plain"][filled] = np.add.reduceat(_mixed(hashes ^ place), begins[filled])
+    result["plain"][filled] = np.add.reduceat(_mixed(hashes ^ weight), begins[filled])
     masked = np.where(numbers, np.uint64(7), hashes)
-    result["masked"][filled] = np.add.reduceat(_mixed(masked ^ place), begins[filled])
+    result["masked"][filled] = np.add.reduceat(_mixed(masked ^ weight), begins[filled])
     result["low"][filled] = _smallest(pairs, begins[filled])
     return result
 
 
 def _bytes(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Indexes]:
-    """All texts in lower case as UTF-8, each followed by a space; and their start positions."""
+    """Encode all texts in lower case as UTF-8, each followed by a space; also return their start positions."""
     encoded = [text.lower().encode("utf-8", "replace") for text in texts]
     lengths = np.fromiter(map(len, encoded), np.intp, len(encoded)) + 1
     starts = np.cumsum(lengths) - lengths
     return np.frombuffer(b" ".join(encoded) + b" ", np.uint8), starts
 
 
-def _words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers, npt.NDArray[np.bool_], Indexes]:
-    """(hash, whether it is a number, index of its text) of each word, as arrays."""
+def _hashed_words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers, npt.NDArray[np.bool_], Indexes]:
+    """Return (hash, whether it is a number, index of its text) of each word, as arrays."""
     inside, alone = np.take(_IS_WORD, data), np.take(_STARTS_ALONE, data)
     cut = np.empty(len(data), np.bool_)  # whether no word continues from the previous byte
     cut[0] = True
@@ -276,19 +250,19 @@ def _words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers, npt.N
 
 @lru_cache(maxsize=1)
 def _powers(count: int) -> tuple[Numbers, Numbers]:
-    """Powers of an odd number and of its inverse modulo 2^64: multiplying a sum by the inverse power of a word's
-    position removes the dependence on that position."""
+    """Compute powers of an odd number and of its inverse modulo 2^64: multiplying a sum by the inverse power of a
+    word's position removes the dependence on that position."""
     up, down = np.full(count, _BASE), np.full(count, _INVERSE)
     up[0] = down[0] = 1
     return np.multiply.accumulate(up), np.multiply.accumulate(down)
 
 
 def _smallest(pairs: Numbers, begins: Indexes) -> npt.NDArray[np.uint16]:
-    """The signature of each text: the smallest value of each hash function, lower half."""
+    """Compute the signature of each text: the smallest value of each hash function, lower half."""
     short = (pairs >> np.uint64(32)).astype(np.uint32)
     signature = np.empty((len(begins), _HASHES), np.uint16)
-    for place, (factor, offset) in enumerate(zip(_FACTORS, _OFFSETS, strict=True)):
-        signature[:, place] = np.minimum.reduceat(short * factor + offset, begins) & np.uint32(0xFFFF)
+    for number, (factor, offset) in enumerate(zip(_FACTORS, _OFFSETS, strict=True)):
+        signature[:, number] = np.minimum.reduceat(short * factor + offset, begins) & np.uint32(0xFFFF)
     return signature
 
 
@@ -300,6 +274,6 @@ def _mixed(numbers: Numbers) -> Numbers:
 
 
 def _best(rows: Indexes, weight: npt.NDArray[np.float64]) -> Iterator[int]:
-    """The index of the greatest weight of each row, in row order; the first of equal ones."""
+    """Yield the index of the greatest weight of each row, in row order; the first of equal ones."""
     order = np.lexsort((np.arange(len(rows)), -weight, rows))
     yield from order[runs(rows[order].astype(np.uint64))].tolist()

@@ -1,4 +1,4 @@
-"""Shares a file's batches among processes; results arrive in the file's order.
+"""Processes that share a file's batches; results arrive in the file's order.
 
 Every process reads the whole file, since splitting it into batches takes much less time than checking their rows. So
 only results are sent, and a process that is ahead waits until its result is received. The processes are forks of this
@@ -32,14 +32,14 @@ Result = TypeVar("Result")
 
 
 def useful(path: Path) -> int:
-    """The number of processes worth starting for a file."""
+    """Count the processes worth starting for a file."""
     return max(1, min(MOST, len(os.sched_getaffinity(0)), path.stat().st_size // BYTES_EACH))
 
 
 def map_batches(
     batches: Callable[[], Iterator[Batch]], function: Callable[[Batch], Result], processes: int
 ) -> Generator[Result, None, None]:
-    """The results of `function` for each of `batches()`. Closing the generator early ends the processes.
+    """Yield the results of `function` for each of `batches()`. Closing the generator early ends the processes.
 
     Raises the errors of both, after the results of all earlier batches, and MemoryError if a process hit its limits.
     """
@@ -78,7 +78,7 @@ class _Share:
         sending.close()
 
     def next(self) -> Any:
-        """The next result, or its exception; StopIteration after the last one."""
+        """Receive the next result, or its exception; StopIteration after the last one."""
         try:
             return self._results.recv()
         except EOFError:

@@ -1,4 +1,4 @@
-"""Collects problems: counts them by kind, keeps the first ones, and writes all of them to a file."""
+"""The collector of problems: counts them by kind, keeps the first ones, and writes all of them to a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNFIT = OF_THE_CODE | {
 
 
 class Collector(Closing):
-    """Collects the problems of a pass. Closing it (or leaving the `with`) puts the file of all problems in place."""
+    """The problems of a pass. Closing it (or leaving the `with`) puts the file of all problems in place."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,7 +46,9 @@ class Collector(Closing):
     def add(self, problem: DataProblem) -> None:
         self.counts[problem.kind] += 1
         if KINDS[problem.kind].level == ERROR:
-            self._add_error(problem)
+            self.errors += 1
+            (self._unfit if problem.kind in UNFIT else self._broken).add(problem.line)
+            self._broken_errors += problem.kind not in UNFIT
         if self.counts[problem.kind] <= KEPT_OF_A_KIND:
             self._first.append(problem)
         elif len(self._later) < KEPT:
@@ -54,13 +56,8 @@ class Collector(Closing):
         self._list(problem)
 
     @property
-    def broken_rows(self) -> int:
-        """Number of rows that no mapping can use."""
-        return len(self._broken)
-
-    @property
     def unfit_rows(self) -> int:
-        """Number of other rows that this mapping can't use."""
+        """Number of rows that only this mapping can't use."""
         return len(self._unfit) - self._unfit.in_common(self._broken)
 
     @property
@@ -68,30 +65,22 @@ class Collector(Closing):
         return self._broken_errors >= GIVE_UP_AFTER
 
     def as_dict(self) -> dict[str, Any]:
-        """The report's "kinds", "problems", "listed", "gave_up" and its rows with errors: "bad_rows", and of them the
+        """Report "kinds", "problems", "listed", "gave_up" and the rows with errors: "bad_rows", and of them the
         "broken_rows" and the "unfit_rows"."""
-        kept = sorted((self._first + self._later)[:KEPT], key=lambda problem: problem.line)
+        problems = sorted((self._first + self._later)[:KEPT], key=lambda problem: problem.line)
         return {
             "kinds": [
                 {"kind": name, "title": kind.title, "advice": kind.advice, "level": kind.level, "count": count}
                 for name, kind in KINDS.items()
                 if (count := self.counts[name])
             ],
-            "problems": [problem.as_dict() for problem in kept],
+            "problems": [problem.as_dict() for problem in problems],
             "listed": self._listed,
-            "bad_rows": self.broken_rows + self.unfit_rows,
-            "broken_rows": self.broken_rows,
+            "bad_rows": len(self._broken) + self.unfit_rows,
+            "broken_rows": len(self._broken),
             "unfit_rows": self.unfit_rows,
             "gave_up": self.gave_up,
         }
-
-    def _add_error(self, problem: DataProblem) -> None:
-        self.errors += 1
-        if problem.kind in UNFIT:
-            self._unfit.add(problem.line)
-        else:
-            self._broken_errors += 1
-            self._broken.add(problem.line)
 
     def _list(self, problem: DataProblem) -> None:
         if self._listed >= LISTED:
@@ -112,10 +101,10 @@ class _LineSet:
 
     def __init__(self) -> None:
         self._pieces: dict[int, bytearray] = {}
-        self._many = 0
+        self._size = 0
 
     def __len__(self) -> int:
-        return self._many
+        return self._size
 
     def add(self, line: int) -> None:
         if not line:
@@ -123,14 +112,11 @@ class _LineSet:
         piece = self._pieces.get(line >> 16)
         if piece is None:
             piece = self._pieces[line >> 16] = bytearray(2**13)
-        place, bit = (line & 0xFFFF) >> 3, 1 << (line & 7)
-        if not piece[place] & bit:
-            piece[place] |= bit
-            self._many += 1
+        index, bit = (line & 0xFFFF) >> 3, 1 << (line & 7)
+        if not piece[index] & bit:
+            piece[index] |= bit
+            self._size += 1
 
-    def in_common(self, others: _LineSet) -> int:
-        both = self._pieces.keys() & others._pieces.keys()
-        return sum(
-            (int.from_bytes(self._pieces[at], "big") & int.from_bytes(others._pieces[at], "big")).bit_count()
-            for at in both
-        )
+    def in_common(self, lines: _LineSet) -> int:
+        pairs = ((piece, lines._pieces[at]) for at, piece in self._pieces.items() if at in lines._pieces)
+        return sum((int.from_bytes(own, "big") & int.from_bytes(piece, "big")).bit_count() for own, piece in pairs)

@@ -1,4 +1,4 @@
-"""Checks the Python in a row: answers and tests that don't parse, and tests that no reward can judge."""
+"""The check of the Python in a row: answers and tests that don't parse, and tests that no reward can judge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from workers.sandbox.requirements.test_requirements import read_bounded
 def problems(
     row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping, line: int
 ) -> Iterator[DataProblem]:
-    """The problems of a row. `row_fields`: the row from mapping.canonical, None if that failed; `mapping`: resolved."""
+    """Find the problems of a row. `row_fields`: the row from mapping.canonical, None if that failed; `mapping`:
+    resolved."""
     cases = _tests(row, mapping)
     for field, text in _answers(row, row_fields, mapping):
         for error in code.problems(text, expected=bool(cases)):
@@ -32,7 +33,7 @@ def problems(
 def _answers(
     row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping
 ) -> Iterator[tuple[str, str]]:
-    """(column, text) of values that may be or contain code; unchanged from the file if they are used whole."""
+    """Yield (column, text) of values that may be or contain code; unchanged from the file if they are used whole."""
     whole = mapping.transform in (COLUMNS, INSTRUCTION, WITH_TESTS) and not mapping.answer_after
     if mapping.messages and not mapping.answer:
         messages = row.get(mapping.prompt)
@@ -59,8 +60,8 @@ def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
 
 
 def _test_problem(test: str, number: int, line: int, column: str) -> DataProblem | None:
-    """The test's syntax error, or a requirement that no reward can meet as the code under test runs in its own process.
-    None if there is none, or if the test is too long or too deeply nested to be read."""
+    """Find the test's syntax error, or a requirement that no reward can meet as the code under test runs in its own
+    process. None if there is none, or if the test is too long or too deeply nested to be read."""
     requirements = read_bounded(test)
     if requirements is None:
         if broken := code.problem(test):

@@ -1,54 +1,38 @@
-"""The slow half of the check: duplicate keys, broken code, unusable tests, near-duplicates, long prompts."""
+"""The slow half of the check: duplicate keys, broken code, unusable tests, near-duplicates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 from controlplane.catalogue.datasets.reader.checking import processes, row_code
 from controlplane.catalogue.datasets.reader.checking.near import Near, NearDuplicates, Signatures, signatures
 from controlplane.catalogue.datasets.reader.checking.report import Collector
-from controlplane.catalogue.datasets.reader.columns.conversations import Message
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
-from controlplane.catalogue.datasets.reader.columns.mapping import (
-    ColumnMapping,
-    canonical,
-    prompt_text,
-    resolved,
-)
-from controlplane.catalogue.datasets.reader.excerpts import EXCERPT, excerpt, visible
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, canonical, prompt_text, resolved
+from controlplane.catalogue.datasets.reader.excerpts import excerpt, visible
 from controlplane.catalogue.datasets.reader.parsing import records, repeated_keys
 from controlplane.catalogue.datasets.reader.parsing.records import Record, RowSource
 from controlplane.catalogue.datasets.reader.problems import DataProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
-from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
-from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
 
 
-def run(
-    source: RowSource,
-    mapping: ColumnMapping,
-    collector: Collector,
-    tokenizer: Path | None,
-    token_limit: int | None,
-    progress: ProgressFile,
-) -> int:
+def run(source: RowSource, mapping: ColumnMapping, collector: Collector, progress: ProgressFile) -> int:
     """Check every readable row again. Returns the number of prompts that nearly repeat an earlier one.
 
     Temporary files are unnamed, in the file's folder. Raises FileProblem as RowSource.batches does.
     """
-    renderer = _renderer(tokenizer, collector) if token_limit else None
-    checks = _MappedRowChecks(resolved(mapping), renderer, token_limit or 0)
+    check = partial(_checked, mapping=resolved(mapping))
     at = rows = near = 0
     with NearDuplicates(source.path.parent) as prompts:
-        results = processes.map_batches(source.batches, checks.check, processes.useful(source.path))
+        results = processes.map_batches(source.batches, check, processes.useful(source.path))
         with closing(results):
             for findings in results:
                 for problem in findings.problems:
                     collector.add(problem)
-                prompts.add_all(findings.prompts)
+                prompts.add(findings.prompts)
                 at, rows = findings.at, findings.rows or rows
                 progress.at(at, rows)
                 if collector.gave_up:
@@ -69,41 +53,23 @@ class _SecondPassFindings(NamedTuple):
     prompts: Signatures
 
 
-class _MappedRowChecks:
-    """Checks of rows under a mapping. Without a `renderer` no tokens are counted."""
-
-    def __init__(self, mapping: ColumnMapping, renderer: ChatRenderer | None, limit: int) -> None:
-        self._mapping = mapping
-        self._renderer, self._limit = renderer, limit
-
-    def check(self, batch: records.RecordBatch) -> _SecondPassFindings:
-        rows, problems = 0, list[DataProblem]()
-        prompts, lines = list[list[Message]](), list[int]()
-        for record in batch.records():
-            rows = record.number + 1
-            if record.row is None:
-                continue
-            problems += _repeated_keys(record, record.row)
-            try:
-                fields = canonical(record.row, self._mapping, record.number)
-            except RowProblem:
-                fields = None  # the first pass has reported why
-            problems += row_code.problems(record.row, fields, self._mapping, record.line)
-            if fields is not None:
-                prompts.append(fields["prompt"])
-                lines.append(record.line)
-        problems += self._over_limit(prompts, lines)
-        return _SecondPassFindings(batch.at, rows, problems, signatures(list(map(prompt_text, prompts)), lines))
-
-    def _over_limit(self, prompts: list[list[Message]], lines: list[int]) -> Iterator[DataProblem]:
-        if self._renderer is None:
-            return
-        counts = self._renderer.prompt_counts(prompts, chat=self._mapping.chat, over=self._limit)
-        for prompt, line, tokens in zip(prompts, lines, counts, strict=True):
-            if tokens is not None and tokens > self._limit:
-                message = f"The prompt has {tokens:,} tokens; the limit is {self._limit:,}."
-                start = excerpt(prompt[-1]["content"][: 2 * EXCERPT].encode("utf-8", "replace"))
-                yield DataProblem(line, "too_many_tokens", message, start)
+def _checked(batch: records.RecordBatch, mapping: ColumnMapping) -> _SecondPassFindings:
+    rows, problems = 0, list[DataProblem]()
+    prompts, lines = list[str](), list[int]()
+    for record in batch.records():
+        rows = record.number + 1
+        if record.row is None:
+            continue
+        problems += _repeated_keys(record, record.row)
+        try:
+            fields = canonical(record.row, mapping, record.number)
+        except RowProblem:
+            fields = None  # the first pass has reported why
+        problems += row_code.problems(record.row, fields, mapping, record.line)
+        if fields is not None:
+            prompts.append(prompt_text(fields["prompt"]))
+            lines.append(record.line)
+    return _SecondPassFindings(batch.at, rows, problems, signatures(prompts, lines))
 
 
 def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[DataProblem]:
@@ -113,17 +79,6 @@ def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[DataProblem]
     for name, column in repeated_keys.repeated(raw):
         message = f"“{visible(name[:80])}” occurs twice in this row, or in an object in it."
         yield DataProblem(record.line, "duplicate_keys", message, excerpt(raw, column), column, field=visible(name))
-
-
-def _renderer(folder: Path | None, collector: Collector) -> ChatRenderer | None:
-    """None, with a problem for the collector, if it can't count tokens."""
-    if folder is None:
-        return None
-    try:
-        return ChatRenderer.that_counts(folder)
-    except TemplateProblem as problem:
-        collector.add(DataProblem(0, "not_counted", str(problem)))
-        return None
 
 
 def near_problem(near: Near) -> DataProblem:

@@ -1,4 +1,4 @@
-"""Stores more pairs of numbers than fit into memory in an unnamed file, to be read in parts by the first number.
+"""More pairs of numbers than fit into memory, in an unnamed file, to be read in parts by the first number.
 
 Each block is sorted before it is written, and the starts of its parts are remembered, so one part takes one read per
 block.
@@ -37,27 +37,24 @@ class SpilledPairs:
         self._file: io.FileIO | None = None
         self._blocks: list[tuple[int, array[int]]] = []  # (offset in the file, starts of the parts)
         self._at = 0
-        self._kept: list[tuple[Numbers, Numbers]] = []
-        self._kept_pairs = 0
+        self._unwritten: list[tuple[Numbers, Numbers]] = []
+        self._unwritten_pairs = 0
         self._sizes = np.zeros(PARTS, np.int64)
-
-    def __len__(self) -> int:
-        return int(self._sizes.sum()) + self._kept_pairs
 
     def add(self, keys: Numbers, values: Numbers) -> None:
         """Add pairs. The arrays must not be changed afterwards: they are kept until a block is full."""
-        self._kept.append((keys, values))
-        self._kept_pairs += len(keys)
-        if self._kept_pairs >= BLOCK:
+        self._unwritten.append((keys, values))
+        self._unwritten_pairs += len(keys)
+        if self._unwritten_pairs >= BLOCK:
             self._write()
 
-    def parts(self, most: int) -> Iterator[range]:
-        """Ranges of successive parts with at most `most` pairs each, where possible."""
+    def parts(self, limit: int) -> Iterator[range]:
+        """Yield ranges of successive parts with at most `limit` pairs each, where possible."""
         self._write()
         first, pairs = 0, 0
         for part in range(PARTS):
             size = int(self._sizes[part])
-            if pairs and pairs + size > most:
+            if pairs and pairs + size > limit:
                 yield range(first, part)
                 first, pairs = part, 0
             pairs += size
@@ -65,7 +62,7 @@ class SpilledPairs:
             yield range(first, PARTS)
 
     def read(self, parts: range) -> Iterator[tuple[Numbers, Numbers]]:
-        """The pairs of these parts, one block after the other, each sorted by key."""
+        """Yield the pairs of these parts, one block after the other, each sorted by key."""
         self._write()
         if self._file is None:
             return
@@ -77,27 +74,27 @@ class SpilledPairs:
                 yield pairs[:, 0], pairs[:, 1]
 
     def read_all(self, parts: range) -> tuple[Numbers, Numbers]:
-        """The pairs of these parts as two unsorted arrays."""
+        """Read the pairs of these parts as two unsorted arrays."""
         blocks = list(self.read(parts))
         if not blocks:
             return np.empty(0, np.uint64), np.empty(0, np.uint64)
         return np.concatenate([keys for keys, _ in blocks]), np.concatenate([values for _, values in blocks])
 
     def close(self) -> None:
-        self._kept.clear()
+        self._unwritten.clear()
         self._blocks.clear()
         if self._file is not None:
             self._file.close()
 
     def _write(self) -> None:
-        if not self._kept_pairs:
+        if not self._unwritten_pairs:
             return
         if self._file is None:
             self._file = unnamed(self._folder)
-        keys = np.concatenate([keys for keys, _ in self._kept])
-        values = np.concatenate([values for _, values in self._kept])
-        self._kept.clear()
-        self._kept_pairs = 0
+        keys = np.concatenate([keys for keys, _ in self._unwritten])
+        values = np.concatenate([values for _, values in self._unwritten])
+        self._unwritten.clear()
+        self._unwritten_pairs = 0
         order = np.argsort(keys)
         pairs = np.empty((len(keys), 2), np.uint64)
         pairs[:, 0] = keys[order]
@@ -109,7 +106,7 @@ class SpilledPairs:
 
 
 def unnamed(folder: Path) -> io.FileIO:
-    """An unnamed file on the disk of `folder`, which vanishes when it is closed."""
+    """Open an unnamed file on the disk of `folder`, which vanishes when it is closed."""
     return tempfile.TemporaryFile(dir=folder, buffering=0)
 
 
@@ -122,10 +119,27 @@ def append(file: io.FileIO, data: memoryview) -> int:
 
 
 def bits_for(number: int) -> int:
-    """The `bits` for keys up to `number`."""
+    """Choose the `bits` of SpilledPairs for keys up to `number`."""
     return max(8, number.bit_length())
 
 
 def runs(keys: Numbers) -> Indexes:
-    """Start indices of each run of equal keys in sorted keys."""
+    """Find the start indices of each run of equal keys in sorted keys."""
     return np.flatnonzero(np.concatenate((np.ones(min(1, len(keys)), np.bool_), keys[1:] != keys[:-1])))
+
+
+def grouped(keys: Numbers, values: Numbers) -> tuple[Numbers, Numbers, Indexes, Numbers]:
+    """Sort pairs by key: (keys, values, the start of each run of equal keys, each pair's smallest value in its run)."""
+    order = np.argsort(keys)
+    keys, values = keys[order], values[order]
+    starts = runs(keys)
+    firsts = np.repeat(np.minimum.reduceat(values, starts), np.diff(np.append(starts, len(keys))))
+    return keys, values, starts, firsts
+
+
+def in_order(pairs: SpilledPairs, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield all pairs in key order, with `limit` as for `parts`; one range of parts is in memory at a time."""
+    for parts in pairs.parts(limit):
+        keys, values = pairs.read_all(parts)
+        order = np.argsort(keys, kind="stable")
+        yield from zip(keys[order].tolist(), values[order].tolist(), strict=True)

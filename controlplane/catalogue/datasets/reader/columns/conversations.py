@@ -21,7 +21,7 @@ _ROLES = {
 
 
 def messages(row: Mapping[str, Any], name: str) -> list[Message]:
-    """The column's messages in one format. Raises RowProblem for other values, and for roles out of turn."""
+    """Read the column's messages in one format. Raises RowProblem for other values, and for roles out of turn."""
     value = present(row, name)
     if isinstance(value, str):
         value = listed(value)
@@ -30,13 +30,13 @@ def messages(row: Mapping[str, Any], name: str) -> list[Message]:
         raise RowProblem("wrong_type", message_text, name)
     if not value:
         raise RowProblem("empty_field", f"“{name}” has no message.", name)
-    result = [_message(entry, place, name) for place, entry in enumerate(value, 1)]
+    result = [_message(entry, number, name) for number, entry in enumerate(value, 1)]
     _check_turns(result, name)
     return result
 
 
 def are_messages(value: Any) -> bool:
-    """True if the value looks like a chat."""
+    """Recognise a chat by the names in its messages."""
     if isinstance(value, str):
         value = listed(value)
     return (
@@ -49,14 +49,14 @@ def are_messages(value: Any) -> bool:
     )
 
 
-def _message(message: Any, place: int, name: str) -> Message:
+def _message(message: Any, number: int, name: str) -> Message:
     if not isinstance(message, dict):
-        raise RowProblem("message_shape", f"Message {place} in “{name}” is {kind(message)}, not an object.", name)
+        raise RowProblem("message_shape", f"Message {number} in “{name}” is {kind(message)}, not an object.", name)
     role, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
     if not isinstance(role, str) or not isinstance(content, str):
-        raise RowProblem("message_shape", f"Message {place} in “{name}” lacks a text “role” or “content”.", name)
+        raise RowProblem("message_shape", f"Message {number} in “{name}” lacks a text “role” or “content”.", name)
     if role not in _ROLES:
-        message_text = f"Message {place} in “{name}” is by “{role[:40]}”; roles are system, user and assistant."
+        message_text = f"Message {number} in “{name}” is by “{role[:40]}”; roles are system, user and assistant."
         raise RowProblem("chat_roles", message_text, name)
     return {"role": _ROLES[role], "content": content}
 
@@ -66,12 +66,10 @@ def _check_turns(conversation: list[Message], name: str) -> None:
     if not turns:
         raise RowProblem("chat_roles", f"“{name}” has only a system message.", name)
     first = len(conversation) - len(turns) + 1
-    for place, message in enumerate(turns):
-        expected = "assistant" if place % 2 else "user"
+    for number, message in enumerate(turns, first):
+        expected = "assistant" if (number - first) % 2 else "user"
         if message["role"] != expected:
-            message_text = (
-                f"Message {first + place} in “{name}” is by the {message['role']}, where the {expected}'s turn is."
-            )
+            message_text = f"Message {number} in “{name}” is by the {message['role']}, where the {expected}'s turn is."
             raise RowProblem("chat_roles", message_text, name)
         if expected == "user" and not message["content"].strip():
-            raise RowProblem("empty_field", f"Message {first + place} in “{name}” is empty.", name)
+            raise RowProblem("empty_field", f"Message {number} in “{name}” is empty.", name)

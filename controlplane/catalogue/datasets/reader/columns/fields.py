@@ -1,4 +1,4 @@
-"""Reads column values for the mapping: text, answer, list of tests, tags; or raises the row's problem."""
+"""Column values for the mapping: text, answer, list of tests, tags; or the row's problem."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Row = Mapping[str, Any]
+_KINDS = {bool: "true or false", str: "a text", int: "a number", float: "a number", list: "a list", type(None): "null"}
 
 
 class RowProblem(Exception):
@@ -19,26 +20,26 @@ class RowProblem(Exception):
 
 
 def present(row: Row, name: str) -> Any:
-    """The column's value. Raises RowProblem if it is missing or null."""
+    """Read the column's value. Raises RowProblem if it is missing or null."""
     value = row.get(name)
     if value is None:
-        how = "null" if name in row else "missing"
-        raise RowProblem("missing_field", f"“{name}” is {how} in this row.", name)
+        state = "null" if name in row else "missing"
+        raise RowProblem("missing_field", f"“{name}” is {state} in this row.", name)
     return value
 
 
-def text(row: Row, name: str, what: str) -> str:
-    """A non-empty text; `what` names its purpose: `a prompt`."""
+def text(row: Row, name: str, purpose: str) -> str:
+    """Read a non-empty text, whose `purpose` is `a prompt`, for example."""
     value = present(row, name)
     if not isinstance(value, str):
-        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; {what} is a text.", name)
+        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; {purpose} is a text.", name)
     if not value.strip():
         raise RowProblem("empty_field", f"“{name}” is empty.", name)
     return value
 
 
 def optional_text(row: Row, name: str) -> str:
-    """An optional text; "" if missing."""
+    """Read an optional text; "" if missing."""
     value = row.get(name)
     if value is None or value == "":
         return ""
@@ -48,7 +49,7 @@ def optional_text(row: Row, name: str) -> str:
 
 
 def text_or_number(row: Row, name: str) -> str:
-    """An answer as a text."""
+    """Read an answer as a text."""
     value = present(row, name)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; an answer is a text or a number.", name)
@@ -59,7 +60,7 @@ def text_or_number(row: Row, name: str) -> str:
 
 
 def tests(row: Row, name: str, *, needed: bool) -> list[str]:
-    """A list of tests as texts; in CSV, which has no lists, a JSON list in a text."""
+    """Read a list of tests as texts; in CSV, which has no lists, a JSON list in a text."""
     value = row.get(name)
     if value is None or value == "":
         if needed:
@@ -72,18 +73,19 @@ def tests(row: Row, name: str, *, needed: bool) -> list[str]:
             raise RowProblem("test_cases_type", message, name)
     if not isinstance(value, list):
         raise RowProblem("test_cases_type", f"“{name}” is {kind(value)}; test cases are a list of texts.", name)
-    for place, case in enumerate(value, 1):
+    for number, case in enumerate(value, 1):
         if not isinstance(case, str):
-            raise RowProblem("test_cases_type", f"Test {place} in “{name}” is {kind(case)}, not a text.", name)
+            raise RowProblem("test_cases_type", f"Test {number} in “{name}” is {kind(case)}, not a text.", name)
         if not case.strip():
-            raise RowProblem("test_cases_type", f"Test {place} in “{name}” is empty.", name)
+            raise RowProblem("test_cases_type", f"Test {number} in “{name}” is empty.", name)
     if needed and not value:
         raise RowProblem("missing_field", f"“{name}” has no test in this row.", name)
     return list(value)
 
 
 def check_call(row: Row, name: str, function_name: str) -> list[str]:
-    """A HumanEval row's test: a text that defines `check`, and its call with the function named in `function_name`."""
+    """Build a HumanEval row's test: a text that defines `check`, and its call with the function that `function_name`
+    names."""
     test = text(row, name, "a test")
     function = text(row, function_name, "the name of a function").strip()
     if not function.isidentifier():
@@ -92,7 +94,7 @@ def check_call(row: Row, name: str, function_name: str) -> list[str]:
 
 
 def difficulty(row: Row, name: str) -> str | int | float | None:
-    """The row's difficulty, or None."""
+    """Read the row's difficulty, or None."""
     value = row.get(name)
     if value is None or value == "":
         return None
@@ -102,20 +104,20 @@ def difficulty(row: Row, name: str) -> str | int | float | None:
 
 
 def tags(row: Row, name: str) -> list[str]:
-    """The row's tags: a list of texts, a JSON list in a text, or comma-separated words."""
+    """Read the row's tags: a list of texts, a JSON list in a text, or comma-separated words."""
     value = row.get(name)
     if value is None or value == "":
         return []
     if isinstance(value, str):
-        many = listed(value)
-        value = many if many is not None else [word.strip() for word in value.split(",") if word.strip()]
+        in_json = listed(value)
+        value = in_json if in_json is not None else [word.strip() for word in value.split(",") if word.strip()]
     if not (isinstance(value, list) and all(isinstance(tag, str) for tag in value)):
         raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; tags are a list of texts.", name)
     return list(value)
 
 
 def listed(json_text: str) -> list[Any] | None:
-    """The list in a JSON text, or None."""
+    """Parse the list in a JSON text; None if there is none."""
     if not json_text.lstrip().startswith("["):
         return None
     try:
@@ -126,13 +128,5 @@ def listed(json_text: str) -> list[Any] | None:
 
 
 def kind(value: Any) -> str:
-    """The kind of a value, in words."""
-    kinds: tuple[tuple[type, str], ...] = (
-        (bool, "true or false"),
-        (str, "a text"),
-        (int, "a number"),
-        (float, "a number"),
-        (list, "a list"),
-        (type(None), "null"),
-    )
-    return next((word for type_, word in kinds if isinstance(value, type_)), "an object")
+    """Name the kind of a value in a sentence."""
+    return _KINDS.get(type(value), "an object")

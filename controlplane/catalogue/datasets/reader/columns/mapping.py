@@ -1,4 +1,4 @@
-"""Maps an uploaded row to a canonical one: the columns of prompt and answer, and their formatting.
+"""The mapping of an uploaded row to a canonical one: the columns of prompt and answer, and their formatting.
 
 Plain Python without side effects: the child maps the whole file with it, and forms validate with it.
 """
@@ -33,6 +33,8 @@ FILE_ROW, TURN = "file_row", "turn"
 
 @dataclass(frozen=True)
 class ColumnMapping:
+    """The columns' roles, and the formatting of prompts."""
+
     prompt: str = ""
     transform: str = COLUMNS
     """One of TRANSFORMS: how the answer is extracted from its column."""
@@ -74,12 +76,12 @@ class ColumnMapping:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ColumnMapping:
-        """Unknown fields are ignored."""
+        """Parse a mapping; unknown fields are ignored."""
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
 
 def resolved(mapping: ColumnMapping) -> ColumnMapping:
-    """The mapping with its transform's default columns filled in; transforms that make rows have no other columns."""
+    """Fill in the transform's default columns; transforms that make rows have no other columns."""
     transform = TRANSFORMS.get(mapping.transform)
     if transform and transform.makes_rows:
         columns: dict[str, Any] = dict.fromkeys((*COLUMN_FIELDS, "answer_after"), "") | dict(transform.columns)
@@ -92,8 +94,8 @@ def resolved(mapping: ColumnMapping) -> ColumnMapping:
 
 
 def checked_part(mapping: ColumnMapping) -> ColumnMapping:
-    """The part of a mapping that a file's check depends on. Text around each prompt would make all prompts similar, and
-    the import reads difficulties and tags."""
+    """Reduce a mapping to the part that a file's check depends on. Text around each prompt would make all prompts
+    similar, and the import reads difficulties and tags."""
     return replace(
         resolved(mapping),
         system_prompt="",
@@ -107,7 +109,7 @@ def checked_part(mapping: ColumnMapping) -> ColumnMapping:
 
 
 def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(mapping field, sentence) for each error of a mapping with these columns."""
+    """Yield (mapping field, sentence) for each error of a mapping with these columns."""
     if mapping.transform not in TRANSFORMS:
         yield "transform", f"There is no transform “{mapping.transform}”."
         return
@@ -124,8 +126,8 @@ def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[s
             yield name, f"The file has no column “{column}”."
     for name in TRANSFORMS[chosen.transform].needs:
         if not getattr(chosen, name) and not (name == "answer" and chosen.messages):
-            words = name.replace("_", " ")
-            yield name, f"{TRANSFORMS[chosen.transform].title}: choose the column with the {words}."
+            label = name.replace("_", " ")
+            yield name, f"{TRANSFORMS[chosen.transform].title}: choose the column with the {label}."
     if TRANSFORMS[chosen.transform].continues_prompt:
         if ENTRY_POINT not in columns:
             yield "transform", f"{TRANSFORMS[chosen.transform].title}: the file has no column “{ENTRY_POINT}”."
@@ -140,7 +142,7 @@ def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[s
 
 
 def canonical_rows(row: Row, mapping: ColumnMapping, number: int) -> list[dict[str, Any]]:
-    """The rows to train on from a row of the file: one, or one per question. Raises RowProblem.
+    """Map a row of the file to the rows to train on: one, or one per question. Raises RowProblem.
 
     If turns are split, row ids are twice the number in the file, plus 1 for the second question. Test cases belong to
     the last question.
@@ -153,13 +155,14 @@ def canonical_rows(row: Row, mapping: ColumnMapping, number: int) -> list[dict[s
     if fields.optional_text(row, mapping.follow_up):
         rows.insert(0, canonical({**row, mapping.follow_up: None}, mapping, number) | {"test_cases": []})
     return [
-        {**made, "row_id": 2 * number + place, "metadata": {**made["metadata"], FILE_ROW: number, TURN: place + 1}}
-        for place, made in enumerate(rows)
+        {**turn, "row_id": 2 * number + index, "metadata": {**turn["metadata"], FILE_ROW: number, TURN: index + 1}}
+        for index, turn in enumerate(rows)
     ]
 
 
 def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
-    """The row numbered `number` of its file in canonical.SCHEMA, with its metadata as an object and without a split.
+    """Map the row numbered `number` of its file to canonical.SCHEMA, with its metadata as an object and without a
+    split.
 
     {"row_id", "prompt": messages, "answer": text or None, "test_cases": texts, "metadata": every other column,
     difficulty, tags, follow-ups}. Raises RowProblem.
@@ -167,8 +170,7 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
     if mapping.transform not in TRANSFORMS:
         raise RowProblem("transform", f"There is no transform “{mapping.transform}”.")
     transform = TRANSFORMS[mapping.transform]
-    if transform.columns:
-        mapping = resolved(mapping)
+    mapping = resolved(mapping)
     if transform.makes_rows and row.get(mapping.answer) is None:
         mapping = replace(mapping, answer="")
     prompt, response, column = _conversation(row, mapping)
@@ -180,13 +182,17 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
             answer = f"{row[mapping.prompt]}{response.rstrip()}"
         if not normalised(answer, ignore_case=True, ignore_punctuation=True):
             raise RowProblem("empty_answer", f"“{column}” has no answer left without spaces and punctuation.", column)
-    cases = tests(row, mapping)
-    metadata = _metadata(row, mapping, reasoning)
-    return {"row_id": number, "prompt": prompt, "answer": answer, "test_cases": cases, "metadata": metadata}
+    return {
+        "row_id": number,
+        "prompt": prompt,
+        "answer": answer,
+        "test_cases": tests(row, mapping),
+        "metadata": _metadata(row, mapping, reasoning),
+    }
 
 
 def tests(row: Row, mapping: ColumnMapping) -> list[str]:
-    """The test cases of a row. Raises RowProblem."""
+    """Read the test cases of a row. Raises RowProblem."""
     transform = TRANSFORMS[mapping.transform]
     if not mapping.test_cases or (transform.makes_rows and row.get(mapping.test_cases) is None):
         return []
@@ -196,12 +202,13 @@ def tests(row: Row, mapping: ColumnMapping) -> list[str]:
 
 
 def prompt_text(prompt: Sequence[Mapping[str, str]]) -> str:
-    """The prompt's text without the system prompt, which identifies rows."""
+    """Join the prompt's text without the system prompt; it identifies rows."""
     return "\n".join(message["content"] for message in prompt if message["role"] != "system")
 
 
 def normalised_prompt(prompt: Sequence[Mapping[str, str]]) -> str:
-    """The prompt's text without differences in white space and case: rows with equal values have the same prompt."""
+    """Remove differences in white space and case from the prompt's text: rows with equal values have the same
+    prompt."""
     return " ".join(prompt_text(prompt).split()).casefold()
 
 
@@ -235,7 +242,7 @@ def _template_problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterat
 
 
 def _conversation(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
-    """(prompt, the response that contains the answer, its column)."""
+    """Build (prompt, the response that contains the answer, its column)."""
     if mapping.messages:
         return _from_messages(row, mapping)
     prompt = fields.text(row, mapping.prompt, "a prompt")
@@ -283,20 +290,19 @@ def _response(row: Row, column: str) -> tuple[str | None, str]:
 
 def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any]:
     used = {mapping.prompt, mapping.input, mapping.answer, mapping.test_cases, mapping.difficulty, mapping.tags}
-    own_columns: dict[str, str | bool] = {
+    own_names: dict[str, str | bool] = {
         "difficulty": mapping.difficulty,
         "tags": mapping.tags,
         REASONING: reasoning,
         FILE_ROW: mapping.splits_turns,
         TURN: mapping.splits_turns,
     }
-    used_names = {name for name, value in own_columns.items() if value}
-    metadata: dict[str, Any] = {}
-    for name, value in row.items():
-        if name not in used or not name:  # a column may have no name
-            metadata[
-                _unused_name(name, RESERVED | used_names, row) if name in RESERVED or name in used_names else name
-            ] = value
+    taken = RESERVED.union(name for name, is_set in own_names.items() if is_set)
+    metadata = {
+        _unused_name(name, taken, row) if name in taken else name: value
+        for name, value in row.items()
+        if name not in used or not name  # a column may have no name
+    }
     if mapping.difficulty and (difficulty := fields.difficulty(row, mapping.difficulty)) is not None:
         metadata["difficulty"] = difficulty
     if mapping.tags and (tags := fields.tags(row, mapping.tags)):
@@ -306,8 +312,8 @@ def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any
     return metadata
 
 
-def _unused_name(name: str, taken: frozenset[str] | set[str], row: Row) -> str:
-    """`name` with as many `source_` prefixes as needed to be unique."""
+def _unused_name(name: str, taken: frozenset[str], row: Row) -> str:
+    """Make `name` unique by as many `source_` prefixes as needed."""
     while name in taken or name in row:
         name = f"source_{name}"
     return name

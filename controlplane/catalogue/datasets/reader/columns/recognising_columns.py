@@ -1,4 +1,4 @@
-"""Recognises a file's schema from its column names and first values, and proposes a mapping.
+"""Recognition of a file's schema from its column names and first values, and the proposed mapping.
 
 Plain Python: the child proposes with it, and pages show the proposal. Schemas are data; the first match wins.
 """
@@ -31,11 +31,12 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Recognised:
+    """A proposal for people, with its reasons."""
+
     schema: str
     """A slug: one of SCHEMAS, `messages`, `by_words`, `text` or `unknown`."""
     title: str
     why: str
-    """A sentence or two for people."""
     mapping: ColumnMapping
 
     def as_dict(self) -> dict[str, Any]:
@@ -44,12 +45,12 @@ class Recognised:
 
 @dataclass(frozen=True)
 class KnownSchema:
+    """Candidate columns by role; the first one in the file is used. `input` is optional."""
+
     title: str
     prompt: tuple[str, ...]
     answer: tuple[str, ...]
-    """Candidate columns; the first one in the file is used."""
     input: tuple[str, ...] = ()
-    """Optional columns."""
 
 
 MESSAGES = ("messages", "conversations", "conversation", "chat", "dialogue", "turns", "prompt")
@@ -108,7 +109,7 @@ def recognise(preview_rows: Rows, columns: Sequence[Mapping[str, Any]]) -> Recog
     value; `preview_rows`: the first rows, possibly shortened."""
     names: dict[str, str] = {}
     for column in columns:
-        names.setdefault("_".join(_words(str(column["name"]))), str(column["name"]))
+        names.setdefault("_".join(_name_words(str(column["name"]))), str(column["name"]))
     share = {str(column["name"]): column.get("share", 1) for column in columns}
     filled = [{low: name for low, name in names.items() if share[name] >= least} for least in FILLED]
     exact = (_messages(preview_rows, some) or _pair(some, names) for some in filled)
@@ -124,9 +125,9 @@ def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
     column = next((names[n] for n in MESSAGES if n in names and _all(rows, names[n], are_messages)), None)
     if column is None:
         return None
-    answer = next((names[n] for n in ("answer", "final_answer", "ground_truth", "solution") if n in names), "")
-    last = f"“{answer}” has the answer" if answer else "the last turn of the assistant becomes the answer"
-    why = f"“{column}” holds chat messages in each of the first rows; {last}."
+    answer = _first(("answer", "final_answer", "ground_truth", "solution"), names)
+    source = f"“{answer}” has the answer" if answer else "the last turn of the assistant becomes the answer"
+    why = f"“{column}” holds chat messages in each of the first rows; {source}."
     return Recognised("messages", "Chat messages", why, ColumnMapping(prompt=column, messages=True, answer=answer))
 
 
@@ -169,24 +170,24 @@ def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
 
 
 def _may_be_prompt(rows: Rows, name: str) -> bool:
-    """True if the column holds texts other than row numbers and identifiers."""
-    return not ABOUT.intersection(_words(name)) and _all(
+    """Recognise a column of texts other than row numbers and identifiers."""
+    return not ABOUT.intersection(_name_words(name)) and _all(
         rows, name, lambda value: isinstance(value, str) and not _IDENTIFIER.fullmatch(value.strip())
     )
 
 
-def _with_word(words: Sequence[str], names: Mapping[str, str], other_than: Sequence[str] = ()) -> str:
-    """The first column with the first of these words, in the singular or the plural."""
-    for word in words:
+def _with_word(candidates: Sequence[str], names: Mapping[str, str], other_than: Sequence[str] = ()) -> str:
+    """Find the first column with the first of these words, in the singular or the plural."""
+    for word in candidates:
         for name in names.values():
-            inside = {*_words(name)} | {part.removesuffix("s") for part in _words(name)}
+            inside = {*_name_words(name)} | {part.removesuffix("s") for part in _name_words(name)}
             if word in inside and not inside & (ABOUT | {*other_than}):
                 return name
     return ""
 
 
-def _words(name: str) -> list[str]:
-    """The lower-case words of a name, the same for “Question Text”, question-text and questionText."""
+def _name_words(name: str) -> list[str]:
+    """Split a name into lower-case words, the same for “Question Text”, question-text and questionText."""
     return [word.lower() for word in _WORD.findall(name)]
 
 
@@ -197,14 +198,14 @@ def _instruction_above(guess: Recognised, rows: Rows, names: Mapping[str, str]) 
         return guess
     if not column or column != column.strip():  # placeholders have no spaces at their ends
         return guess
-    if not all(_stands_beside(row.get(column), row.get(mapping.prompt)) for row in rows):
+    if not all(_complements(row.get(column), row.get(mapping.prompt)) for row in rows):
         return guess
     why = f"{guess.why} The template puts “{column}” above the prompt."
     return replace(guess, why=why, mapping=replace(mapping, template=f"{{{column}}}\n\n{{{PROMPT}}}"))
 
 
-def _stands_beside(instruction: Any, prompt: Any) -> bool:
-    """True if the column holds texts that the prompt doesn't contain already."""
+def _complements(instruction: Any, prompt: Any) -> bool:
+    """Recognise an instruction that the prompt doesn't contain already."""
     text = instruction.strip() if isinstance(instruction, str) else ""
     return bool(text) and not (isinstance(prompt, str) and text in prompt)
 
@@ -243,7 +244,7 @@ def _further_turn(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Re
 
 
 def _code_with_tests(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
-    column = next((names[n] for n in TESTS if n in names and _some(rows, names[n], _is_tests)), "")
+    column = next((names[n] for n in TESTS if n in names and any(_is_tests(row.get(names[n])) for row in rows)), "")
     if not column:
         return guess
     why = f"{guess.why} “{column}” holds tests for each row's code."
@@ -265,9 +266,9 @@ def _human_eval(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Reco
 
 def _difficulty_and_tags(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
     used = set(guess.mapping.as_dict().values())
-    difficulty = next((names[n] for n in DIFFICULTY if n in names and names[n] not in used), "")
-    tags = next((names[n] for n in TAGS if n in names and names[n] not in used), "")
-    extras = [f"“{column}” as {what}" for column, what in ((difficulty, "difficulty"), (tags, "tags")) if column]
+    unused = {key: name for key, name in names.items() if name not in used}
+    difficulty, tags = _first(DIFFICULTY, unused), _first(TAGS, unused)
+    extras = [f"“{column}” as {role}" for column, role in ((difficulty, "difficulty"), (tags, "tags")) if column]
     if not extras:
         return guess
     why = f"{guess.why} It uses {' and '.join(extras)}."
@@ -295,10 +296,6 @@ def _first(candidates: Sequence[str], names: Mapping[str, str]) -> str:
 
 
 def _all(rows: Rows, column: str, fits: Callable[[Any], bool]) -> bool:
-    """True if every non-empty value matches; False if all are empty."""
+    """Test that every non-empty value matches; False if all are empty."""
     values = [value for row in rows if (value := row.get(column)) not in (None, "")]
     return bool(values) and all(map(fits, values))
-
-
-def _some(rows: Rows, column: str, fits: Callable[[Any], bool]) -> bool:
-    return any(fits(row.get(column)) for row in rows)

@@ -20,6 +20,7 @@ import msgspec
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.reader.columns.transforms import CUSTOM
 from controlplane.catalogue.datasets.reader.excerpts import visible
+from controlplane.catalogue.datasets.reader.files import Closing
 from controlplane.catalogue.datasets.reader.parsing import contents
 from controlplane.catalogue.datasets.reader.parsing.records import Record
 from controlplane.catalogue.datasets.reader.problems import DataProblem
@@ -55,7 +56,7 @@ def __grpo_transform__(rows):
 
 
 def problem(source: str) -> str:
-    """The reason why the source can't be a transform, or "". Nothing is executed."""
+    """Explain why the source can't be a transform; "" if it can. Nothing is executed."""
     if not source.strip():
         return f"Write a function {NAME}(row)."
     if len(source) > LONGEST or deeper(source):
@@ -71,20 +72,17 @@ def problem(source: str) -> str:
 
 @contextmanager
 def opened(mapping: ColumnMapping | None, backend: str | None) -> Iterator[RowFunction | None]:
-    """The function of a mapping, for the block; None without one. `backend`: the sandbox's, tested by the caller of the
-    reader."""
+    """Open the function of a mapping, for the block; None without one. `backend`: the sandbox's, tested by the caller
+    of the reader."""
     if mapping is None or mapping.transform != CUSTOM:
         yield None
         return
-    function = RowFunction(mapping.code, Backend(backend or ""))
-    try:
+    with RowFunction(mapping.code, Backend(backend or "")) as function:
         yield function
-    finally:
-        function.close()
 
 
-class RowFunction:
-    """Applies the function to records. Each process that uses it opens its own sandbox for the first rows.
+class RowFunction(Closing):
+    """A function that is applied to records. Each process that uses it opens its own sandbox for the first rows.
 
     Raises SandboxUnavailable if rows are transformed and `backend` doesn't work.
     """
@@ -106,7 +104,7 @@ class RowFunction:
             self._sandbox.close()
 
     def _answers(self, rows: Sequence[Any]) -> list[tuple[bool, Any]]:
-        """(True, the returned value) or (False, the error) for each row."""
+        """Return (True, the returned value) or (False, the error) for each row."""
         if not rows:
             return []
         if self._sandbox is None:
@@ -119,23 +117,20 @@ class RowFunction:
 
 def _transformed(record: Record, returned: bool, value: Any) -> Record:
     if returned and value is None:
-        message = "The transform left this row out."
-        return _without_row(record, DataProblem(record.line, LEFT_OUT, message))
+        return _without_row(record, LEFT_OUT, "The transform left this row out.")
     if not returned:
-        return _without_row(record, DataProblem(record.line, FAILED, visible(str(value))))
+        return _without_row(record, FAILED, visible(str(value)))
     try:
         row = msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
         message = f"The transform returned {type(value).__name__}, not a dict of plain values by their names."
-        return _without_row(record, DataProblem(record.line, FAILED, message))
+        return _without_row(record, FAILED, message)
     if issue := contents.problem(row):
-        return _without_row(
-            record, DataProblem(record.line, FAILED, f"In the row that the transform returned: {issue[1]}")
-        )
+        return _without_row(record, FAILED, f"In the row that the transform returned: {issue[1]}")
     return replace(record, row=row, raw=None)
 
 
-def _without_row(record: Record, problem: DataProblem) -> Record:
-    return replace(record, row=None, problems=[*record.problems, problem])
+def _without_row(record: Record, kind: str, message: str) -> Record:
+    return replace(record, row=None, problems=[*record.problems, DataProblem(record.line, kind, message)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,7 @@ _PLACE = re.compile(r"\{\{|\}\}|\{([^{}\n]{1,200})\}")
 
 
 def placeholder_names(template: str) -> list[str]:
-    """The distinct names of the placeholders, in order."""
+    """List the distinct names of the placeholders, in order."""
     return list(dict.fromkeys(piece for is_place, piece in _pieces(template) if is_place))
 
 
@@ -31,22 +31,21 @@ def fill(template: str, prompt: str, row: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A column's value as text inside a prompt."""
+    """Write a column's value as text inside a prompt."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @lru_cache(maxsize=32)
-def _pieces(template: str) -> tuple[tuple[bool, str], ...]:
-    return tuple(_split(template))
-
-
-def _split(template: str) -> Iterator[tuple[bool, str]]:
-    at = 0
+def _pieces(template: str) -> list[tuple[bool, str]]:
+    """Split a template into (whether it is a placeholder, its name or the text)."""
+    pieces, at = list[tuple[bool, str]](), 0
     for match in _PLACE.finditer(template):
-        yield False, template[at : match.start()]
         name = match[1]
-        yield (False, match[0][0]) if name is None else (True, name.strip())
+        pieces += [
+            (False, template[at : match.start()]),
+            (False, match[0][0]) if name is None else (True, name.strip()),
+        ]
         at = match.end()
-    yield False, template[at:]
+    return [*pieces, (False, template[at:])]

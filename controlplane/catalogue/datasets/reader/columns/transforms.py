@@ -22,6 +22,8 @@ _THOUSANDS = re.compile(r"-?[$€£]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 
 @dataclass(frozen=True)
 class Extracted:
+    """The answer in a response."""
+
     answer: str
     reasoning: str = ""
     """The text before it, kept in the row's metadata."""
@@ -33,6 +35,8 @@ Extract = Callable[[str, str, str], Extracted]
 
 @dataclass(frozen=True)
 class Transform:
+    """A way to get the answer out of its column, with defaults for the mapping."""
+
     title: str
     help: str
     extract: Extract
@@ -52,28 +56,20 @@ def whole(response: str, column: str, marker: str) -> Extracted:
 
 
 def after_marker(response: str, column: str, marker: str) -> Extracted:
-    if not marker:
-        return Extracted(_trimmed(response))
-    _, marker_found, rest = response.rpartition(marker)
-    if not marker_found:
-        raise RowProblem("marker_missing", f"“{column}” has no {marker} in it.", column)
-    return Extracted(rest.strip())
+    return Extracted(_split(response, column, marker)[1] if marker else _trimmed(response))
 
 
 def gsm8k(response: str, column: str, marker: str) -> Extracted:
-    """The number after the last ####; 1,080 becomes 1080, as a model writes it."""
-    marker = marker or GSM8K_MARKER
-    reasoning, marker_found, rest = response.rpartition(marker)
-    if not marker_found:
-        raise RowProblem("marker_missing", f"“{column}” has no {marker} in it.", column)
-    answer = (rest.strip().splitlines() or [""])[0].strip()
+    """Extract the number after the last ####; 1,080 becomes 1080, as a model writes it."""
+    reasoning, rest = _split(response, column, marker or GSM8K_MARKER)
+    answer = (rest.splitlines() or [""])[0].strip()
     if _THOUSANDS.fullmatch(answer):
         answer = answer.replace(",", "")
-    return Extracted(answer, reasoning.strip())
+    return Extracted(answer, reasoning)
 
 
 def think(response: str, column: str, marker: str) -> Extracted:
-    """<think>…</think><answer>…</answer>: the last answer; without that tag, the text after the reasoning."""
+    """Extract the last answer of <think>…</think><answer>…</answer>; without that tag, the text after the reasoning."""
     before, closed, after = response.rpartition("</think>")
     opened, _, inside = response.rpartition("<answer>")
     answer, ended, _ = inside.partition("</answer>")
@@ -133,17 +129,18 @@ TRANSFORMS: Mapping[str, Transform] = {
         "A function gets each row and returns its prompt, answer and tests in a dict with these names; other names "
         "become metadata. It runs only in the sandbox.",
         whole,
-        {
-            "prompt": "prompt",
-            "answer": "answer",
-            "test_cases": "test_cases",
-            "difficulty": "difficulty",
-            "tags": "tags",
-        },
+        {name: name for name in ("prompt", "answer", "test_cases", "difficulty", "tags")},
         makes_rows=True,
     ),
 }
 """Name in mappings → transform. Never rename one, and never change its meaning."""
+
+
+def _split(response: str, column: str, marker: str) -> tuple[str, str]:
+    before, found_marker, after = response.rpartition(marker)
+    if not found_marker:
+        raise RowProblem("marker_missing", f"“{column}” has no {marker} in it.", column)
+    return before.strip(), after.strip()
 
 
 def _trimmed(text: str) -> str:

@@ -1,11 +1,10 @@
-"""Checks rows for values that JSON allows but training can't use."""
+"""Values in rows that JSON allows but training can't use."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
-from controlplane.catalogue.datasets.reader.problems import DataProblem
 
 DEEPEST = 64
 LARGEST_INT = 2**63
@@ -13,7 +12,7 @@ LONGEST_NAME = 200
 
 
 def problem(row: dict[str, Any], *, sound_values: bool = False) -> tuple[str, str, str] | None:
-    """(kind, message, field) of the first invalid name or value, or None. `sound_values`: only names are checked."""
+    """Find the first invalid name or value: (kind, message, field), or None. `sound_values`: only names are checked."""
     if not row:
         return "empty_object", "The object has no fields.", ""
     for name, value in row.items():
@@ -26,15 +25,13 @@ def problem(row: dict[str, Any], *, sound_values: bool = False) -> tuple[str, st
         if isinstance(value, str):
             if "\0" in value:
                 return "nul", f"“{visible(name)}” contains the NUL character.", visible(name)
-        elif value is not None and value is not True and value is not False:
-            issue = value_problem(value)
-            if issue:
-                return issue[0], issue[1].format(name=f"“{visible(name)}”"), visible(name)
+        elif issue := value_problem(value):
+            return issue[0], issue[1].format(name=f"“{visible(name)}”"), visible(name)
     return None
 
 
 def value_problem(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
-    """(kind, message with {name}) for an invalid number, list or object, or None."""
+    """Describe an invalid number, list or object: (kind, message with {name}), or None."""
     if levels == 0:
         return "nesting", f"{{name}} is nested deeper than {DEEPEST} levels."
     if isinstance(value, int):
@@ -45,19 +42,10 @@ def value_problem(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | No
         return ("nul", "A text in {name} contains the NUL character.") if "\0" in value else None
     if isinstance(value, dict):
         for key, inner in value.items():
-            issue = value_problem(key) or value_problem(inner, levels - 1)
-            if issue:
+            if issue := value_problem(key) or value_problem(inner, levels - 1):
                 return issue
     elif isinstance(value, list):
         for inner in value:
             if issue := value_problem(inner, levels - 1):
                 return issue
     return None
-
-
-def problems(row: dict[str, Any], line: int, excerpt: str, byte: int = -1) -> list[DataProblem]:
-    issue = problem(row)
-    if issue is None:
-        return []
-    kind, message, field = issue
-    return [DataProblem(line, kind, message, excerpt, byte=byte, field=field)]

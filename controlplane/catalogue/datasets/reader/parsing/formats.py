@@ -1,4 +1,4 @@
-"""Detects a file's format from its content, since names and declared types can be wrong."""
+"""The detection of a file's format from its content, since names and declared types can be wrong."""
 
 from __future__ import annotations
 
@@ -81,20 +81,17 @@ def detect(path: Path) -> FileFormat:
         return FileFormat(PARQUET, gzip)
     _refuse_binary(head)
     bom = head.startswith(BOM)
-    text = head.removeprefix(BOM)
-    whole = len(head) < HEAD
-    kind, delimiter = _detected(text.lstrip(), whole=whole)
+    kind, delimiter = _detected(head.removeprefix(BOM).lstrip(), whole=len(head) < HEAD)
     note = "The file begins with a byte order mark, which was ignored." if bom else ""
     return FileFormat(kind, gzip, delimiter, bom, note)
 
 
 def _refuse_binary(head: bytes) -> None:
-    for magic, what in _MAGIC:
+    for magic, name in _MAGIC:
         if head.startswith(magic):
-            raise _another(what)
-    if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
-        what = next((name for part, name in _PARTS_OF_ZIP if part in head), "a ZIP archive")
-        raise _another(what)
+            raise _another(name)
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        raise _another(next((name for part, name in _PARTS_OF_ZIP if part in head), "a ZIP archive"))
     if head[257:262] == b"ustar":
         raise _another("a tar archive")
     if _PICKLE.match(head):
@@ -110,12 +107,12 @@ def _refuse_binary(head: bytes) -> None:
         raise _another("a binary file of an unknown format")
 
 
-def _another(what: str) -> FileProblem:
-    return FileProblem("other_format", f"This is {what}, not a dataset that can be read.")
+def _another(name: str) -> FileProblem:
+    return FileProblem("other_format", f"This is {name}, not a dataset that can be read.")
 
 
 def _detected(text: bytes, *, whole: bool) -> tuple[str, str]:
-    """(kind, delimiter) of text without a byte order mark and leading white space."""
+    """Detect (kind, delimiter) of text without a byte order mark and leading white space."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not whole and len(lines) > 1:
         lines.pop()
@@ -145,14 +142,14 @@ def _detected(text: bytes, *, whole: bool) -> tuple[str, str]:
 
 
 def _delimiter(lines: list[bytes]) -> str:
-    """The most frequent delimiter in the first line, read as a header; "" if none."""
+    """Find the most frequent delimiter in the first line, read as a header; "" if none."""
     header = lines[0].decode("utf-8", "replace")
-    best, most = "", 1
+    best, columns = "", 1
     for delimiter in _DELIMITERS:
         try:
             names = next(csv.reader([header], delimiter=delimiter.decode()), [])
         except csv.Error:
             continue
-        if len(names) > most and sum(len(name) < 100 for name in names) == len(names):
-            best, most = delimiter.decode(), len(names)
+        if len(names) > columns and all(len(name) < 100 for name in names):
+            best, columns = delimiter.decode(), len(names)
     return best

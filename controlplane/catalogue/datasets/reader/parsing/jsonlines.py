@@ -1,4 +1,4 @@
-"""Reads JSON Lines: blocks of whole lines, the row of each line, and the problems of the others.
+"""The reader of JSON Lines: blocks of whole lines, the row of each line, and the problems of the others.
 
 Nothing here trusts the file: line lengths and nesting are limited, and every excerpt is cut and cleaned.
 """
@@ -25,7 +25,7 @@ _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 _UNSOUND = re.compile(rb"\\u0000|\d{19}")
-"""Matches every NUL and every integer beyond 64 bits, and possibly others."""
+"""A pattern of every NUL and every integer beyond 64 bits, and possibly of others."""
 _TYPES = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -41,7 +41,7 @@ class Block:
 
 
 def blocks(file: BinaryIO) -> Iterator[Block]:
-    """The lines of a file without line feeds, some hundred kilobytes at a time."""
+    """Yield the lines of a file without line feeds, some hundred kilobytes at a time."""
     offset = 0
     while data := file.read(BLOCK):
         if data[-1] != 10:
@@ -74,13 +74,13 @@ def _skip_line(file: BinaryIO) -> int:
     return skipped
 
 
-def too_long(line: int, block: Block) -> DataProblem:
-    message = f"The line is {block.size:,} bytes long; the limit is {LONGEST_LINE:,}."
-    return DataProblem(line, "line_too_long", message, excerpt(block.lines[0][:1000]), byte=block.offset)
+def too_long(line: int, unit: str, start: bytes, size: int, offset: int) -> DataProblem:
+    message = f"The {unit} is {size:,} bytes long; the limit is {LONGEST_LINE:,}."
+    return DataProblem(line, "line_too_long", message, excerpt(start[:1000]), byte=offset)
 
 
 def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, list[DataProblem]]:
-    """The row of one JSON value, and its problems. `offset`: its position in the file."""
+    """Parse the row of one JSON value, and list its problems. `offset`: its position in the file."""
     try:
         value = _decode(raw)
     except _FAILURES as error:
@@ -99,48 +99,44 @@ def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, l
 
 
 def _has_sound_values(raw: bytes) -> bool:
-    """True if the text alone rules out NULs, large integers and deep nesting, as in most rows."""
+    """Test whether the text alone rules out NULs, large integers and deep nesting, as in most rows."""
     return not _UNSOUND.search(raw) and raw.count(b"{") + raw.count(b"[") <= contents.DEEPEST
 
 
 def _diagnosed(raw: bytes, line: int, offset: int, error: Exception) -> DataProblem:
-    def at(place: int, kind: str, message: str) -> DataProblem:
-        column = len(raw[:place].decode("utf-8", "replace")) + 1
-        return DataProblem(line, kind, message, excerpt(raw, place), column=column, byte=offset + place)
+    position, kind, message = _cause(raw, offset, error)
+    column = len(raw[:position].decode("utf-8", "replace")) + 1
+    return DataProblem(line, kind, message, excerpt(raw, position), column=column, byte=offset + position)
 
+
+def _cause(raw: bytes, offset: int, error: Exception) -> tuple[int, str, str]:
+    """Find the position in the value, the kind and the message of an error."""
     try:
         raw.decode()
     except UnicodeDecodeError as wrong:
-        return at(
-            wrong.start, "invalid_utf8", f"Byte 0x{raw[wrong.start]:02x} at byte {offset + wrong.start:,} is not UTF-8."
-        )
+        at = wrong.start
+        return at, "invalid_utf8", f"Byte 0x{raw[at]:02x} at byte {offset + at:,} is not UTF-8."
     if isinstance(error, RecursionError):
-        return at(0, "nesting", f"Values are nested deeper than {contents.DEEPEST} levels.")
+        return 0, "nesting", f"Values are nested deeper than {contents.DEEPEST} levels."
     if isinstance(error, msgspec.ValidationError):
-        return at(0, "number_range", "A number is too large to be represented.")
+        return 0, "number_range", "A number is too large to be represented."
     if surrogate := _LONE_SURROGATE.search(raw):
-        return at(surrogate.start(), "lone_surrogate", "Unpaired surrogate: this escape is not a character.")
-    position = re.search(r"byte (\d+)", str(error))
-    return _malformed(raw, int(position[1]) if position else len(raw), str(error), at, offset)
+        return surrogate.start(), "lone_surrogate", "Unpaired surrogate: this escape is not a character."
+    return _malformed(raw, offset, str(error))
 
 
-def _malformed(raw: bytes, place: int, error: str, at: Any, offset: int) -> DataProblem:
-    rest = raw[place:].lstrip(b"-")
-    problem: DataProblem
+def _malformed(raw: bytes, offset: int, error: str) -> tuple[int, str, str]:
+    match = re.search(r"byte (\d+)", error)
+    at = int(match[1]) if match else len(raw)
+    rest = raw[at:].lstrip(b"-")
     if rest.startswith(b"\x00"):
-        problem = at(place, "nul", f"There is a NUL byte at byte {offset + place:,} of the file.")
-    elif rest.startswith((b"NaN", b"Infinity", b"nan", b"inf")) or raw[max(0, place - 1) :].startswith(
-        (b"NaN", b"-Inf")
-    ):
-        problem = at(place, "not_a_number", "NaN and Infinity are not JSON.")
-    elif "truncated" in error:
-        problem = at(len(raw), "cut_off", "The row ends before its JSON is closed.")
-    elif "trailing" in error:
-        problem = at(
-            place, "malformed_json", f"Text follows the object at byte {offset + place:,}. Write one object per line."
-        )
-    else:
-        quotes = raw.lstrip()[1:2] == b"'" or rest[:1] == b"'"
-        hint = " Names and texts take double quotes." if quotes else ""
-        problem = at(place, "malformed_json", f"Not valid JSON at byte {offset + place:,} of the file.{hint}")
-    return problem
+        return at, "nul", f"There is a NUL byte at byte {offset + at:,} of the file."
+    if rest.startswith((b"NaN", b"Infinity", b"nan", b"inf")) or raw[max(0, at - 1) :].startswith((b"NaN", b"-Inf")):
+        return at, "not_a_number", "NaN and Infinity are not JSON."
+    if "truncated" in error:
+        return len(raw), "cut_off", "The row ends before its JSON is closed."
+    if "trailing" in error:
+        return at, "malformed_json", f"Text follows the object at byte {offset + at:,}. Write one object per line."
+    quotes = raw.lstrip()[1:2] == b"'" or rest[:1] == b"'"
+    hint = " Names and texts take double quotes." if quotes else ""
+    return at, "malformed_json", f"Not valid JSON at byte {offset + at:,} of the file.{hint}"

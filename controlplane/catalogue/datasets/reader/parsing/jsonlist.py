@@ -1,4 +1,4 @@
-"""Splits a JSON list of rows into elements without loading the whole list.
+"""The elements of a JSON list of rows, split without loading the whole list.
 
 Elements are delimited by brackets alone, skipping strings; each is then read like a line of JSON Lines. Where brackets
 don't match, parsing resumes after the next `}, {`.
@@ -34,15 +34,15 @@ class _Mismatch(Exception):
 
 @dataclass(slots=True)
 class Element:
-    """An element's bytes `raw` at `offset` of the file. `why`: a sentence if its brackets don't match."""
+    """An element's bytes `raw` at `offset` of the file. `problem`: a sentence if its brackets don't match."""
 
     raw: bytes
     offset: int
-    why: str = ""
+    problem: str = ""
 
 
 def elements(file: BinaryIO) -> Iterator[Element]:
-    """The elements of the list. Raises FileProblem if the file doesn't begin with one."""
+    """Split the list into its elements. Raises FileProblem if the file doesn't begin with one."""
     yield from _Splitter(file).elements()
 
 
@@ -97,7 +97,7 @@ class _Splitter:
                 return
 
     def _element(self) -> Element:
-        start, place = self._at, self._file_offset
+        start, offset = self._at, self._file_offset
         longest = LOOK_AHEAD_ONCE_BROKEN if self._broken > BROKEN_OFTEN else LONGEST
         while True:
             try:
@@ -107,16 +107,16 @@ class _Splitter:
             if end is not None:
                 raw = self._buffer[self._at : end]
                 self._at = end
-                return Element(raw, place)
+                return Element(raw, offset)
             waiting = len(self._buffer) - self._at
             if waiting > longest or not self._read_more(max(BLOCK, waiting)):
                 break
             start = self._at
         self._broken += 1
-        return self._skip_broken(start, place)
+        return self._skip_broken(start, offset)
 
     def _end(self) -> int | None:
-        """The end of the current element in the buffer; None if it isn't there."""
+        """Find the end of the current element in the buffer; None if it isn't there."""
         if self._buffer[self._at] not in b"[{":
             scalar = _SCALAR.match(self._buffer, self._at)
             end = scalar.end() if scalar else self._at + 1
@@ -135,7 +135,7 @@ class _Splitter:
                     return token.end()
         return None
 
-    def _skip_broken(self, start: int, place: int) -> Element:
+    def _skip_broken(self, start: int, offset: int) -> Element:
         """Give up an element without an end, and resume at the apparent start of the next row, if any."""
         too_long = len(self._buffer) - start > LONGEST
         reason = (
@@ -150,15 +150,15 @@ class _Splitter:
             self._at = max(start, len(self._buffer) - 64)
             if not self._read_more(BLOCK * 4):
                 self._at = len(self._buffer)
-                return Element(head, place, reason)
+                return Element(head, offset, reason)
             start = 0
             next_row = _NEXT_ROW.search(self._buffer)
             if next_row is not None:
                 self._at = next_row.end()
-                return Element(head, place, reason)
+                return Element(head, offset, reason)
         raw = self._buffer[start : next_row.start() + 1]
         self._at = next_row.end()
-        return Element(raw[:1000] if len(raw) > LONGEST else raw, place, reason)
+        return Element(raw[:1000] if len(raw) > LONGEST else raw, offset, reason)
 
     def _trailing_text(self) -> Iterator[Element]:
         while True:

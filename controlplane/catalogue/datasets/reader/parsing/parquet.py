@@ -1,4 +1,4 @@
-"""Reads Parquet: validates the footer first, then the columns by their types, then rows in batches.
+"""The reader of Parquet: validates the footer first, then the columns by their types, then rows in batches.
 
 pyarrow is imported inside functions, so that a check of JSON Lines never loads it.
 """
@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
-from controlplane.catalogue.datasets.reader.limits import MOST_ROWS
+from controlplane.catalogue.datasets.reader.limits import MOST_COLUMNS, MOST_ROWS
 from controlplane.catalogue.datasets.reader.parsing.unpacking import opened
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 
 LONGEST_FOOTER = 16 * 2**20
-MOST_COLUMNS = 200
 MOST_LEAVES = 2000
 DEEPEST = 8
 BATCH_ROWS = 500
@@ -29,7 +28,7 @@ ROWS_PER_BYTE = 2
 """Limit from SPARSE_FROM rows on: a tiny file of equal rows would occupy the server for an hour."""
 LARGEST_UNPACKED = 4 * 2**30
 _ARROW_SCHEMA = re.compile(rb"\x18([\x80-\xff]{0,4}[\x00-\x7f])")
-"""The bytes between that key and its value: a binary field in Thrift's compact protocol, and its length."""
+"""The bytes between the key ARROW:schema and its value: a binary field in Thrift's compact protocol, and its length."""
 PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 
 
@@ -86,9 +85,11 @@ class Parquet:
         if len(set(schema.names)) < len(schema.names):
             raise FileProblem("refused_parquet", "Two columns have the same name.", "Rename one of them.")
         refusals = {column.name: _refusal(column.type) for column in schema}
-        self.columns = [name for name, why in refusals.items() if not why]
+        self.columns = [name for name, reason in refusals.items() if not reason]
         self.skipped = {
-            visible(name): f"The column “{visible(name)}” is skipped: {why}." for name, why in refusals.items() if why
+            visible(name): f"The column “{visible(name)}” is skipped: {reason}."
+            for name, reason in refusals.items()
+            if reason
         }
         if not self.columns:
             reasons = " ".join(self.skipped.values())
@@ -100,10 +101,10 @@ class Parquet:
         return int(self._metadata.num_rows)
 
     def batches(self) -> Iterator[RowBatch]:
-        """The batches of all row groups. A damaged group is one problem at its first row."""
+        """Read the batches of all row groups. A damaged group is one problem at its first row."""
         first = 0
         for group in range(self._metadata.num_row_groups):
-            promised = int(self._metadata.row_group(group).num_rows)
+            declared = int(self._metadata.row_group(group).num_rows)
             at = first
             try:
                 for batch in self._parquet.iter_batches(
@@ -111,11 +112,11 @@ class Parquet:
                 ):
                     yield _rows(batch, at)
                     at += batch.num_rows
-                if at != first + promised:
-                    raise ValueError(f"it has {at - first:,} rows instead of {promised:,}")
+                if at != first + declared:
+                    raise ValueError(f"it has {at - first:,} rows instead of {declared:,}")
             except self._failures as error:
-                yield self._damaged(at, first + promised, error)
-            first += promised
+                yield self._damaged(at, first + declared, error)
+            first += declared
 
     def _damaged(self, at: int, end: int, error: BaseException) -> RowBatch:
         import pyarrow
@@ -131,13 +132,13 @@ class Parquet:
 
 
 def check_footer(file: BinaryIO) -> int:
-    """Offset of the footer; its declared length must fit into the file."""
+    """Locate the footer; return its offset. Its declared length must fit into the file."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 8))
     end = file.read(8)
     if size < 12 or end[4:] != b"PAR1":
-        what = "is encrypted" if end[4:] == b"PARE" else "has no end: its last bytes are not those of Parquet"
-        raise FileProblem("broken_parquet", f"The file {what}.")
+        state = "is encrypted" if end[4:] == b"PARE" else "has no end: its last bytes are not those of Parquet"
+        raise FileProblem("broken_parquet", f"The file {state}.")
     length = int.from_bytes(end[:4], "little")
     if length > size - 12 or length == 0:
         raise FileProblem("broken_parquet", f"The file says its footer has {length:,} bytes; it has {size:,} in all.")
@@ -157,7 +158,7 @@ def _refuse_types_with_code(footer: bytes) -> None:
         try:
             if value is None:
                 raise ValueError
-            length = sum((byte & 127) << 7 * place for place, byte in enumerate(value[1]))
+            length = sum((byte & 127) << 7 * index for index, byte in enumerate(value[1]))
             schemas += base64.b64decode(footer[value.end() : value.end() + length], validate=True)
         except ValueError as error:
             raise FileProblem("broken_parquet", "The schema in the file's footer can't be read.") from error
@@ -166,7 +167,7 @@ def _refuse_types_with_code(footer: bytes) -> None:
 
 
 def _check_metadata(metadata: Any, footer: int) -> None:
-    """Refuses pickles among the metadata, and places that are not in the file."""
+    """Refuse pickles among the metadata, and positions that are not in the file."""
     for value in (metadata.metadata or {}).values():
         if value.startswith(PICKLES) or _unpacked_start(value).startswith(PICKLES):
             raise FileProblem(
@@ -186,8 +187,8 @@ def _check_metadata(metadata: Any, footer: int) -> None:
         if group.num_rows < 0:
             raise FileProblem("broken_parquet", "The footer promises fewer than no rows.")
         total += group.num_rows
-        for place in range(group.num_columns):
-            column = group.column(place)
+        for index in range(group.num_columns):
+            column = group.column(index)
             start = column.data_page_offset
             if column.has_dictionary_page and column.dictionary_page_offset is not None:
                 start = min(start, column.dictionary_page_offset)
@@ -209,7 +210,7 @@ def _unpacked_start(value: bytes) -> bytes:
 
 
 def _refusal(kind: Any, level: int = 0) -> str:
-    """The reason why values of an Arrow type can't be read, or ""."""
+    """Explain why values of an Arrow type can't be read; "" if they can."""
     from pyarrow import types
 
     if level > DEEPEST:
@@ -228,15 +229,14 @@ def _refusal(kind: Any, level: int = 0) -> str:
     )
     if any(is_it(kind) for is_it in plain):
         return ""
-    if types.is_dictionary(kind):
-        return _refusal(kind.value_type, level + 1)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    nested = (types.is_dictionary, types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if any(is_it(kind) for is_it in nested):
         return _refusal(kind.value_type, level + 1)
     if types.is_struct(kind):
-        fields = [kind.field(place) for place in range(kind.num_fields)]
-        if len({one.name for one in fields}) < len(fields):
+        fields = list(kind)
+        if len({field.name for field in fields}) < len(fields):
             return "two of its fields have the same name"
-        return next((why for one in fields if (why := _refusal(one.type, level + 1))), "")
+        return next((reason for field in fields if (reason := _refusal(field.type, level + 1))), "")
     return f"its type {visible(str(kind))[:80]} has no counterpart in JSON"
 
 
@@ -245,19 +245,19 @@ def _rows(batch: Any, first: int) -> RowBatch:
         return RowBatch(first, [_plain(row) for row in batch.to_pylist()])
     except UnicodeDecodeError:
         pass
-    found = RowBatch(first, [])
-    for place in range(batch.num_rows):
+    rows = RowBatch(first, [])
+    for index in range(batch.num_rows):
         try:
-            found.rows.append(_plain(batch.slice(place, 1).to_pylist()[0]))
+            rows.rows.append(_plain(batch.slice(index, 1).to_pylist()[0]))
         except UnicodeDecodeError as error:
-            found.rows.append(None)
+            rows.rows.append(None)
             message = f"A text of this row is not UTF-8: byte 0x{error.object[error.start]:02x}."
-            found.problems[place] = DataProblem(first + place + 1, "invalid_utf8", message)
-    return found
+            rows.problems[index] = DataProblem(first + index + 1, "invalid_utf8", message)
+    return rows
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value: dates and decimals become text, and NaN (how tables mark a gap) null."""
+    """Convert to a JSON value: dates and decimals become text, and NaN (how tables mark a gap) null."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

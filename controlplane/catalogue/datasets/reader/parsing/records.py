@@ -1,4 +1,4 @@
-"""Reads the rows of a file of any format, each with its number, its line and its problems."""
+"""The rows of a file of any format, each with its number, its line and its problems."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from operator import call
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,11 +46,9 @@ class RecordBatch:
 
 
 Remark = Callable[[DataProblem], None]
-"""Called with a problem of a column, which belongs to no single row."""
-
-
+"""A receiver of the problems of columns, which belong to no single row."""
 Rewrite = Callable[[Iterable[Record]], Iterable[Record]]
-"""Called with the records of a batch; returns as many, in the same order."""
+"""A function of the records of a batch, which returns as many, in the same order."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class RowSource:
     rewrite: Rewrite | None = None
 
     def read(self, progress: ProgressFile | None = None, remark: Remark | None = None) -> Iterator[Record]:
-        """Every row. Raises FileProblem if the file as a whole turns out to be broken."""
+        """Yield every row. Raises FileProblem if the file as a whole turns out to be broken."""
         for batch in self.batches(remark):
             for record in batch.records():
                 if progress is not None:
@@ -69,7 +68,7 @@ class RowSource:
                 yield record
 
     def batches(self, remark: Remark | None = None) -> Iterator[RecordBatch]:
-        """The rows in batches, which are the same at every reading."""
+        """Yield the rows in batches, which are the same at every reading."""
         for batch in _batches(self.path, self.format, remark):
             yield RecordBatch(batch.at, partial(_rewritten, self.rewrite, batch)) if self.rewrite else batch
 
@@ -78,21 +77,20 @@ def _rewritten(rewrite: Rewrite, batch: RecordBatch) -> Iterable[Record]:
     return rewrite(batch.records())
 
 
-def _batches(
-    path: Path,
-    format: FileFormat,  # noqa: A002 -- what it is
-    remark: Remark | None = None,
-) -> Iterator[RecordBatch]:
-    if format.kind == formats.PARQUET:
-        yield from _parquet_batches(path, format, remark or (lambda problem: None))
+def _batches(path: Path, file_format: FileFormat, remark: Remark | None) -> Iterator[RecordBatch]:
+    if file_format.kind == formats.PARQUET:
+        yield from _parquet_batches(path, file_format, remark or (lambda problem: None))
         return
-    with opened(path, gzip=format.gzip) as file:
-        if format.kind == formats.JSONL:
+    with opened(path, gzip=file_format.gzip) as file:
+        if file_format.kind == formats.JSONL:
             yield from _line_batches(file)
-        elif format.kind == formats.JSON:
-            yield from _grouped(file, _list_rows(file))
+        elif file_format.kind == formats.JSON:
+            elements = enumerate(jsonlist.elements(file))
+            yield from _grouped(file, ((len(e.raw), partial(_element_record, n, e)) for n, e in elements))
         else:
-            yield from _grouped(file, _table_rows(file, format))
+            table = DelimitedTable(file, file_format.delimiter)
+            cells = ((sum(map(len, c.cells or ())), partial(_cells_record, n, c, table)) for n, c in enumerate(table))
+            yield from _grouped(file, cells)
 
 
 def _line_batches(file: BinaryIO) -> Iterator[RecordBatch]:
@@ -107,7 +105,8 @@ def _line_batches(file: BinaryIO) -> Iterator[RecordBatch]:
 
 def _block_records(block: jsonlines.Block, number: int, line: int) -> Iterator[Record]:
     if block.too_long:
-        yield Record(number, line + 1, None, [jsonlines.too_long(line + 1, block)])
+        problem = jsonlines.too_long(line + 1, "line", block.lines[0], block.size, block.offset)
+        yield Record(number, line + 1, None, [problem])
         return
     at = block.offset
     for raw in block.lines:
@@ -124,7 +123,7 @@ Sized = tuple[int, Callable[[], Record]]
 
 
 def _grouped(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
-    """Batches of the rows; those before an error are yielded before it is raised."""
+    """Group rows into batches; those before an error are yielded before it is raised."""
     pending: list[Callable[[], Record]] = []
     size, problem = 0, None
     try:
@@ -132,75 +131,57 @@ def _grouped(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
             pending.append(row)
             size += length + 1
             if size >= BATCH_BYTES:
-                yield RecordBatch(bytes_read(file), partial(_parse_all, pending))
+                yield RecordBatch(bytes_read(file), partial(map, call, pending))
                 pending, size = [], 0
     except FileProblem as error:
         problem = error
     if pending:
-        yield RecordBatch(bytes_read(file), partial(_parse_all, pending))
+        yield RecordBatch(bytes_read(file), partial(map, call, pending))
     if problem:
         raise problem
 
 
-def _parse_all(rows: list[Callable[[], Record]]) -> Iterator[Record]:
-    for row in rows:
-        yield row()
-
-
-def _list_rows(file: BinaryIO) -> Iterator[Sized]:
-    for number, element in enumerate(jsonlist.elements(file)):
-        yield len(element.raw), partial(_element_record, number, element)
-
-
 def _element_record(number: int, element: jsonlist.Element) -> Record:
     line = number + 1
-    if element.why:
-        kind = "line_too_long" if "longer than" in element.why else "malformed_json"
+    if element.problem:
+        kind = "line_too_long" if "longer than" in element.problem else "malformed_json"
         kind = "cut_off" if not element.raw else kind
-        text = excerpt(element.raw)
-        return Record(
-            number, line, None, [DataProblem(line, kind, element.why, text, byte=element.offset)], element.raw
-        )
+        problem = DataProblem(line, kind, element.problem, excerpt(element.raw), byte=element.offset)
+        return Record(number, line, None, [problem], element.raw)
     if len(element.raw) > jsonlist.LONGEST:
-        message = f"The row is {len(element.raw):,} bytes long; the limit is {jsonlist.LONGEST:,}."
-        problem = DataProblem(line, "line_too_long", message, excerpt(element.raw[:1000]), byte=element.offset)
+        problem = jsonlines.too_long(line, "row", element.raw, len(element.raw), element.offset)
         return Record(number, line, None, [problem])
     row, problems = jsonlines.row_of(element.raw, line, element.offset)
     return Record(number, line, row, problems, element.raw, element.offset)
 
 
-def _table_rows(file: BinaryIO, format: FileFormat) -> Iterator[Sized]:  # noqa: A002 -- what it is
-    table = DelimitedTable(file, format.delimiter)
-    for number, cells in enumerate(table):
-        yield sum(map(len, cells.cells or ())), partial(_cells_record, number, cells, table.columns)
-
-
-def _cells_record(number: int, cells: Cells, columns: list[str]) -> Record:
+def _cells_record(number: int, cells: Cells, table: DelimitedTable) -> Record:
     if cells.cells is None:
         return Record(number, cells.line, None, [cells.problem] if cells.problem else [])
-    row = dict(zip(columns, cells.cells, strict=True))
-    problems = contents.problems(row, cells.line, "")
-    return Record(number, cells.line, None if problems else row, problems)
+    return _examined(number, cells.line, dict(zip(table.columns, cells.cells, strict=True)))
 
 
-def _parquet_batches(
-    path: Path,
-    format: FileFormat,  # noqa: A002 -- what it is
-    remark: Remark,
-) -> Iterator[RecordBatch]:
-    with closing(Parquet(path, gzip=format.gzip)) as parquet:
+def _parquet_batches(path: Path, file_format: FileFormat, remark: Remark) -> Iterator[RecordBatch]:
+    with closing(Parquet(path, gzip=file_format.gzip)) as parquet:
         size, rows = path.stat().st_size, max(1, parquet.row_count)
-        for name, why in parquet.skipped.items():
-            remark(DataProblem(0, "passed_over_column", why, field=name))
+        for name, reason in parquet.skipped.items():
+            remark(DataProblem(0, "passed_over_column", reason, field=name))
         for batch in parquet.batches():
             yield RecordBatch(min(size, size * batch.first // rows), partial(_batch_records, batch))
 
 
 def _batch_records(batch: RowBatch) -> Iterator[Record]:
-    for place, row in enumerate(batch.rows):
-        number = batch.first + place
+    for index, row in enumerate(batch.rows):
+        number = batch.first + index
         if row is None:
-            yield Record(number, number + 1, None, [batch.problems[place]])
-            continue
-        problems = contents.problems(row, number + 1, "")
-        yield Record(number, number + 1, None if problems else row, problems)
+            yield Record(number, number + 1, None, [batch.problems[index]])
+        else:
+            yield _examined(number, number + 1, row)
+
+
+def _examined(number: int, line: int, row: dict[str, Any]) -> Record:
+    """Make a record of a table's row, without the row if a name or value is invalid."""
+    if issue := contents.problem(row):
+        kind, message, field_name = issue
+        return Record(number, line, None, [DataProblem(line, kind, message, field=field_name)])
+    return Record(number, line, row)

@@ -1,4 +1,4 @@
-"""Finds keys that occur twice in one JSON object: parsers keep only one of them, so the text is searched."""
+"""Keys that occur twice in one JSON object: parsers keep only one of them, so the text is searched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 20
 
 
 def may_have_any(raw: bytes, row: Mapping[str, Any]) -> bool:
-    """False if no key can be repeated: the text has as many quotes as the parsed row needs.
+    """Test for repeated keys: none, if the text has as many quotes as the parsed row needs.
 
     A key that was dropped as a duplicate would leave its quotes over.
     """
@@ -26,15 +26,15 @@ def may_have_any(raw: bytes, row: Mapping[str, Any]) -> bool:
 
 
 def repeated(raw: bytes) -> Iterator[tuple[str, int]]:
-    """(name, column of its second place in the line or 0) of keys that an object of this text has twice."""
+    """Yield (name, column of its second occurrence in the line or 0) of keys that an object of this text has twice."""
     names: dict[str, None] = {}
 
     def note(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
+        earlier: set[str] = set()
         for name, _ in pairs:
-            if name in seen and len(names) < _MOST:
+            if name in earlier and len(names) < _MOST:
                 names[name] = None
-            seen.add(name)
+            earlier.add(name)
 
     try:
         json.loads(raw, object_pairs_hook=note)
@@ -42,12 +42,12 @@ def repeated(raw: bytes) -> Iterator[tuple[str, int]]:
         return  # the first pass has reported its problem
     text = raw.decode("utf-8", "replace")
     for name in names:
-        places = [match.start() for match in re.finditer(rf"(?<!\\){re.escape(json.dumps(name))}\s*:", text)]
-        yield name, places[1] + 1 if len(places) > 1 else 0
+        columns = [match.start() + 1 for match in re.finditer(rf"(?<!\\){re.escape(json.dumps(name))}\s*:", text)]
+        yield name, columns[1] if len(columns) > 1 else 0
 
 
 def _quotes(value: Any) -> int:
-    """Number of quotes around keys and texts in a value."""
+    """Count the quotes around keys and texts in a value."""
     kind = type(value)
     if kind is dict:
         return 2 * len(value) + sum([2 if type(inner) is str else _quotes(inner) for inner in value.values()])

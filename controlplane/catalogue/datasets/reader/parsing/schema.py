@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
+from controlplane.catalogue.datasets.reader.limits import MOST_COLUMNS
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 
-MOST_COLUMNS = 200
 ODD = 0.01
 """Share of the sampled rows that may lack a column that every row should have."""
 ENOUGH = 10
@@ -45,7 +45,7 @@ class Schema:
         """Column -> type of most of its values (null if there are none), without columns that hardly any row has."""
 
     def oddity(self, row: Mapping[str, Any]) -> tuple[str, str]:
-        """(sentence, field) on how a row differs from the usual; empty for usual rows."""
+        """Describe how a row differs from the usual: (sentence, field), both empty for usual rows."""
         for name, value in row.items():
             main = self.main.get(name)
             if main is None:
@@ -68,11 +68,11 @@ def count(counts: Counts, row: Mapping[str, Any]) -> None:
         kinds[_TYPES.get(type(value), OBJECT)] += 1
 
 
-def add(counts: Counts, others: Counts) -> None:
+def add(counts: Counts, further: Counts) -> None:
     """Add the counts of further rows. Raises FileProblem as `count` does."""
-    for name, kinds in others.items():
-        known = counts.get(name)
-        (_new(counts, name) if known is None else known).update(kinds)
+    for name, kinds in further.items():
+        total = counts.get(name)
+        (_new(counts, name) if total is None else total).update(kinds)
 
 
 def _new(counts: Counts, name: str) -> Counter[str]:
@@ -86,7 +86,7 @@ def _new(counts: Counts, name: str) -> Counter[str]:
 
 
 def as_columns(counts: Counts) -> list[dict[str, Any]]:
-    """The report's "columns". `filled`: rows with a value in it that isn't null."""
+    """List the report's "columns". `filled`: rows with a value in it that isn't null."""
     return [
         {"name": visible(name), "filled": kinds.total() - kinds[NULL], "types": dict(kinds.most_common())}
         for name, kinds in counts.items()

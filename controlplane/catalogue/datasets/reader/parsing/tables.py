@@ -1,4 +1,4 @@
-"""Reads CSV and TSV: the records of a table with their first lines; a broken record affects no other."""
+"""The reader of CSV and TSV: the records of a table with their first lines; a broken record affects no other."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from controlplane.catalogue.datasets.reader.excerpts import visible
+from controlplane.catalogue.datasets.reader.excerpts import EXCERPT, visible
+from controlplane.catalogue.datasets.reader.limits import MOST_COLUMNS
 from controlplane.catalogue.datasets.reader.parsing.formats import BOM
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 
 LONGEST_LINE = 2**21
 LONGEST_FIELD = 2**20
-MOST_COLUMNS = 200
 MOST_REREAD = 2**28
 """Limit of the bytes that are read again because an unclosed quote swallowed them."""
-EXCERPT = 160
 
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 @dataclass(slots=True)
 class TableLine:
+    """A physical line of the file at a byte offset; lines are numbered from 1."""
+
     number: int
     offset: int
     text: str
@@ -42,7 +43,7 @@ class Cells:
 
 
 class DelimitedTable:
-    """A table with the `columns` of its first record."""
+    """A table with the `columns` of its first record; iterating yields the others."""
 
     def __init__(self, file: BinaryIO, delimiter: str) -> None:
         csv.field_size_limit(LONGEST_FIELD)
@@ -69,7 +70,7 @@ class DelimitedTable:
         raise FileProblem("empty_file", "The file has only blank lines.")
 
     def _record(self) -> Cells | None:
-        """The next record that isn't empty; None at the end."""
+        """Read the next record that isn't empty; None at the end."""
         while True:
             taken: list[TableLine] = []
             reader = csv.reader(self._recording(taken), delimiter=self._delimiter, strict=True)
@@ -175,10 +176,10 @@ class _TableLines:
 
 
 def _names(cells: list[str]) -> list[str]:
-    """Complete the names and make them unique."""
+    """Fill in missing names, and make all unique."""
     names: list[str] = []
-    for place, cell in enumerate(cells, 1):
-        name = visible(cell.strip()) or f"column_{place}"
+    for number, cell in enumerate(cells, 1):
+        name = visible(cell.strip()) or f"column_{number}"
         while name in names:
             name += "_2"
         names.append(name)

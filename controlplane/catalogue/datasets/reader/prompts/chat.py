@@ -1,4 +1,4 @@
-"""Renders prompts with the tokenizer's chat template, and counts their tokens.
+"""Prompts in the tokenizer's chat template, and their tokens.
 
 A template comes with a model and may be as hostile as an upload: it runs in jinja2's immutable sandbox with limits of
 time, length and number sizes, in a child with a memory limit. It gets the same functions as in transformers, so the
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,17 +21,13 @@ TEMPLATE, OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
 SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 BATCH_CHARACTERS = 2**20
 """Total length of the texts in one batch."""
-AROUND = 8
-"""Maximum tokens that a tokenizer adds around a text."""
-LONGEST_WORD = 40
-REMEMBERED_WORDS = 100_000
 THREADS = 4
 """Threads for counting tokens; each takes address space."""
 
 
 class ChatRenderer:
-    """Renders prompts and counts tokens. `folder`: the folder of a datasets.Tokenizer; None: no tokenizer is known, so
-    messages are listed one below the other and not counted.
+    """A renderer of prompts, which also counts tokens. `folder`: the folder of a datasets.Tokenizer; None: no tokenizer
+    is known, so messages are listed one below the other and not counted.
 
     Raises TemplateProblem if the folder's files can't be read.
     """
@@ -42,7 +37,6 @@ class ChatRenderer:
         self._special: dict[str, str] = {}
         self._template: Template | None = None
         self._tokenizer: Any = None  # tokenizers.Tokenizer, which has no types
-        self._word_tokens = _WordTokens()
         if folder is None:
             return
         config = json_of(folder / CONFIG)
@@ -54,7 +48,7 @@ class ChatRenderer:
 
     @classmethod
     def that_counts(cls, folder: Path | None) -> ChatRenderer:
-        """A renderer that can count tokens. Raises TemplateProblem if the folder's files don't allow that."""
+        """Create a renderer that can count tokens. Raises TemplateProblem if the folder's files don't allow that."""
         if folder is None:
             raise TemplateProblem("The tokenizer to count with is no longer available.")
         renderer = cls(folder)
@@ -63,33 +57,24 @@ class ChatRenderer:
         return renderer
 
     def text(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> str:
-        """The exact text that the model continues. Without `chat`: the messages' contents, for a base model. Raises
-        TemplateProblem."""
+        """Render the exact text that the model continues. Without `chat`: the messages' contents, for a base model.
+        Raises TemplateProblem."""
         [text] = self._texts([messages], chat=chat)
         if isinstance(text, TemplateProblem):
             raise text
         return text
 
     def render(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> tuple[str, int | None]:
-        """The text and its number of tokens. Raises TemplateProblem."""
+        """Render the text, and count its tokens (None without a tokenizer). Raises TemplateProblem."""
         text = self.text(messages, chat=chat)
         counted = self.counts([text], special=not chat)
         return text, counted[0] if counted else None
 
-    def prompt_counts(
-        self, prompts: Sequence[Sequence[Mapping[str, str]]], *, chat: bool = True, over: int = 0
-    ) -> list[int | None]:
-        """Token counts of many prompts; None if the template refuses one, or without a tokenizer.
-
-        `over`: None also for prompts that surely have no more tokens than this, which saves most of the time.
-        """
-        if self._tokenizer is None:
-            return [None] * len(prompts)
-        texts = {place: text for place, text in enumerate(self._texts(prompts, chat=chat)) if isinstance(text, str)}
-        if over:
-            texts = self._not_surely_within(over, texts)
-        counts = dict(zip(texts, self.counts(list(texts.values()), special=not chat) or (), strict=True))
-        return [counts.get(place) for place in range(len(prompts))]
+    def prompt_counts(self, prompts: Sequence[Sequence[Mapping[str, str]]], *, chat: bool = True) -> list[int | None]:
+        """Count the tokens of many prompts; None if the template refuses one, or without a tokenizer."""
+        texts = self._texts(prompts, chat=chat)
+        counts = iter(self.counts([text for text in texts if isinstance(text, str)], special=not chat) or ())
+        return [next(counts, None) if isinstance(text, str) else None for text in texts]
 
     def _texts(self, prompts: Sequence[Sequence[Mapping[str, str]]], *, chat: bool) -> Sequence[str | TemplateProblem]:
         if not chat:
@@ -102,33 +87,8 @@ class ChatRenderer:
             return [TemplateProblem(why)] * len(prompts)
         return self._template.texts(prompts)
 
-    def _not_surely_within(self, limit: int, texts: Mapping[int, str]) -> dict[int, str]:
-        """Texts that may exceed the limit, by their characters and then by the sum of their words' tokens.
-
-        Tokenizers split a text at spaces first, so its separate words never have fewer tokens than the whole. Each word
-        is counted once, and only if the characters of unknown words don't decide.
-        """
-        split = {place: text.split(" ") for place, text in texts.items() if _longest(text) + AROUND > limit}
-        split = {place: words for place, words in split.items() if self._bound(words) > limit}
-        known = self._word_tokens
-        if new := [word for word in set().union(*split.values()).difference(known) if len(word) <= LONGEST_WORD]:
-            if len(known) + len(new) > REMEMBERED_WORDS:
-                known.clear()
-                new = [word for word in set().union(*split.values()) if len(word) <= LONGEST_WORD]
-            known.update(zip(new, self.counts([f" {word}" for word in new]) or (), strict=True))
-        return {place: texts[place] for place, words in split.items() if self._bound(words) > limit}
-
-    def _bound(self, words: Sequence[str]) -> int:
-        """An upper bound of the tokens in a text of these words."""
-        return sum(map(self._word_tokens.__getitem__, words)) + _longest(words[0]) + AROUND
-
-    def count(self, text: str) -> int | None:
-        """Tokens of a text without special tokens around it; None without a tokenizer."""
-        counted = self.counts([text])
-        return counted[0] if counted else None
-
     def counts(self, texts: Sequence[str], *, special: bool = False) -> list[int] | None:
-        """Token counts of many texts, several times faster than one by one. `special`: include the tokens that the
+        """Count the tokens of many texts, several times faster than one by one. `special`: include the tokens that the
         tokenizer puts around plain text; text from a chat template has them already."""
         if self._tokenizer is None:
             return None
@@ -141,18 +101,6 @@ class ChatRenderer:
                 encoded = self._tokenizer.encode_batch_fast(whole, add_special_tokens=special)
             counts.extend(map(len, encoded))
         return counts
-
-
-class _WordTokens(dict[str, int]):
-    """Word -> its tokens after a space; for unknown words an upper bound."""
-
-    def __missing__(self, word: str) -> int:
-        return _longest(word)
-
-
-def _longest(word: str) -> int:
-    """An upper bound of a word's tokens by its characters; normalisation may expand non-ASCII ones."""
-    return len(word) + 1 if word.isascii() else sys.maxsize
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -169,7 +117,7 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def template_of(folder: Path, config: Mapping[str, Any]) -> str:
-    """The chat template from where transformers looks for it; "" without one."""
+    """Read the chat template from where transformers looks for it; "" without one."""
     try:
         return (folder / TEMPLATE).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -204,7 +152,7 @@ def _tokenizer(path: Path, special: Any) -> Any:
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; {} without the file."""
+    """Read the object in a JSON file; {} without the file."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -215,9 +163,7 @@ def json_of(path: Path) -> dict[str, Any]:
 
 
 def special_of(config: Mapping[str, Any]) -> dict[str, str]:
-    return {name: text for name in SPECIAL_TOKENS if (text := _token(config.get(name)))}
-
-
-def _token(value: Any) -> str:
-    text = value.get("content") if isinstance(value, dict) else value
-    return text if isinstance(text, str) else ""
+    """Read the special tokens of a tokenizer's configuration, which are texts or objects with a "content"."""
+    values = {name: config.get(name) for name in SPECIAL_TOKENS}
+    texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in values.items()}
+    return {name: text for name, text in texts.items() if text and isinstance(text, str)}

@@ -1,4 +1,4 @@
-"""Runs a chat template in jinja2's immutable sandbox, set up as in transformers, with limits."""
+"""A chat template in jinja2's immutable sandbox, set up as in transformers, with limits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Template:
                 raise _in_words(error, "can't be read") from None
 
     def texts(self, prompts: Iterable[Sequence[Mapping[str, str]]]) -> list[str | TemplateProblem]:
-        """Each prompt's messages rendered up to the start of the assistant's turn, or why that failed."""
+        """Render each prompt's messages up to the start of the assistant's turn, or say why that failed."""
         texts: list[str | TemplateProblem] = []
         with _limited():
             for messages in prompts:
@@ -63,24 +63,24 @@ class Template:
         return texts
 
     def conversation(
-        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Any] | None = None, go_on: bool = True
+        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Any] | None = None, generation: bool = True
     ) -> str | TemplateProblem:
-        """Render one conversation with the model's tools; `go_on`: up to the start of its next message."""
+        """Render one conversation with the model's tools; `generation`: up to the start of its next message."""
         with _limited():
             try:
-                return self._text(messages, tools, go_on=go_on)
+                return self._text(messages, tools, generation=generation)
             except (Exception, _TooLong) as error:
                 return _in_words(error, "can't be used with tools")
 
     def _text(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None, *, go_on: bool = True
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None, *, generation: bool = True
     ) -> str:
         values = {
             **self._special,
             "messages": [dict(message) for message in messages],
             "tools": None if tools is None else [dict(tool) for tool in tools],
             "documents": None,
-            "add_generation_prompt": go_on,
+            "add_generation_prompt": generation,
         }
         written: list[str] = []
         length = 0
@@ -93,17 +93,17 @@ class Template:
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Checks products and repetitions before they are computed, since neither can be interrupted."""
+    """A sandbox that checks products and repetitions before they are computed, since neither can be interrupted."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
-    def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
+    def call_binop(self, context: jinja2.runtime.Context, operator: str, first: Any, second: Any) -> Any:
         if operator == "%":
-            if isinstance(left, str) and _WIDE.search(left):
+            if isinstance(first, str) and _WIDE.search(first):
                 raise SecurityError("the text would be formatted to too great a width")
-        elif _size(operator, left, right) > LARGEST:
+        elif _size(operator, first, second) > LARGEST:
             raise SecurityError(f"the result of {operator} would be too large")
-        return super().call_binop(context, operator, left, right)
+        return super().call_binop(context, operator, first, second)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if type(obj) is dict and attribute in obj and attribute not in _OF_EVERY_DICT:
@@ -112,7 +112,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Generation(jinja2.ext.Extension):
-    """Ignores {% generation %} … {% endgeneration %}, which marks an assistant's text."""
+    """The tags {% generation %} … {% endgeneration %}, which mark an assistant's text and are ignored."""
 
     tags = {"generation"}
 
@@ -122,12 +122,12 @@ class _Generation(jinja2.ext.Extension):
         return jinja2.nodes.Scope(body).set_lineno(line)
 
 
-def _size(operator: str, left: Any, right: Any) -> int:
-    """The size of the result in items; for numbers by their bits, with a limit far above any useful one."""
-    if isinstance(left, int) and isinstance(right, int):
-        bits = left.bit_length() * max(right, 0) if operator == "**" else left.bit_length() + right.bit_length()
+def _size(operator: str, first: Any, second: Any) -> int:
+    """Estimate the size of the result in items; for numbers by their bits, with a limit far above any useful one."""
+    if isinstance(first, int) and isinstance(second, int):
+        bits = first.bit_length() * max(second, 0) if operator == "**" else first.bit_length() + second.bit_length()
         return LARGEST + 1 if bits > DIGITS else 0
-    for many, times in ((left, right), (right, left)):
+    for many, times in ((first, second), (second, first)):
         if isinstance(times, int) and hasattr(many, "__len__"):
             return len(many) * max(times, 0)
     return 0
@@ -148,7 +148,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Plain JSON: jinja2's own filter escapes it for HTML."""
+    """Write plain JSON: jinja2's own filter escapes it for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -170,7 +170,7 @@ class _TooLong(BaseException):
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Raises _TooLong after SECONDS, unless the timer is set again by then."""
+    """Raise _TooLong after SECONDS, unless the timer is set again by then."""
 
     def end(number: int, frame: FrameType | None) -> None:
         # Exceptions in finalizers are swallowed: the timer's next signal ends the template.
@@ -186,8 +186,8 @@ def _limited() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def _in_words(error: BaseException, what: str) -> TemplateProblem:
-    """The error in words. `what`: the step that failed, such as “can't be read”."""
+def _in_words(error: BaseException, failure: str) -> TemplateProblem:
+    """Explain an error. `failure`: the step that failed, such as “can't be read”."""
     match error:
         case TemplateProblem():
             return error
@@ -196,7 +196,7 @@ def _in_words(error: BaseException, what: str) -> TemplateProblem:
         case _TemplateRefusal():
             why = f"refuses these messages: {_message(error)}"
         case TemplateSyntaxError():
-            why = f"{what}: {_message(error)} (its line {error.lineno})"
+            why = f"{failure}: {_message(error)} (its line {error.lineno})"
         case SecurityError():
             why = f"does something forbidden: {_message(error)}"
         case MemoryError():
@@ -204,7 +204,7 @@ def _in_words(error: BaseException, what: str) -> TemplateProblem:
         case RecursionError():
             why = "is nested too deeply."
         case _:
-            why = f"{what}: {type(error).__name__}, {_message(error)}"
+            why = f"{failure}: {type(error).__name__}, {_message(error)}"
     return TemplateProblem(f"The chat template {why}")
 
 

@@ -5,7 +5,7 @@ A page requests it at each keystroke, so pyarrow and tokenizers are loaded only 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,7 @@ LONGEST = 20_000
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """{"mapping": {...}, "rows": [row, ...] or None for the first ones of SOURCE in full, "tokenizer": folder or None,
-    "backend": as in check_file}
+    """Render the first rows of SOURCE: {"mapping": {...}, "tokenizer": folder or None, "backend": as in check_file}
     -> {"rows": [[{"messages", "text", "tokens", "answer", "test_cases", "metadata", "problem"}]], "problem": str}.
 
     Each row of the file is a list of the rows that it becomes: two if turns are split. The outer "problem" says why the
@@ -43,17 +42,16 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
             renderer = ChatRenderer(Path(tokenizer))
     except TemplateProblem as error:
         problem = str(error)
-    rows = arguments.get("rows")
     try:
         with row_function.opened(mapping, arguments.get("backend")) as rewrite:
-            taken: Sequence[Any] = list(_first(folder, rewrite)) if rows is None else rows[:ROWS]
+            rows = list(_first(folder, rewrite))
     except FileProblem as error:
         return {"rows": [], "problem": error.message}
-    return {"rows": [_rendered(row, number, mapping, renderer) for number, row in enumerate(taken)], "problem": problem}
+    return {"rows": [_rendered(row, number, mapping, renderer) for number, row in enumerate(rows)], "problem": problem}
 
 
 def _first(folder: Path, rewrite: Rewrite | None) -> Iterator[dict[str, Any] | str]:
-    """The first readable rows; the reason instead of a row if the mapping's function failed or left it out."""
+    """Yield the first readable rows; the reason instead of a row if the mapping's function failed or left it out."""
     source = folder / files.SOURCE
     count = 0
     for record in RowSource(source, formats.detect(source), rewrite).read():
@@ -65,17 +63,17 @@ def _first(folder: Path, rewrite: Rewrite | None) -> Iterator[dict[str, Any] | s
             return
 
 
-def _rendered(row: Any, number: int, mapping: ColumnMapping, renderer: ChatRenderer) -> list[dict[str, Any]]:
+def _rendered(
+    row: dict[str, Any] | str, number: int, mapping: ColumnMapping, renderer: ChatRenderer
+) -> list[dict[str, Any]]:
     try:
         if isinstance(row, str):
             raise RowProblem("transform", row)
-        if not isinstance(row, dict):
-            raise RowProblem("not_an_object", "This is not a row with named fields.")
         rows = canonical_rows(row, mapping, number)
     except RowProblem as error:
-        nothing: dict[str, Any] = {"prompt": [], "answer": None, "test_cases": [], "metadata": {}}
-        return [_shown(nothing, problem=visible(str(error)))]
-    return [_with_text(made, mapping, renderer) for made in rows]
+        no_row: dict[str, Any] = {"prompt": [], "answer": None, "test_cases": [], "metadata": {}}
+        return [_shown(no_row, problem=visible(str(error)))]
+    return [_with_text(canonical, mapping, renderer) for canonical in rows]
 
 
 def _with_text(row: dict[str, Any], mapping: ColumnMapping, renderer: ChatRenderer) -> dict[str, Any]:

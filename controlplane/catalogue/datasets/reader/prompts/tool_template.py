@@ -25,9 +25,10 @@ TOOL = {
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`folder` of a datasets.Tokenizer -> {"sha256": of the template's text or "", "lacks": the missing parts,
-    "keeps_prefix": whether a result leaves the text before it unchanged, "parses": whether the tokenizer defines how
-    to parse calls, "in_tags": whether calls are JSON in <tool_call>, "marks": those of MARKS in it, "problem": str}."""
+    """Examine the `folder` of a datasets.Tokenizer -> {"sha256": of the template's text or "", "lacks": the missing
+    parts, "keeps_prefix": whether a result leaves the text before it unchanged, "parses": whether the tokenizer defines
+    how to parse calls, "in_tags": whether calls are JSON in <tool_call>, "marks": those of MARKS in it, "problem":
+    str}."""
     answer: dict[str, Any] = {
         "sha256": "", "lacks": [], "keeps_prefix": False, "parses": False, "in_tags": False, "marks": [], "problem": ""
     }  # fmt: skip
@@ -65,14 +66,14 @@ def _shown(template: Template) -> dict[str, Any]:
 
 
 def _rendered(template: Template, arguments: Any) -> tuple[tuple[str, str, str], str]:
-    """The texts up to a call, up to its result, and of a prompt with a tool; or the reason why one failed."""
+    """Render the texts up to a call, up to its result, and of a prompt with a tool; or say why one failed."""
     call = {
         "role": "assistant",
         "content": "",
         "tool_calls": [{"type": "function", "function": {"name": NAME, "arguments": arguments}}],
     }
     result = {"role": "tool", "name": NAME, "content": RESULT}
-    before = template.conversation([PROMPT, call], go_on=False)
+    before = template.conversation([PROMPT, call], generation=False)
     after = template.conversation([PROMPT, call, result])
     with_tool = template.conversation([PROMPT], tools=[TOOL])
     for text in (before, after, with_tool):

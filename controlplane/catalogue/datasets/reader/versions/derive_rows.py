@@ -1,78 +1,62 @@
 """The verb `derive`: writes some rows of a ready version as another version.
 
 Rows keep their row_id, so that it refers to the same row in runs on either version, and their split: validation rows
-stay validation rows. Tokens, if the filter needs them, are counted as in the check.
+stay validation rows. Tokens, if the filter needs them, are counted as in the import.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import heapq
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from controlplane.catalogue.datasets.reader import files
-from controlplane.catalogue.datasets.reader.checking.duplicates import Duplicates
 from controlplane.catalogue.datasets.reader.checking.report import Collector
-from controlplane.catalogue.datasets.reader.columns.mapping import normalised_prompt
-from controlplane.catalogue.datasets.reader.excerpts import excerpt
-from controlplane.catalogue.datasets.reader.problems import DataProblem
+from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
-from controlplane.catalogue.datasets.reader.versions import canonical
-from controlplane.catalogue.datasets.reader.versions.drawing import drawn
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter, matching
 from controlplane.catalogue.datasets.reader.versions.find_rows import batches, open_rows, row_of
 from controlplane.catalogue.datasets.reader.versions.writing import TOKEN_BATCH, write_version
+from workers.contract.run.dataset import chat_in
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """{"parent": folder, "filter": {...}, "tokenizer": folder or None, "token_limit": n or None} -> MAPPED, which is
-    also written.
+    """Derive a version: {"parent": folder, "filter": {...}, "tokenizer": folder or None, "token_limit": n or None} ->
+    MAPPED, which is also written.
 
     ROWS and SHOWN exist afterwards only if the version is usable; it isn't if no row passes the filter. Raises
     FilterError.
     """
     row_filter = RowFilter.from_dict(arguments.get("filter") or {})
-    parent = Path(arguments["parent"])
     tokenizer = Path(arguments["tokenizer"]) if arguments.get("tokenizer") else None
-    chat = canonical.is_chat(parent / files.ROWS)
+    parent = open_rows(Path(arguments["parent"]))
+    chat = chat_in(parent.schema_arrow.metadata)
     mapped: dict[str, Any] = {"dropped_duplicates": 0, "file_error": None}
-    with (
-        Collector(folder / files.MAPPED_PROBLEMS) as collector,
-        Duplicates(folder) as prompts,
-        Duplicates(folder) as all_,
-    ):
-
-        def over_limit(row: Mapping[str, Any], tokens: int) -> None:
-            message = f"The prompt has {tokens:,} tokens, more than the limit."
-            text = excerpt(row["prompt"][-1]["content"][:1000].encode("utf-8", "replace"))
-            collector.add(DataProblem(row["row_id"] + 1, "too_many_tokens", message, text))
-
+    with Collector(folder / files.MAPPED_PROBLEMS) as collector:
         per_row = replace(row_filter, max_prompt_tokens=None, first=None, random=None)
         rows = _matching_rows(parent, per_row, ProgressFile(folder, "writing", 0))
         if row_filter.max_prompt_tokens is not None:
             try:
                 renderer = ChatRenderer.that_counts(tokenizer)
             except TemplateProblem as problem:
-                unknown = {"kind": "not_counted", "message": str(problem), "advice": "Choose another tokenizer."}
-                return files.write_answer(folder, files.MAPPED, {"rows": 0, "usable": False, "file_error": unknown})
+                uncounted = FileProblem("not_counted", str(problem), "Choose another tokenizer.").as_dict()
+                return files.write_answer(folder, files.MAPPED, {"rows": 0, "usable": False, "file_error": uncounted})
             rows = _within_limit(rows, renderer, row_filter.max_prompt_tokens, chat, collector)
         if row_filter.first is not None:
             rows = islice(rows, row_filter.first)
         elif row_filter.random is not None:
-            rows = drawn(rows, row_filter.random, row_filter.seed, folder)
-        mapped |= write_version(
-            folder,
-            _with_duplicates(rows, prompts, all_),
-            chat=chat,
-            tokenizer=tokenizer,
-            token_limit=arguments.get("token_limit"),
-            over_limit=over_limit,
-            repeated=lambda: (sum(1 for _ in prompts.repeats()), sum(1 for _ in all_.repeats())),
-        )
+            rows = _drawn(rows, row_filter.random, row_filter.seed, folder)
+        limit = arguments.get("token_limit")
+        mapped |= write_version(folder, rows, collector, chat=chat, tokenizer=tokenizer, token_limit=limit)
         mapped |= collector.as_dict()
     mapped["usable"] = bool(mapped["rows"])
     if not mapped["usable"]:
@@ -82,18 +66,18 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return files.write_answer(folder, files.MAPPED, mapped)
 
 
-def _matching_rows(parent: Path, row_filter: RowFilter, progress: ProgressFile) -> Iterator[dict[str, Any]]:
-    for at, batch in batches(open_rows(parent)):
-        progress.at(0, at)
-        for place in matching(batch, row_filter):
-            yield row_of(batch, place)
+def _matching_rows(parent: Any, row_filter: RowFilter, progress: ProgressFile) -> Iterator[dict[str, Any]]:
+    for position, batch in batches(parent):
+        progress.at(0, position)
+        for index in matching(batch, row_filter):
+            yield row_of(batch, index)
 
 
 def _within_limit(
     rows: Iterator[dict[str, Any]], renderer: ChatRenderer, limit: int, chat: bool, collector: Collector
 ) -> Iterator[dict[str, Any]]:
-    """Rows with prompts of at most `limit` tokens. Prompts that the template refuses are reported and left out, as they
-    can't be trained on."""
+    """Yield rows with prompts of at most `limit` tokens. Prompts that the template refuses are reported and left out,
+    as they can't be trained on."""
     while batch := list(islice(rows, TOKEN_BATCH)):
         counts = renderer.prompt_counts([row["prompt"] for row in batch], chat=chat)
         for row, tokens in zip(batch, counts, strict=True):
@@ -104,18 +88,37 @@ def _within_limit(
                 yield row
 
 
+def _drawn(rows: Iterable[dict[str, Any]], number: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """Draw `number` of the rows at random, or all if there are fewer, in their order.
+
+    The choice depends on the seed and the row ids alone: it is the same on every machine, and a smaller choice is a
+    subset of a larger one. Candidates wait in an unnamed file in `folder`; memory holds one number per row of the
+    choice.
+    """
+    largest_first: list[int] = []
+    with tempfile.TemporaryFile(dir=folder) as candidates:
+        for row in rows:
+            key = _key(row["row_id"], seed)
+            if len(largest_first) < number:
+                heapq.heappush(largest_first, -key)
+            elif key < -largest_first[0]:
+                heapq.heapreplace(largest_first, -key)
+            else:
+                continue
+            candidates.write(msgspec.json.encode(row) + b"\n")
+        candidates.seek(0)
+        for row in map(msgspec.json.decode, candidates):
+            if _key(row["row_id"], seed) <= -largest_first[0]:
+                yield row
+
+
+def _key(row_id: int, seed: int) -> int:
+    """Hash the row id, which makes the hash unique."""
+    digest = blake2b(f"{seed} {row_id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") << 64 | row_id
+
+
 def _no_rows_sentence(collector: Collector) -> str:
     refused = collector.counts["not_counted"]
     suffix = f" {refused:,} could not be counted: the model's chat template refuses them, or it has none."
     return "No row passes this filter." + (suffix if refused else "")
-
-
-def _with_duplicates(
-    rows: Iterator[dict[str, Any]], prompts: Duplicates, whole: Duplicates
-) -> Iterator[dict[str, Any]]:
-    """The rows; adds the keys of each one to both sets of duplicates."""
-    for place, row in enumerate(rows):
-        prompt = normalised_prompt(row["prompt"])
-        prompts.add(prompt, place)
-        whole.add(f"{prompt}\0{row['answer']}", place)
-        yield row

@@ -55,12 +55,12 @@ class RowFilter:
         return self != RowFilter(seed=self.seed)
 
     def as_dict(self) -> dict[str, Any]:
-        """Only the conditions that apply."""
+        """List the conditions that apply, by name."""
         return {name: value for name, value in asdict(self).items() if value != getattr(RowFilter, name)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RowFilter:
-        """Raises FilterError for an invalid filter."""
+        """Parse a filter. Raises FilterError for an invalid one."""
         try:
             row_filter: RowFilter = msgspec.convert(data, cls, strict=True)
         except msgspec.ValidationError as error:
@@ -79,38 +79,24 @@ class RowFilter:
         return row_filter
 
     def sentence(self) -> str:
-        """The filter as text: `difficulty easy or hard; prompts of at most 400 characters`. Empty: all rows."""
-        minimum, maximum = self.min_prompt_chars, self.max_prompt_chars
-        conditions = []
-        if self.text:
-            conditions.append(f"with “{self.text}”")
-        if self.difficulty:
-            conditions.append(f"difficulty {' or '.join(name or 'none' for name in self.difficulty)}")
-        if self.tags:
-            conditions.append(f"tagged {' or '.join(self.tags)}")
-        if minimum is not None and maximum is not None:
-            conditions.append(f"prompts of {minimum:,} to {maximum:,} characters")
-        elif minimum is not None:
-            conditions.append(f"prompts of at least {minimum:,} characters")
-        elif maximum is not None:
-            conditions.append(f"prompts of at most {maximum:,} characters")
-        if self.max_prompt_tokens is not None:
-            conditions.append(f"prompts of at most {self.max_prompt_tokens:,} tokens")
-        if self.part:
-            conditions.append(f"the {'validation' if self.part == 'validation' else 'training'} part")
-        if self.row_ids is not None:
-            conditions.append(f"{_rows(len(self.row_ids))} by number")
-        if self.left_out:
-            conditions.append(f"without {_rows(len(self.left_out))} by number")
-        if self.first is not None:
-            conditions.append(f"the first {_rows(self.first)}")
-        if self.random is not None:
-            conditions.append(f"{_rows(self.random, 'random ')}, drawn with seed {self.seed}")
-        return "; ".join(conditions)
+        """Describe the filter: `difficulty easy or hard; prompts of at most 400 characters`. Empty: all rows."""
+        conditions = (
+            f"with “{self.text}”" if self.text else "",
+            f"difficulty {' or '.join(name or 'none' for name in self.difficulty)}" if self.difficulty else "",
+            f"tagged {' or '.join(self.tags)}" if self.tags else "",
+            _length_condition(self.min_prompt_chars, self.max_prompt_chars),
+            f"prompts of at most {self.max_prompt_tokens:,} tokens" if self.max_prompt_tokens is not None else "",
+            f"the {'validation' if self.part == 'validation' else 'training'} part" if self.part else "",
+            f"{_rows(len(self.row_ids))} by number" if self.row_ids is not None else "",
+            f"without {_rows(len(self.left_out))} by number" if self.left_out else "",
+            f"the first {_rows(self.first)}" if self.first is not None else "",
+            f"{_rows(self.random, 'random ')}, drawn with seed {self.seed}" if self.random is not None else "",
+        )
+        return "; ".join(filter(None, conditions))
 
 
 def matching(batch: pa.RecordBatch, row_filter: RowFilter) -> list[int]:
-    """The indexes of matching rows in the batch (columns of canonical.SCHEMA), in order.
+    """Find the indexes of matching rows in the batch (columns of canonical.SCHEMA), in order.
 
     Raises FilterError for conditions that only a derived version may have.
     """
@@ -136,11 +122,19 @@ def matching(batch: pa.RecordBatch, row_filter: RowFilter) -> list[int]:
             mask &= chars <= row_filter.max_prompt_chars
     if row_filter.text:
         mask &= _with_text(batch, row_filter.text)
-    places = [int(place) for place in np.flatnonzero(mask)]
+    indexes: list[int] = np.flatnonzero(mask).tolist()
     if row_filter.difficulty or row_filter.tags:
         metadata = batch.column("metadata")
-        places = [place for place in places if _has_names(metadata[place].as_py(), row_filter)]
-    return places
+        indexes = [index for index in indexes if _has_names(metadata[index].as_py(), row_filter)]
+    return indexes
+
+
+def _length_condition(minimum: int | None, maximum: int | None) -> str:
+    if minimum is not None and maximum is not None:
+        return f"prompts of {minimum:,} to {maximum:,} characters"
+    if minimum is not None:
+        return f"prompts of at least {minimum:,} characters"
+    return f"prompts of at most {maximum:,} characters" if maximum is not None else ""
 
 
 def _rows(number: int, adjective: str = "") -> str:
@@ -175,7 +169,7 @@ def _with_text(batch: pa.RecordBatch, text: str) -> Any:
 
 
 def _messages(batch: pa.RecordBatch) -> tuple[Any, Any, Any]:
-    """(roles, contents, row indexes) of all messages of the batch."""
+    """Return (roles, contents, row indexes) of all messages of the batch."""
     import pyarrow.compute as pc
 
     prompt = batch.column("prompt")
@@ -197,7 +191,7 @@ _names_of = msgspec.json.Decoder(_NamedMetadata).decode
 
 
 def _has_names(metadata: str, row_filter: RowFilter) -> bool:
-    """True if difficulty and tags match, by the statistics' names."""
+    """Compare difficulty and tags, by the statistics' names."""
     row = _names_of(metadata)
     tags = row.tags if isinstance(row.tags, list) else [row.tags]
     has_difficulty = isinstance(row.difficulty, str | int | float)

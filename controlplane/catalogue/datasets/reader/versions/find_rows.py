@@ -1,4 +1,4 @@
-"""The verb `look`: reads rows of a ready version, filtered page by page, or single rows in full.
+"""The verb `find`: reads rows of a ready version, filtered page by page, or single rows in full.
 
 Unfiltered pages are read from `shown` instead.
 """
@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.excerpts import cut, short
-from controlplane.catalogue.datasets.reader.versions.canonical import chat_of
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter, matching
+from workers.contract.run.dataset import chat_in
 
 PAGE = 50
 PATIENCE_S = 5.0
@@ -26,11 +26,12 @@ IN_FULL = 200_000
 """Characters per text of a row in full."""
 
 
-def look(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """{"row_id": n, "filter"} -> {"row": the row in full, or None, "before" and "after": the ids of its neighbors among
+def find(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Find rows by one of four requests:
+    {"row_id": n, "filter"} -> {"row": the row in full, or None, "before" and "after": the ids of its neighbors among
     the rows that pass the filter; None at either end, and both None if the search takes too long}.
     {"filter", "after": position, "limit"} -> {"rows": [short rows with their "position"], "next": where the next page
-    begins, or None at the end, "looked_at": number of rows searched}.
+    begins, or None at the end}.
     {"filter", "count": true} -> {"count": n}.
     {"exact": row_ids, "bytes": most} -> {"rows": [unmodified rows], "chat": whether prompts are messages,
     "left_out": number of rows that exceeded the bytes}.
@@ -51,24 +52,24 @@ def look(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return _page(rows, row_filter, int(arguments.get("after", 0)), int(arguments.get("limit", PAGE)))
 
 
-def row_of(batch: pa.RecordBatch, place: int) -> dict[str, Any]:
-    """One row with its metadata as an object."""
-    row: dict[str, Any] = batch.slice(place, 1).to_pylist()[0]
+def row_of(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
+    """Read one row, with its metadata as an object."""
+    row: dict[str, Any] = batch.slice(index, 1).to_pylist()[0]
     return {**row, "metadata": msgspec.json.decode(row["metadata"])}
 
 
 def batches(rows: pq.ParquetFile, start: int = 0) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(position of its first row, batch) from the row `start` on."""
+    """Yield (position of its first row, batch) from the row `start` on."""
     at = 0
     for group in range(rows.num_row_groups):
         count = rows.metadata.row_group(group).num_rows
         if at + count > start:
-            place = at
+            position = at
             for batch in rows.iter_batches(row_groups=[group], batch_size=10_000):
-                skip = min(max(0, start - place), batch.num_rows)
+                skip = min(max(0, start - position), batch.num_rows)
                 if skip < batch.num_rows:
-                    yield place + skip, batch.slice(skip)
-                place += batch.num_rows
+                    yield position + skip, batch.slice(skip)
+                position += batch.num_rows
         at += count
 
 
@@ -79,29 +80,28 @@ def open_rows(folder: Path) -> pq.ParquetFile:
 def _page(rows: pq.ParquetFile, row_filter: RowFilter, after: int, limit: int) -> dict[str, Any]:
     page_rows: list[dict[str, Any]] = []
     until = time.monotonic() + PATIENCE_S
-    at = after
     for at, batch in batches(rows, after):
-        for place in matching(batch, row_filter):
+        for position, index in ((at + index, index) for index in matching(batch, row_filter)):
             if len(page_rows) == limit:
-                return {"rows": page_rows, "next": at + place, "looked_at": at + place - after}
-            page_rows.append({"position": at + place, **short(row_of(batch, place))})
-        at += batch.num_rows
-        if time.monotonic() > until and at < rows.metadata.num_rows:
-            return {"rows": page_rows, "next": at, "looked_at": at - after}
-    return {"rows": page_rows, "next": None, "looked_at": max(0, at - after)}
+                return {"rows": page_rows, "next": position}
+            page_rows.append({"position": position, **short(row_of(batch, index))})
+        end = at + batch.num_rows
+        if time.monotonic() > until and end < rows.metadata.num_rows:
+            return {"rows": page_rows, "next": end}
+    return {"rows": page_rows, "next": None}
 
 
 def _neighbors(rows: pq.ParquetFile, row_id: int, row_filter: RowFilter) -> tuple[int | None, int | None]:
-    """The ids before and after this one; the file has them in ascending order."""
+    """Find the ids before and after this one; the file has them in ascending order."""
     before: int | None = None
     until = time.monotonic() + PATIENCE_S
     for batch in rows.iter_batches(batch_size=10_000, columns=None if row_filter else ["row_id"]):
         ids = batch.column("row_id").to_pylist()
-        for other in (ids[place] for place in matching(batch, row_filter)) if row_filter else ids:
-            if other > row_id:
-                return before, other
-            if other < row_id:
-                before = other
+        for passing_id in (ids[index] for index in matching(batch, row_filter)) if row_filter else ids:
+            if passing_id > row_id:
+                return before, passing_id
+            if passing_id < row_id:
+                before = passing_id
         if time.monotonic() > until:
             return None, None
     return before, None
@@ -115,11 +115,11 @@ def _exact(rows: pq.ParquetFile, row_ids: Sequence[int], limit: int) -> dict[str
             left_out += 1
         else:
             exact_rows.append(row)
-    return {"rows": exact_rows, "chat": chat_of(rows.schema_arrow), "left_out": left_out}
+    return {"rows": exact_rows, "chat": chat_in(rows.schema_arrow.metadata), "left_out": left_out}
 
 
 def _by_number(rows: pq.ParquetFile, row_ids: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """The existing rows with these ids, in file order; row groups without any of them are not read."""
+    """Yield the existing rows with these ids, in file order; row groups without any of them are not read."""
     row_filter = RowFilter(row_ids=row_ids)
     for group in range(rows.num_row_groups):
         statistics = rows.metadata.row_group(group).column(0).statistics
@@ -130,5 +130,5 @@ def _by_number(rows: pq.ParquetFile, row_ids: tuple[int, ...]) -> Iterator[dict[
         ):
             continue
         for batch in rows.iter_batches(row_groups=[group], batch_size=10_000):
-            for place in matching(batch, row_filter):
-                yield row_of(batch, place)
+            for index in matching(batch, row_filter):
+                yield row_of(batch, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -19,7 +19,7 @@ from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, canonical_rows, resolved
 from controlplane.catalogue.datasets.reader.excerpts import excerpt, visible
 from controlplane.catalogue.datasets.reader.parsing import formats
-from controlplane.catalogue.datasets.reader.parsing.records import Record, Rewrite, RowSource
+from controlplane.catalogue.datasets.reader.parsing.records import Record, RowSource
 from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, DataProblem, FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 from controlplane.catalogue.datasets.reader.versions.spill_by_split import SplitSpill
@@ -31,39 +31,30 @@ FROM_THE_CHECK = OF_THE_CODE | {"duplicate_keys"}
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """{"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or None,
-    "drop_broken": bool, "backend": as in check_file} -> MAPPED, which is also written.
+    """Import: {"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or None,
+    "backend": as in check_file} -> MAPPED, which is also written.
 
-    The check has run with this mapping. Rows that don't fit it are dropped if it says so ("leave_out"), rows that no
-    mapping can use if `drop_broken`: people decide about both. ROWS and SHOWN exist afterwards only if the version is
-    usable. Raises ValueError for an invalid split.
+    The check has run with this mapping. Rows that no mapping can use are dropped, since people have agreed to that;
+    rows that don't fit this one only if it says so ("leave_out"). ROWS and SHOWN exist afterwards only if the version
+    is usable. Raises ValueError for an invalid split.
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
     split = Split.from_dict(arguments.get("split"))
     tokenizer = arguments.get("tokenizer")
-    source = folder / files.SOURCE
-    progress = ProgressFile(folder, "importing", source.stat().st_size)
-    with ExitStack() as stack:
-        spill = stack.enter_context(SplitSpill(folder))
-        collector = stack.enter_context(Collector(folder / files.MAPPED_PROBLEMS))
-        rewrite = stack.enter_context(row_function.opened(mapping, arguments.get("backend")))
-        importing = stack.enter_context(closing(_Importing(folder, mapping, collector, rewrite)))
-        file_error = importing.read(spill, progress)
+    mapped: dict[str, Any] = {"rows": 0, "validation_rows": 0, "sha256": "", "columns": [], "preview": []}
+    mapped |= {"statistics": None, "hints": [], "dropped_duplicates": 0}
+    with SplitSpill(folder) as spill, Collector(folder / files.MAPPED_PROBLEMS) as collector:
+        file_error = _read(folder, mapping, arguments.get("backend"), collector, spill)
         usable = bool(len(spill)) and not (file_error or collector.gave_up)
         usable = usable and (mapping.leave_out or not collector.unfit_rows)
-        usable = usable and (mapping.leave_out or arguments.get("drop_broken", False) or not collector.broken_rows)
-        mapped: dict[str, Any] = {"rows": 0, "validation_rows": 0, "sha256": "", "columns": [], "preview": []}
-        mapped |= {"statistics": None, "hints": [], "dropped_duplicates": 0}
         if usable:
-            rows = _with_progress(spill.rows(split, drop_duplicates=mapping.drop_duplicates), len(spill), folder)
             mapped |= write_version(
                 folder,
-                rows,
+                _with_progress(spill.rows(split, drop_duplicates=mapping.drop_duplicates), len(spill), folder),
+                collector,
                 chat=mapping.chat,
                 tokenizer=Path(tokenizer) if tokenizer else None,
                 token_limit=arguments.get("token_limit"),
-                over_limit=importing.over_limit,
-                repeated=lambda: (0, 0) if mapping.drop_duplicates else (spill.repeated, spill.repeated_alike),
             )
             mapped["dropped_duplicates"] = len(spill) - mapped["rows"]
         elif not (file_error or len(spill)):
@@ -72,52 +63,44 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return files.write_answer(folder, files.MAPPED, mapped)
 
 
-class _Importing:
-    def __init__(self, folder: Path, mapping: ColumnMapping, collector: Collector, rewrite: Rewrite | None) -> None:
-        self._folder = folder
-        self._mapping = mapping
-        self._rewrite = rewrite
-        self._collector = collector
-        self._check_errors = _CheckErrors(folder / files.PROBLEMS)
-
-    def close(self) -> None:
-        self._check_errors.close()
-
-    def read(self, spill: SplitSpill, progress: ProgressFile) -> dict[str, str] | None:
-        """Read the usable rows of the source into `spill`, and the problems of others into the collector. Returns the
-        problem of the file as a whole, if any."""
-        source = self._folder / files.SOURCE
+def _read(
+    folder: Path, mapping: ColumnMapping, backend: str | None, collector: Collector, spill: SplitSpill
+) -> dict[str, str] | None:
+    """Read the usable rows of the source into `spill`, and the problems of other rows into the collector. Returns the
+    problem of the file as a whole, if any."""
+    source = folder / files.SOURCE
+    progress = ProgressFile(folder, "importing", source.stat().st_size)
+    with (
+        row_function.opened(mapping, backend) as rewrite,
+        closing(_CheckErrors(folder / files.PROBLEMS)) as check_errors,
+    ):
         try:
-            for record in RowSource(source, formats.detect(source), self._rewrite).read(progress):
-                self._take(record, spill)
-                if self._collector.gave_up:
-                    return None
-        except FileProblem as problem:
-            return problem.as_dict()
-        return None
+            for record in RowSource(source, formats.detect(source), rewrite).read(progress):
+                rows, problems = _mapped(record, mapping, check_errors.errors(record.line))
+                for problem in problems:
+                    collector.add(problem)
+                for number, row in enumerate(rows):
+                    spill.add({**row, "line": record.line}, with_previous=number > 0)
+                if collector.gave_up:
+                    break
+        except FileProblem as file_problem:
+            return file_problem.as_dict()
+    return None
 
-    def over_limit(self, row: Mapping[str, Any], tokens: int) -> None:
-        message = f"The prompt has {tokens:,} tokens, more than the limit."
-        self._collector.add(DataProblem(row["line"], "too_many_tokens", message, _text(row["prompt"][-1]["content"])))
 
-    def _take(self, record: Record, spill: SplitSpill) -> None:
-        wrong = [problem for problem in record.problems if KINDS[problem.kind].level == ERROR]
-        wrong += self._check_errors.errors(record.line)
-        if record.row is None or wrong:
-            for problem in wrong:
-                self._collector.add(problem)
-            return
-        try:
-            mapped_rows = canonical_rows(record.row, self._mapping, record.number)
-        except RowProblem as problem:
-            message = visible(str(problem))
-            excerpt_text = _excerpt(record, problem.field)
-            self._collector.add(
-                DataProblem(record.line, problem.kind, message, excerpt_text, field=visible(problem.field))
-            )
-            return
-        for place, mapped_row in enumerate(mapped_rows):
-            spill.add({**mapped_row, "line": record.line}, with_previous=place > 0)
+def _mapped(
+    record: Record, mapping: ColumnMapping, check_errors: list[DataProblem]
+) -> tuple[list[dict[str, Any]], list[DataProblem]]:
+    """Map a record to rows; without rows, the problems say why."""
+    errors = [problem for problem in record.problems if KINDS[problem.kind].level == ERROR] + check_errors
+    if record.row is None or errors:
+        return [], errors
+    try:
+        return canonical_rows(record.row, mapping, record.number), []
+    except RowProblem as problem:
+        field = visible(problem.field)
+        start = _excerpt(record, problem.field)
+        return [], [DataProblem(record.line, problem.kind, visible(str(problem)), start, field=field)]
 
 
 class _CheckErrors:
@@ -127,14 +110,14 @@ class _CheckErrors:
     def __init__(self, path: Path) -> None:
         self._problems = self._read(path)
         self._lines = groupby(self._problems, attrgetter("line"))
-        self._line, self._of_it = 0, list[DataProblem]()
+        self._line, self._line_errors = 0, list[DataProblem]()
 
     def errors(self, line: int) -> list[DataProblem]:
-        """The errors of a line; call with ascending lines."""
+        """List the errors of a line; call with ascending lines."""
         while self._line < line:
             group = next(self._lines, None)
-            self._line, self._of_it = (group[0], list(group[1])) if group else (sys.maxsize, [])
-        return self._of_it if self._line == line else []
+            self._line, self._line_errors = (group[0], list(group[1])) if group else (sys.maxsize, [])
+        return self._line_errors if self._line == line else []
 
     def close(self) -> None:
         self._problems.close()
@@ -148,7 +131,6 @@ class _CheckErrors:
 
 
 def _with_progress(rows: Iterator[dict[str, Any]], total: int, folder: Path) -> Iterator[dict[str, Any]]:
-    """The rows; reports the progress of writing them."""
     progress = ProgressFile(folder, "writing", 0, total)
     for number, row in enumerate(rows, 1):
         progress.at(0, number)
@@ -157,9 +139,5 @@ def _with_progress(rows: Iterator[dict[str, Any]], total: int, folder: Path) -> 
 
 def _excerpt(record: Record, field: str) -> str:
     if record.raw is None:
-        return _text(msgspec.json.encode(record.row).decode())
+        return excerpt(msgspec.json.encode(record.row)[:1000])
     return excerpt(record.raw, max(0, record.raw.find(msgspec.json.encode(field))) if field else 0)
-
-
-def _text(text: str) -> str:
-    return excerpt(text[:1000].encode("utf-8", "replace"))

@@ -1,32 +1,30 @@
-"""Writes shortened rows as lines with an index of their offsets, so that any page of millions of rows is one read.
+"""Shortened rows as lines, with an index of their offsets, so that any page of millions of rows is one read.
 
 The child writes them beside the Parquet file; the web reads them, since they contain only shortened texts.
 """
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.excerpts import short
+from controlplane.catalogue.datasets.reader.files import Closing, DraftFile
 
 _NUMBER = 8
 _FLUSH = 4096
 
 
-class ShortRowWriter:
-    """Writes both files under temporary names until `close`; `discard` leaves nothing."""
+class ShortRowWriter(Closing):
+    """A writer of both files, which exist only after `settle`."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lines = _part(folder / files.SHOWN).open("wb", buffering=2**18)
-        self._index = _part(folder / files.SHOWN_INDEX).open("wb")
+        self._lines, self._index = DraftFile(folder / files.SHOWN), DraftFile(folder / files.SHOWN_INDEX)
         self._starts = array("Q")
         self._at = 0
         self._encode = msgspec.json.Encoder().encode
@@ -35,42 +33,33 @@ class ShortRowWriter:
         """Add a row in canonical.SCHEMA, with its metadata as an object."""
         line = self._encode(short(row)) + b"\n"
         self._starts.append(self._at)
-        self._at += self._lines.write(line)
+        self._at += self._lines.file.write(line)
         if len(self._starts) >= _FLUSH:
             self._flush()
 
-    def close(self) -> None:
+    def settle(self) -> None:
+        """Put both files in place, flushed to disk."""
         self._flush()
-        for file, name in ((self._lines, files.SHOWN), (self._index, files.SHOWN_INDEX)):
-            _settle(file)
-            _part(self._folder / name).rename(self._folder / name)
+        self._lines.settle()
+        self._index.settle()
 
-    def discard(self) -> None:
-        for file, name in ((self._lines, files.SHOWN), (self._index, files.SHOWN_INDEX)):
-            file.close()
-            _part(self._folder / name).unlink(missing_ok=True)
+    def close(self) -> None:
+        self._lines.close()
+        self._index.close()
 
     def _flush(self) -> None:
-        self._index.write(_little(self._starts).tobytes())
+        self._index.file.write(_little_endian(self._starts).tobytes())
         del self._starts[:]
 
 
-def count(folder: Path) -> int:
-    """Number of rows; 0 without the files."""
-    try:
-        return (folder / files.SHOWN_INDEX).stat().st_size // _NUMBER
-    except FileNotFoundError:
-        return 0
-
-
 def page(folder: Path, start: int, limit: int) -> list[dict[str, Any]]:
-    """Up to `limit` rows from the position `start` on, counted from 0; none past the end.
+    """Read up to `limit` rows from the position `start` on, counted from 0; none past the end.
 
     Raises FileNotFoundError if the version has no rows.
     """
     with (folder / files.SHOWN_INDEX).open("rb") as index:
         index.seek(start * _NUMBER)
-        starts = _little(array("Q", index.read((limit + 1) * _NUMBER)))
+        starts = _little_endian(array("Q", index.read((limit + 1) * _NUMBER)))
     if not starts:
         return []
     with (folder / files.SHOWN).open("rb") as lines:
@@ -79,17 +68,7 @@ def page(folder: Path, start: int, limit: int) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in text.splitlines()[:limit]]
 
 
-def _part(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
-
-
-def _settle(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-    file.close()
-
-
-def _little(numbers: array[int]) -> array[int]:
+def _little_endian(numbers: array[int]) -> array[int]:
     if array("H", [1]).tobytes() != b"\x01\x00":
         numbers = array("Q", numbers)
         numbers.byteswap()

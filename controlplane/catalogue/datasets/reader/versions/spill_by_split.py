@@ -1,4 +1,4 @@
-"""Assigns rows to splits in two passes: one to find repeated prompts, one to yield the rows.
+"""The assignment of rows to splits in two passes: one to find repeated prompts, one to yield the rows.
 
 Rows wait in an unnamed file beside the version, and take three bytes of memory each.
 """
@@ -31,7 +31,8 @@ _SPLITS = (TRAIN, VALIDATION)
 
 
 class SplitSpill(Closing):
-    """Takes every row by `add`, then yields them by `rows`, once. Temporary files in `folder` are unnamed."""
+    """Rows that wait for their split: takes all by `add`, then yields them by `rows`, once. Temporary files in `folder`
+    are unnamed."""
 
     def __init__(self, folder: Path) -> None:
         self._files = ExitStack()
@@ -40,14 +41,9 @@ class SplitSpill(Closing):
         self._files.callback(self._waiting.close)
         self._files.callback(self._pairs.close)
         self._prompts = self._files.enter_context(Duplicates(folder))
-        self._whole = self._files.enter_context(Duplicates(folder))
         self._strata, self._names = Strata(), dict[str, int]()
         self._stratum = array("H")
         self._encode = msgspec.json.Encoder().encode
-        self.repeated = 0
-        """Number of rows that repeat an earlier prompt; known once `rows` has begun."""
-        self.repeated_alike = 0
-        """Number of repeated rows with the same answer."""
 
     def __len__(self) -> int:
         return len(self._stratum)
@@ -55,16 +51,13 @@ class SplitSpill(Closing):
     def add(self, row: Mapping[str, Any], *, with_previous: bool = False) -> None:
         """Add a row from mapping.canonical; extra fields are returned with it. `with_previous`: it goes into the same
         split as the previous row."""
-        place = len(self._stratum)
-        prompt = normalised_prompt(row["prompt"])
-        self._prompts.add(prompt, place)
-        self._whole.add(f"{prompt}\0{row['answer']}", place)
+        self._prompts.add(normalised_prompt(row["prompt"]), len(self._stratum))
         stratum = self._names.setdefault(self._strata.name(row["metadata"]), len(self._names))
         self._stratum.append(_WITH_PREVIOUS if with_previous else stratum)
         self._waiting.write(self._encode(row) + b"\n")
 
     def rows(self, split: Split, *, drop_duplicates: bool = False) -> Iterator[dict[str, Any]]:
-        """All rows in order with their "split"; `drop_duplicates`: only the first row of each prompt."""
+        """Yield all rows in order with their "split"; `drop_duplicates`: only the first row of each prompt."""
         flags = self._draw(split)
         self._waiting.seek(0)
         decode = msgspec.json.Decoder().decode
@@ -76,31 +69,29 @@ class SplitSpill(Closing):
         self._files.close()
 
     def _draw(self, split: Split) -> bytearray:
-        """The flags of each row."""
+        """Draw the splits, and return the flags of each row."""
         names = list(self._names)
         flags = bytearray(len(self._stratum))
         counts = Counter(self._stratum)
-        for place, first in self._prompts.repeats():
-            self._pairs.write(_PAIR.pack(place, first))
-            flags[place] = _REPEATS
-            counts[self._stratum[place]] -= 1
-            self.repeated += 1
-        self.repeated_alike = sum(1 for _ in self._whole.repeats())
+        for row, first in self._prompts.repeats():
+            self._pairs.write(_PAIR.pack(row, first))
+            flags[row] = _REPEATS
+            counts[self._stratum[row]] -= 1
         del counts[_WITH_PREVIOUS]
         drawing = Drawing({names[number]: count for number, count in counts.items()}, split)
         firsts = self._originals()
-        for place, number in enumerate(self._stratum):
-            first = next(firsts) if flags[place] else place
+        for row, number in enumerate(self._stratum):
+            first = next(firsts) if flags[row] else row
             if number == _WITH_PREVIOUS:
-                flags[place] |= flags[place - 1] & _VALIDATES
-            elif first < place:
-                flags[place] |= flags[first] & _VALIDATES
+                flags[row] |= flags[row - 1] & _VALIDATES
+            elif first < row:
+                flags[row] |= flags[first] & _VALIDATES
             else:
-                flags[place] |= drawing.is_validation(names[number])
+                flags[row] |= drawing.is_validation(names[number])
         return flags
 
     def _originals(self) -> Iterator[int]:
-        """For each repeated row, in order, the first row with its prompt."""
+        """Yield, for each repeated row in order, the first row with its prompt."""
         self._pairs.seek(0)
         while pair := self._pairs.read(_PAIR.size):
             yield _PAIR.unpack(pair)[1]

@@ -1,4 +1,4 @@
-"""Draws the validation split: an exact share of the distinct prompts, stratified by difficulty.
+"""The draw of the validation split: an exact share of the distinct prompts, stratified by difficulty.
 
 Deterministic: the same prompts in the same order with the same seed give the same split. A repeated prompt follows its
 first row, so none is in both splits.
@@ -19,6 +19,8 @@ REST = "\n"
 
 @dataclass(frozen=True)
 class Split:
+    """The validation share of the rows, and the seed of the draw."""
+
     share: float = 0.1
     seed: int = 42
 
@@ -32,48 +34,45 @@ class Split:
             raise ValueError("The seed is a whole number.")
         return cls(float(share), seed)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"share": self.share, "seed": self.seed}
-
 
 class Strata:
-    """Names the stratum of each row; their number is bounded."""
+    """The strata of the rows so far, by their difficulty; their number is bounded."""
 
     def __init__(self) -> None:
-        self._known: set[str] = set()
+        self._names: set[str] = set()
 
     def name(self, metadata: Mapping[str, Any]) -> str:
-        """The row's difficulty; empty if it has none."""
+        """Name the stratum by the row's difficulty; empty if it has none."""
         difficulty = metadata.get("difficulty")
         name = str(difficulty)[:200] if isinstance(difficulty, str | int | float) else ""
-        if name not in self._known:
-            if len(self._known) >= MOST_STRATA:
+        if name not in self._names:
+            if len(self._names) >= MOST_STRATA:
                 return REST
-            self._known.add(name)
+            self._names.add(name)
         return name
 
 
 class Drawing:
-    """Draws the splits of successive prompts. `counts`: stratum -> number of its distinct prompts."""
+    """A draw of the splits of successive prompts. `counts`: stratum -> number of its distinct prompts."""
 
     def __init__(self, counts: Mapping[str, int], split: Split) -> None:
-        self._left = Counter(counts)
+        self._remaining = Counter(counts)
         self._needed = Counter(quotas(counts, split))
         self._draws = {name: random.Random(f"{split.seed}\0{name}") for name in counts}  # noqa: S311  not a secret
 
     def is_validation(self, stratum: str) -> bool:
         """Draw for the next distinct prompt of a stratum. Each subset of the needed size is equally likely."""
-        left, needed = self._left[stratum], self._needed[stratum]
-        if left <= 0:
+        remaining, needed = self._remaining[stratum], self._needed[stratum]
+        if remaining <= 0:
             raise ValueError(f"More prompts than were counted in {stratum!r}.")
-        self._left[stratum] -= 1
-        taken = self._draws[stratum].random() * left < needed
+        self._remaining[stratum] -= 1
+        taken = self._draws[stratum].random() * remaining < needed
         self._needed[stratum] -= taken
         return taken
 
 
 def quotas(counts: Mapping[str, int], split: Split) -> dict[str, int]:
-    """Validation prompts per stratum: in total exactly the share of all, in each stratum its share to within one.
+    """Divide the validation prompts among strata: in total exactly the share of all, in each its share to within one.
 
     For any share above 0 and at least two prompts, neither split is empty.
     """

@@ -1,4 +1,4 @@
-"""Collects statistics of canonical rows in one pass with bounded memory."""
+"""Statistics of canonical rows, collected in one pass with bounded memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Lengths:
         self._longest = max(self._longest, length)
 
     def as_dict(self) -> dict[str, Any] | None:
-        """Counts in equal bins up to the 99th percentile (longer texts are in the last), and the usual figures; None
+        """Count in equal bins up to the 99th percentile (longer texts are in the last), and add the usual figures; None
         without any text."""
         count = self._counts.total()
         if not count:
@@ -60,25 +60,27 @@ class NameCounts:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._others = 0
+        self._beyond = 0
 
     def add(self, name: str) -> None:
         name = visible(name)[:80]
         if name in self._counts or len(self._counts) < MOST_NAMES:
             self._counts[name] += 1
         else:
-            self._others += 1
+            self._beyond += 1
 
     def as_dict(self) -> dict[str, Any]:
         most_common = self._counts.most_common(NAMES_LISTED)
         return {
             "counts": [{"name": name, "count": count} for name, count in most_common],
-            "others": self._others + self._counts.total() - sum(count for _, count in most_common),
+            "others": self._beyond + self._counts.total() - sum(count for _, count in most_common),
             "different": len(self._counts),
         }
 
 
 class Statistics:
+    """The figures of a version's page: lengths, names, and counts of rows with some property."""
+
     def __init__(self) -> None:
         self.rows = 0
         self._lengths = {
@@ -105,9 +107,9 @@ class Statistics:
         self._counts["tests"] += bool(row.get("test_cases"))
         self._counts["code"] += bool(row.get("test_cases")) or bool(answer and _CODE.search(answer))
         self._counts["short"] += len(prompt.split(None, FEW_WORDS)) < FEW_WORDS
-        self._name(row.get("metadata") or {})
+        self._add_names(row.get("metadata") or {})
 
-    def _name(self, metadata: Mapping[str, Any]) -> None:
+    def _add_names(self, metadata: Mapping[str, Any]) -> None:
         difficulty, tags = metadata.get("difficulty"), metadata.get("tags")
         if isinstance(difficulty, str | int | float) and difficulty != "":
             self._difficulty.add(str(difficulty))
@@ -117,8 +119,9 @@ class Statistics:
                 self._tags.add(tag)
 
     def as_dict(self, *, repeated: int = 0, repeated_alike: int = 0) -> dict[str, Any]:
-        """The figures. `repeated`: rows that repeat an earlier prompt; `repeated_alike`: those with its answer, too."""
-        lengths = {name: figures for name, kept in self._lengths.items() if (figures := kept.as_dict())}
+        """Report the figures. `repeated`: rows that repeat an earlier prompt; `repeated_alike`: those with its answer,
+        too."""
+        lengths = {name: figures for name, added in self._lengths.items() if (figures := added.as_dict())}
         return {
             "rows": self.rows,
             "lengths": lengths,

@@ -1,111 +1,102 @@
-"""Writes the files of a ready version from a stream of its rows: ROWS, SHOWN, statistics and the first rows."""
+"""The files of a ready version, written from a stream of its rows: ROWS, SHOWN, statistics and the first rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from controlplane.catalogue.datasets.reader import files
-from controlplane.catalogue.datasets.reader.excerpts import short
+from controlplane.catalogue.datasets.reader.checking.duplicates import Duplicates
+from controlplane.catalogue.datasets.reader.checking.report import Collector
+from controlplane.catalogue.datasets.reader.columns.mapping import normalised_prompt
+from controlplane.catalogue.datasets.reader.excerpts import excerpt, short
+from controlplane.catalogue.datasets.reader.limits import MOST_COLUMNS
+from controlplane.catalogue.datasets.reader.problems import DataProblem
 from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
-from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
-from controlplane.catalogue.datasets.reader.versions import shown
-from controlplane.catalogue.datasets.reader.versions.canonical import RowWriter
+from controlplane.catalogue.datasets.reader.versions.canonical import SCHEMA, RowWriter
 from controlplane.catalogue.datasets.reader.versions.hints import hints
+from controlplane.catalogue.datasets.reader.versions.shown import ShortRowWriter
 from controlplane.catalogue.datasets.reader.versions.statistics import Statistics
-from workers.contract.run.dataset import VALIDATION
 
 PREVIEW_ROWS = 8
-MOST_COLUMNS = 200
 TOKEN_BATCH = 256
 """Rows whose tokens are counted together."""
-
-OverLimit = Callable[[Mapping[str, Any], int], None]
-"""Called with a row over the token limit and its number of tokens."""
 
 
 def write_version(
     folder: Path,
     rows: Iterable[Mapping[str, Any]],
+    collector: Collector,
     *,
     chat: bool,
-    tokenizer: Path | None = None,
-    token_limit: int | None = None,
-    over_limit: OverLimit | None = None,
-    repeated: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    tokenizer: Path | None,
+    token_limit: int | None,
 ) -> dict[str, Any]:
-    """Write a version's files and return the part of MAPPED about them; nothing remains after an error.
+    """Write a version's files and return the part of MAPPED about them.
 
-    `rows`: canonical ones with their "split"; other fields are for `over_limit`, which the token limit requires.
-    `repeated`: (rows with a repeated prompt, those with the same answer too), called after the last row.
+    `rows`: canonical ones with their "split", and their "line" in the file if it isn't the id plus 1. `collector` gets
+    those whose prompts exceed the token limit.
     """
-    figures, preview, columns = Statistics(), list[dict[str, Any]](), _Columns()
-    validation = 0
-    rows_shown = shown.ShortRowWriter(folder)
-    try:
-        with RowWriter(folder / files.ROWS, chat=chat) as writer:
-            for row, prompt_tokens, answer_tokens in _counted(
-                rows, ChatRenderer(tokenizer) if tokenizer else None, chat
-            ):
-                plain = {name: row[name] for name in writer.names}
-                writer.add(plain)
-                rows_shown.add(plain)
-                figures.add(row, prompt_tokens=prompt_tokens, answer_tokens=answer_tokens)
-                columns.add(row)
-                validation += row["split"] == VALIDATION
-                if len(preview) < PREVIEW_ROWS:
-                    preview.append(short(plain))
-                if over_limit and token_limit and prompt_tokens and prompt_tokens > token_limit:
-                    over_limit(row, prompt_tokens)
-            sha256 = writer.close()
-        rows_shown.close()
-    except BaseException:
-        rows_shown.discard()
-        (folder / files.ROWS).unlink(missing_ok=True)
-        raise
-    again, alike = repeated()
-    statistics = figures.as_dict(repeated=again, repeated_alike=alike)
+    renderer = ChatRenderer(tokenizer) if tokenizer else None
+    figures, preview, columns = Statistics(), list[dict[str, Any]](), ["prompt"]
+    with (
+        RowWriter(folder / files.ROWS, chat=chat) as writer,
+        ShortRowWriter(folder) as short_rows,
+        Duplicates(folder) as prompts,
+        Duplicates(folder) as answered_prompts,
+    ):
+        for number, (row, prompt_tokens, answer_tokens) in enumerate(_counted(rows, renderer, chat)):
+            plain = {name: row[name] for name in SCHEMA.names}
+            writer.add(plain)
+            short_rows.add(plain)
+            figures.add(row, prompt_tokens=prompt_tokens, answer_tokens=answer_tokens)
+            prompt = normalised_prompt(row["prompt"])
+            prompts.add(prompt, number)
+            answered_prompts.add(f"{prompt}\0{row['answer']}", number)
+            _add_reward_columns(columns, row)
+            if len(preview) < PREVIEW_ROWS:
+                preview.append(short(plain))
+            if token_limit and prompt_tokens and prompt_tokens > token_limit:
+                collector.add(_over_limit(row, prompt_tokens))
+        repeated, repeated_alike = (sum(1 for _ in keys.repeats()) for keys in (prompts, answered_prompts))
+        short_rows.settle()
+        sha256 = writer.settle()
+    statistics = figures.as_dict(repeated=repeated, repeated_alike=repeated_alike)
     return {
         "rows": figures.rows,
-        "validation_rows": validation,
+        "validation_rows": statistics["validation"],
         "sha256": sha256,
-        "columns": columns.names,
+        "columns": columns,
         "statistics": statistics,
         "hints": hints(statistics, token_limit=token_limit),
         "preview": preview,
     }
 
 
-class _Columns:
-    """The columns that rewards find in a row, in addition to those of every row."""
+def _add_reward_columns(columns: list[str], row: Mapping[str, Any]) -> None:
+    present = [name for name in ("answer", "test_cases") if row[name]] + list(row["metadata"])
+    columns += [name for name in present if name not in columns and len(columns) < MOST_COLUMNS]
 
-    def __init__(self) -> None:
-        self.names = ["prompt"]
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        present = [name for name in ("answer", "test_cases") if row[name]] + list(row["metadata"])
-        self.names += [name for name in present if name not in self.names and len(self.names) < MOST_COLUMNS]
+def _over_limit(row: Mapping[str, Any], tokens: int) -> DataProblem:
+    start = excerpt(row["prompt"][-1]["content"][:1000].encode("utf-8", "replace"))
+    message = f"The prompt has {tokens:,} tokens, more than the limit."
+    return DataProblem(row.get("line", row["row_id"] + 1), "too_many_tokens", message, start)
 
 
 def _counted(
     rows: Iterable[Mapping[str, Any]], renderer: ChatRenderer | None, chat: bool
 ) -> Iterator[tuple[Mapping[str, Any], int | None, int | None]]:
-    """(row, tokens of its prompt, tokens of its answer); None without a tokenizer, or if the template refuses it."""
+    """Yield (row, tokens of its prompt, tokens of its answer); None without a tokenizer, or if the template refuses
+    it."""
     if renderer is None:
-        for row in rows:
-            yield row, None, None
+        yield from ((row, None, None) for row in rows)
         return
-    coming = iter(rows)
-    while batch := list(islice(coming, TOKEN_BATCH)):
-        answers = renderer.counts([row["answer"] or "" for row in batch]) or []
-        for place, row in enumerate(batch):
-            yield row, _prompt_tokens(renderer, row, chat), answers[place] if answers and row["answer"] else None
-
-
-def _prompt_tokens(renderer: ChatRenderer, row: Mapping[str, Any], chat: bool) -> int | None:
-    try:
-        return renderer.render(row["prompt"], chat=chat)[1]
-    except TemplateProblem:
-        return None
+    remaining = iter(rows)
+    while batch := list(islice(remaining, TOKEN_BATCH)):
+        prompts = renderer.prompt_counts([row["prompt"] for row in batch], chat=chat)
+        answers = renderer.counts([row["answer"] or "" for row in batch]) or ()
+        for row, prompt_tokens, answer_tokens in zip_longest(batch, prompts, answers):
+            yield row, prompt_tokens, answer_tokens if row["answer"] else None

@@ -13,7 +13,7 @@ from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.versions import derive_rows, find_rows, shown
 from controlplane.catalogue.datasets.reader.versions.export_rows import export
 from controlplane.catalogue.datasets.reader.versions.filtering import FilterError, RowFilter
-from controlplane.catalogue.datasets.reader.versions.find_rows import look
+from controlplane.catalogue.datasets.reader.versions.find_rows import find
 from tests.controlplane.catalogue.datasets.tokenizers import a_tokenizer
 
 pa = pytest.importorskip("pyarrow")
@@ -107,9 +107,9 @@ def mixed(tmp_path: Path) -> Path:
     ],
 )
 def test_a_filter_finds_what_it_says(mixed: Path, wanted: dict[str, Any], found: list[int]) -> None:
-    answer = look(mixed, {"filter": wanted})
+    answer = find(mixed, {"filter": wanted})
     assert (ids(answer), answer["next"]) == (found, None)
-    assert look(mixed, {"filter": wanted, "count": True}) == {"count": len(found)}
+    assert find(mixed, {"filter": wanted, "count": True}) == {"count": len(found)}
 
 
 def test_pages_follow_each_other_without_gap_or_repeat(tmp_path: Path) -> None:
@@ -117,34 +117,34 @@ def test_pages_follow_each_other_without_gap_or_repeat(tmp_path: Path) -> None:
     seen: list[int] = []
     after: int | None = 0
     while after is not None:
-        answer = look(folder, {"filter": {"text": "EVEN"}, "after": after, "limit": 33})
+        answer = find(folder, {"filter": {"text": "EVEN"}, "after": after, "limit": 33})
         assert [row["position"] for row in answer["rows"]] == ids(answer)
         seen += ids(answer)
         after = answer["next"]
     assert seen == list(range(0, 1001, 2))
-    assert look(folder, {"filter": {}, "after": 5_000, "limit": 3})["rows"] == []
+    assert find(folder, {"filter": {}, "after": 5_000, "limit": 3})["rows"] == []
 
 
 def test_a_rare_text_is_looked_for_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = stored(tmp_path, [a_row(n) for n in range(40)], group=10)
     monkeypatch.setattr(find_rows, "PATIENCE_S", -1.0)
-    answer = look(folder, {"filter": {"text": "What is 39?"}})
-    assert answer == {"rows": [], "next": 10, "looked_at": 10}
-    assert ids(look(folder, {"filter": {"text": "What is 39?"}, "after": 30})) == [39]
+    answer = find(folder, {"filter": {"text": "What is 39?"}})
+    assert answer == {"rows": [], "next": 10}
+    assert ids(find(folder, {"filter": {"text": "What is 39?"}, "after": 30})) == [39]
 
 
 def test_a_row_in_full_is_found_by_its_id_wherever_it_lies(tmp_path: Path) -> None:
     long = "x" * 50_000
     folder = stored(tmp_path, [a_row(n * 3, long if n == 7 else "") for n in range(20)], group=5)
-    row = look(folder, {"row_id": 21})["row"]
+    row = find(folder, {"row_id": 21})["row"]
     assert row["prompt"][1]["content"] == long
     assert row["metadata"] == {}
-    assert look(folder, {"row_id": 22}) == {"row": None, "before": 21, "after": 24}
+    assert find(folder, {"row_id": 22}) == {"row": None, "before": 21, "after": 24}
 
 
 def test_a_row_knows_its_neighbors_under_the_filter_that_led_to_it(mixed: Path) -> None:
     def between(row_id: int, **wanted: Any) -> list[int | None]:
-        found = look(mixed, {"row_id": row_id, "filter": wanted})
+        found = find(mixed, {"row_id": row_id, "filter": wanted})
         return [found["before"], found["after"]]
 
     assert (between(0), between(2), between(4)) == ([None, 1], [1, 3], [3, None])
@@ -154,17 +154,17 @@ def test_a_row_knows_its_neighbors_under_the_filter_that_led_to_it(mixed: Path) 
 
 def test_what_is_taken_away_is_what_was_meant(mixed: Path) -> None:
     out = io.BytesIO()
-    assert export(mixed, {"format": "jsonl", "filter": {"difficulty": ["easy"]}}, out) == 2
+    export(mixed, {"format": "jsonl", "filter": {"difficulty": ["easy"]}}, out)
     first, second = map(json.loads, out.getvalue().splitlines())
     assert (first["row_id"], first["metadata"]) == (0, {"difficulty": "easy", "tags": ["sums"]})
     assert second["prompt"][1] == {"role": "user", "content": "Think."}
     out = io.BytesIO()
-    assert export(mixed, {"format": "parquet", "filter": {"part": "train"}}, out) == 4
+    export(mixed, {"format": "parquet", "filter": {"part": "train"}}, out)
     table = pq.read_table(io.BytesIO(out.getvalue()))
     assert table.column("row_id").to_pylist() == [0, 2, 3, 4]
     assert table.schema.metadata == SCHEMA.metadata
     out = io.BytesIO()
-    assert export(mixed, {"format": "parquet", "filter": {"row_ids": []}}, out) == 0
+    export(mixed, {"format": "parquet", "filter": {"row_ids": []}}, out)
     assert pq.read_table(io.BytesIO(out.getvalue())).num_rows == 0
 
 
@@ -224,7 +224,7 @@ def test_prompts_with_too_many_tokens_are_left_out_where_a_version_is_made(mixed
     assert mapped["statistics"]["lengths"]["prompt_tokens"]["longest"] == 16
     assert pq.read_table(tmp_path / "new" / files.ROWS).column("row_id").to_pylist() == [3, 4]
     with pytest.raises(FilterError, match="only possible when deriving a version"):
-        look(mixed, {"filter": wanted})
+        find(mixed, {"filter": wanted})
 
 
 def test_prompts_that_the_template_refuses_are_left_out_and_told(mixed: Path, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_the_choice_of_the_first_or_of_random_rows_is_said_and_checked(mixed: Pa
         with pytest.raises(FilterError, match=message):
             RowFilter.from_dict(conditions)
     with pytest.raises(FilterError, match="only possible when deriving a version"):
-        look(mixed, {"filter": {"first": 1}})
+        find(mixed, {"filter": {"first": 1}})
 
 
 def derived(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
@@ -304,10 +304,10 @@ def derived(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
 def test_rows_are_given_without_a_letter_changed_as_far_as_there_is_room(tmp_path: Path) -> None:
     odd = a_row(3, "a\x00b\r\n" + "x" * 300_000, test_cases=["assert f(1)"] * 3000, metadata={"k": "\ufeff"})
     folder = stored(tmp_path, [a_row(1), a_row(2), odd, a_row(9)], group=2)
-    whole = look(folder, {"exact": [9, 3, 4], "bytes": 2**20})
+    whole = find(folder, {"exact": [9, 3, 4], "bytes": 2**20})
     assert whole == {"rows": [odd, a_row(9)], "chat": True, "left_out": 0}
-    assert (ids(look(folder, {"exact": [1, 3], "bytes": 1000})), ids(look(folder, {"exact": [], "bytes": 1}))) == (
+    assert (ids(find(folder, {"exact": [1, 3], "bytes": 1000})), ids(find(folder, {"exact": [], "bytes": 1}))) == (
         [1],
         [],
     )
-    assert look(folder, {"exact": [3], "bytes": 1000})["left_out"] == 1
+    assert find(folder, {"exact": [3], "bytes": 1000})["left_out"] == 1

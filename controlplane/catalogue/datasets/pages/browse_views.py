@@ -1,4 +1,4 @@
-"""Pages to look at a version: problems, filtered rows, single rows, export, and derived versions."""
+"""Pages to browse a version: problems, filtered rows, single rows, export, and derived versions."""
 
 from __future__ import annotations
 
@@ -12,23 +12,18 @@ from django.shortcuts import redirect, render
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.catalogue.datasets import deriving, exporting, looking
+from controlplane.catalogue.datasets import browsing, deriving, exporting
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages import problem_pages
 from controlplane.catalogue.datasets.pages.filter_forms import DeriveForm, FilterForm
 from controlplane.catalogue.datasets.pages.forms import name_problem
-from controlplane.catalogue.datasets.pages.showing import (
-    CHECK,
-    IMPORT,
-    filter_words,
-    shown_row,
-    version_context,
-)
+from controlplane.catalogue.datasets.pages.showing import CHECK, IMPORT, filter_sentence, shown_row, version_context
 from controlplane.catalogue.datasets.queries import version_for
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http.keyset import whole
 from controlplane.platform.http.streams import file_answer
 
 A_PAGE = 20
@@ -36,12 +31,12 @@ A_PAGE = 20
 
 @require_GET
 def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """All problems by kind; ?kind= pages through one kind, of the check or (&of=import) the import."""
+    """Show all problems by kind; ?kind= pages through one kind, of the check or (&of=import) the import."""
     version = version_for(request, dataset_id, number)
     context = version_context(version)
     problem_report = context["mapped"] if _report_kind(request) == IMPORT else context["report"]
     kind = request.GET.get("kind", "")
-    page = problem_pages.page(problem_report, kind, _whole(request.GET.get("page"), 1)) if kind else None
+    page = problem_pages.page(problem_report, kind, whole(request, "page", 1, 1, 10**6)) if kind else None
     context |= {
         "of": _report_kind(request),
         "kind_page": page,
@@ -54,7 +49,7 @@ def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 
 @require_GET
 def problems(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBase:
-    """All problems as JSON Lines; those kept in the report if the file is gone."""
+    """Download all problems as JSON Lines; without the file, those in the report."""
     version = version_for(request, dataset_id, number)
     of_import = _report_kind(request) == IMPORT
     name = f"{exporting.file_name(version, 'problems', filtered=False)}{'-mapping' if of_import else ''}.jsonl"
@@ -77,14 +72,14 @@ def rows(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 
 @require_GET
 def row(request: HttpRequest, dataset_id: int, number: int, row: int) -> HttpResponse:
-    """One row in full."""
+    """Show one row in full."""
     version = version_for(request, dataset_id, number)
     context = version_context(version) | {"row_id": row, "tab": "rows"}
     form = FilterForm(version, request.GET)
     # The filter that led here, for the link back and the neighbors; rebuilt, so that it contains nothing else.
     context["came_from"] = form.query if form.is_valid() else ""
     try:
-        result = looking.row(version, row, form.filter if form.is_valid() else None)
+        result = browsing.row(version, row, form.filter if form.is_valid() else browsing.ALL)
     except DatasetError as error:
         context["problem"] = str(error)
     else:
@@ -97,7 +92,7 @@ def row(request: HttpRequest, dataset_id: int, number: int, row: int) -> HttpRes
 
 @require_GET
 def export(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBase:
-    """?as=jsonl or parquet, with the filter of the rows page."""
+    """Download the rows (?as=jsonl or parquet), with the filter of the rows page."""
     version = version_for(request, dataset_id, number)
     form = FilterForm(version, request.GET)
     try:
@@ -135,7 +130,8 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 
 
 def filter_of(form: DeriveForm, filter_form: FilterForm) -> RowFilter:
-    """Row numbers take precedence over the filter. The conditions of a derived version apply to both."""
+    """Build the filter of a derived version: row numbers take precedence over the page's filter, and the conditions of
+    a derived version apply to both."""
     ids = form.cleaned_data["row_ids"]
     row_filter = filter_form.filter if ids is None else RowFilter(row_ids=ids)
     return replace(row_filter, **form.conditions())
@@ -147,31 +143,27 @@ def tokenizer_of(form: DeriveForm) -> str:
 
 def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm) -> dict[str, Any]:
     form = FilterForm(version, request.GET)
-    after = _whole(request.GET.get("after"), 0)
+    after = whole(request, "after", 0, 0, 10**11)
     context = version_context(version) | {"tab": "rows", "form": form, "derive_form": derive_form, "after": after}
     if not form.is_valid():
         return context | {"problem": "This filter can't be read."}
     query, row_filter = form.query, form.filter
-    context |= {"query": query, "filtered": bool(row_filter), "words": filter_words(row_filter.as_dict())}
+    context |= {"query": query, "filtered": bool(row_filter), "sentence": filter_sentence(row_filter.as_dict())}
     try:
-        result = looking.look(version, row_filter, after, A_PAGE)
+        result = browsing.page(version, row_filter, after=after, limit=A_PAGE)
         if row_filter and not after:
-            context["found"] = looking.count(version, row_filter)
+            context["found"] = browsing.count(version, row_filter)
     except DatasetError as error:
         return context | {"problem": str(error)}
     views = [shown_row(version, row) for row in result["rows"]]
     return context | {
         "rows": views,
-        "next": result.get("next"),
+        "next": result["next"],
         "before": max(0, after - A_PAGE) if after and not row_filter else None,
-        "first_place": views[0]["position"] + 1 if views else 0,
-        "last_place": views[-1]["position"] + 1 if views else 0,
+        "first_number": views[0]["position"] + 1 if views else 0,
+        "last_number": views[-1]["position"] + 1 if views else 0,
     }
 
 
 def _report_kind(request: HttpRequest) -> str:
     return IMPORT if request.GET.get("of") == IMPORT else CHECK
-
-
-def _whole(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isdecimal() and len(text) < 12 else otherwise

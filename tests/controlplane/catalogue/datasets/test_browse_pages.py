@@ -112,9 +112,9 @@ def test_an_excerpt_marks_its_place(excerpt: str, column: int, before: str, mark
     kind = {"kind": "k", "title": "K", "advice": "", "level": "error", "count": 1}
     problem = {"kind": "k", "line": 1, "message": "m", "excerpt": excerpt, "column": column}
     (group,) = problem_pages.groups({"kinds": [kind], "problems": [problem]})
-    shown = group.problems[0]
-    assert (shown.before, shown.mark) == (before, mark)
-    assert shown.before + shown.mark + shown.after == excerpt
+    shown = group["problems"][0]
+    assert (shown["before"], shown["mark"]) == (before, mark)
+    assert shown["before"] + shown["mark"] + shown["after"] == excerpt
 
 
 # --- the version ------------------------------------------------------------------------------------------------
