@@ -22,7 +22,7 @@ BOUNDS = {
     "most_neighbours": 12,
     "longest_module": 400,
     "product_python_lines": 118_200,  # the goal is 112,000
-    "css_lines": 7_775,  # the goal is 6,500
+    "css_lines": 6_500,
     "template_conditions": 1_200,
     "template_lines_over_160": 0,
     "readme_lines": 140,

@@ -30,16 +30,14 @@ COMPONENTS = {
 OWNERS = {"base.css", "components.css"}
 RESTYLED = {
     "run_list.css": 3,  # tags that share a line with a cut name
-    "completions.css": 7,  # the table of answers scrolls sideways under a fixed first column
-    "run_page.css": 11,  # the head's lines have one height, whatever they say
+    "completions.css": 6,  # the table of answers scrolls sideways under a fixed first column
+    "run_page.css": 10,  # the head's lines have one height, whatever they say
     "hosts.css": 6,  # the queue and the matrix have their own layout on a phone
-    "datasets.css": 3,  # rows of a file: fixed columns, and long tags that are cut
-    "new_run.css": 2,  # labels of fields that stand below each other
-    "rewards.css": 2,  # buttons that hold a sentence
+    "datasets.css": 1,  # rows of a file: fixed columns
+    "new_run.css": 1,  # labels of fields that stand below each other
     "first_steps.css": 2,  # the act of a step is at its foot
     "pages.css": 1,  # the cards of a spec are in columns
     "metrics.css": 3,  # a chart's menu is at its edge; at the foot of a page it opens upwards
-    "catalogue.css": 1,  # the library in a menu
     "playground.css": 1,  # tabs at the top edge of a card
     "health.css": 1,  # only the chip and the marks of an unhealthy run are red
     "guide.css": 1,  # text takes the width of a phone

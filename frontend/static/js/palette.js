@@ -86,7 +86,7 @@ function grouped(found) {
 function group(kind, members) {
   const box = document.createElement("div");
   box.setAttribute("role", "group");
-  const name = Object.assign(document.createElement("div"), { className: "palette-kind", textContent: MANY[kind] ?? `${kind}s` });
+  const name = Object.assign(document.createElement("div"), { className: "palette-kind muted small", textContent: MANY[kind] ?? `${kind}s` });
   name.id = `palette-kind-${kind.replaceAll(" ", "-")}`;
   box.setAttribute("aria-labelledby", name.id);
   box.append(name, ...members.map(option));
@@ -103,7 +103,7 @@ function option(hit) {
   row.setAttribute("aria-label", `${hit.title} ${hit.about}`.trim()); // read as one, however it is cut
   row.insertAdjacentHTML("afterbegin", hit.icon); // drawn by the server
   const [begin, end] = hit.parts.map((textContent) => Object.assign(document.createElement("span"), { textContent }));
-  const title = Object.assign(document.createElement("span"), { className: "palette-title ends" });
+  const title = Object.assign(document.createElement("span"), { className: "palette-title ends grow cut" });
   title.append(begin);
   if (end.textContent) {
     end.className = "end";

@@ -103,10 +103,10 @@ def _crumbs(run: Run) -> list[tuple[str, str]]:
 
 
 def _gain_tone(summary: queries.Summary) -> str:
-    """ "": the reward's change may be chance."""
+    """Name the color of the reward's change: gray if it may be chance."""
     if not summary["gain_counts"]:
-        return ""
-    return "up" if (summary["gain"] or 0) > 0 else "down"
+        return "muted"
+    return "good" if (summary["gain"] or 0) > 0 else "bad"
 
 
 def _tiles(run: Run) -> list[Tile]:

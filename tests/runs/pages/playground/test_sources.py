@@ -118,7 +118,7 @@ def test_line_breaks_of_a_form_and_blank_completions_of_a_run_are_no_edit():
     group = SampleRow.objects.get().pk
     sent = {"from": "run", "run": attempt.run_id, "group": group, "of": ["1", "2", "3", "", ""]}
     page = tried("length", completion=["a\r\nb\r\n", "", " ", "", "  \n"], **sent)
-    scored = re.findall(r'id="scores-(\d)" hx-swap-oob="true">\s*<p class="try-total">', page)
+    scored = re.findall(r'id="scores-(\d)" hx-swap-oob="true">\s*<p class="row single try-total">', page)
     assert scored == ["0", "1", "2"]  # each beside its text, and blank ones of nobody's go
 
 

@@ -263,7 +263,7 @@ export class CompletionsTab {
     const tags = { same: "span", gone: "del", new: "ins" };
     text.append(...parts.map((part) => Object.assign(document.createElement(tags[part.kind]), { textContent: part.text })));
     const note = document.createElement("p");
-    note.className = "small muted";
+    note.className = "small muted below-2";
     note.textContent = before === after ? "The two are identical." : NOTES[by];
     place.replaceChildren(note, text);
     place.hidden = false;

@@ -64,8 +64,8 @@ function line({ colour, label, text }) {
   const element = Object.assign(document.createElement("p"), { className: "row single line" });
   const swatch = Object.assign(document.createElement("i"), { className: "swatch" });
   swatch.style.background = colour;
-  const value = Object.assign(document.createElement("span"), { className: "told nowrap", textContent: text });
-  const name = Object.assign(document.createElement("span"), { className: "name", textContent: label });
+  const value = Object.assign(document.createElement("span"), { className: "told nowrap strong to-end", textContent: text });
+  const name = Object.assign(document.createElement("span"), { className: "name grow", textContent: label });
   element.append(swatch, name, value);
   return element;
 }

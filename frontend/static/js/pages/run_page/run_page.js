@@ -88,7 +88,7 @@ function showGain(gain, counts) {
   const place = root.querySelector("[data-gain]");
   if (!place || gain === null) return;
   place.textContent = change(gain);
-  place.className = `change ${counts ? (gain > 0 ? "up" : "down") : ""}`;
+  place.className = `change ${counts ? (gain > 0 ? "good" : "bad") : "muted"}`;
 }
 
 // --- the feed --------------------------------------------------------------------------------------------------
