@@ -20,7 +20,7 @@ from runs.engine.served import conversation, endpoint, starting
 from runs.engine.served.conversation import NotAsked
 from runs.insight.scoring import rows
 from runs.pages.served import page, questions, scoring
-from runs.pages.served.forms import LONGEST_IDLE, AskForm, PlaceForm, ServeForm
+from runs.pages.served.forms import LONGEST_IDLE, AskForm, DeviceForm, ServeForm
 from runs.pages.served.page import TurnView
 from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS
 from workers.contract.run.jobs import LOOPBACK
@@ -99,7 +99,7 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
         run, key = starting.start_with_key(
             model.checkpoint,
             person(request),
-            place=form.place(),
+            place=form.device,
             address=data["address"],
             idle_minutes=float(data["idle_minutes"]),
         )
@@ -135,9 +135,9 @@ def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any
     for a while."""
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
-    form = form_values.filled(PlaceForm(host), lambda data: PlaceForm(host, data), payload.dict(exclude_none=True))
+    form = form_values.filled(DeviceForm(host), lambda data: DeviceForm(host, data), payload.dict(exclude_none=True))
     with refusing(ContractError, QueueFull, where="model", what="The model can't be started: {}"):
-        run = starting.live_or_start(model.checkpoint, person(request), place=form.place())
+        run = starting.live_or_start(model.checkpoint, person(request), place=form.device)
     conversation.see(run)
     return Status(201, shapes.run(queries.run_for(request, run.pk)))
 
