@@ -29,7 +29,6 @@ from runs.pages.hosts import joining_views, tokenizer_views
 from runs.pages.hosts import views as hosts_views
 from runs.pages.live import consumers
 from runs.pages.model_pages import action_views as model_actions
-from runs.pages.model_pages import push_views
 from runs.pages.model_pages import views as model_views
 from runs.pages.monitoring import views as monitoring_views
 from runs.pages.playground import editor_views, episode_views, replay_views
@@ -65,10 +64,10 @@ urlpatterns = [
     path("runs/unarchive", run_list_views.unarchive_several, name="unarchive_several"),
     # Deleting, restoring, renaming
     path("deleted/", trash_views.deleted, name="deleted"),
-    path("deleted/<slug:thing>/", trash_views.delete, name="delete"),
-    path("deleted/<slug:thing>/<slug:key>/restore", trash_views.restore, name="restore"),
-    path("deleted/<slug:thing>/<slug:key>/for-good", trash_views.for_good, name="delete_for_good"),
-    path("names/<slug:thing>/<slug:key>/", trash_views.name, name="rename"),
+    path("deleted/<slug:kind_slug>/", trash_views.delete, name="delete"),
+    path("deleted/<slug:kind_slug>/<slug:key>/restore", trash_views.restore, name="restore"),
+    path("deleted/<slug:kind_slug>/<slug:key>/for-good", trash_views.for_good, name="delete_for_good"),
+    path("names/<slug:kind_slug>/<slug:key>/", trash_views.name, name="rename"),
     path("runs/tag", run_list_views.tag_several, name="tag_several"),
     path("runs/views", run_list_views.save_view, name="save_view"),
     path("runs/views/<int:view_id>/delete", run_list_views.delete_view, name="delete_view"),
@@ -99,7 +98,7 @@ urlpatterns = [
     path("models/<int:event_id>/gguf", model_actions.convert, name="convert_model"),
     path("models/<int:event_id>/delete", model_actions.delete, name="delete_model"),
     path("models/<int:event_id>/benchmark", model_actions.benchmark, name="benchmark_model"),
-    path("models/<int:event_id>/push", push_views.push, name="push_model"),
+    path("models/<int:event_id>/push", model_actions.push, name="push_model"),
     path("models/<int:event_id>/archive", model_actions.archive, name="archive_model"),
     path("models/<int:event_id>/archive/<slug:job_id>", model_actions.download, name="model_archive"),
     path("models/<int:event_id>/serve/", keyed_views.serve, name="model_serve"),

@@ -127,6 +127,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "inspection_id": ModelInspection.objects.create(host=host, model="/m").pk,
         "name": "trainer",
         "thing": "profile",
+        "kind_slug": "profile",
         "key": attempt.run.profile_id,
         "sample_id": sample.pk,
         "event_id": attempt.run.events.get(kind="checkpoint").pk,

@@ -22,7 +22,6 @@ from runs.engine.models import Run
 from runs.engine.records import RunEvent
 from runs.engine.scheduling.limits import QueueFull
 from runs.pages.model_pages import action_views, card
-from runs.pages.model_pages.push_views import PushForm
 from workers.contract.run.benchmarks import MOST_EXAMPLES, TASKS, USUAL_EXAMPLES
 from workers.contract.run.gguf import TYPES
 from workers.contract.run.jobs import PushSettings
@@ -129,8 +128,8 @@ def model_card(request: HttpRequest, event_id: Id) -> HttpResponse:
 def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
     """Push a model to the hub. Starts a job that uses the stored token. For admins."""
     checkpoint = catalogue.model_for(request, event_id).checkpoint
-    first = PushForm(initial={"card": card.text(checkpoint)})
-    form = form_values.filled(PushForm, payload.dict(exclude_none=True), first=first)
+    first = action_views.PushForm(initial={"card": card.text(checkpoint)})
+    form = form_values.filled(action_views.PushForm, payload.dict(exclude_none=True), first=first)
     settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
     return _job(request, event_id, lambda model: model_jobs.push(model, person(request), settings))
 

@@ -21,7 +21,7 @@ from runs.engine.served import conversation, endpoint, starting
 from runs.engine.served.conversation import NotAsked
 from runs.insight.scoring import rows
 from runs.pages.served import page, questions, scoring
-from runs.pages.served.forms import LONGEST_IDLE, AskForm, PlaceForm, ServeForm
+from runs.pages.served.forms import LONGEST_IDLE, AskForm, DeviceForm, ServeForm
 from runs.pages.served.page import TurnView
 from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS
 from workers.contract.run.jobs import LOOPBACK
@@ -100,7 +100,7 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
         run, key = starting.start_with_key(
             model.checkpoint,
             person(request),
-            engine=form.place(),
+            engine=form.device,
             address=data["address"],
             idle_minutes=float(data["idle_minutes"]),
         )
@@ -136,9 +136,9 @@ def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any
     for a while."""
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
-    form = form_values.filled(partial(PlaceForm, host), payload.dict(exclude_none=True))
+    form = form_values.filled(partial(DeviceForm, host), payload.dict(exclude_none=True))
     with refusing(ContractError, QueueFull, where="model", text="The model can't be started: {}"):
-        run = starting.live_or_start(model.checkpoint, person(request), engine=form.place())
+        run = starting.live_or_start(model.checkpoint, person(request), engine=form.device)
     conversation.see(run)
     return Status(201, shapes.run(queries.run_for(request, run.pk)))
 

@@ -56,15 +56,6 @@ class StarterRecipe:
 
 
 @dataclass(frozen=True)
-class RecipeFit:
-    """How well the reachable hosts fit a recipe."""
-
-    css: str
-    icon: str
-    text: str
-
-
-@dataclass(frozen=True)
 class RecipeParts:
     """The existing parts of a recipe."""
 
@@ -76,15 +67,16 @@ class RecipeParts:
     """The names of reachable hosts that have the profile's GPUs."""
 
     @property
-    def fit(self) -> RecipeFit:
+    def fit(self) -> dict[str, str]:
+        """Fit of the reachable hosts: css class, icon and text."""
         if not self.hosts:
-            return RecipeFit("fit noted", "circle-x", "No host here has all of it.")
-        others = " and others" if len(self.hosts) > 1 else ""
-        return RecipeFit("fit noted fits", "circle-check", f"Fits {self.hosts[0]}{others}.")
+            return {"css": "fit noted", "icon": "circle-x", "text": "No host here has all of it."}
+        text = f"Fits {self.hosts[0]}{' and others' if len(self.hosts) > 1 else ''}."
+        return {"css": "fit noted fits", "icon": "circle-check", "text": text}
 
     @property
     def dataset_chip(self) -> tuple[str, str]:
-        """Status and word of its dataset."""
+        """Status and label of its dataset."""
         if self.being_read:
             return "checking", "being read"
         return ("warn", "not ready") if self.blocked else ("ready", "ready")
@@ -100,7 +92,7 @@ class RecipeParts:
 
     @property
     def problem(self) -> str:
-        """Why its dataset could not be read; "": it could, and needs a decision."""
+        """Reason for which its dataset could not be read; "": it was read, and needs a decision."""
         report = self.version.report if self.version else {}
         error = report.get("file_error") or report.get("mapped", {}).get("file_error") or {}
         return f"{error.get('message', '')} {error.get('advice', '')}".strip()
@@ -176,20 +168,19 @@ def find(slug: str) -> StarterRecipe | None:
     return next((recipe for recipe in RECIPES if recipe.slug == slug), None)
 
 
-def every() -> list[RecipeParts]:
-    """All recipes; those that fit a reachable host come first."""
+def all_recipes() -> list[RecipeParts]:
+    """List all recipes; those that fit a reachable host come first."""
     return sorted(fitted(parts(recipe) for recipe in RECIPES), key=lambda parts: not parts.hosts)
 
 
 def fitted(recipes: Iterable[RecipeParts]) -> list[RecipeParts]:
     """Add to each recipe the reachable hosts that have what it needs."""
     hosts = [host_facts(view, {}, {}) for view in host_views() if view.fresh]
-    return [
-        replace(
-            parts, hosts=tuple(host.name for host in hosts if not shortage(host, by_slug(parts.recipe.profile).spec))
-        )
-        for parts in recipes
-    ]
+    fitting = []
+    for recipe in recipes:
+        needs = by_slug(recipe.recipe.profile).spec
+        fitting.append(replace(recipe, hosts=tuple(host.name for host in hosts if not shortage(host, needs))))
+    return fitting
 
 
 def parts(recipe: StarterRecipe) -> RecipeParts:
@@ -205,26 +196,22 @@ def parts(recipe: StarterRecipe) -> RecipeParts:
 
 
 def prepare(recipe: StarterRecipe, user: User) -> None:
-    """Create the missing parts; existing ones stay. Raises DatasetError if somebody else changes them meanwhile."""
-    there = parts(recipe)
-    if there.rewards is None:
+    """Create the missing parts; existing ones stay. Raises DatasetError if another user changes them meanwhile."""
+    existing = parts(recipe)
+    if existing.rewards is None:
         saving.make(recipe.rewards, recipe.components, owner=user, description=f"For the recipe “{recipe.title}”.")
-    if there.version is None and not Dataset.objects.filter(name=recipe.dataset).exists():
-        _add(recipe, user)
-
-
-def _add(recipe: StarterRecipe, user: User) -> None:
-    if recipe.source is not None:
-        importing.create_from_source(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
-        return
-    file = BytesIO(sums(count=SUMS, seed=1).encode())
-    importing.create_from_upload(user, recipe.dataset, file, "sums.jsonl", new=True, mapping=recipe.mapping)
+    if existing.version is None and not Dataset.objects.filter(name=recipe.dataset).exists():
+        if recipe.source is not None:
+            importing.create_from_source(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
+            return
+        file = BytesIO(sums(count=SUMS, seed=1).encode())
+        importing.create_from_upload(user, recipe.dataset, file, "sums.jsonl", new=True, mapping=recipe.mapping)
 
 
 def sums(*, count: int, seed: int) -> str:
-    """JSON Lines of distinct questions about sums and differences of two numbers up to 99."""
-    every = [(a, sign, b) for a in range(100) for b in range(100) for sign in ("+", "−") if sign == "+" or b <= a]
-    chosen = random.Random(seed).sample(every, count)  # noqa: S311  exercises, not secrets
+    """Write JSON Lines of distinct questions about sums and differences of two numbers up to 99."""
+    exercises = [(a, sign, b) for a in range(100) for b in range(100) for sign in ("+", "−") if sign == "+" or b <= a]
+    chosen = random.Random(seed).sample(exercises, count)  # noqa: S311  exercises, not secrets
     return "".join(
         json.dumps({"question": f"What is {a} {sign} {b}?", "answer": str(a + b if sign == "+" else a - b)}) + "\n"
         for a, sign, b in chosen

@@ -1,44 +1,50 @@
-"""The start page, the page of a recipe, and the demo until it is a run."""
+"""The start page with the four things that a run needs, the page of a recipe, and the demo until it is a run."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.rewards.models import RewardConfig
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.middleware import STOP_POLLING
 from runs.engine import sentences
 from runs.engine.models import Run
+from runs.engine.sentences import counted
 from runs.engine.states import RunStatus
 from runs.launch import demo as demo_stages
 from runs.launch.demo import DemoPreparing, Stage
 from runs.pages.first_steps import recipes
-from runs.pages.first_steps.steps import steps
 from workers.contract.wire.names import Phase
 
 
 @require_safe
 def start(request: HttpRequest) -> HttpResponse:
-    every, first_steps = recipes.every(), steps()
-    launched, ready = first_steps[-1].done, all(step.done for step in first_steps[:-1])
+    offered, first_steps = recipes.all_recipes(), steps()
+    launched, ready = first_steps[-1]["is_done"], all(step["is_done"] for step in first_steps[:-1])
     context = {
         "steps": first_steps,
-        "recipes": every,
+        "recipes": offered,
         "demo": demo_stages.preparing(),
         # Suggest the recipe that fits, unless the user has data and rewards already.
-        "by_recipe": not launched and bool(every[0].hosts) and (every[0].complete or not ready),
-        "by_hand": not launched and ready and not every[0].complete,
+        "by_recipe": not launched and bool(offered[0].hosts) and (offered[0].complete or not ready),
+        "by_hand": not launched and ready and not offered[0].complete,
     }
     return render(request, "pages/first_steps/start.html", context)
 
 
 @require_safe
 def demo(request: HttpRequest) -> HttpResponseBase:
-    """The demo's preparations, then a redirect to its run. The first sign-in link leads here."""
+    """Show the demo's preparations, then redirect to its run. The first sign-in link leads here."""
     now, run = demo_stages.preparing(), demo_stages.newest()
     if now is None and run is not None:
         now = _starting(run)
@@ -61,15 +67,14 @@ def _starting(run: Run) -> DemoPreparing | None:
 
 @require_safe
 def recipe(request: HttpRequest, slug: str) -> HttpResponse:
-    """A recipe; an htmx request gets only its parts, and is redirected to New run once the dataset is read."""
+    """Show a recipe; an htmx request gets only its parts, and is redirected to New run once the dataset is read."""
     parts = recipes.parts(_named(slug))
     if request.headers.get("HX-Request") != "true":
         return render(request, "pages/first_steps/recipe.html", {"parts": recipes.fitted([parts])[0]})
     if parts.complete and person(request).may_operate:
         return HttpResponse(headers={"HX-Redirect": parts.address})
-    return render(
-        request, "pages/first_steps/_parts.html", {"parts": parts}, status=200 if parts.being_read else STOP_POLLING
-    )
+    status = 200 if parts.being_read else STOP_POLLING
+    return render(request, "pages/first_steps/_parts.html", {"parts": parts}, status=status)
 
 
 @require_POST
@@ -89,3 +94,44 @@ def _named(slug: str) -> recipes.StarterRecipe:
     if starter is None:
         raise Http404("There is no such recipe.")
     return starter
+
+
+def steps() -> list[dict[str, Any]]:
+    datasets = Dataset.objects.filter(versions__status=DatasetVersion.READY).distinct().count()
+    configs, runs, now = RewardConfig.objects.count(), Run.objects.count(), timezone.now()
+    hosts = [host for host in Host.objects.all() if host.is_fresh(now)]
+    ready = [host.name for host in hosts if host.inventory.get("trainer") == "ready"]
+    data, rewards, hardware, launch = (
+        "The prompts to learn from, with answers.",
+        "What makes one completion better than another.",
+        "No host is ready to train. Its card under Hardware says why.",
+        "Preflight checks the run before it takes a GPU.",
+    )
+    if datasets:
+        data = f"{counted(datasets, 'dataset')} to train on."
+    if configs:
+        rewards = f"{counted(configs, 'reward config')}."
+    if ready:
+        hardware = f"Ready to train: {', '.join(ready[:3])}{' …' if len(ready) > 3 else ''}."
+    if runs:
+        launch = f"{counted(runs, 'run')} so far."
+    datasets_page = ("datasets", "Datasets") if datasets else ("dataset_upload", "Add a dataset")
+    rewards_page = ("reward_configs", "Rewards") if configs else ("reward_config_new", "Compose rewards")
+    return [
+        _step("Data", "database", datasets > 0, data, *datasets_page),
+        _step("Rewards", "scale", configs > 0, rewards, *rewards_page),
+        _step("Hardware", "cpu", bool(ready), hardware, "hardware", "Hardware"),
+        _step("Launch", "circle-play", runs > 0, launch, "new_run", "New run"),
+    ]
+
+
+def _step(title: str, icon: str, is_done: bool, text: str, route: str, act: str) -> dict[str, Any]:
+    """Describe a step. `text`: the existing object, or the purpose of the step."""
+    return {
+        "title": title,
+        "icon": "circle-check" if is_done else icon,
+        "is_done": is_done,
+        "text": text,
+        "route": route,
+        "act": act,
+    }

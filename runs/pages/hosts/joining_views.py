@@ -16,6 +16,7 @@ from controlplane.catalogue.hardware.queries import hosts_for, known_host_for
 from controlplane.catalogue.joining import codes, credentials, host_redis
 from controlplane.catalogue.joining.models import JoinCode
 from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http.middleware import STOP_POLLING
 from runs.engine.hosts import actions
 from runs.engine.hosts.view import host_views
 from runs.engine.sentences import counted
@@ -80,15 +81,12 @@ def no_users() -> str:
 @require_safe
 @operator_required
 def added(request: HttpRequest, code_id: int) -> HttpResponse:
-    """State of a join code, polled by the page that shows its command."""
+    """Show the state of a join code, polled by the page that shows its command."""
     row = get_object_or_404(JoinCode, pk=code_id)
     host = next(iter(host_views(hosts_for(request).filter(name=row.used_by))), None) if row.used_by else None
     over = row.used_at is None and row.expires_at <= timezone.now()
-    done = over or (host is not None and host.fresh)
-    # 286 ends htmx's polling.
-    return render(
-        request, "pages/hosts/_added.html", {"row": row, "host": host, "over": over}, status=286 if done else 200
-    )
+    status = STOP_POLLING if over or (host is not None and host.fresh) else 200
+    return render(request, "pages/hosts/_added.html", {"row": row, "host": host, "over": over}, status=status)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -16,6 +16,7 @@ from controlplane.catalogue.datasets.queries import version_for
 from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import Host, ModelInspection
 from controlplane.platform.accounts.roles import operator_required
+from controlplane.platform.http.keyset import whole
 from runs.engine.hosts.view import host_views
 
 LONGEST_MODEL = 500
@@ -26,12 +27,11 @@ COMES_WITHIN = timedelta(seconds=60)
 @operator_required
 @require_http_methods(["GET", "POST"])
 def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """POST requests the tokenizer of `model`; GET with `inspection` polls until a host has answered."""
+    """Request the tokenizer of `model`; GET with `inspection` polls until a host has answered."""
     version = version_for(request, dataset_id, number)
     context: dict[str, Any] = {"version": version, "dataset": version.dataset}
     if request.method == "GET":
-        inspection_id = request.GET.get("inspection", "")
-        pk = int(inspection_id) if inspection_id.isdecimal() and len(inspection_id) < 12 else 0
+        pk = whole(request, "inspection", 0, 0, 10**11)
         return _answered(request, context, get_object_or_404(ModelInspection.objects.select_related("host"), pk=pk))
     model = request.POST.get("model", "").strip()[:LONGEST_MODEL]
     host = _host(model)
@@ -59,9 +59,8 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
         "host": inspection.host,
         "inspection": inspection,
         "overdue": inspections.overdue(inspection),
-        "found": tokenizer_file,
-        # The upload arrives shortly after the answer that announces it.
-        "coming": tokenizer_file is None and inspection.answered_at is not None and _coming(inspection),
+        "stored": tokenizer_file,
+        "coming": tokenizer_file is None and _coming(inspection),
         "note": tokenizers.note(inspection) if inspection.answered_at else "",
     }
     answer = render(request, "catalogue/datasets/_tokenizer.html", context)
@@ -73,12 +72,13 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
 
 
 def _coming(inspection: ModelInspection) -> bool:
-    late = inspection.answered_at is None or timezone.now() - inspection.answered_at > COMES_WITHIN
-    return tokenizers.is_missing(inspection) and not late
+    # The upload arrives shortly after the answer that announces it.
+    recent = inspection.answered_at is not None and timezone.now() - inspection.answered_at <= COMES_WITHIN
+    return recent and tokenizers.is_missing(inspection)
 
 
 def _host(model: str) -> Host | None:
-    """A connected host that has the model, otherwise any connected host."""
+    """Choose a connected host that has the model, otherwise any connected host."""
     hosts = [view for view in host_views() if view.fresh]
     having = [view for view in hosts if model in view.models]
     return next((view.row for view in (*having, *hosts)), None)

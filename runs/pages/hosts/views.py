@@ -26,16 +26,21 @@ from runs.pages.hosts.host_card import host_card, these_end
 
 @require_safe
 def hardware(request: HttpRequest) -> HttpResponse:
-    """Hosts, queue and machines; htmx polls and gets only these."""
+    """Show hosts, queue and machines; htmx polls and gets only these."""
     announcements.watch(timezone.now())
     hosts = sorted(host_views(hosts_for(request)), key=lambda host: not host.fresh)
     queue = overview.queue()
     verdict = overview.verdict(hosts, len(queue))
     taken = disk.of_hosts()
     cards = [host_card(host, person(request), taken.get(host.row.pk)) for host in hosts]
-    context = {"cards": cards, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
-    context["machines"] = machines.overview()
-    context["warm_servers"] = warm_servers.lines()
+    context = {
+        "cards": cards,
+        "queue": queue,
+        "priorities": overview.PRIORITIES,
+        "verdict": verdict,
+        "machines": machines.overview(),
+        "warm_servers": warm_servers.lines(),
+    }
     if request.headers.get("HX-Request") == "true":
         return render(request, "pages/hosts/_hosts.html", context)
     return render(request, "pages/hosts/hardware.html", {**context, "profiles": profiles_for(request)})
@@ -62,10 +67,10 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
     ]
     # The lease that was clicked is always released.
     rows.sort(key=lambda row: row[0].pk != lease.pk)
-    words = resource_words([lease.resource])
+    resource = resource_words([lease.resource])
     several = len(rows) > 1
-    act = "Release the selected" if several else f"Release {words}"
-    context = {"lease": lease, "rows": rows, "words": words, "several": several, "act": act}
+    act = "Release the selected" if several else f"Release {resource}"
+    context = {"lease": lease, "rows": rows, "resource": resource, "several": several, "act": act}
     return render(request, "pages/hosts/release.html", context)
 
 
@@ -121,7 +126,9 @@ def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
             return redirect("hardware")
         ended, released = actions.give_up(host, person(request), free=request.POST.get("free") == "1")
         if ended or released:
-            messages.success(request, _given_up(host.name, ended, released))
+            runs = f"{counted(ended, 'run')} of {host.name} ended as lost" if ended else ""
+            resources = f"{counted(released, 'resource')} released" if released else ""
+            messages.success(request, f"{', '.join(filter(None, (runs, resources)))}.")
         else:
             messages.info(request, f"Nothing was running on {host.name}; nothing was changed.")
         return redirect("hardware")
@@ -133,7 +140,7 @@ def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def remove_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Hide a host that is out of reach."""
+    """Hide an unreachable host."""
     host = known_host_for(request, host_id)
     if host.removed_at is not None:
         messages.info(request, f"{host.name} was already removed.")
@@ -146,9 +153,3 @@ def remove_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
             messages.success(request, f"{host.name} is removed. It reappears if its worker starts again.")
         return redirect("hardware")
     return render(request, "pages/hosts/remove.html", {"host": host_views([host])[0]})
-
-
-def _given_up(name: str, ended: int, released: int) -> str:
-    runs = f"{counted(ended, 'run')} of {name} ended as lost" if ended else ""
-    freed = f"{counted(released, 'resource')} released" if released else ""
-    return f"{', '.join(part for part in (runs, freed) if part)}."

@@ -1,15 +1,18 @@
-"""Actions on a model: merge, convert, benchmark, download, delete."""
+"""Actions on a model: merge, convert, benchmark, download, delete, and push to the hub with a card to edit first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.accounts import vault
+from controlplane.platform.accounts.roles import admin_required, operator_required, person
+from controlplane.platform.http.form_pages import form_page
 from controlplane.platform.http.streams import resumable_answer
 from runs.engine import deletions
 from runs.engine.artifacts import saved_models as catalogue
@@ -17,8 +20,47 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import archives, model_jobs
 from runs.engine.scheduling.limits import QueueFull
 from runs.pages.model_pages import card
-from workers.contract.run.jobs import ARCHIVE
+from workers.contract.run.jobs import ARCHIVE, PushSettings
 from workers.contract.wire.documents import ContractError
+
+
+class PushForm(forms.Form):
+    repository = forms.CharField(
+        max_length=200,
+        help_text="Its name on the hub. The owner is the stored token's account, or one of its organizations.",
+        widget=forms.TextInput(
+            attrs={"placeholder": "owner/name", "autocomplete": "off", "spellcheck": "false", "class": "code"}
+        ),
+    )
+    private = forms.BooleanField(
+        required=False, label="Private", help_text="Only its owner sees a repository that this push creates."
+    )
+    add = forms.BooleanField(
+        required=False,
+        label="Add to the existing repository",
+        help_text="Replaces files with the same names and keeps the others. Otherwise nothing existing is touched.",
+    )
+    card = forms.CharField(
+        label="Model card",
+        strip=False,
+        help_text="README.md, as the hub shows it. Written from what is known of the run: read it before it is public.",
+        widget=forms.Textarea(attrs={"rows": 24, "spellcheck": "false", "class": "code"}),
+    )
+
+    def clean_repository(self) -> str:
+        name = str(self.cleaned_data["repository"])
+        if problem := model_jobs.repository_problem(name):
+            raise forms.ValidationError(problem)
+        return name
+
+    def clean_card(self) -> str:
+        text = str(self.cleaned_data["card"]).replace("\r\n", "\n")
+        size = len(text.encode("utf-8", "replace"))
+        if size > model_jobs.MAX_CARD_BYTES:
+            raise forms.ValidationError(
+                f"It has {size:,} bytes; a card may have {model_jobs.MAX_CARD_BYTES:,}. Shorten it."
+            )
+        return text
 
 
 @require_POST
@@ -47,14 +89,13 @@ def archive(request: HttpRequest, event_id: int) -> HttpResponseBase:
 @require_POST
 @operator_required
 def benchmark(request: HttpRequest, event_id: int) -> HttpResponseBase:
-    model = catalogue.model_for(request, event_id)
-    examples = request.POST.get("limit", "").strip()
+    examples, tasks = request.POST.get("limit", "").strip(), request.POST.getlist("tasks")
     limit = int(examples) if examples.isdecimal() and len(examples) < 10 else -1
-    try:
-        model_jobs.benchmark(model.checkpoint, person(request), tasks=request.POST.getlist("tasks"), limit=limit)
-    except (ContractError, QueueFull) as error:
-        messages.error(request, f"This can't be benchmarked: {error}")
-    return redirect("model", event_id)
+
+    def start(model: Checkpoint) -> object:
+        return model_jobs.benchmark(model, person(request), tasks=tasks, limit=limit)
+
+    return _start(request, event_id, "benchmarked", start)
 
 
 @require_POST
@@ -81,11 +122,31 @@ def download(request: HttpRequest, event_id: int, job_id: str) -> HttpResponseBa
     return resumable_answer(request, stored_archive.path.open("rb"), "application/x-tar", save_as=name, etag=etag)
 
 
-def _start(request: HttpRequest, event_id: int, done: str, start: Callable[[Checkpoint], object]) -> HttpResponseBase:
-    """Start a job on a model. `done`: participle for the error message."""
+@require_http_methods(["GET", "POST"])
+@admin_required
+def push(request: HttpRequest, event_id: int) -> HttpResponseBase:
+    model = catalogue.model_for(request, event_id)
+    checkpoint = model.checkpoint
+    if request.method == "GET":
+        form = PushForm(initial={"private": True, "card": card.text(checkpoint)})
+    else:
+        form = PushForm(request.POST)
+        if form.is_valid():
+            try:
+                settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
+                model_jobs.push(checkpoint, person(request), settings)
+                return redirect("model", event_id)
+            except (ContractError, QueueFull) as error:
+                form.add_error(None, f"This can't be pushed: {error}")
+    context = {"model": model, "checkpoint": checkpoint, "form": form, "token_problem": vault.hub_token_problem()}
+    return form_page(request, "pages/model_pages/push.html", context)
+
+
+def _start(request: HttpRequest, event_id: int, past: str, start: Callable[[Checkpoint], object]) -> HttpResponseBase:
+    """Start a job on a model. `past`: the participle for the error message."""
     model = catalogue.model_for(request, event_id)
     try:
         start(model.checkpoint)
     except (ContractError, QueueFull) as error:
-        messages.error(request, f"This can't be {done}: {error}")
+        messages.error(request, f"This can't be {past}: {error}")
     return redirect("model", event_id)

@@ -49,7 +49,7 @@ def text(checkpoint: Checkpoint) -> str:
     run = checkpoint.run.source or checkpoint.run
     parts = [
         _head(checkpoint, run),
-        [f"# {_plain(run.name)}, step {checkpoint.step}", "", _what(checkpoint, run)],
+        [f"# {_plain(run.name)}, step {checkpoint.step}", "", _summary(checkpoint, run)],
         _training(checkpoint, run),
         _rewards(run),
         _settings(run),
@@ -63,16 +63,15 @@ def text(checkpoint: Checkpoint) -> str:
 
 
 def hub_id(path: str) -> str:
-    """Hub id of a model given as such, or as a folder of the hub's cache; "": another folder."""
+    """Find the hub id of a model given as such, or as a folder of the hub's cache; "": another folder."""
     if cached := _CACHED.search(path):
         return f"{cached['owner']}/{cached['name']}"
     return path if _HUB_ID.fullmatch(path) else ""
 
 
 def base_name(checkpoint: Checkpoint) -> str:
-    """Public name of the base model: the hub's id, or the last part of its folder."""
-    base = _base(checkpoint.run.source or checkpoint.run)
-    return hub_id(base) or base.rstrip("/").rpartition("/")[2]
+    """Name the base model in public: by the hub's id, or the last part of its folder."""
+    return _public(_base(checkpoint.run.source or checkpoint.run))
 
 
 def _head(checkpoint: Checkpoint, run: Run) -> list[str]:
@@ -84,40 +83,41 @@ def _head(checkpoint: Checkpoint, run: Run) -> list[str]:
         **({"datasets": [dataset]} if dataset else {}),
         "tags": ["grpo", "trl", *(["lora"] if run.spec.get("lora") else [])],
     }
-    # In double quotes any text is escaped within one line.
-    return ["---", *(f"{name}: {_yaml(value)}" for name, value in head.items()), "---"]
+    lines = ["---"]
+    for name, value in head.items():
+        # In double quotes any text is escaped within one line.
+        flow = yaml.safe_dump(value, default_flow_style=True, default_style='"', width=10**6)
+        value_text = str(flow).removesuffix("...\n").strip()
+        lines.append(f"{name}: {value_text}")
+    return [*lines, "---"]
 
 
-def _yaml(value: Any) -> str:
-    flow = yaml.safe_dump(value, default_flow_style=True, default_style='"', width=10**6)
-    return str(flow).removesuffix("...\n").strip()
-
-
-def _what(checkpoint: Checkpoint, run: Run) -> str:
+def _summary(checkpoint: Checkpoint, run: Run) -> str:
     method = f"[GRPO]({_LINKS['GRPO']}) in [TRL]({_LINKS['TRL']})"
     if checkpoint.is_adapter:
-        return f"A LoRA adapter of {_base_words(run)}, trained with {method}."
+        return f"A LoRA adapter of {_base_link(run)}, trained with {method}."
     if run != checkpoint.run:
-        return f"The model {_base_words(run)} with a LoRA adapter merged into it, which was trained with {method}."
-    return f"The model {_base_words(run)}, all weights trained with {method}."
+        return f"The model {_base_link(run)} with a LoRA adapter merged into it, which was trained with {method}."
+    return f"The model {_base_link(run)}, all weights trained with {method}."
 
 
 def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
     data, hardware = part(run.spec, "data"), part(run.spec, "hardware")
     of = f" of {run.max_steps}" if run.max_steps else ""
+    revision = part(run.spec, "model").get("revision")
     started = run.attempts.exclude(started_at=None).order_by("number").values_list("started_at", flat=True).first()
     facts = [
         ("Run", f"{_plain(run.name)} (`{run.pk}`)"),
         ("Steps", f"{checkpoint.step}{of}"),
         ("Started", _date(started)),
         ("Saved", _date(checkpoint.event.at)),
-        ("Base model", _base_words(run) + _revision(run)),
+        ("Base model", _base_link(run) + (f", revision {_plain(revision)}" if revision else "")),
         ("Began with", _beginning(run)),
         ("Dataset", f"{_plain(data.get('name'))}, version {data.get('version')}, {data.get('rows')} rows"),
         ("sha256 of the rows", f"`{re.sub(r'[^0-9a-f]', '', str(data.get('sha256')))}`"),
         ("Hardware profile", f"{_plain(hardware.get('profile'))}{_gpus(run)}"),
     ]
-    return ["## Training", "", *_table(("", ""), facts)]
+    return ["## Training", "", *_table(facts)]
 
 
 def _rewards(run: Run) -> list[str]:
@@ -128,12 +128,12 @@ def _rewards(run: Run) -> list[str]:
         entry = LIBRARY.get(str(reward.get("function")))
         kind = entry.title if entry else reward.get("function")
         rows.append((_plain(reward.get("name")), _plain(kind), _number(reward.get("weight", 1.0))))
-    return ["## Rewards", "", *named, *_table(("Component", "Kind", "Weight"), rows)]
+    return ["## Rewards", "", *named, *_table(rows, "Component", "Kind", "Weight")]
 
 
 def _settings(run: Run) -> list[str]:
-    grpo = part(run.spec, "grpo")
-    defaults = {**TRL_DEFAULTS, **_reported_defaults(run)}
+    grpo, host = part(run.spec, "grpo"), run.latest().host
+    defaults = {**TRL_DEFAULTS, **(part(host.trainer_schema or {}, "defaults") if host else {})}
     batch = Batch.of(grpo, int(part(run.spec, "hardware").get("processes") or 1))
     rows = [(f"`{name}`", _value(grpo.get(name, defaults.get(name)))) for name in ALWAYS_LISTED]
     rows.append(("Completions per generation", str(batch.completions)))
@@ -141,7 +141,7 @@ def _settings(run: Run) -> list[str]:
         if name not in ALWAYS_LISTED and not HOUSEKEEPING.fullmatch(name) and value != defaults.get(name):
             rows.append((f"`{re.sub(r'[^A-Za-z0-9_]', '', name)}`", _value(value)))
     intro = "The usual ones, and all that differ from TRL's defaults."
-    return ["## GRPO settings", "", intro, "", *_table(("Setting", "Value"), rows)]
+    return ["## GRPO settings", "", intro, "", *_table(rows, "Setting", "Value")]
 
 
 def _lora(run: Run) -> list[str]:
@@ -155,7 +155,7 @@ def _lora(run: Run) -> list[str]:
         ("Dropout", _value(lora.get("dropout"))),
         ("Target modules", targets),
     ]
-    return ["## LoRA", "", *_table(("", ""), facts)]
+    return ["## LoRA", "", *_table(facts)]
 
 
 def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
@@ -164,15 +164,15 @@ def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
     at_step = [result for result in results.of_run(run) if result.ended_well and result.step in (None, checkpoint.step)]
     own = [result for result in at_step if result.folder in ("", checkpoint.folder)]
     of_itself = any(result.folder for result in own)
-    done = own if of_itself else [result for result in at_step if not result.merged]
-    if not any(result.folder for result in done):
+    shown = own if of_itself else [result for result in at_step if not result.merged]
+    if not any(result.folder for result in shown):
         return []
     setup = ("Model", "Dataset", "Temperature", "Rewards", "Prompts", "Completions of each")
     heads = (*setup, "pass@1", "pass@k", "Reward", "Change in reward")
-    sentences = dict.fromkeys(_plain(solving.of(result.run.spec).sentence()) for result in done)
+    sentences = dict.fromkeys(_plain(solving.of(result.run.spec).sentence()) for result in shown)
     merged = [] if of_itself else ["Of the adapter, before it was merged.", ""]
     notes = ["", *sentences, "", "The last column is the mean difference by prompt, with its 95 % interval."]
-    return ["## Evaluation", "", *merged, *_table(heads, [_evaluated(result) for result in done]), *notes]
+    return ["## Evaluation", "", *merged, *_table(map(_evaluated, shown), *heads), *notes]
 
 
 def _evaluated(result: EvaluationResult) -> tuple[str, ...]:
@@ -206,14 +206,14 @@ def _benchmarks(checkpoint: Checkpoint) -> list[str]:
         )
         for result in benchmarks
     ]
-    return ["## Benchmarks", "", "By EleutherAI's lm-eval, without a chat template.", "", *_table(heads, rows)]
+    return ["## Benchmarks", "", "By EleutherAI's lm-eval, without a chat template.", "", *_table(rows, *heads)]
 
 
 def _versions(checkpoint: Checkpoint) -> list[str]:
     versions = checkpoint.event.data.get("versions")
     if not isinstance(versions, Mapping):
         return []
-    return ["## Versions", "", *_table(("", ""), [(_plain(name), _plain(number)) for name, number in versions.items()])]
+    return ["## Versions", "", *_table((_plain(name), _plain(number)) for name, number in versions.items())]
 
 
 def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
@@ -221,67 +221,64 @@ def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
     named = json.dumps(hub_id(base) or "path/to/the/base/model")
     revision = part(run.spec, "model").get("revision")
     base_load = f"{named}, revision={json.dumps(revision)}" if revision else named
-    adapter = [
-        "from peft import PeftModel",
+    lines = [
+        *(["from peft import PeftModel"] if checkpoint.is_adapter else []),
         "from transformers import AutoModelForCausalLM, AutoTokenizer",
         "",
         'path = "."  # this folder, or the id of this repository on the hub',
-        f'base = AutoModelForCausalLM.from_pretrained({base_load}, dtype="auto")',
-        "model = PeftModel.from_pretrained(base, path)",
     ]
-    whole = [
-        "from transformers import AutoModelForCausalLM, AutoTokenizer",
-        "",
-        'path = "."  # this folder, or the id of this repository on the hub',
-        'model = AutoModelForCausalLM.from_pretrained(path, dtype="auto")',
-    ]
-    lines = adapter if checkpoint.is_adapter else whole
+    if checkpoint.is_adapter:
+        lines.append(f'base = AutoModelForCausalLM.from_pretrained({base_load}, dtype="auto")')
+        lines.append("model = PeftModel.from_pretrained(base, path)")
+    else:
+        lines.append('model = AutoModelForCausalLM.from_pretrained(path, dtype="auto")')
     return ["## Loading it", "", "```python", *lines, "tokenizer = AutoTokenizer.from_pretrained(path)", "```"]
 
 
 def _base(run: Run) -> str:
-    """Hub id or folder of the model at the start of the lineage: a run may train another run's model."""
-    seen: set[str] = set()
+    """Find the hub id or folder of the model at the start of the lineage: a run may train another run's model."""
+    passed: set[str] = set()
     path = str(part(run.spec, "model").get("path", ""))
-    while (made := checkpoints.by_folder(path)) and made.run.pk not in seen:
-        seen.add(made.run.pk)
-        path = str(part(made.run.spec, "model").get("path", ""))
+    while (source := checkpoints.by_folder(path)) and source.run.pk not in passed:
+        passed.add(source.run.pk)
+        path = str(part(source.run.spec, "model").get("path", ""))
     return hub_id(path) or path
 
 
-def _base_words(run: Run) -> str:
+def _public(base: str) -> str:
+    return hub_id(base) or base.rstrip("/").rpartition("/")[2]
+
+
+def _base_link(run: Run) -> str:
     """Link the base model; a folder is shortened to its last part, so that no path of a host is published."""
     base = _base(run)
     if hub_id(base):
         return f"[{_plain(base)}](https://huggingface.co/{base})"
-    return f"{_plain(base.rstrip('/').rpartition('/')[2])} (a local folder)"
-
-
-def _revision(run: Run) -> str:
-    revision = part(run.spec, "model").get("revision")
-    return f", revision {_plain(revision)}" if revision else ""
+    return f"{_plain(_public(base))} (a local folder)"
 
 
 def _beginning(run: Run) -> str:
     """Name the other run's saved model that this run started from, or ""."""
     spec = run.spec
-    made = checkpoints.by_folder(str(spec.get("start_from") or part(spec, "model").get("path", "")))
-    return f"{_plain(made.run.name)}, step {made.step} (`{made.run.pk}`)" if made and made.run != run else ""
+    source = checkpoints.by_folder(str(spec.get("start_from") or part(spec, "model").get("path", "")))
+    if source is None or source.run == run:
+        return ""
+    return f"{_plain(source.run.name)}, step {source.step} (`{source.run.pk}`)"
 
 
 def _hub_dataset(version: DatasetVersion) -> str:
-    """Hub id of the dataset that the rows come from, or ""."""
-    seen: set[int] = set()
+    """Find the hub id of the dataset that the rows come from, or ""."""
+    passed: set[int] = set()
     ancestor: DatasetVersion | None = version
-    while ancestor and ancestor.source_kind == DatasetVersion.DERIVED and ancestor.pk not in seen:
-        seen.add(ancestor.pk)
+    while ancestor and ancestor.source_kind == DatasetVersion.DERIVED and ancestor.pk not in passed:
+        passed.add(ancestor.pk)
         ancestor = ancestor.parent
     hub_dataset = str(ancestor.source.get("id", "")) if ancestor and ancestor.source_kind == DatasetVersion.HUB else ""
     return hub_dataset if _HUB_ID.fullmatch(hub_dataset) else ""
 
 
 def _gpus(run: Run) -> str:
-    """The GPUs of the run's last attempt that had any."""
+    """Count the GPUs of the run's last attempt that had any."""
     for attempt in run.attempts.select_related("host").order_by("-number"):
         announced = attempt.host.inventory.get("gpus") or () if attempt.host else ()
         names = [str(gpu.get("name")) for gpu in announced if gpu.get("index") in attempt.gpus]
@@ -290,22 +287,17 @@ def _gpus(run: Run) -> str:
     return ""
 
 
-def _reported_defaults(run: Run) -> Mapping[str, Any]:
-    host = run.latest().host
-    return part(host.trainer_schema or {}, "defaults") if host else {}
-
-
-def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Format a table, without rows that have only a name."""
-    kept = [row for row in rows if any(row[1:])]
-    lines = [heads, ("---",) * len(heads), *kept]
+def _table(rows: Iterable[tuple[str, ...]], *heads: str) -> list[str]:
+    """Format a table, without rows that have only a name; without heads it has two columns."""
+    heads = heads or ("", "")
+    lines = [heads, ("---",) * len(heads), *(row for row in rows if any(row[1:]))]
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
 def _plain(value: object) -> str:
     """Escape a text for one line: no Markdown, no link, no character that reverses or hides others."""
-    words = " ".join(str(value).split())
-    shown = "".join(sign for sign in words if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
+    line = " ".join(str(value).split())
+    shown = "".join(sign for sign in line if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
     return _MARKDOWN.sub(lambda match: f"\\{match[0]}", shown)
 
 

@@ -19,12 +19,12 @@ Fact = tuple[str, str | SafeString]
 
 
 def quality_facts(model: SavedModel, quality: Quality, newest: EvaluationResult | None) -> Iterator[Fact]:
-    """Facts about quality. `newest`: the newest evaluation of the model itself."""
+    """Describe the quality. `newest`: the newest evaluation of the model itself."""
     run = reverse("run", args=[model.trained_by.pk])
     steps = model.trained_by.max_steps
     yield "Step", _beside(sig(model.checkpoint.step, 9), f"of {sig(steps, 9)}" if steps else "")
-    for place, (label, value) in enumerate(quality.figures):
-        gain = quality.gain if place == 0 else None
+    for index, (label, value) in enumerate(quality.figures):
+        gain = quality.gain if index == 0 else None
         yield label, _beside(sig(value), "" if gain is None else f"{change(gain)} since the start", GAIN)
     if quality.last is not None:
         rewards = link(f"{run}?tab=charts", f"last {sig(quality.last)}, best {sig(quality.best)}")
@@ -84,10 +84,10 @@ def why_unusable(model: SavedModel) -> str | SafeString:
     if checkpoint.removed:
         return "This model no longer exists on its host."
     if checkpoint.going and deletion:
-        words = (
+        text = (
             "{} asked {} {} ago to delete this model; it has not answered yet. If it doesn’t, delete the model again."
         )
-        return format_html(words, deletion.actor, model.host.name if model.host else "", ago(deletion.at))
+        return format_html(text, deletion.actor, model.host.name if model.host else "", ago(deletion.at))
     if checkpoint.superseded:
         return "The run was resumed from an earlier step since: this checkpoint is obsolete."
     return "A host refused to use this checkpoint: a file is missing or cut short, or it doesn’t fit the run."
@@ -118,8 +118,8 @@ def _folder(path: str) -> SafeString:
     )
 
 
-def _beside(text: str | SafeString, more: str, title: str = "") -> SafeString:
+def _beside(text: str | SafeString, detail: str, title: str = "") -> SafeString:
     """Add a muted text beside another."""
     titled = format_html(' title="{}"', title) if title else ""
-    muted = format_html(' <span class="muted"{}>{}</span>', titled, more) if more else ""
+    muted = format_html(' <span class="muted"{}>{}</span>', titled, detail) if detail else ""
     return format_html("{}{}", text, muted)

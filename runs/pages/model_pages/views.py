@@ -49,22 +49,22 @@ NO_HOST_MATCHES = EmptyState(
 
 @require_safe
 def models(request: HttpRequest) -> HttpResponse:
-    words = request.GET.get("q", "").strip()
-    page, runs = catalogue.saved(request, text=words, page=whole(request, "page", 1, 1, 10**6))
+    query = request.GET.get("q", "").strip()
+    page, runs = catalogue.saved(request, text=query, page=whole(request, "page", 1, 1, 10**6))
     context = {
-        "q": words,
+        "q": query,
         "page": page,
         "runs": runs,
-        "base_models": catalogue.base_models(words),
-        "no_run_model": replace(NO_RUN_MATCHES, address=reverse("models")) if words else NO_RUN_MODEL,
-        "no_host_model": NO_HOST_MATCHES if words else NO_HOST_MODEL,
+        "base_models": catalogue.base_models(query),
+        "no_run_model": replace(NO_RUN_MATCHES, address=reverse("models")) if query else NO_RUN_MODEL,
+        "no_host_model": NO_HOST_MATCHES if query else NO_HOST_MODEL,
     }
     return render(request, "pages/model_pages/list.html", context)
 
 
 @require_safe
 def model(request: HttpRequest, event_id: int) -> HttpResponse:
-    """An htmx request gets only the jobs, until all have ended; the whole page once a deletion has."""
+    """Show a model; an htmx request gets only the jobs, until all have ended, and reloads the page after a deletion."""
     saved = catalogue.model_for(request, event_id)
     jobs = job_results.of_checkpoint(saved.checkpoint)
     live = any(job.live for job in jobs) or saved.checkpoint.going
@@ -84,11 +84,10 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
     if asked_again and "going" in request.GET and not saved.checkpoint.going:
         return HttpResponse(headers={"HX-Refresh": "true"})
     if person(request).may_operate and not saved.checkpoint.removed and not (asked_again and live):
-        obstacles, consequences = (
-            list(deletions.obstacles(saved.checkpoint)),
-            list(deletions.consequences(saved.checkpoint)),
-        )
-        context["deletion"] = {"obstacles": obstacles, "consequences": consequences}
+        context["deletion"] = {
+            "obstacles": list(deletions.obstacles(saved.checkpoint)),
+            "consequences": list(deletions.consequences(saved.checkpoint)),
+        }
     if asked_again:
         context["asked_again"] = True
         return render(request, "pages/model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)
@@ -96,7 +95,7 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
 
 
 def _whole_page(saved: SavedModel) -> dict[str, Any]:
-    """Context beside the jobs."""
+    """Build the rest of the context, without the jobs."""
     checkpoint = saved.checkpoint
     of_run = evaluation_results.of_run(saved.trained_by)
     evaluations = [result for result in of_run if result.folder in ("", checkpoint.folder)]

@@ -54,11 +54,11 @@ class CheckpointRow:
     as_model: str = ""
     """Query of the New run page with this checkpoint as model; "" for an adapter."""
     host_problem: str = ""
-    """Why its files can't be reached; "": they can."""
+    """Reason for which its files are unreachable, or ""."""
     leftover: StoredCopy | None = None
     """A copy that has yet to be removed from the store."""
     tags: tuple[tuple[str, str], ...] = ()
-    """(word, reason) of each tag beside its step."""
+    """(label, reason) of each tag after its step."""
 
     @property
     def css(self) -> str:
@@ -87,12 +87,9 @@ class CheckpointRow:
         if event is None:
             return None
         if event.kind == checkpoints.UPLOADING:
-            away = StoreNote("warn", "not all of it", "Its host went away meanwhile")
-            return (
-                away
-                if self.host_problem
-                else StoreNote("", "uploading", place_title="On its way to the artifact store")
-            )
+            if self.host_problem:
+                return StoreNote("warn", "not all of it", "Its host went away meanwhile")
+            return StoreNote("", "uploading", place_title="On its way to the artifact store")
         if event.kind == checkpoints.NOT_STORED:
             return StoreNote("bad", "not stored", error=f"{event.data.get('problem', '')} Retried automatically.")
         removed = event.kind == checkpoints.UNSTORED and not self.checkpoint.removed
@@ -112,13 +109,12 @@ def tab(request: HttpRequest, run_id: str) -> HttpResponse:
     columns, rows, best_by = _table(run, saved)
     status = run.latest().status
     may_act = person(request).may_operate and not unreadable(run)
+    decided_by = columns.get(best_by, "") if any(row.best for row in rows) else ""
     context = {
         "run": run,
         "columns": list(columns.values()),
         "rows": rows,
-        "notes": list(
-            _notes(saved, columns, columns.get(best_by, "") if any(row.best for row in rows) else "", may_act)
-        ),
+        "notes": list(_notes(saved, columns, decided_by, may_act)),
         "empty": NONE_YET if status in ACTIVE else NONE_SAVED,
         "may_act": may_act,
         "may_resume": may_act and status in FINAL,
@@ -148,12 +144,12 @@ def _notes(saved: list[Checkpoint], columns: dict[str, str], best_by: str, may_a
     usable = [checkpoint for checkpoint in saved if checkpoint.usable]
     store = vault.artifact_store_address() if may_act and usable else ""
     if store:
-        words = "{} of {} in the store <code>{}</code>. From there any host may resume, evaluate, serve or merge."
-        yield format_html(words, sum(checkpoint.stored for checkpoint in usable), len(usable), store)
+        text = "{} of {} in the store <code>{}</code>. From there any host may resume, evaluate, serve or merge."
+        yield format_html(text, sum(checkpoint.stored for checkpoint in usable), len(usable), store)
     if columns:
-        best_words = f"Best by {best_by}; ties go to the earlier checkpoint. " if best_by else ""
+        tie_rule = f"Best by {best_by}; ties go to the earlier checkpoint. " if best_by else ""
         yield (
-            f"{best_words}Figures are means of the {best.OVER} steps up to the checkpoint; a validation figure is that "
+            f"{tie_rule}Figures are means of the {best.OVER} steps up to the checkpoint; a validation figure is that "
             "of the newest evaluation."
         )
     if len(saved) == checkpoints.MAX_SHOWN:
@@ -162,12 +158,12 @@ def _notes(saved: list[Checkpoint], columns: dict[str, str], best_by: str, may_a
 
 
 def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[CheckpointRow], str]:
-    """Labels of the figures, the rows, and the metric that decides which is best."""
+    """Build the labels of the figures, the rows, and the metric that decides which is best."""
     chosen = quality.best_metric(run)
     labels = quality.labels_of(run) if saved else {}
     best_by = next((name for name in (chosen, "eval_reward", "reward") if name in labels), "")
     figures = quality.figures_of(run, saved)
-    left, problems = copies.leftovers(run), _host_problems(saved)
+    leftovers, problems = copies.leftovers(run), _host_problems(saved)
     scored = [
         (checkpoint, values.get(best_by))
         for checkpoint, values in zip(saved, figures, strict=True)
@@ -183,7 +179,7 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
             recommended=checkpoint is recommended,
             as_model=SavedModel(checkpoint).as_model,
             host_problem=problems.get(checkpoint.event.attempt_id, ""),
-            leftover=left.get((checkpoint.event.attempt_id, checkpoint.event.data["path"])),
+            leftover=leftovers.get((checkpoint.event.attempt_id, checkpoint.event.data["path"])),
             tags=_tags(run, checkpoint, best_by if checkpoint is winner else "", checkpoint is recommended),
         )
         for checkpoint, values in zip(saved, figures, strict=True)
@@ -192,8 +188,8 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
 
 
 def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> tuple[tuple[str, str], ...]:
-    """Tags of a checkpoint. `best_by`: the metric by which it is the best, or ""."""
-    kept = f"The trainer keeps the newest {run.spec.get('grpo', {}).get('save_total_limit', '')}"
+    """List the tags of a checkpoint. `best_by`: the metric by which it is the best, or ""."""
+    deleted = f"The trainer keeps the newest {run.spec.get('grpo', {}).get('save_total_limit', '')}"
     removed = checkpoint.removed and not checkpoint.going
     tags = {
         ("best", f"Best of the existing checkpoints by {best_by}; ties go to the earlier one"): best_by,
@@ -204,7 +200,7 @@ def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> 
         ): checkpoint.superseded,
         ("being deleted", "The host was asked to delete it"): checkpoint.going,
         ("deleted", "A person deleted it"): removed and checkpoint.deletion,
-        ("deleted", f"{kept}{' and the best' if quality.best_metric(run) else ''}"): removed
+        ("deleted", f"{deleted}{' and the best' if quality.best_metric(run) else ''}"): removed
         and not checkpoint.deletion,
         (
             "unusable",
@@ -215,7 +211,7 @@ def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> 
 
 
 def _host_problems(saved: list[Checkpoint]) -> dict[str, str]:
-    """attempt id -> why its files can't be reached, in a few words."""
+    """Map the id of each attempt whose files can't be reached to the reason."""
     now = timezone.now()
     attempts = {attempt.event.attempt_id: attempt.event.attempt for attempt in saved}
     away = {pk: attempt for pk, attempt in attempts.items() if attempt.host is None or not attempt.host.is_fresh(now)}

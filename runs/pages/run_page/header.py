@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -26,10 +25,9 @@ from runs.insight import diagnosis
 from runs.insight.health.page import card
 from runs.insight.metrics import step_time
 from runs.pages.run_page import limits, notes
-from runs.pages.run_page.makings import makings
-from runs.pages.run_page.notices import quarantine_of, resume_words, wait_banner
+from runs.pages.run_page.head_facts import makings, status_facts
+from runs.pages.run_page.notices import quarantine_of, resume_texts, wait_banner
 from runs.pages.run_page.receipt import receipt_of
-from runs.pages.run_page.status_line import status_facts
 from workers.contract.run import evaluation, jobs
 from workers.contract.wire.names import LOG_NAMES, EndReason, EventKind, StopMode
 
@@ -56,68 +54,16 @@ _REPEATING = {
     EndReason.DISK_FULL,
 }
 """Failures that a resumed attempt usually repeats."""
-_RUNNING_WORDS = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
+RUNNING = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
 """Kind of a run that trains nothing -> the word for "running"."""
 
 
-@dataclass(frozen=True)
-class HeaderLogLine:
-    text: str
-    is_error: bool
-
-    @property
-    def css(self) -> str:
-        return "telling" if self.is_error else ""
-
-
-@dataclass(frozen=True)
-class Cause:
-    """The cause of a run's failure, shown first on its page."""
-
-    sentence: str
-    detail: str
-    log: str
-    lines: list[HeaderLogLine]
-    exit_codes: dict[str, str]
-    diagnosis: diagnosis.DiagnosisReport | None
-
-    @property
-    def unknown(self) -> str:
-        return f"No {'more' if self.detail else 'cause'} is known of this failure."
-
-
-@dataclass(frozen=True)
-class StopDialog:
-    mode: str
-    act: str
-    title: str
-    consequences: list[str]
-    danger: bool
-
-    @property
-    def icon(self) -> str:
-        return "octagon-x" if self.danger else "save"
-
-    @property
-    def css(self) -> str:
-        return "danger" if self.danger else ""
-
-
-@dataclass(frozen=True)
-class Archiving:
-    """The entry of the menu that archives the run or brings it back."""
-
-    route: str
-    icon: str
-    act: str
-
-
-ARCHIVE = Archiving("archive_several", "archive", "Archive")
-UNARCHIVE = Archiving("unarchive_several", "archive-restore", "Unarchive")
+ARCHIVE = {"route": "archive_several", "icon": "archive", "act": "Archive"}
+UNARCHIVE = {"route": "unarchive_several", "icon": "archive-restore", "act": "Unarchive"}
 
 
 def head(run: Run, user: User) -> dict[str, Any]:
-    """Context of the parts that change with the run's state; the socket only triggers their reload."""
+    """Build the context of the parts that change with the run's state; the socket only triggers their reload."""
     attempt = run.latest()
     summary = _calm(queries.summary(run))
     final = attempt.status in FINAL
@@ -125,12 +71,11 @@ def head(run: Run, user: User) -> dict[str, Any]:
     job = job_results.view(run) if run.kind in jobs.KINDS else None
     resumes = recovery.planned(run, attempt)
     stop_effect = stop_follows(attempt, away=summary["out_of_reach_since"] is not None)
+    running = attempt.status == RunStatus.RUNNING
     return {
         "attempt": attempt,
         "s": summary,
-        "status_word": _RUNNING_WORDS.get(run.kind, "Running")
-        if attempt.status == RunStatus.RUNNING
-        else attempt.status.capitalize(),
+        "status_word": RUNNING.get(run.kind, "Running") if running else attempt.status.capitalize(),
         "status_facts": list(status_facts(run, attempt, summary, job=job, stop_effect=stop_effect)),
         "wait_banner": wait_banner(run, attempt),
         **about(run, user),
@@ -148,7 +93,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "quarantined": quarantine_of(attempt) if final else None,
         "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
         "resumes": resumes,
-        "resume_words": resume_words(resumes) if resumes else None,
+        "resume_texts": resume_texts(resumes) if resumes else None,
         "repeats": attempt.reason in _REPEATING,
         "reward_failed": attempt.reason == EndReason.REWARD_FAILED,
         "reward_editor": _reward_editor(run) if user.may_operate else "",
@@ -159,7 +104,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
 
 
 def about(run: Run, user: User) -> dict[str, Any]:
-    """Context of the run's makings, notes and tags."""
+    """Build the context of the run's makings, notes and tags."""
     return {
         "run": run,
         "makings": makings(run),
@@ -191,25 +136,21 @@ def _calm(summary: queries.Summary) -> queries.Summary:
     return {**summary, "step_time": pace, "eta_s": None if steps_left is None else pace * steps_left}
 
 
-def cause(attempt: Attempt) -> Cause:
+def cause(attempt: Attempt) -> dict[str, Any]:
+    """Describe the cause of a run's failure, shown first on its page."""
     reason = attempt.reason
-    order = list(LOG_NAMES)
     first = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
-    order.sort(key=lambda name: name != first)
-    for name in order:
-        lines = last_lines(attempt, name)
-        if lines:
-            break
-    else:
-        name, lines = "", []
-    return Cause(
-        sentence=queries.summary(attempt.run)["sentence"] if reason else "The run failed.",
-        detail=attempt.detail,
-        log=name,
-        lines=lines,
-        exit_codes={role: _exit(code) for role, code in attempt.exit_codes.items()},
-        diagnosis=diagnosis.of_attempt(attempt),
-    )
+    order = sorted(LOG_NAMES, key=lambda name: name != first)
+    name, lines = next(((name, lines) for name in order if (lines := last_lines(attempt, name))), ("", []))
+    return {
+        "sentence": queries.summary(attempt.run)["sentence"] if reason else "The run failed.",
+        "detail": attempt.detail,
+        "unknown": f"No {'more' if attempt.detail else 'cause'} is known of this failure.",
+        "log": name,
+        "lines": lines,
+        "exit_codes": {role: _exit(code) for role, code in attempt.exit_codes.items()},
+        "diagnosis": diagnosis.of_attempt(attempt),
+    }
 
 
 def _exit(code: Any) -> str:
@@ -220,19 +161,23 @@ def _exit(code: Any) -> str:
         return str(code)
 
 
-def last_lines(attempt: Attempt, name: str) -> list[HeaderLogLine]:
+def last_lines(attempt: Attempt, name: str) -> list[tuple[str, str]]:
+    """Read the (text, css class) of the log's last lines; errors stand out."""
     text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
     # Lines of step metrics contain names such as rewards/right/failed.
     is_error = [not line.startswith("{'") and bool(ERROR_WORDS.search(line)) for line in lines]
-    return [HeaderLogLine(line[:400], tells) for line, tells in zip(lines, is_error, strict=True) if line][-LAST_LINES:]
+    shown = [(line[:400], "telling" if error else "") for line, error in zip(lines, is_error, strict=True) if line]
+    return shown[-LAST_LINES:]
 
 
-def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
-    """The consequences of each kind of stop, in words."""
+def stops(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
+    """List the dialogs of the possible stops, with the consequences of each."""
     if attempt.status == RunStatus.QUEUED:
-        text = ["It leaves the queue. It has not started, so nothing is lost."]
-        return [StopDialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue?", text, False)]
+        text = "It leaves the queue. It has not started, so nothing is lost."
+        return [
+            _dialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue?", [text], danger=False)
+        ]
     if attempt.phase in ENDED:
         return []
     where = placement_text(attempt) or "its host"
@@ -244,23 +189,27 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
         after.append(AWAY)
     offered = []
     if run.trains and attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
-        first = "Finishes the current step, saves a checkpoint, then stops (up to 2 minutes)."
-        offered.append(
-            StopDialog(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”?", [first, *after], False)
-        )
+        text = "Finishes the current step, saves a checkpoint, then stops (up to 2 minutes)."
+        title = f"Save and stop “{run.name}”?"
+        offered.append(_dialog(StopMode.SAVE, "Save and stop", title, [text, *after], danger=False))
     if jobs.kind_of(run.kind).pushes and attempt.stop_mode == "" and attempt.status != RunStatus.STOPPING:
-        first = "The upload ends. A repository that this push has created is deleted again; others stay as they were."
-        return [StopDialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”?", [first, *after], True)]
+        text = "The upload ends. A repository that this push has created is deleted again; others stay as they were."
+        return [_dialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”?", [text, *after])]
     if attempt.stop_mode == StopMode.SAVE and jobs.kind_of(run.kind).pushes:
-        given_up = "A repository that this push has created may stay on the hub, empty."
-        return [StopDialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [given_up, *after], True)]
+        text = "A repository that this push has created may stay on the hub, empty."
+        return [_dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [text, *after])]
     if attempt.stop_mode == StopMode.SAVE:
-        given_up = "The requested checkpoint is abandoned."
-        title = f"Stop “{run.name}” now instead?"
-        offered.append(StopDialog(StopMode.NOW, "Stop now instead", title, [given_up, _lost(run), *after], True))
+        lost = ["The requested checkpoint is abandoned.", _lost(run)]
+        offered.append(_dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now instead?", [*lost, *after]))
     elif attempt.stop_mode != StopMode.NOW:
-        offered.append(StopDialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost(run), *after], True))
+        offered.append(_dialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost(run), *after]))
     return offered
+
+
+def _dialog(mode: str, act: str, title: str, consequences: list[str], *, danger: bool = True) -> dict[str, Any]:
+    icon, css = ("octagon-x", "danger") if danger else ("save", "")
+    dialog = {"mode": mode, "act": act, "title": title, "consequences": consequences}
+    return {**dialog, "danger": danger, "icon": icon, "css": css}
 
 
 def stop_follows(attempt: Attempt, *, away: bool) -> str:
@@ -280,20 +229,17 @@ def _lost(run: Run) -> str:
     if not run.trains:
         return "Completions that have arrived stay; the others are not sampled."
     saved = checkpoints.last(run)
+    if saved is None and run.step:
+        return f"Nothing is saved: there is no checkpoint yet, so all {run.step} steps are lost."
     if saved is None:
-        if run.step:
-            return f"Nothing is saved: there is no checkpoint yet, so all {run.step} steps are lost."
         return "Nothing is saved: no step has been trained yet."
-    step = saved.step
-    lost = run.step - step
-    if lost <= 0:
-        return f"The step in progress is lost. Last checkpoint: step {step}."
-    lost_steps = counted(lost, "step")
-    return f"The step in progress is lost. Last checkpoint: step {step}, so {lost_steps} of training are lost."
+    lost = run.step - saved.step
+    steps = f", so {counted(lost, 'step')} of training are lost" if lost > 0 else ""
+    return f"The step in progress is lost. Last checkpoint: step {saved.step}{steps}."
 
 
 def _reward_editor(run: Run) -> str:
-    """Address of the run's reward config, set up to replay the run; empty if archived or deleted."""
+    """Write the address of the run's reward config, set up to replay the run; "" if archived or deleted."""
     version = run.reward_version
     if version is None or version.config.archived_at is not None or version.config.deleted_at is not None:
         return ""

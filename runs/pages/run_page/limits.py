@@ -1,4 +1,4 @@
-"""A run's limits and early-stop rules: in words, and as bars of what is used."""
+"""A run's limits and early-stop rules: as sentences, and as bars of their use."""
 
 from __future__ import annotations
 
@@ -49,15 +49,14 @@ def _bar(run: Run, name: str, label: str, bound: float, unit: str) -> LimitBar:
     return LimitBar(LIMITS + name, label, float(used) if isinstance(used, int | float) else 0.0, float(bound), unit)
 
 
-def in_words(limits: LimitsSpec) -> list[str]:
-    """Each limit as a sentence."""
+def sentences(limits: LimitsSpec) -> list[str]:
     amounts = [(limits.hours, "hours"), (limits.tokens, "tokens"), (limits.money, "in money")]
-    words = [f"It ends after {amount:,g} {unit}." for amount, unit in amounts if amount is not None]
-    return words + [f"It ends when {rule.condition}." for rule in (limits.no_better, limits.beyond) if rule is not None]
+    ends = [f"It ends after {amount:,g} {unit}." for amount, unit in amounts if amount is not None]
+    return ends + [f"It ends when {rule.condition}." for rule in (limits.no_better, limits.beyond) if rule is not None]
 
 
 def recommended_step(run: Run) -> int | None:
-    """Step recommended by the rule that ended the run, or None."""
+    """Find the step recommended by the rule that ended the run, or None."""
     event = RunEvent.objects.filter(run=run, kind=EventKind.LIMIT).order_by("-id").first()
     step = event.data.get("recommended") if event is not None else None
     return step if isinstance(step, int) else None

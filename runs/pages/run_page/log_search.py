@@ -59,7 +59,7 @@ class LogHits:
 
 
 def of_text(text: str) -> Finder:
-    """A case-insensitive finder for ASCII text."""
+    """Build a case-insensitive finder for ASCII text."""
     needle = text.encode().lower()
 
     def find(block: bytes) -> Iterator[int]:
@@ -77,7 +77,7 @@ def of_errors(block: bytes) -> Iterator[int]:
 
 
 def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: float = MOST_SECONDS) -> LogHits:
-    """Hits from `start` on, one per line, until there are enough of them or the time is up."""
+    """Find hits from `start` on, one per line, until there are enough of them or the time is up."""
     hits, deadline = LogHits(next=start, size=start), time.monotonic() + seconds
     block, at = b"", start
     for offset, data in _chunks(attempt, name, start):
@@ -96,7 +96,7 @@ def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: f
 
 
 def _chunks(attempt: Attempt, name: str, start: int) -> Iterator[tuple[int, bytes]]:
-    """Chunks from the one that contains `start`; no database cursor stays open in between."""
+    """Yield chunks from the one that contains `start`; no database cursor stays open in between."""
     chunks = LogChunk.objects.filter(attempt=attempt, name=name)
     first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first()
     at = first or 0
@@ -109,7 +109,7 @@ def _chunks(attempt: Attempt, name: str, start: int) -> Iterator[tuple[int, byte
 
 
 def _end_of_lines(block: bytes) -> int:
-    """The end of the last complete line; nearly the whole block if there is none."""
+    """Find the end of the last complete line; nearly the whole block if there is none."""
     end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
     return end if end or len(block) <= LONGEST_LINE else len(block) - OVERLAP
 
@@ -132,7 +132,7 @@ def _take(hits: LogHits, block: bytes, at: int, find: Finder) -> bool:
 
 
 def _excerpt(block: bytes, start: int, hit: int, end: int) -> str:
-    """The line, or the part of it around the hit."""
+    """Cut out the line, or the part of it around the hit."""
     first = start if hit - start < EXCERPT else hit - EXCERPT // 4
     text = block[first : min(end, first + EXCERPT)].decode("utf-8", "replace")
     return ("…" if first > start else "") + text.strip() + ("…" if first + EXCERPT < end else "")

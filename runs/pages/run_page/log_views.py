@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
-from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
@@ -26,7 +25,7 @@ LOG_TYPE = "text/plain; charset=utf-8"
 
 @require_safe
 def logs(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The logs tab; its text comes from `log`."""
+    """Show the logs tab; its text comes from `log`."""
     run = queries.run_for(request, run_id)
     attempts = sorted(run.attempts.all(), key=lambda a: -a.number)
     attempt = _attempt(run, request)
@@ -42,25 +41,19 @@ def logs(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
-    """Name -> size, of existing and expected logs."""
-    expected = {"trainer", "supervisor", *(["vllm"] if _has_server(run.spec) else [])}
+    """Map the existing and expected logs to their sizes."""
+    hardware = run.spec.get("hardware")
+    has_server = isinstance(hardware, dict) and bool(hardware.get("server"))
+    expected = {"trainer", "supervisor", *(["vllm"] if has_server else [])}
     order = ("trainer", *SERVER_ROLES, "download", "supervisor", STACKS)
     return {name: sizes.get(name, 0) for name in order if name in sizes or name in expected}
 
 
-def _has_server(spec: dict[str, Any]) -> bool:
-    hardware = spec.get("hardware")
-    return isinstance(hardware, dict) and bool(hardware.get("server"))
-
-
 @require_safe
 def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
-    """Bytes of a log from an offset (negative: from the end), or the whole file as a download; always as text that no
-    browser executes."""
-    run = queries.run_for(request, run_id)
-    if name not in LOG_NAMES:
-        raise Http404(f"There is no log named {name}.")
-    attempt = _attempt(run, request)
+    """Send bytes of a log from an offset (negative: from the end), or the whole file as a download; always as text that
+    no browser executes."""
+    attempt = _attempt_with_log(request, run_id, name)
     if "download" in request.GET:
         return _download(request, attempt, name)
     limit = whole(request, "limit", LOG_PART, 1, 4 * LOG_PART)
@@ -73,19 +66,17 @@ def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
 
 @require_safe
 def search(request: HttpRequest, run_id: str, name: str) -> HttpResponse:
-    """Log lines that contain `?q=`, or with `?errors` errors; `from` continues an earlier answer."""
-    run = queries.run_for(request, run_id)
-    if name not in LOG_NAMES:
-        raise Http404(f"There is no log named {name}.")
+    """Find log lines that contain `?q=`, or with `?errors` errors; `from` continues an earlier answer."""
+    attempt = _attempt_with_log(request, run_id, name)
     text = request.GET.get("q", "")[: log_search.LONGEST_QUERY]
     find = log_search.of_errors if "errors" in request.GET else log_search.of_text(text) if text else None
     start = whole(request, "from", 0, 0, 2**40)
-    hits = log_search.search(_attempt(run, request), name, find, start) if find else log_search.LogHits(done=True)
+    hits = log_search.search(attempt, name, find, start) if find else log_search.LogHits(done=True)
     return JsonResponse(asdict(hits))
 
 
 def _download(request: HttpRequest, attempt: Attempt, name: str) -> StreamingHttpResponse:
-    """The log as stored now, block by block: it may be larger than memory."""
+    """Stream the log as stored now, block by block: it may be larger than memory."""
     size = queries.log_size(attempt, name)
     blocks = queries.log_blocks(attempt, name, size)
     # Under ASGI Django would first collect a plain iterator in memory.
@@ -104,11 +95,11 @@ async def _on_demand(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 @require_safe
 def events(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The timeline; `?before=` returns only its next page of lines."""
+    """Show the timeline; `?before=` returns only its next page of lines."""
     run = queries.run_for(request, run_id)
     before = whole(request, "before", 0, 0, 2**62)
-    lines, more = timeline.lines(run, before)
-    context = {"run": run, "lines": lines, "more": more}
+    lines, next_page = timeline.lines(run, before)
+    context = {"run": run, "lines": lines, "next_page": next_page}
     if before:
         return render(request, "pages/run_page/_timeline_lines.html", context)
     latest = run.latest()
@@ -116,7 +107,14 @@ def events(request: HttpRequest, run_id: str) -> HttpResponse:
     return render(request, "pages/run_page/_events.html", context)
 
 
+def _attempt_with_log(request: HttpRequest, run_id: str, name: str) -> Attempt:
+    run = queries.run_for(request, run_id)
+    if name not in LOG_NAMES:
+        raise Http404(f"There is no log named {name}.")
+    return _attempt(run, request)
+
+
 def _attempt(run: Run, request: HttpRequest) -> Attempt:
-    """The attempt named by `?attempt=`, by default the latest."""
+    """Find the attempt named by `?attempt=`, by default the latest."""
     number = whole(request, "attempt", 0, 0, 10**6)
     return next((a for a in run.attempts.all() if a.number == number), run.latest())

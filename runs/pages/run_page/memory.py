@@ -60,9 +60,12 @@ def compared(run: Run) -> list[GpuMemory]:
     shape = shape_for(_inspected(spec.model))
     if shape is None or not placement.gpus:
         return []
-    sizes = _sizes(attempt)
+    inventory = attempt.host.inventory if isinstance(attempt.host.inventory, dict) else {}
+    sizes = {gpu["index"]: gpu["memory_mib"] / 1024 for gpu in inventory.get("gpus") or ()}
     cards, servers = ([sizes.get(gpu, 0.0) for gpu in gpus] for gpus in (placement.gpus, placement.server_gpus))
-    answer = estimate(shape, spec.hardware, settings_of(_draft(run, spec), spec.hardware), cards=cards, servers=servers)
+    data = facts.data_facts(run.dataset_version)
+    draft = Draft(hardware=spec.hardware, grpo=spec.grpo, lora=spec.lora, data=data)
+    answer = estimate(shape, spec.hardware, settings_of(draft, spec.hardware), cards=cards, servers=servers)
     measured = {peak.index: peak for peak in _peaks(run, attempt, spec, placement, sizes)}
     indexes = (*placement.gpus, *placement.server_gpus)
     return [
@@ -72,21 +75,10 @@ def compared(run: Run) -> list[GpuMemory]:
 
 
 def _inspected(model: ModelSpec) -> dict[str, Any] | None:
-    """The newest answer of any host."""
+    """Find the newest answer of any host."""
     rows = ModelInspection.objects.filter(model=model.path, revision=model.revision or "", answered_at__isnull=False)
     newest = rows.order_by("-answered_at")[:20]
     return next((row.answer for row in newest if isinstance(row.answer, dict) and row.answer.get("ok")), None)
-
-
-def _draft(run: Run, spec: RunSpec) -> Draft:
-    data = facts.data_facts(run.dataset_version)
-    return Draft(hardware=spec.hardware, grpo=spec.grpo, lora=spec.lora, data=data)
-
-
-def _sizes(attempt: Attempt) -> dict[int, float]:
-    """GPU index -> memory in GiB."""
-    inventory = attempt.host.inventory if attempt.host and isinstance(attempt.host.inventory, dict) else {}
-    return {gpu["index"]: gpu["memory_mib"] / 1024 for gpu in inventory.get("gpus") or ()}
 
 
 def _peaks(
@@ -95,10 +87,10 @@ def _peaks(
     names = {f"memory/rank{rank}/reserved_mib": rank for rank in range(spec.hardware.processes)}
     samples = {f"gpu/{gpu}/memory_mib": gpu for gpu in placement.every_gpu}
     lines: Mapping[str, Any] = series(run, [*names, *samples], POINTS)["series"]
-    most = {name: max(line["value"], default=0.0) for name, line in lines.items()}
-    in_use = {gpu: most.get(name, 0.0) for name, gpu in samples.items()}
+    maxima = {name: max(line["value"], default=0.0) for name, line in lines.items()}
+    in_use = {gpu: maxima.get(name, 0.0) for name, gpu in samples.items()}
     in_use = peaks.with_receipt(in_use, attempt.receipt)
-    reserved = {rank: most.get(name, 0.0) for name, rank in names.items()}
+    reserved = {rank: maxima.get(name, 0.0) for name, rank in names.items()}
     return peaks.of_run(
         spec.hardware,
         placement,

@@ -34,7 +34,7 @@ class Overtaken(Exception):
 
 
 def edition(text: str) -> str:
-    """Short hash of a text; forms send it to name the text that was edited."""
+    """Hash a text; forms send the short hash to name the text that was edited."""
     return sha256(text.encode()).hexdigest()[:16]
 
 
@@ -58,15 +58,15 @@ def write(run: Run, text: str, based_on: str | None, user: User) -> bool:
 
 
 def clean(text: str) -> str:
-    """The text with plain line feeds (browsers send carriage returns) and without zero bytes (PostgreSQL rejects
+    """Convert line breaks to line feeds (browsers send carriage returns) and drop zero bytes (PostgreSQL rejects
     them)."""
     return text.replace("\r\n", "\n").replace("\0", "").strip()[:LONGEST]
 
 
 @lru_cache(maxsize=256)
 def as_html(text: str) -> SafeString:
-    """The notes as HTML. Bare addresses are links. Tags written in them are shown as text, and pictures are links: a
-    page loads nothing from elsewhere. Headings begin below the h2 that the page gives the notes."""
+    """Render the notes as HTML. Bare addresses are links. Tags are shown as text, and pictures are links: a page loads
+    nothing from elsewhere. Headings begin below the h2 that the page gives the notes."""
     parser = _parser()
     tokens = parser.parse(text)
     for token in tokens:
@@ -84,21 +84,17 @@ def as_html(text: str) -> SafeString:
 
 
 def beginning(text: str) -> str:
-    """The first line of the notes, without its Markdown."""
-    inline = next((token for token in _parser().parse(text) if token.type == "inline"), None)
-    return (
-        "".join(LINE_BREAKS.get(part.type, part.content) for part in inline.children or ()).partition("\n")[0]
-        if inline
-        else ""
-    )
+    """Take the first line of the notes, without its Markdown."""
+    parts = next((token.children for token in _parser().parse(text) if token.type == "inline"), None) or ()
+    return "".join(LINE_BREAKS.get(part.type, part.content) for part in parts).partition("\n")[0]
 
 
 @cache
 def _parser() -> MarkdownIt:
-    """Line breaks stay, as in plain text."""
+    # Line breaks stay, as in plain text.
     return MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"]).disable("image")
 
 
 def last(run: Run) -> RunEvent | None:
-    """The last change: its author and time."""
+    """Find the last change, with its author and time."""
     return run.events.filter(kind=NOTED).order_by("-pk").first() if run.notes else None

@@ -18,7 +18,7 @@ from runs.pages.run_page import header, notes
 @require_POST
 @operator_required
 def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Tags are added and removed one by one, so concurrent users lose nothing."""
+    """Add and remove tags one by one, so that concurrent users lose nothing."""
     run = queries.run_for(request, run_id)
     add = run_tags.parse(request.POST.get("add", ""))
     run_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
@@ -28,8 +28,8 @@ def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
     problems.append(run_tags.too_long(request.POST.get("add", "")))
     if not request.headers.get("HX-Request"):
         return redirect("run", run.pk)
-    more = {"tag_problem": " ".join(filter(None, problems))}
-    return render(request, "pages/run_page/_about.html", {**header.about(run, person(request)), **more})
+    context = {**header.about(run, person(request)), "tag_problem": " ".join(filter(None, problems))}
+    return render(request, "pages/run_page/_about.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -56,5 +56,6 @@ def write_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
     return _notes(request, run, opened=True) if request.headers.get("HX-Request") else redirect("run", run.pk)
 
 
-def _notes(request: HttpRequest, run: Run, status: int = 200, **more: Any) -> HttpResponse:
-    return render(request, "pages/run_page/_notes.html", {**header.about(run, person(request)), **more}, status=status)
+def _notes(request: HttpRequest, run: Run, status: int = 200, **changes: Any) -> HttpResponse:
+    context = {**header.about(run, person(request)), **changes}
+    return render(request, "pages/run_page/_notes.html", context, status=status)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from django.urls import reverse
 from django.utils.html import format_html
@@ -16,38 +16,20 @@ from runs.engine.states import RunStatus
 from workers.contract.run import jobs
 
 
-@dataclass(frozen=True)
-class WaitBanner:
-    """Banner of a run that has no figures yet."""
-
-    icon: str
-    text: SafeString
-
-
-@dataclass(frozen=True)
-class Quarantine:
-    """Resources of the attempt that are not proved free."""
-
-    title: str
-    text: SafeString
-    lease_id: int
-
-
-def wait_banner(run: Run, attempt: Attempt) -> WaitBanner | None:
+def wait_banner(run: Run, attempt: Attempt) -> tuple[str, str] | None:
+    """Write the icon and the text of the banner of a run that has no figures yet."""
     if attempt.status == RunStatus.QUEUED:
         waits = waiting(attempt)
         if waits is None:
-            return WaitBanner("clock", SafeString("It starts automatically as soon as its resources are free."))
-        words = "<strong>{}.</strong> {} It starts automatically."
-        return WaitBanner("clock", format_html(words, _linked(waits), waits.machine))
+            return "clock", "It starts automatically as soon as its resources are free."
+        return "clock", format_html("<strong>{}.</strong> {} It starts automatically.", _linked(waits), waits.machine)
     if attempt.status == RunStatus.STARTING and run.kind not in jobs.KINDS:
-        place = placement_text(attempt)
-        on = f" on {place}" if place else ""
+        on = f" on {placement}" if (placement := placement_text(attempt)) else ""
         accepted = format_html(", accepted {} ago", ago(attempt.claimed_at)) if attempt.claimed_at else ""
         first = (
             "Figures and charts begin with the first step." if run.trains else "Figures begin with the first results."
         )
-        return WaitBanner("loader", format_html("<strong>Preparing{}{}.</strong> {}", on, accepted, first))
+        return "loader", format_html("<strong>Preparing{}{}.</strong> {}", on, accepted, first)
     return None
 
 
@@ -59,8 +41,8 @@ def _linked(waits: Waiting) -> str | SafeString:
     return format_html("{}{} ({}){}", before, link, waits.owner, waits.after)
 
 
-def resume_words(resumes: PlannedResume) -> tuple[SafeString, str]:
-    """When the run resumes, and from where."""
+def resume_texts(resumes: PlannedResume) -> tuple[SafeString, str]:
+    """Explain when the run resumes, and from where."""
     number = f" ({resumes.number} of {resumes.of})" if resumes.number else ""
     if resumes.step is None:
         source = "There is no checkpoint, so it starts from the beginning."
@@ -69,7 +51,8 @@ def resume_words(resumes: PlannedResume) -> tuple[SafeString, str]:
     return format_html("Resumes automatically at {}{}.", clock(resumes.at), number), source
 
 
-def quarantine_of(attempt: Attempt) -> Quarantine | None:
+def quarantine_of(attempt: Attempt) -> dict[str, Any] | None:
+    """Describe the resources of the attempt that are not proved free."""
     leases = list(attempt.leases.filter(state=Lease.QUARANTINED).select_related("host").order_by("pk"))
     if not leases:
         return None
@@ -83,4 +66,4 @@ def quarantine_of(attempt: Attempt) -> Quarantine | None:
         they="them" if several else "it",
         how=SafeString(" (<code>nvidia-smi</code> names the processes)") if gpus else "",
     )
-    return Quarantine(title, text, leases[0].pk)
+    return {"title": title, "text": text, "lease_id": leases[0].pk}

@@ -1,9 +1,8 @@
-"""A receipt in words: what the end of a run proved."""
+"""A receipt as text: the proof of a run's end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from django.utils.html import format_html
@@ -17,37 +16,37 @@ from runs.engine.scheduling.kept_memory import KeptMemory
 from workers.contract.wire.names import StopMode
 
 Fact = tuple[str, str | SafeString]
+RELEASED = {
+    "tone": "good",
+    "icon": "circle-check",
+    "chip": "Resources released",
+    "title": "All processes ended; all resources released.",
+}
+NOT_CONFIRMED = {
+    "tone": "bad",
+    "icon": "triangle-alert",
+    "chip": "Release not confirmed",
+    "title": "Couldn’t confirm that everything was released.",
+}
 
 
-@dataclass(frozen=True)
-class ReceiptView:
-    tone: str
-    icon: str
-    chip: str
-    title: str
-    summary: list[str | SafeString]
-    facts: list[Fact]
-    gpus: list[dict[str, Any]]
-    """The receipt's entries, with `free_after` in words."""
-    kept_memory: list[KeptMemory]
-    """Memory that attached servers keep on the run's GPUs."""
-
-
-def receipt_of(attempt: Attempt) -> ReceiptView | None:
+def receipt_of(attempt: Attempt) -> dict[str, Any] | None:
+    """Describe the receipt; None without one."""
     receipt = attempt.receipt
     if not receipt:
         return None
-    kept = kept_memory.of_attempt(attempt)
-    proof = (
-        ("good", "circle-check", "Resources released", "All processes ended; all resources released.")
-        if receipt.get("free")
-        else ("bad", "triangle-alert", "Release not confirmed", "Couldn’t confirm that everything was released.")
-    )
-    gpus = [{**gpu, "free_after": _free_after(gpu)} for gpu in receipt.get("gpus") or ()]
-    return ReceiptView(*proof, list(_summary(receipt, kept)), list(_facts(attempt, receipt)), gpus, kept)
+    leftovers = kept_memory.of_attempt(attempt)
+    return {
+        **(RELEASED if receipt.get("free") else NOT_CONFIRMED),
+        "summary": list(_summary(receipt, leftovers)),
+        "facts": list(_facts(attempt, receipt)),
+        "gpus": [{**gpu, "free_after": _free_after(gpu)} for gpu in receipt.get("gpus") or ()],
+        # Memory that attached servers keep on the run's GPUs.
+        "kept_memory": leftovers,
+    }
 
 
-def _summary(receipt: dict[str, Any], kept: list[KeptMemory]) -> Iterator[str | SafeString]:
+def _summary(receipt: dict[str, Any], leftovers: list[KeptMemory]) -> Iterator[str | SafeString]:
     ended = receipt.get("processes_ended") or 0
     took = duration(receipt.get("seconds_to_gone"))
     yield f"{ended} process{'es' if ended != 1 else ''} ended in {took}" if ended else "No leftover processes"
@@ -57,9 +56,9 @@ def _summary(receipt: dict[str, Any], kept: list[KeptMemory]) -> Iterator[str | 
             yield format_html("· GPU {} still holds {}", gpu.get("gpu"), after)
         else:
             yield format_html("· GPU {} from {} to {}", gpu.get("gpu"), peak, after)
-    for memory in kept:
-        words = format_html("· {} of GPU {} kept by an attached server", mib(memory.mib), memory.gpu)
-        yield format_html('<span class="warn">{}</span>', words)
+    for memory in leftovers:
+        text = '<span class="warn">· {} of GPU {} kept by an attached server</span>'
+        yield format_html(text, mib(memory.mib), memory.gpu)
 
 
 def _facts(attempt: Attempt, receipt: dict[str, Any]) -> Iterator[Fact]:

@@ -16,14 +16,15 @@ from workers.contract.run.hardware import HardwareSpec, ServerSpec
 from workers.contract.run.prompts import PromptsSpec
 from workers.contract.run.spec import RunSpec
 
-Fact = tuple[str | SafeString, str | SafeString]
+Fact = tuple[str, str | SafeString]
 
 ROLLOUTS = {"colocate": "vLLM inside the trainer", "transformers": "the trainer itself"}
 SYNCS = {"lora": "LoRA adapter by HTTP"}
 
 
 def model_and_data(run: Run, spec: RunSpec) -> list[Fact]:
-    rows: list[tuple[str, str | SafeString | None]] = [
+    correction = spec.grpo.get("vllm_importance_sampling_mode", "")
+    return _stated(
         ("Model", _code(spec.model.path, f" at {spec.model.revision}" if spec.model.revision else "")),
         ("LoRA", _lora(spec)),
         ("Starts with", spec.start_from and format_html("the weights of <code>{}</code>", spec.start_from)),
@@ -31,12 +32,12 @@ def model_and_data(run: Run, spec: RunSpec) -> list[Fact]:
         ("Dataset", _data(run, spec)),
         ("Choice of prompts", _choice(spec.prompts) if spec.prompts.on else None),
         ("Scoring", "groups are scored while others are generated" if spec.rewards_beside else None),
-        ("Generation", _ahead(spec) if spec.ahead else None),
-        ("Checkpoints kept", _kept(spec)),
+        ("Generation", _code(correction, before="one step ahead, corrected by ") if spec.ahead else None),
+        ("Checkpoints kept", _checkpoints(spec)),
         ("Automatic resumes", _resumes(spec)),
         (
             "Limits",
-            format_html_join(SafeString("<br>"), "{}", ((line,) for line in limits.in_words(spec.limits))) or "none",
+            format_html_join(SafeString("<br>"), "{}", ((line,) for line in limits.sentences(spec.limits))) or "none",
         ),
         (
             "Also sent to",
@@ -48,13 +49,12 @@ def model_and_data(run: Run, spec: RunSpec) -> list[Fact]:
             f"{'the run ends' if spec.hang.stop else 'reported'}",
         ),
         ("SHA-256", format_html('<code class="cut">{}</code>', spec.data.sha256)),
-    ]
-    return [(label, value) for label, value in rows if value]
+    )
 
 
 def hardware(spec: HardwareSpec) -> list[Fact]:
     server = spec.server
-    rows: list[tuple[str, str | None]] = [
+    return _stated(
         ("Profile", spec.profile),
         ("Completions by", _rollout(spec)),
         ("Trainer", f"{count(spec.trainer_gpus, 'GPU,GPUs') or 'CPU'}, {count(spec.processes, 'process,processes')}"),
@@ -63,14 +63,13 @@ def hardware(spec: HardwareSpec) -> list[Fact]:
         ("Base model", f"in {spec.quantization}" if spec.quantization != "none" else None),
         ("Precision", str(spec.precision)),
         ("Optimizer", str(spec.optimizer)),
-    ]
-    return [(label, value) for label, value in rows if value]
+    )
 
 
 def episodes(spec: EpisodeSpec, version: EnvironmentVersion | None) -> list[Fact]:
-    """`version`: the environment's row, None once it is deleted."""
+    """Describe episodes. `version`: the environment's row, None once it is deleted."""
     bounds = spec.limits
-    rows: list[tuple[str | SafeString, str | SafeString | None]] = [
+    return _stated(
         *(_gateway(spec.gateway) if spec.gateway else ()),
         ("Environment", _environment(spec, version) if spec.name else None),
         *((_code(part.name), part.function) for part in spec.parts),
@@ -92,12 +91,15 @@ def episodes(spec: EpisodeSpec, version: EnvironmentVersion | None) -> list[Fact
         ),
         ("Turn’s own advantage", f"weight {spec.turn_advantage_coef:.3g}, with rewards that score each turn"),
         ("Chat template", f"{spec.chat_template}, TRL’s" if spec.chat_template else None),
-    ]
+    )
+
+
+def _stated(*rows: tuple[str, str | SafeString | None]) -> list[Fact]:
     return [(label, value) for label, value in rows if value]
 
 
-def _code(text: str, after: str = "") -> SafeString:
-    return format_html("<code>{}</code>{}", text, after)
+def _code(text: str, after: str = "", before: str = "") -> SafeString:
+    return format_html("{}<code>{}</code>{}", before, text, after)
 
 
 def _lora(spec: RunSpec) -> str:
@@ -131,15 +133,10 @@ def _choice(prompts: PromptsSpec) -> SafeString:
     return format_html_join("; ", "{}", ((part,) for part in (replaced, drawn) if part))
 
 
-def _ahead(spec: RunSpec) -> SafeString:
-    mode = spec.grpo.get("vllm_importance_sampling_mode", "")
-    return format_html("one step ahead, corrected by <code>{}</code>", mode)
-
-
-def _kept(spec: RunSpec) -> SafeString:
-    most = spec.grpo.get("save_total_limit")
+def _checkpoints(spec: RunSpec) -> SafeString:
+    limit = spec.grpo.get("save_total_limit")
     best = format_html(", and the best by <code>{}</code>", spec.keep_best) if spec.keep_best else ""
-    return format_html("{}{}", f"the newest {most}" if most else "all", best)
+    return format_html("{}{}", f"the newest {limit}" if limit else "all", best)
 
 
 def _resumes(spec: RunSpec) -> str:
@@ -161,9 +158,9 @@ def _server(server: ServerSpec) -> str:
     sync = SYNCS.get(server.weight_sync, "all weights by NCCL")
     if server.attached:
         return f"{', '.join(server.attached)}, {sync}"
-    each = " each" if server.servers > 1 else ""
+    per_server = " each" if server.servers > 1 else ""
     parallel = f", tensor parallel {server.tensor_parallel}" if server.tensor_parallel > 1 else ""
-    return f"{server.gpus} GPU{'s' if server.gpus != 1 else ''}{each}{parallel}, {sync}"
+    return f"{server.gpus} GPU{'s' if server.gpus != 1 else ''}{per_server}{parallel}, {sync}"
 
 
 def _shared(spec: HardwareSpec) -> str:

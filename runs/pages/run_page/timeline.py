@@ -95,51 +95,35 @@ class Phases:
         return [{"label": s.label, "value": s.seconds / 60, "colour": s.colour} for s in self.spans]
 
 
-@dataclass(frozen=True)
-class TimelineLine:
-    """One event as a line of text."""
-
-    id: int
-    at: datetime
-    text: str
-    who: str
-    tone: str
-    """Tone of `who`: people are more prominent than machines."""
-    beside: list[str]
-    """The attempt, if there are several, and the step, unless the text names it."""
-    css: str
-    after: str
-    """The time since the line below, if significant."""
-    has_stacks: bool = False
-
-
-def lines(run: Run, before: int = 0) -> tuple[list[TimelineLine], int]:
-    """The newest PAGE events, optionally before event `before`; and the id where the next page starts, or 0."""
+def lines(run: Run, before: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """Read the newest PAGE events, optionally before event `before`; and the id where the next page starts, or 0."""
     events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-pk")
     page_events = list((events.filter(pk__lt=before) if before else events)[: PAGE + 1])
     older = [*page_events[1:], None]
     several = len(run.attempts.all()) > 1
     timeline = [_line(event, below, several) for event, below in zip(page_events, older, strict=True)][:PAGE]
-    return timeline, timeline[-1].id if len(page_events) > PAGE else 0
+    return timeline, timeline[-1]["id"] if len(page_events) > PAGE else 0
 
 
-def _line(event: RunEvent, below: RunEvent | None, several_attempts: bool) -> TimelineLine:
-    who, text = event.actor, sentences.of_event(event)
+def _line(event: RunEvent, below: RunEvent | None, several_attempts: bool) -> dict[str, Any]:
+    text = sentences.of_event(event)
     since = (event.at - below.at).total_seconds() if below else 0
-    return TimelineLine(
-        id=event.pk,
-        at=event.at,
-        text=text,
-        who=MACHINES.get(who, who),
-        tone="soft" if who and who not in MACHINES else "muted",
-        beside=list(_beside(event, text, several_attempts)),
-        css="loud" if event.kind in run_charts.MARKED else "",
-        after=took(since) if since >= 1 else "",
-        has_stacks=event.kind == EventKind.HANG,
-    )
+    return {
+        "id": event.pk,
+        "at": event.at,
+        "text": text,
+        "actor": MACHINES.get(event.actor, event.actor),
+        # People are more prominent than machines.
+        "tone": "soft" if event.actor and event.actor not in MACHINES else "muted",
+        "beside": list(_beside(event, text, several_attempts)),
+        "css": "loud" if event.kind in run_charts.MARKED else "",
+        "after": took(since) if since >= 1 else "",
+        "has_stacks": event.kind == EventKind.HANG,
+    }
 
 
 def _beside(event: RunEvent, text: str, several_attempts: bool) -> Iterator[str]:
+    """Yield the attempt, if there are several, and the step, unless the text names it."""
     if several_attempts:
         yield f"attempt {event.attempt.number}"
     if event.step is not None and not re.search(rf"\bstep {event.step}\b", text):
@@ -147,7 +131,7 @@ def _beside(event: RunEvent, text: str, several_attempts: bool) -> Iterator[str]
 
 
 def phases(run: Run, now: datetime | None = None) -> list[Phases]:
-    """The phases of all attempts that have any, the latest first."""
+    """List the phases of all attempts that have any, the latest first."""
     kinds = ("status", EventKind.PHASE, EventKind.STAGE, EventKind.TRAINING)
     events = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("pk")
     by_attempt: dict[str, list[RunEvent]] = {}
@@ -160,7 +144,7 @@ def phases(run: Run, now: datetime | None = None) -> list[Phases]:
 
 
 def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[PhaseSpan]:
-    """A phase lasts until the next one begins; durations are never negative, as hosts' clocks may differ slightly."""
+    """Measure each phase until the next one begins; no duration is negative, as hosts' clocks may differ slightly."""
     starts = [(attempt.created_at, *PHASES[RunStatus.QUEUED])]
     end = now
     for event in events:
@@ -188,5 +172,5 @@ def _begins(event: RunEvent) -> tuple[str, str] | None:
 
 
 def took(seconds: float) -> str:
-    """Whole seconds as a duration."""
+    """Format a duration in whole seconds."""
     return duration(int(seconds)) if seconds >= 1 else "0 s"

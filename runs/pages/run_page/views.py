@@ -74,39 +74,33 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "tabs": tabs.items(),
         "panels": [(name, reverse(f"run_{name}", args=[run.pk]), name == tab) for name in tabs if name != "charts"],
         "crumbs": _crumbs(run),
-        "gain_tone": _gain_tone(context["s"]),
+        # A gain that may be chance has no tone.
+        "gain_tone": ("up" if (context["s"]["gain"] or 0) > 0 else "down") if context["s"]["gain_counts"] else "",
         "tab": tab,
     }
     return render(request, "pages/run_page/run.html", context)
 
 
 def _marks(run: Run) -> list[dict[str, Any]]:
-    """Events that are marked on the charts."""
+    """List the events that are marked on the charts."""
     marked = [event for event in timeline.events(run) if event["kind"] in run_charts.MARKED]
     return [{name: event[name] for name in ("id", "at", "step", "kind", "text")} for event in marked]
 
 
 def _crumbs(run: Run) -> list[tuple[str, str]]:
-    """(address, words) of the pages above."""
+    """List (address, label) of the pages above."""
     runs, hardware = reverse("runs"), reverse("hardware")
     if run.trial_id:
         return [(hardware, "Hardware"), (reverse("trial", args=[run.trial_id]), "Trial")]
     if run.kind == CHECK:
         return [(f"{runs}?kind={CHECK}", "Runs"), (reverse("learnability", args=[run.pk]), "Learnability")]
-    if run.kind in jobs.KINDS and (made := checkpoints.by_folder(run.spec.get("start_from", ""))):
-        return [(reverse("models"), "Models"), (reverse("model", args=[made.event.pk]), made.name)]
+    if run.kind in jobs.KINDS and (source := checkpoints.by_folder(run.spec.get("start_from", ""))):
+        return [(reverse("models"), "Models"), (reverse("model", args=[source.event.pk]), source.name)]
     if run.kind == jobs.WARM:
         return [(f"{hardware}#warm-servers", "Hardware")]
     if run.source_id:
         return [(runs, "Runs"), (reverse("evaluations", args=[run.source_id]), "Evaluations")]
     return [(runs, "Runs")]
-
-
-def _gain_tone(summary: queries.Summary) -> str:
-    """Name the color of the reward's change: gray if it may be chance."""
-    if not summary["gain_counts"]:
-        return "muted"
-    return "good" if (summary["gain"] or 0) > 0 else "bad"
 
 
 def _tiles(run: Run) -> list[Tile]:
@@ -120,7 +114,7 @@ def _tiles(run: Run) -> list[Tile]:
 
 @require_safe
 def head(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The parts that change with the run's state, for the page to swap in."""
+    """Show the parts that change with the run's state, for the page to swap in."""
     return render(request, "pages/run_page/_head.html", header.head(queries.run_for(request, run_id), person(request)))
 
 
@@ -161,8 +155,8 @@ def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
         if attempt.status not in ACTIVE:
             messages.info(request, f"{run.name} had already ended; nothing was stopped.")
         elif by != person(request) or attempt.stop_mode != mode:
-            who = f" by {by.get_username()}" if by else ""
-            messages.info(request, f"{run.name} was asked to {STOPS.get(attempt.stop_mode, 'stop')} already{who}.")
+            actor = f" by {by.get_username()}" if by else ""
+            messages.info(request, f"{run.name} was asked to {STOPS.get(attempt.stop_mode, 'stop')} already{actor}.")
     return redirect("run", run.pk)
 
 

@@ -26,10 +26,10 @@ from controlplane.platform.accounts.roles import person
 from controlplane.platform.templatetags.figures import ends
 from controlplane.platform.templatetags.lucide import lucide
 from runs.engine import checkpoints, queries
-from runs.engine.models import Attempt, Run
+from runs.engine.models import Attempt
 from runs.engine.records import RunEvent
 from runs.engine.states import ACTIVE
-from runs.pages.search.places import ACTS, PAGES, Place
+from runs.pages.search.entries import ACTS, PAGES, PaletteEntry
 from workers.contract.wire.names import EventKind
 
 LONGEST = 100
@@ -64,7 +64,7 @@ class Noun:
     key: str = "pk"
     name: str = "name"
     about: str = ""
-    """A column to show beside the name."""
+    """A column to show with the name."""
 
     def hits(self, rows: QuerySet[Any]) -> list[SearchHit]:
         columns = (self.key, self.name, *([self.about] if self.about else []))
@@ -98,37 +98,41 @@ def palette(request: HttpRequest) -> JsonResponse:
     """Answer ?q=words; without words, ?recent= has the addresses that this browser has shown, newest first."""
     text = request.GET.get("q", "")
     hits = search(request, text) if text.strip() else suggestions(request, request.GET.getlist("recent"))
-    drawn = [{"icon": lucide(hit.icon, size=16), "parts": ends(hit.title)[0]} for hit in hits]
-    return JsonResponse({"items": [asdict(hit) | more for hit, more in zip(hits, drawn, strict=True)]})
+    items = [asdict(hit) | {"icon": lucide(hit.icon, size=16), "parts": ends(hit.title)[0]} for hit in hits]
+    return JsonResponse({"items": items})
 
 
 def search(request: HttpRequest, text: str) -> list[SearchHit]:
     """Find matches of every word: acts and pages first, then the objects, the best of each kind first."""
-    words = text[:LONGEST].replace("\0", "").split()
-    if not words:
+    terms = text[:LONGEST].replace("\0", "").split()
+    if not terms:
         return []
-    user = person(request)
-    hits = [*_places(ACTS, "Action", user, words), *_places(PAGES, "Page", user, words)]
-    named = list(_runs(request, words).values_list("pk", flat=True)[: 8 * HITS_PER_KIND])
-    runs = queries.runs_for(request).filter(pk__in=[words[0].lower(), *named[:HITS_PER_KIND]])
+    user, everything = person(request), queries.runs_for(request)
+    hits: list[SearchHit] = []
+    for kind, entries in (("Action", ACTS), ("Page", PAGES)):
+        offered = (entry for entry in entries if entry.open_to(user))
+        fitting = [entry for entry in offered if _all_in(terms, f"{entry.title} {entry.synonyms}")]
+        hits += _ranked([_hit(kind, entry) for entry in fitting], terms)
+    newest = everything.order_by("-created_at").values("pk")[:RUNS_SEARCHED]
+    named = everything.filter(_has(terms, "name"), pk__in=newest).order_by("-created_at")
+    named_ids = list(named.values_list("pk", flat=True)[: 8 * HITS_PER_KIND])
+    runs = everything.filter(pk__in=[terms[0].lower(), *named_ids[:HITS_PER_KIND]])
     hits += NOUNS["run"].hits(runs.order_by("-created_at"))
     for noun in list(NOUNS.values())[1:]:
-        rows = noun.rows(request).filter(_has(words, noun.name)).order_by(noun.name)
-        hits += _ranked(noun.hits(rows[: 4 * HITS_PER_KIND]), words)[:HITS_PER_KIND]
-    hits += _models(request, named)
-    hits += _others(request, user, words)
-    return [*hits, *_stops(request, user, words)]
+        rows = noun.rows(request).filter(_has(terms, noun.name)).order_by(noun.name)
+        hits += _ranked(noun.hits(rows[: 4 * HITS_PER_KIND]), terms)[:HITS_PER_KIND]
+    hits += _models(request, named_ids)
+    hits += _objects_without_page(request, user, terms)
+    return [*hits, *_stops(request, user, terms)]
 
 
 def suggestions(request: HttpRequest, recent: Iterable[str]) -> list[SearchHit]:
     """List what the palette shows before typing: recent pages that still exist, the newest runs, actions and pages."""
-    user = person(request)
-    known = [hit for address in list(recent)[:RECENT] if (hit := _of_address(request, address)) is not None]
-    newest = [hit for hit in NOUNS["run"].hits(queries.runs_for(request)[:HITS_PER_KIND]) if hit not in known]
-    acts = [_hit(place, "Action") for place in ACTS if place.open_to(user)]
-    pages = [_hit(place, "Page") for place in PAGES if place.open_to(user)]
-    recents = [SearchHit("Recent", hit.title, hit.address, hit.icon, hit.kind) for hit in known]
-    return [*recents, *newest, *acts, *pages]
+    shown = [hit for address in list(recent)[:RECENT] if (hit := _of_address(request, address)) is not None]
+    newest = [hit for hit in NOUNS["run"].hits(queries.runs_for(request)[:HITS_PER_KIND]) if hit not in shown]
+    recents = [SearchHit("Recent", hit.title, hit.address, hit.icon, hit.kind) for hit in shown]
+    entries = [("Action", entry) for entry in ACTS] + [("Page", entry) for entry in PAGES]
+    return [*recents, *newest, *(_hit(kind, entry) for kind, entry in entries if entry.open_to(person(request)))]
 
 
 def _of_address(request: HttpRequest, address: str) -> SearchHit | None:
@@ -143,27 +147,15 @@ def _of_address(request: HttpRequest, address: str) -> SearchHit | None:
     return next(iter(noun.hits(noun.rows(request).filter(**{noun.key: keys[0]}))), None)
 
 
-def _places(places: Iterable[Place], kind: str, user: User, words: list[str]) -> list[SearchHit]:
-    fitting = [place for place in places if place.open_to(user) and _all_in(words, f"{place.title} {place.words}")]
-    return _ranked([_hit(place, kind) for place in fitting], words)
-
-
-def _hit(place: Place, kind: str) -> SearchHit:
-    address = reverse(place.route) if place.route else ""
-    address += f"?{place.query}" if place.query else ""
-    address += f"#{place.part}" if place.part else ""
-    return SearchHit(kind, place.title, address, place.icon, does=place.does)
-
-
-def _runs(request: HttpRequest, words: list[str]) -> QuerySet[Run]:
-    """Search by name, the newest first."""
-    everything = queries.runs_for(request)
-    newest = everything.order_by("-created_at").values("pk")[:RUNS_SEARCHED]
-    return everything.filter(_has(words, "name"), pk__in=newest).order_by("-created_at")
+def _hit(kind: str, entry: PaletteEntry) -> SearchHit:
+    address = reverse(entry.route) if entry.route else ""
+    address += f"?{entry.query}" if entry.query else ""
+    address += f"#{entry.part}" if entry.part else ""
+    return SearchHit(kind, entry.title, address, entry.icon, does=entry.does)
 
 
 def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[SearchHit]:
-    """Newest usable model of each of these runs, newest runs first."""
+    """Find the newest usable model of each of these runs, newest runs first."""
     saving = Exists(RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.CHECKPOINT))
     for run in queries.runs_for(request).filter(saving, pk__in=run_ids).order_by("-created_at")[:HITS_PER_KIND]:
         saved = next((checkpoint for checkpoint in checkpoints.of_run(run) if checkpoint.usable), None)
@@ -171,44 +163,42 @@ def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[SearchHit]:
             yield SearchHit("Model", saved.name, reverse("model", args=[saved.event.pk]), "box", saved.kind)
 
 
-def _others(request: HttpRequest, user: User, words: list[str]) -> Iterator[SearchHit]:
-    """Objects without a page of their own."""
-    for name in hosts_for(request).filter(_has(words, "name")).values_list("name", flat=True)[:HITS_PER_KIND]:
+def _objects_without_page(request: HttpRequest, user: User, terms: list[str]) -> Iterator[SearchHit]:
+    for name in hosts_for(request).filter(_has(terms, "name")).values_list("name", flat=True)[:HITS_PER_KIND]:
         yield SearchHit("Host", name, reverse("hardware"), "cpu")
-    for version in corpora_for(request).filter(_has(words, "corpus__name"))[:HITS_PER_KIND]:
+    for version in corpora_for(request).filter(_has(terms, "corpus__name"))[:HITS_PER_KIND]:
         yield SearchHit("Corpus", str(version), version.get_absolute_url(), "database")
     if user.may_administer:
-        for name in User.objects.filter(_has(words, "username")).values_list("username", flat=True)[:HITS_PER_KIND]:
+        for name in User.objects.filter(_has(terms, "username")).values_list("username", flat=True)[:HITS_PER_KIND]:
             yield SearchHit("User", name, reverse("users"), "users")
 
 
-def _stops(request: HttpRequest, user: User, words: list[str]) -> Iterator[SearchHit]:
-    """Actions that stop an active run; its page asks for confirmation."""
-    verbs = [word for word in words if len(word) > 1 and any(v.startswith(word.lower()) for v in ("stop", "save"))]
+def _stops(request: HttpRequest, user: User, terms: list[str]) -> Iterator[SearchHit]:
+    """Offer to stop the active runs of that name; a run's page asks for confirmation."""
+    verbs = [word for word in terms if len(word) > 1 and any(v.startswith(word.lower()) for v in ("stop", "save"))]
     if not user.may_operate or not verbs:
         return
-    named = [word for word in words if word not in verbs and word.lower() not in ("and", "now")]
+    named = [word for word in terms if word not in verbs and word.lower() not in ("and", "now")]
     active = Attempt.objects.filter(status__in=ACTIVE).order_by().values("run_id")
-    for run in (
-        queries.runs_for(request).filter(_has(named, "name"), pk__in=active).order_by("-created_at")[:HITS_PER_KIND]
-    ):
+    stoppable = queries.runs_for(request).filter(_has(named, "name"), pk__in=active).order_by("-created_at")
+    for run in stoppable[:HITS_PER_KIND]:
         page = reverse("run", args=[run.pk])
         for title, mode in ((f"Stop “{run.name}” now…", "now"), (f"Save and stop “{run.name}”…", "save")):
-            if _all_in(words, title):
+            if _all_in(terms, title):
                 yield SearchHit("Action", title, f"{page}#dialog=stop-{mode}", "octagon-x" if mode == "now" else "save")
 
 
-def _has(words: list[str], column: str) -> Q:
-    return Q(*((f"{column}__icontains", word) for word in words))
+def _has(terms: list[str], column: str) -> Q:
+    return Q(*((f"{column}__icontains", word) for word in terms))
 
 
-def _all_in(words: list[str], text: str) -> bool:
-    return all(word.casefold() in text.casefold() for word in words)
+def _all_in(terms: list[str], text: str) -> bool:
+    return all(word.casefold() in text.casefold() for word in terms)
 
 
-def _ranked(hits: list[SearchHit], words: list[str]) -> list[SearchHit]:
-    """Sort titles that begin with the first word first, then those with a word that does, then the others."""
-    first = words[0].casefold()
+def _ranked(hits: list[SearchHit], terms: list[str]) -> list[SearchHit]:
+    """Sort titles that begin with the first term first, then those with a word that does, then the rest."""
+    first = terms[0].casefold()
 
     def rank(hit: SearchHit) -> int:
         title = hit.title.casefold()

@@ -1,1 +1,1 @@
-"""Served models: chat with a checkpoint beside the model before its training, and requests with a key."""
+"""Served models: chat with a checkpoint and with the model before its training, and requests with a key."""

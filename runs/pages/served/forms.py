@@ -1,4 +1,4 @@
-"""Forms of the chat: message, place, and serving with a key."""
+"""Forms of the chat: message, device, and serving with a key."""
 
 from __future__ import annotations
 
@@ -39,43 +39,36 @@ class AskForm(forms.Form):
             self.fields[name].widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
 
     def clean_text(self) -> str:
-        return self._text("text")
+        return _message(self.cleaned_data["text"])
 
     def clean_system(self) -> str:
-        return self._text("system")
-
-    def _text(self, name: str) -> str:
-        text = str(self.cleaned_data[name]).replace("\r\n", "\n").replace("\0", "\ufffd")
-        if len(text) > LONGEST_CHAT:
-            raise forms.ValidationError(
-                f"This has {len(text):,} characters, and at most {LONGEST_CHAT:,} are sent to a model."
-            )
-        return text
+        return _message(self.cleaned_data["system"])
 
     def sampling(self) -> Sampling:
         data = self.cleaned_data
         return Sampling(temperature=data["temperature"], max_tokens=data["max_tokens"], seed=data["seed"])
 
 
-class PlaceForm(forms.Form):
+class DeviceForm(forms.Form):
     """The GPU or CPU that the model runs on."""
 
     def __init__(self, host: Host | None, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        places = starting.engines_on(host)
+        devices = starting.engines_on(host)
         self.fields["place"] = forms.ChoiceField(
             label="Runs",
-            choices=[(place, starting.PLACES[place]) for place in places],
-            initial=places[0],
+            choices=[(device, starting.PLACES[device]) for device in devices],
+            initial=devices[0],
             required=False,
-            help_text="" if len(places) == 1 else "A GPU is leased for as long as the model is served.",
+            help_text="" if len(devices) == 1 else "A GPU is leased for as long as the model is served.",
         )
 
-    def place(self) -> str:
+    @property
+    def device(self) -> str:
         return self.cleaned_data["place"] or starting.CPU
 
 
-class ServeForm(PlaceForm):
+class ServeForm(DeviceForm):
     idle_minutes = forms.IntegerField(
         min_value=1,
         max_value=LONGEST_IDLE,
@@ -95,3 +88,12 @@ class ServeForm(PlaceForm):
             help_text="127.0.0.1 is reached only from the host itself. Others are allowed on the Hardware page.",
         )
         self.order_fields(["place", "address", "idle_minutes"])
+
+
+def _message(entered: str) -> str:
+    text = entered.replace("\r\n", "\n").replace("\0", "\ufffd")
+    if len(text) > LONGEST_CHAT:
+        raise forms.ValidationError(
+            f"This has {len(text):,} characters, and at most {LONGEST_CHAT:,} are sent to a model."
+        )
+    return text

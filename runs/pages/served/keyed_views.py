@@ -42,29 +42,21 @@ class AddressForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable f
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
 def serve(request: HttpRequest, event_id: int) -> HttpResponseBase:
-    """The form; POST starts the model and shows its key once."""
+    """Show the form; POST starts the model and shows its key once."""
     model = catalogue.model_for(request, event_id)
     form = ServeForm(starting.host_for(model.checkpoint), request.POST if request.method == "POST" else None)
-    key, status = "", 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            try:
-                key, status = _start(request, model, form), 200
-            except (ContractError, QueueFull) as error:
-                form.add_error(None, f"The model can't be served: {error}.")
-    answer = _page(request, model, form, key, status)
+    key = ""
+    if form.is_valid():
+        address, idle = form.cleaned_data["address"], float(form.cleaned_data["idle_minutes"])
+        try:
+            _, key = starting.start_with_key(
+                model.checkpoint, person(request), place=form.device, address=address, idle_minutes=idle
+            )
+        except (ContractError, QueueFull) as error:
+            form.add_error(None, f"The model can't be served: {error}.")
+    answer = _page(request, model, form, key, status=422 if form.is_bound and not key else 200)
     answer["Cache-Control"] = "no-store"
     return answer
-
-
-def _start(request: HttpRequest, model: SavedModel, form: ServeForm) -> str:
-    data = form.cleaned_data
-    idle = float(data["idle_minutes"])
-    _, key = starting.start_with_key(
-        model.checkpoint, person(request), engine=form.place(), address=data["address"], idle_minutes=idle
-    )
-    return key
 
 
 def _page(request: HttpRequest, model: SavedModel, form: ServeForm, key: str, status: int) -> HttpResponse:

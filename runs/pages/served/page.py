@@ -36,13 +36,13 @@ class ServedState:
     """Reported once it is ready: models, template, context, engine, address; empty before."""
     answering: bool
     keyed: bool
-    """True if it also answers requests with a key."""
+    """It also answers requests with a key."""
 
     @property
     def state_token(self) -> str:
         """Changes whenever the page must be redrawn."""
-        seen = repr((self.run.pk, self.status, self.text, self.facts, self.answering))
-        return hashlib.sha256(seen.encode(errors="replace")).hexdigest()[:16]
+        drawn = repr((self.run.pk, self.status, self.text, self.facts, self.answering))
+        return hashlib.sha256(drawn.encode(errors="replace")).hexdigest()[:16]
 
     @property
     def live(self) -> bool:
@@ -57,8 +57,8 @@ class ServedState:
         return "ready" if self.ready else self.status
 
     @property
-    def words(self) -> str:
-        """State in words, beside the chip."""
+    def note(self) -> str:
+        """Text after the chip."""
         if not self.ready:
             return self.text
         has_template = bool(self.facts.get("template"))
@@ -92,14 +92,14 @@ class AnswerView:
 
     @property
     def length(self) -> str:
-        """Tokens and seconds in words."""
+        """Tokens and seconds."""
         if self.answer.tokens is None:
             return ""
         return f"{self.answer.tokens} tokens, {duration(self.answer.seconds)}"
 
     @property
     def note(self) -> str:
-        """Why it ended, unless the model ended it."""
+        """Cause of its end, unless the model ended it."""
         if not self.ended:
             return ""
         if self.answer.error:
@@ -124,7 +124,7 @@ class TurnView:
 
     @property
     def origin(self) -> str:
-        """User, sampling and dataset row in words."""
+        """User, sampling and dataset row."""
         sampling, row = self.turn.sampling, self.turn.row
         by = self.turn.by.username if self.turn.by else ""
         of = "" if row is None else f" · row {row} of the dataset"
@@ -141,7 +141,7 @@ class TurnView:
 
 
 def state_of(checkpoint: Checkpoint) -> ServedState | None:
-    """The state of a checkpoint's newest served model; None: it was never served."""
+    """Find the state of a checkpoint's newest served model; None: it was never served."""
     run = starting.live(checkpoint) or starting.of_checkpoint(checkpoint).first()
     return state_of_run(run) if run else None
 
@@ -169,6 +169,6 @@ def view_of(turn: Turn) -> TurnView:
 
 
 def turns_after(checkpoint: Checkpoint, after: int) -> list[TurnView]:
-    """The newest turns after the page's last one (`after`), in order."""
+    """Read the newest turns after the page's last one (`after`), in order."""
     turns = conversation.turns_of(checkpoint).filter(pk__gt=after).order_by("-pk")
     return [view_of(turn) for turn in reversed(turns[: conversation.MAX_SHOWN])]

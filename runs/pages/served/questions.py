@@ -21,10 +21,10 @@ def ask(model: SavedModel, user: User, new_question: Question) -> Turn:
 
     Raises NotAsked, ContractError, QueueFull.
     """
-    place = starting.last_engine(model.checkpoint, starting.host_for(model.checkpoint))
-    if not place:
+    device = starting.last_engine(model.checkpoint, starting.host_for(model.checkpoint))
+    if not device:
         raise NotAsked("Load the model first: choose where it runs.")
-    run = starting.live_or_start(model.checkpoint, user, engine=place)
+    run = starting.live_or_start(model.checkpoint, user, engine=device)
     return conversation.ask(run, user, new_question)
 
 
@@ -52,7 +52,7 @@ def anew(turn: Turn) -> Question:
 
 
 def prompt_of(row: dict[str, Any]) -> dict[str, Any]:
-    """Form fields for a row's prompt."""
+    """Fill the form's fields with a row's prompt."""
     prompt = row["prompt"]
     if isinstance(prompt, str):
         return {"text": prompt, "system": "", "row": row["row"]}

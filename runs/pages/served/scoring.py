@@ -21,17 +21,12 @@ NEEDS = "needs values of a dataset row ({}): use a prompt of the dataset"
 def score(answer: Answer) -> None:
     """Score a finished answer and store the scores."""
     turn = answer.turn
-    row, of_dataset = _row(turn.run, turn.row), turn.row is not None
-    if row is None:
-        row, of_dataset = {"row": 0, "prompt": turn.prompt, "answer": "", "test_cases": []}, False
+    stored = None if turn.row is None else rows.by_number(turn.run.dataset_version, [turn.row]).rows.get(turn.row)
+    row = stored or {"row": 0, "prompt": turn.prompt, "answer": "", "test_cases": []}
     completion, own = Completion(answer.text, tokens=answer.tokens), turns.turn(SECONDS)
     specs = spec_of(turn.run).rewards
-    answer.scores = [_scored(spec, completion, row, own, of_dataset=of_dataset) for spec in specs]
+    answer.scores = [_scored(spec, completion, row, own, of_dataset=stored is not None) for spec in specs]
     answer.save(update_fields=["scores"])
-
-
-def _row(run: Any, number: int | None) -> dict[str, Any] | None:
-    return None if number is None else rows.by_number(run.dataset_version, [number]).rows.get(number)
 
 
 def _scored(

@@ -19,14 +19,14 @@ from runs.engine.served import conversation, starting
 from runs.engine.served.conversation import NotAsked
 from runs.insight.scoring import rows
 from runs.pages.served import page, questions, scoring
-from runs.pages.served.forms import AskForm, PlaceForm
+from runs.pages.served.forms import AskForm, DeviceForm
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StopMode
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def chat(request: HttpRequest, event_id: int) -> HttpResponseBase:
-    """POST starts the model, unless it is served already."""
+    """Show the chat; POST starts the model, unless it is served already."""
     model = catalogue.model_for(request, event_id)
     if request.method == "POST":
         return _start(request, model)
@@ -42,11 +42,11 @@ def chat(request: HttpRequest, event_id: int) -> HttpResponseBase:
 
 @operator_required
 def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
-    form = PlaceForm(starting.host_for(model.checkpoint), request.POST)
+    form = DeviceForm(starting.host_for(model.checkpoint), request.POST)
     try:
         if not form.is_valid():
             raise ContractError("this host has no such place for it")
-        conversation.see(starting.live_or_start(model.checkpoint, person(request), engine=form.place()))
+        conversation.see(starting.live_or_start(model.checkpoint, person(request), engine=form.device))
     except (ContractError, QueueFull) as error:
         messages.error(request, f"The model can't be started: {error}")
         return redirect("model", event_id=model.checkpoint.event.pk)
@@ -55,7 +55,7 @@ def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
 
 @require_safe
 def state(request: HttpRequest, event_id: int) -> HttpResponse:
-    """State and new turns. ?leaving: the page is being closed."""
+    """Show the state and new turns. ?leaving: the page is being closed."""
     model = catalogue.model_for(request, event_id)
     if request.GET.get("leaving"):
         if run := starting.live(model.checkpoint):
@@ -71,7 +71,7 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
 
 @require_safe
 def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
-    """One turn, polled while it is answered."""
+    """Show one turn, polled while it is answered."""
     model = catalogue.model_for(request, event_id)
     chat_turn = questions.turn_of(model, turn_id)
     conversation.see(chat_turn.run)
@@ -88,7 +88,7 @@ def ask(request: HttpRequest, event_id: int) -> HttpResponse:
     try:
         if again.isdecimal():
             questions.ask(model, person(request), questions.anew(questions.turn_of(model, int(again))))
-            return _asked(HttpResponse(status=204))
+            return _polled(HttpResponse(status=204))
         if form.is_valid():
             questions.ask(model, person(request), questions.question(model, form))
             form = AskForm(initial={**form.cleaned_data, "text": "", "new": False, "row": None})
@@ -99,9 +99,9 @@ def ask(request: HttpRequest, event_id: int) -> HttpResponse:
         form.add_error(None, str(error))
         status = 422
     context = _about(request, model) | {"form": form, "choose_first": _choose_first(model)}
-    context |= {"prompts": model.run.dataset_version.rows}
+    context["prompts"] = model.run.dataset_version.rows
     answer = render(request, "pages/served/_ask.html", context, status=status)
-    return _asked(answer) if status == 200 else answer
+    return _polled(answer) if status == 200 else answer
 
 
 @require_POST
@@ -113,7 +113,7 @@ def stop(request: HttpRequest, event_id: int) -> HttpResponse:
         conversation.stop(run)
         if request.POST.get("what") != "answer" and not run.served.key_sha256:
             stopping.request_stop(run.latest(), StopMode.NOW, person(request))
-    return _asked(HttpResponse(status=204))
+    return _polled(HttpResponse(status=204))
 
 
 @require_POST
@@ -132,19 +132,19 @@ def scores(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
 @require_safe
 @operator_required
 def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
-    """The form with a prompt of the run's dataset version."""
+    """Show the form with a prompt of the run's dataset version."""
     model = catalogue.model_for(request, event_id)
     version = model.run.dataset_version
-    place = whole(request, "place", 0, 0, 10**9)
-    dataset_row = rows.at(version, place)
-    form = AskForm(initial={**_typed(request), **questions.prompt_of(dataset_row.row), "new": True})
+    dataset_row = rows.at(version, whole(request, "place", 0, 0, 10**9))
+    # Settings of the form survive a change of prompt.
+    typed = {name: request.GET[name] for name in ("temperature", "max_tokens", "seed") if name in request.GET}
     context = _about(request, model) | {
-        "form": form,
+        "form": AskForm(initial={**typed, **questions.prompt_of(dataset_row.row), "new": True}),
         "prompts": version.rows,
         "place": dataset_row,
         "next": dataset_row.place + 1,
+        "choose_first": _choose_first(model),
     }
-    context["choose_first"] = _choose_first(model)
     return render(request, "pages/served/_ask.html", context)
 
 
@@ -156,7 +156,7 @@ def _about(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
 
 
 def _choose_first(model: SavedModel) -> bool:
-    """True if the user must first choose where the model runs."""
+    """Check whether the user must first choose where the model runs."""
     checkpoint = model.checkpoint
     return not starting.live(checkpoint) and not starting.last_engine(checkpoint, starting.host_for(checkpoint))
 
@@ -168,19 +168,14 @@ def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
         conversation.see(served.run)
         return about
     host = starting.host_for(model.checkpoint)
-    places = PlaceForm(host, initial={"place": starting.usual_engine(host)})
-    may_use_vllm = len(places.fields["place"].choices) > 2 and not model.checkpoint.is_adapter  # type: ignore[attr-defined]
+    devices = DeviceForm(host, initial={"place": starting.usual_engine(host)})
+    may_use_vllm = len(devices.fields["place"].choices) > 2 and not model.checkpoint.is_adapter  # type: ignore[attr-defined]
     vllm = "; by vLLM, only the trained one" if may_use_vllm else ""
     not_loaded = f"Not loaded yet. Two models answer: the trained one and the one before training{vllm}."
-    return about | {"places": places, "not_loaded": not_loaded, "choose_first": _choose_first(model)}
+    return about | {"devices": devices, "not_loaded": not_loaded, "choose_first": _choose_first(model)}
 
 
-def _typed(request: HttpRequest) -> dict[str, str]:
-    """Sampling settings of the form, which survive a change of prompt."""
-    return {name: request.GET[name] for name in ("temperature", "max_tokens", "seed") if name in request.GET}
-
-
-def _asked(answer: HttpResponse) -> HttpResponse:
+def _polled(answer: HttpResponse) -> HttpResponse:
     """Make the page poll at once."""
     answer["HX-Trigger"] = "asked"
     return answer

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -37,33 +38,23 @@ class DeletionConfirmation:
     address: str
 
 
-@dataclass(frozen=True)
-class DeletedRow:
-    kind: DeletableKind
-    row: Any
-    restorable: bool
-    waits_for: str
-    """Return what the deletion of a row waits for, if it is too late to restore it."""
-
-
 @require_safe
 def deleted(request: HttpRequest) -> HttpResponse:
-    """Recently deleted objects, newest first."""
+    """List recently deleted objects, newest first."""
     now = timezone.now()
-    rows = [_deleted(kind, row, now) for kind, row in deleting.deleted(MOST_LISTED)]
+    # (kind, object, what its deletion waits for: None if it can still be restored)
+    rows = [
+        (kind, row, None if row.can_be_restored(now) else purging.waits_for(row, now))
+        for kind, row in deleting.deleted(MOST_LISTED)
+    ]
     return render(request, "pages/trash/deleted.html", {"rows": rows, "days": settings.DELETED_KEPT_DAYS})
-
-
-def _deleted(kind: DeletableKind, row: Any, now: datetime) -> DeletedRow:
-    restorable = row.can_be_restored(now)
-    return DeletedRow(kind, row, restorable, "" if restorable else purging.waits_for(row, now))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
-def delete(request: HttpRequest, thing: str) -> HttpResponseBase:
+def delete(request: HttpRequest, kind_slug: str) -> HttpResponseBase:
     """Delete the objects of each `id`, after a page that explains the consequences."""
-    kind = _kind(thing)
+    kind = _kind(kind_slug)
     fields = request.POST if request.method == "POST" else request.GET
     rows = _rows(kind, fields.getlist("id"))
     if request.method == "POST":
@@ -79,23 +70,20 @@ def delete(request: HttpRequest, thing: str) -> HttpResponseBase:
     able = [pending for pending in pending_rows if not pending.obstacles]
     unable = [pending for pending in pending_rows if pending.obstacles]
     context = {"kind": kind, "able": able, "unable": unable, "until": until, "section": kind.listed}
-    return render(request, "pages/trash/delete.html", context | _deletion_words(kind, able, unable))
+    return render(request, "pages/trash/delete.html", context | _deletion_texts(kind, able, unable))
 
 
-def _deletion_words(
+def _deletion_texts(
     kind: DeletableKind, able: list[DeletionConfirmation], unable: list[DeletionConfirmation]
 ) -> dict[str, str]:
     listed = reverse(kind.listed)
     several = f"{len(able)} {kind.title.lower()}"
     alone = next(iter(able or unable)) if len(able or unable) == 1 else None
-    heading = "It can’t be deleted now"
-    if able:
-        heading = f"Delete {alone.row.name if alone else several}?"
-    frees = (
-        disk.sum_of([disk.of_run(pending.row) for pending in able]).parts if kind.model is Run and len(able) > 1 else ()
-    )
+    frees: Iterable[str] = ()
+    if kind.model is Run and len(able) > 1:
+        frees = disk.sum_of([disk.of_run(pending.row) for pending in able]).parts
     return {
-        "heading": heading,
+        "heading": f"Delete {alone.row.name if alone else several}?" if able else "It can’t be deleted now",
         "act": f"Delete {kind.label if alone else several}",
         "cancel": alone.address if alone else listed,
         "back": f"{listed}#profiles" if kind.slug == "profile" else listed,
@@ -104,39 +92,40 @@ def _deletion_words(
 
 
 def _delete(request: HttpRequest, kind: DeletableKind, rows: list[Any]) -> HttpResponseBase:
-    done = []
+    removed = []
     for row in rows:
         try:
-            if gone := deleting.delete(kind, row.pk, person(request)):
-                done.append(gone)
+            if deleted_row := deleting.delete(kind, row.pk, person(request)):
+                removed.append(deleted_row)
         except deleting.NotDeletable as error:
             messages.warning(request, str(error))
-    if done:
-        words = done[0].name if len(done) == 1 else counted(len(done), kind.label)
+    if removed:
+        alone = len(removed) == 1
+        name = removed[0].name if alone else counted(len(removed), kind.label)
         where = format_html('<a href="{}">Recently deleted</a>', reverse("deleted"))
-        they = "it" if len(done) == 1 else "they"
-        text = "Deleted {}. Until {} {} can be restored: {}."
-        messages.success(request, format_html(text, words, clock(done[0].purge_at, "day"), they, where))
-    return redirect(kind.listed) if done or len(rows) != 1 else redirect(kind.address(rows[0]))
+        until, they = clock(removed[0].purge_at, "day"), "it" if alone else "they"
+        text = format_html("Deleted {}. Until {} {} can be restored: {}.", name, until, they, where)
+        messages.success(request, text)
+    return redirect(kind.listed) if removed or len(rows) != 1 else redirect(kind.address(rows[0]))
 
 
 @require_POST
 @operator_required
-def restore(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
-    kind = _kind(thing)
+def restore(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
+    kind = _kind(kind_slug)
     try:
-        row, words = deleting.restore(kind, kind.key(key), person(request))
+        row, note = deleting.restore(kind, kind.key(key), person(request))
     except deleting.NotRestorable as error:
         messages.error(request, str(error))
         return redirect("deleted")
-    messages.success(request, f"{row.name} is back. {words}".strip())
+    messages.success(request, f"{row.name} is back. {note}".strip())
     return redirect(kind.address(row))
 
 
 @require_POST
 @operator_required
-def for_good(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
-    kind = _kind(thing)
+def for_good(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
+    kind = _kind(kind_slug)
     if deleting.purge_now(kind, kind.key(key)):
         messages.success(request, "It is deleted for good within two minutes, as far as its hosts are in reach.")
     else:
@@ -145,13 +134,13 @@ def for_good(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def name(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
-    """A page's title as text, with ?edit as a form; POST renames."""
-    kind = _kind(thing)
+def name(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
+    """Show a page's title, with ?edit as a form; POST renames."""
+    kind = _kind(kind_slug)
     row = kind.model.objects.filter(pk=kind.key(key)).first()
     if row is None:
         raise Http404
-    context = {"slug": thing, "row": row, "typed": row.name, "longest": kind.longest_name}
+    context = {"slug": kind_slug, "row": row, "typed": row.name, "longest": kind.longest_name}
     if request.method == "POST":
         return _rename(request, kind, context)
     editing = "edit" in request.GET and person(request).may_operate
@@ -170,10 +159,10 @@ def _rename(request: HttpRequest, kind: DeletableKind, context: dict[str, Any]) 
     return render(request, "pages/trash/_name.html", context | {"renamed": True})
 
 
-def _kind(thing: str) -> DeletableKind:
-    if thing not in KINDS:
+def _kind(kind_slug: str) -> DeletableKind:
+    if kind_slug not in KINDS:
         raise Http404
-    return KINDS[thing]
+    return KINDS[kind_slug]
 
 
 def _rows(kind: DeletableKind, ids: list[str]) -> list[Any]:

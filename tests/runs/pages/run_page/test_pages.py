@@ -196,7 +196,7 @@ def test_a_steps_figures_are_no_trouble_though_a_name_of_theirs_says_failed() ->
     attempt = an_attempt()
     data = b"{'loss': '0', 'rewards/right/failed': '0'}\n\nThe reward right failed on 4 of 4.\nall well\n"
     LogChunk.objects.create(attempt=attempt, name="trainer", offset=0, data=data)
-    assert [line.is_error for line in header.last_lines(attempt, "trainer")] == [False, True, False]
+    assert [bool(css) for _, css in header.last_lines(attempt, "trainer")] == [False, True, False]
 
 
 def test_a_log_is_downloaded_whole_under_the_attempts_name() -> None:

@@ -11,9 +11,8 @@ from runs.engine import queries
 from runs.engine.models import Attempt
 from runs.engine.states import RunStatus
 from runs.pages.run_page.checkpoint_views import CheckpointRow
-from runs.pages.run_page.makings import makings
+from runs.pages.run_page.head_facts import makings, status_facts
 from runs.pages.run_page.receipt import receipt_of
-from runs.pages.run_page.status_line import status_facts
 from tests.runs.builders import FREE, an_attempt
 
 pytestmark = pytest.mark.django_db
@@ -43,15 +42,15 @@ def test_a_receipt_is_good_only_if_all_is_released() -> None:
     bad = receipt_of(attempt)
     assert good
     assert bad
-    assert (good.tone, good.summary[0]) == ("good", "3 processes ended in 2 s")
-    assert (bad.tone, strip_tags(dict(bad.facts)["Still running"])) == ("bad", "pid 7, 8")
+    assert (good["tone"], good["summary"][0]) == ("good", "3 processes ended in 2 s")
+    assert (bad["tone"], strip_tags(dict(bad["facts"])["Still running"])) == ("bad", "pid 7, 8")
 
 
 def test_the_makings_name_the_model_by_the_last_part_of_its_folder() -> None:
     run = an_attempt().run
     run.spec = {**run.spec, "model": {"path": "/srv/models/qwen"}}
-    model = next(iter(makings(run)))
-    assert (model.label, model.text, model.title) == ("Model", "qwen", "/srv/models/qwen")
+    label, _, text, title = next(iter(makings(run)))
+    assert (label, text, title) == ("Model", "qwen", "/srv/models/qwen")
 
 
 class Saved:

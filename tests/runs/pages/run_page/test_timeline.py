@@ -89,8 +89,8 @@ def test_every_attempt_has_its_own_phases_the_latest_first(attempt: Attempt) -> 
 def test_a_line_says_who_did_it_and_people_by_their_name(attempt: Attempt) -> None:
     told(attempt, "requested", 120, "ana", mode="save")
     lines, more = timeline.lines(attempt.run)
-    assert (lines[0].who, lines[0].tone, lines[0].after) == ("ana", "soft", "19 s")
-    assert (lines[1].who, lines[1].tone) == ("the host", "muted")
+    assert (lines[0]["actor"], lines[0]["tone"], lines[0]["after"]) == ("ana", "soft", "19 s")
+    assert (lines[1]["actor"], lines[1]["tone"]) == ("the host", "muted")
     assert more == 0
 
 
@@ -131,4 +131,4 @@ def test_a_step_that_the_sentence_names_is_not_said_again(attempt: Attempt) -> N
     told(attempt, "hang", 121)
     RunEvent.objects.filter(kind__in=("checkpoint", "hang")).update(step=8)
     lines, _ = timeline.lines(attempt.run)
-    assert [line.beside for line in lines[:2]] == [["step 8"], []]
+    assert [line["beside"] for line in lines[:2]] == [["step 8"], []]

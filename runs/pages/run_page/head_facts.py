@@ -1,0 +1,168 @@
+"""The facts in a run page's head: its model, dataset, rewards, profile and placement; and those next to its status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
+
+from controlplane.platform.templatetags.figures import about, ago, duration, sig
+from controlplane.platform.templatetags.optional import link
+from runs.engine.jobs.results import JobView
+from runs.engine.models import Attempt, Run
+from runs.engine.queries import Summary
+from runs.engine.sentences import STOPS, placement_text
+from runs.engine.states import ACTIVE, FINAL, RunStatus
+from runs.engine.warm import overview as warm_servers
+from runs.engine.warm.overview import WarmLine
+from workers.contract.run import jobs
+
+UNKNOWN = "–"
+
+
+Making = tuple[str, str, str | SafeString, str]
+"""(label, icon, text, title)"""
+
+
+def makings(run: Run) -> Iterator[Making]:
+    model = _value_at(run.spec, "model", "path")
+    # A hub id, or a folder, of which only the last part is a name.
+    name = model.rstrip("/").rsplit("/", 1)[-1] if model.startswith("/") else model
+    yield "Model", "box", name, model
+    if run.kind != jobs.WARM:
+        version = run.dataset_version
+        address = reverse("dataset_version", args=[version.dataset_id, version.number])
+        yield "Dataset", "database", link(address, f"{version.dataset.name} v{version.number}"), ""
+        yield "Rewards", "scale", _rewards(run), ""
+    profile = _value_at(run.spec, "hardware", "profile")
+    if run.profile or profile != UNKNOWN:
+        yield "Profile", "sliders-horizontal", _profile(run, profile), ""
+    yield "Where", "server", _where(run), ""
+    if server := warm_servers.server_of(run.latest()):
+        yield "Server", "flame", format_html("warm: {}", link(reverse("run", args=[server.pk]), server.name)), ""
+    if run.kind == jobs.WARM and (line := warm_servers.line_of(run)):
+        overview = link(f"{reverse('hardware')}#warm-servers", "all warm servers")
+        yield "Used by", "users", format_html("{} · {}", _warm_use(line), overview), ""
+
+
+def _rewards(run: Run) -> str | SafeString:
+    version = run.reward_version
+    if version is None or version.config.deleted_at:
+        return SafeString('<span class="soft">deleted</span>')
+    return link(reverse("reward_version", args=[version.config_id, version.number]), str(version))
+
+
+def _profile(run: Run, name: str) -> str | SafeString:
+    if run.profile and not run.profile.deleted_at:
+        return link(reverse("profile", args=[run.profile_id]), run.profile.name)
+    return format_html('{} <span class="soft">(deleted)</span>', name)
+
+
+def _where(run: Run) -> str | SafeString:
+    attempt = run.latest()
+    if placement := placement_text(attempt):
+        bare = (attempt.placement or {}).get("unsandboxed")
+        warning = SafeString(' <span class="bad">code runs without a sandbox</span>') if bare else ""
+        return format_html("{}{}", link(reverse("hardware"), placement), warning)
+    return f"{run.host.name}, once it is free" if run.host else "any host that fits"
+
+
+def _warm_use(line: WarmLine) -> str | SafeString:
+    if line.user:
+        return link(reverse("run", args=[line.user.pk]), line.user.name)
+    if line.stops_at:
+        return format_html("nobody for {}; it ends at {}", ago(line.row.idle_since), f"{line.stops_at:%H:%M}")
+    return f"nobody: {line.row.leaving}" if line.row.leaving else "nobody"
+
+
+def _value_at(spec: Any, *path: str) -> str:
+    """Look up a text of the frozen spec, which another version may have written."""
+    for name in path:
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    return spec if isinstance(spec, str) and spec else UNKNOWN
+
+
+@dataclass(frozen=True)
+class StatusFact:
+    text: str | SafeString
+    css: str = "fact"
+    title: str = ""
+    data: str = ""
+    """The attribute by which the page's script finds it."""
+    role: str = ""
+
+
+def status_facts(
+    run: Run, attempt: Attempt, summary: Summary, *, job: JobView | None, stop_effect: str
+) -> Iterator[StatusFact]:
+    failed = attempt.status == RunStatus.FAILED
+    yield from _of_job(job, summary, failed=failed) if job else _of_training(run, summary, failed=failed)
+    if summary["stop_requested"] and attempt.status in ACTIVE and attempt.status != RunStatus.QUEUED:
+        yield StatusFact(_stop(attempt), "fact stopping warn cut", stop_effect, role="status")
+    if summary["phase_detail"] and attempt.status == RunStatus.STARTING:
+        yield StatusFact(summary["phase_detail"], "fact soft cut", summary["phase_detail"])
+    attempts = sorted(run.attempts.all(), key=lambda attempt: attempt.number) if attempt.status in FINAL else []
+    timed = [(ended, ran) for ended in attempts if (ran := ended.ran_s()) is not None]
+    if timed:
+        count = f" in {len(timed)} attempts" if len(timed) > 1 else ""
+        times = "; ".join(f"attempt {ended.number}{_from_step(ended)}: {duration(ran)}" for ended, ran in timed)
+        text = f"{'trained' if run.trains else 'ran'} for {duration(sum(ran for _, ran in timed))}{count}"
+        yield StatusFact(text, "fact soft cut ran", capfirst(times) if count else "")
+    if run.archived_at:
+        yield StatusFact("archived", "tag")
+    if attempt.number > 1 and len(timed) < 2:
+        yield StatusFact(f"attempt {attempt.number}{_from_step(attempt)}", "fact soft")
+
+
+def _of_job(job: JobView, summary: Summary, *, failed: bool) -> Iterator[StatusFact]:
+    if summary["place"]:
+        yield _queue(summary["place"])
+    elif not failed:
+        yield StatusFact(job.text)
+    if job.percent is not None:
+        yield StatusFact(f"{job.percent} %")
+    if job.made:
+        yield StatusFact(format_html('<a href="{}">Open the merged model</a>', reverse("model", args=[job.made])))
+    if job.pushed_to:
+        yield StatusFact(format_html('<a href="{}" rel="noopener">Open it on the hub</a>', job.pushed_to))
+
+
+def _of_training(run: Run, summary: Summary, *, failed: bool) -> Iterator[StatusFact]:
+    running = summary["status"] == RunStatus.RUNNING
+    if running or (summary["status"] in FINAL and summary["step"]):
+        of = (
+            format_html(" of <span data-max-steps>{}</span>", sig(summary["max_steps"], 9))
+            if summary["max_steps"]
+            else ""
+        )
+        yield StatusFact(format_html("step <strong data-step>{}</strong>{}", sig(summary["step"], 9), of))
+        epoch = run.last_metrics.get("epoch")
+        yield StatusFact("" if epoch is None else f"epoch {sig(epoch)}", data="data-epoch")
+    if running:
+        pace = summary["step_time"]
+        yield StatusFact(f"{duration(pace)}/step" if pace else "", data="data-step-time")
+        if not summary["stop_requested"]:
+            remaining = summary["eta_s"]
+            yield StatusFact(f"about {about(remaining)} left" if remaining else "", data="data-eta")
+    elif summary["place"]:
+        yield _queue(summary["place"])
+    elif not failed:
+        yield StatusFact(summary["sentence"], "fact cut", summary["sentence"])
+
+
+def _queue(position: str) -> StatusFact:
+    return StatusFact(format_html('{} in the <a href="{}#queue">queue</a>', position, reverse("hardware")))
+
+
+def _stop(attempt: Attempt) -> SafeString:
+    by = f" by {attempt.stop_requested_by.username}" if attempt.stop_requested_by else ""
+    return format_html("asked to {}{} {} ago", STOPS.get(attempt.stop_mode, ""), by, ago(attempt.stop_requested_at))
+
+
+def _from_step(attempt: Attempt) -> str:
+    return f", from step {attempt.resume_step}" if attempt.resume_step else ""
