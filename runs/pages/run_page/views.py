@@ -75,7 +75,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "panels": [(name, reverse(f"run_{name}", args=[run.pk]), name == tab) for name in tabs if name != "charts"],
         "crumbs": _crumbs(run),
         # A gain that may be chance has no tone.
-        "gain_tone": ("up" if (context["s"]["gain"] or 0) > 0 else "down") if context["s"]["gain_counts"] else "",
+        "gain_tone": ("good" if (context["s"]["gain"] or 0) > 0 else "bad") if context["s"]["gain_counts"] else "muted",
         "tab": tab,
     }
     return render(request, "pages/run_page/run.html", context)

@@ -50,7 +50,7 @@ def serve(request: HttpRequest, event_id: int) -> HttpResponseBase:
         address, idle = form.cleaned_data["address"], float(form.cleaned_data["idle_minutes"])
         try:
             _, key = starting.start_with_key(
-                model.checkpoint, person(request), place=form.device, address=address, idle_minutes=idle
+                model.checkpoint, person(request), engine=form.device, address=address, idle_minutes=idle
             )
         except (ContractError, QueueFull) as error:
             form.add_error(None, f"The model can't be served: {error}.")
