@@ -67,11 +67,11 @@ class HostSettings:
     """Argument list before the model's name; default: trainer_python -m workers.trainer.fetch."""
 
     lm_eval_python: str = ""
-    """The interpreter with lm-eval; "": .venv-lm-eval beside the source, built at the first benchmark."""
+    """The interpreter with lm-eval; "": .venv-lm-eval next to the source, built at the first benchmark."""
     atropos_python: str = ""
-    """The interpreter with atroposlib; "": .venv-atropos beside the source, built at the first run that needs it."""
+    """The interpreter with atroposlib; "": .venv-atropos next to the source, built at the first run that needs it."""
     sinks_python: str = ""
-    """The interpreter with TensorBoard, wandb, trackio and MLflow; "": .venv-sinks beside the source, built at the
+    """The interpreter with TensorBoard, wandb, trackio and MLflow; "": .venv-sinks next to the source, built at the
     first run with sinks."""
     sinks_command: tuple[str, ...] = ()
     """Argument list in place of `python -m workers.sinks` (tests)."""
@@ -79,8 +79,8 @@ class HostSettings:
     """A folder with further tasks as lm-eval's YAML files."""
 
     environments_python: str = ""
-    """The interpreter with reasoning-gym, TextArena and OpenEnv; "": .venv-environments beside the source, built when a
-    run first needs it."""
+    """The interpreter with reasoning-gym, TextArena and OpenEnv; "": .venv-environments next to the source, built
+    when a run first needs it."""
 
     llama_cpp_dir: Path | None = None
     """A checkout of llama.cpp, whose script converts models to GGUF; None: this host converts none."""
@@ -103,11 +103,11 @@ class HostSettings:
     """A file with this host's token for the model hub, mode 0600; read for each inspection and download, and passed to
     nothing else."""
     dataset_cache_dir: Path | None = None
-    """The cache of datasets, by checksum; default: dataset-cache beside runs_dir."""
+    """The cache of datasets, by checksum; default: dataset-cache next to runs_dir."""
     dataset_cache_mib: int = 20_480
     """The cache's size limit; the least recently used datasets are removed first. 0: no cache."""
     compile_cache_dir: Path | None = None
-    """The cache of kernels that vLLM, torch and Triton compile; default: compile-cache beside runs_dir."""
+    """The cache of kernels that vLLM, torch and Triton compile; default: compile-cache next to runs_dir."""
     compile_cache_mib: int = 20_480
     """The compile cache's size limit; the least recently used folders are removed first. 0: each program uses its own
     default."""

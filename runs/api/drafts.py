@@ -24,7 +24,7 @@ from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import LaunchRequest, freeze, spec_of
 from runs.launch import preflight
 from runs.launch.new_run import importing, past_runs, several
-from runs.launch.new_run.choices import LaunchChoices, LaunchValues, launch_fields
+from runs.launch.new_run.choices import LaunchChoices, choices_of, launch_fields
 from runs.launch.new_run.drafting import Checked, host_to_ask, schema_of
 from runs.launch.new_run.fields.table import ARGUMENTS, BY_FIELD
 from runs.launch.new_run.spec_values import field_of, left_to_trl
@@ -64,7 +64,7 @@ class RunDocument(RequestBody):
 class CheckedDocument:
     """A run document with its choices, its preflight, and notes on what was not taken."""
 
-    choices: LaunchValues
+    choices: LaunchChoices
     checked: Checked
     findings: list[Finding]
     """Findings about its run, or about the several runs that its settings make."""
@@ -160,7 +160,7 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
     values |= {"name": document.name} if document.name else {}
     # A note about a value that `set` replaces says nothing about the run.
     notes = [note for note in notes if field_of(note.path) not in chosen and note.path not in chosen]
-    choices = LaunchValues(values, schema)
+    choices = choices_of(values, schema)
     kind = KINDS.get(document.kind or str((document.spec or {}).get("kind")), "train")
     checks = several.check(choices, user, kind)
     return CheckedDocument(choices, checks.checked, checks.findings, checks.parts, kind, notes, complete, grpo, schema)

@@ -42,15 +42,11 @@ class DemoPreparing:
 class DemoStep:
     """A stage as the page shows it."""
 
-    words: str
-    done: bool
-    now: bool
+    label: str
+    tone: str = ""
+    """`done` or `now`; "" for a later stage."""
     detail: str = ""
     seconds: int = 0
-
-    @property
-    def tone(self) -> str:
-        return "done" if self.done else "now" if self.now else ""
 
     @property
     def icon(self) -> str:
@@ -70,12 +66,12 @@ def report(stage: Stage, detail: str = "") -> None:
     draft.replace(_file())
 
 
-def done() -> None:
+def finish() -> None:
     _file().unlink(missing_ok=True)
 
 
 def preparing() -> DemoPreparing | None:
-    """The demo's preparation; None if there is none."""
+    """Read the demo's preparation; None if there is none."""
     try:
         fresh = time.time() - _file().stat().st_mtime < FRESH_S
     except FileNotFoundError:
@@ -84,14 +80,13 @@ def preparing() -> DemoPreparing | None:
 
 
 def steps(now: DemoPreparing) -> list[DemoStep]:
-    order = list(Stage)
-    reached = order.index(now.stage)
+    reached = list(Stage).index(now.stage)
     seconds = max(1, round(time.time() - now.since))
     return [
-        DemoStep(stage, done=place < reached, now=True, detail=now.detail, seconds=seconds)
-        if place == reached
-        else DemoStep(stage, done=place < reached, now=False)
-        for place, stage in enumerate(order)
+        DemoStep(stage, "now", now.detail, seconds)
+        if stage == now.stage
+        else DemoStep(stage, "done" if index < reached else "")
+        for index, stage in enumerate(Stage)
     ]
 
 

@@ -20,7 +20,7 @@ result = User.objects.filter(username="operator").update(toured_at=None)
 RUN = """
 from runs.launch import demo
 from tests.runs.builders import a_run, an_attempt
-demo.done()
+demo.finish()
 run = a_run(demo.NAME, hardware={"rollout": "colocate", "trainer_gpus": 8})  # more than the host has: told here
 an_attempt(run=run)
 result = run.pk

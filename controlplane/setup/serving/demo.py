@@ -59,7 +59,7 @@ class Demo:
             self._install()
             return self._launch(steps)
         finally:
-            demo.done()
+            demo.finish()
 
     def _install(self) -> None:
         """Install the trainer while the page shows the progress, then restart this machine's worker with it."""

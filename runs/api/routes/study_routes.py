@@ -96,7 +96,7 @@ def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
     with refusing(ContractError, QueueFull, where="run", text="This can't be checked: {}."):
         checked = every_prompt.check(run, person(request))
     if checked.run is None:
-        drafts.stop_at(checked.findings, checked.form)
+        drafts.stop_at(checked.checks.findings, checked.form)
         raise Problem(409, "Preflight stops it.", where="run")
     answer = shapes.run(queries.run_for(request, checked.run.pk))
     return Status(201 if checked.fresh else 200, answer)
@@ -150,7 +150,6 @@ def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """Download a run as a .zip that trains. With commands, spec and dataset; it needs no control plane."""
     with refusing(dry_run.NothingToShow, ContractError, where="run", text="No dry run: {}"):
         dry = dry_run.of_run(queries.run_for(request, run_id))
-        dry.commands()
         return file_answer(request, dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from controlplane.platform.templatetags import figures
 from runs.engine.models import Run
 from runs.engine.spec import spec_of
 from runs.insight.completions import groups, solving
@@ -19,7 +18,6 @@ from runs.insight.metrics.series import series
 from runs.launch.new_run import past_runs
 from runs.launch.preflight import duration
 from workers.contract.run.batch import Batch
-from workers.contract.run.spec import RunSpec
 from workers.contract.wire.names import reward_time
 
 MOST_READ = 2048
@@ -31,13 +29,13 @@ FAILED_BAD, FAILED_WARN = 0.5, 0.05
 HARD, EASY = 0.1, 0.9
 """Mean solve rates at which groups have no spread because the prompts are too hard, or too easy."""
 RATES = {
-    "never": "never solved",
-    "hard": "under 20 %",
-    "fit": "20 to 80 %",
-    "easy": "over 80 %",
-    "always": "always solved",
+    "never": ("never solved", "c4"),
+    "hard": ("under 20 %", "c3"),
+    "fit": ("20 to 80 %", "c2"),
+    "easy": ("over 80 %", "c1"),
+    "always": ("always solved", "c8"),
 }
-COLOURS = {"never": "c4", "hard": "c3", "fit": "c2", "easy": "c1", "always": "c8"}
+"""Solve rate -> its label, and the colour of its segment."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +53,6 @@ class ComponentRange:
     time_s: float | None = None
     """Seconds for a batch of completions on the first rank; None: a model, which TRL calls itself."""
 
-    @property
-    def time(self) -> str:
-        return figures.duration(self.time_s)
-
 
 @dataclass(frozen=True)
 class LearnabilityVerdict:
@@ -70,7 +64,7 @@ class LearnabilityVerdict:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Shares are 0 to 1; lengths are tokens, times are seconds."""
+    """The results of a check. Shares are 0 to 1; lengths are tokens, times are seconds."""
 
     groups: int = 0
     completions: int = 0
@@ -98,19 +92,21 @@ class CheckResult:
     def rate_parts(self) -> list[dict[str, Any]]:
         """Segments of the bar."""
         return [
-            {"label": RATES[name], "value": self.rates.get(name, 0), "colour": COLOURS[name]}
-            for name in RATES
+            {"label": label, "value": self.rates[name], "colour": colour}
+            for name, (label, colour) in RATES.items()
             if self.rates.get(name)
         ]
 
 
 def of_run(run: Run) -> CheckResult:
-    """Reads the groups stored so far. Raises ContractError for a spec of another version."""
+    """Read the groups stored so far. Raises ContractError for a spec of another version."""
     spec = spec_of(run)
     solved = solving.of(run.spec)
     rows = valid(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")[:MOST_READ]
-    sampled = [(groups.completions(data), done, count) for data, done, count in rows]
-    step_s = _step_s(run, spec)
+    sampled = [(groups.completions(data), right, count) for data, right, count in rows]
+    batch = Batch.of(spec.grpo, spec.hardware.processes)
+    pace = duration.pace(past_runs.steps_of(run.pk, run.latest().pk), batch.steps_per_generated)
+    step_s = pace.step_s if pace else None
     names = [reward.name for reward in spec.rewards]
     steps = spec.grpo.get("max_steps")
     return CheckResult(
@@ -126,13 +122,13 @@ def of_run(run: Run) -> CheckResult:
 def _of_groups(
     sampled: Sequence[list[StoredCompletion]], names: Iterable[str], times: Mapping[str, float]
 ) -> dict[str, Any]:
-    every = [completion for group in sampled for completion in group]
-    lengths = [completion.tokens for completion in every if completion.tokens is not None]
+    completions = [completion for group in sampled for completion in group]
+    lengths = [completion.tokens for completion in completions if completion.tokens is not None]
     return {
         "groups": len(sampled),
-        "completions": len(every),
-        "flat": _share(sum(_is_flat(one.reward for one in group) for group in sampled), len(sampled)),
-        "cut": _share(sum(one.end == "length" for one in every), len(every)),
+        "completions": len(completions),
+        "flat": _share(sum(_is_flat(completion.reward for completion in group) for group in sampled), len(sampled)),
+        "cut": _share(sum(completion.end == "length" for completion in completions), len(completions)),
         "mean_tokens": fmean(lengths) if lengths else None,
         "components": tuple(_component(name, sampled, times.get(name)) for name in names),
     }
@@ -140,42 +136,36 @@ def _of_groups(
 
 def _component(name: str, sampled: Sequence[list[StoredCompletion]], time_s: float | None) -> ComponentRange:
     by_group = [[completion.rewards.get(name) for completion in group] for group in sampled]
-    every = [score for scores in by_group for score in scores]
-    scored = [score for score in every if score is not None]
+    completions = sum(map(len, by_group))
+    scored = [score for scores in by_group for score in scores if score is not None]
     return ComponentRange(
         name,
         low=min(scored, default=None),
         mean=fmean(scored) if scored else None,
         high=max(scored, default=None),
         flat=_share(sum(map(_is_flat, by_group)), len(by_group)),
-        failed=_share(len(every) - len(scored), len(every)),
+        failed=_share(completions - len(scored), completions),
         time_s=time_s,
     )
 
 
 def _times(run: Run, names: Sequence[str]) -> dict[str, float]:
-    """Reward -> its mean time for a batch, without the first one, which includes one-time work."""
+    """Average each reward's time for a batch, without the first one, which includes one-time work."""
     histories = series(run, [reward_time(name) for name in names], sys.maxsize)["series"]
     values = {name: histories[reward_time(name)]["value"] for name in names if reward_time(name) in histories}
     return {name: fmean(taken[1:] or taken) for name, taken in values.items() if taken}
 
 
 def _is_flat(scores: Iterable[float | None]) -> bool:
-    """True if a group teaches nothing: TRL subtracts its mean, and nothing is left."""
-    known = [score for score in scores if score is not None]
-    return not known or max(known) - min(known) < 1e-9
+    """Return True if a group teaches nothing: TRL subtracts its mean, and nothing is left."""
+    numbers = [score for score in scores if score is not None]
+    return not numbers or max(numbers) - min(numbers) < 1e-9
 
 
 def _rate(share: float) -> str:
     if share in (0, 1):
         return "always" if share else "never"
     return "hard" if share < 0.2 else "easy" if share > 0.8 else "fit"
-
-
-def _step_s(run: Run, spec: RunSpec) -> float | None:
-    batch = Batch.of(spec.grpo, spec.hardware.processes)
-    measured = duration.pace(past_runs.steps_of(run.pk, run.latest().pk), batch.steps_per_generated)
-    return measured.step_s if measured else None
 
 
 def _share(part: float, whole: float) -> float:
@@ -186,7 +176,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def verdict(result: CheckResult) -> LearnabilityVerdict:
-    """The most serious finding; a warning counts only if nothing is worse."""
+    """Choose the most serious finding; a warning counts only if nothing is worse."""
     findings = list(_findings(result))
     worst = next((finding for grade in ("bad", "warn") for finding in findings if finding.grade == grade), None)
     return worst or LearnabilityVerdict(

@@ -12,7 +12,6 @@ from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.middleware import STOP_POLLING
 from runs.engine import queries, sentences
-from runs.engine.models import Attempt
 from runs.engine.states import ACTIVE, RunStatus
 from runs.launch.learnability import filtering, results
 from workers.contract.run.learnability import CHECK
@@ -28,17 +27,17 @@ class SolvedForm(forms.Form):
 
 @require_safe
 def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """An htmx request gets only the result, until the check has ended."""
+    """Show the check. An htmx request gets only the result, until the check has ended."""
     run = queries.run_for(request, run_id)
     if run.kind != CHECK:
         return redirect("run", run.pk)
     attempt = run.latest()
-    live = attempt.status in ACTIVE
+    live, status = attempt.status in ACTIVE, sentences.of_attempt(attempt)
     context = {
         "run": run,
         "attempt": attempt,
         "live": live,
-        "status": _status(attempt),
+        "status": "Sampling completions." if status == sentences.STATUSES[RunStatus.RUNNING] else status,
         "failed": attempt.status == RunStatus.FAILED,
         "may_operate": person(request).may_operate,
     }
@@ -55,15 +54,10 @@ def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
     return render(request, "launch/learnability/check.html", context)
 
 
-def _status(attempt: Attempt) -> str:
-    words = sentences.of_attempt(attempt)
-    return "Sampling completions." if words == sentences.STATUSES[RunStatus.RUNNING] else words
-
-
 @require_POST
 @operator_required
 def filter_prompts(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """A version of the run's dataset without the prompts that are solved too rarely or too often."""
+    """Make a version of the run's dataset without the prompts that are solved too rarely or too often."""
     run = queries.run_for(request, run_id)
     form = SolvedForm(request.POST)
     if not form.is_valid():

@@ -1,18 +1,18 @@
 """The choices of a launch: catalogue rows and settings, checked field by field and then together.
 
-The page's form and what a program sends are two sources of the same choices.
+The page's form (forms.LaunchForm) and what a program sends (choices_of) are two sources of the same choices.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from django import forms
-from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
-from django.forms.utils import ErrorDict, ErrorList
+from django.core.exceptions import ValidationError
 
 from controlplane.catalogue.versioned.parameter_forms import StoredChoiceField, endpoints
 from controlplane.platform.accounts import vault
@@ -26,7 +26,6 @@ from runs.launch.new_run.fields.choice_fields import CloneField, model_name, row
 from runs.launch.new_run.fields.grid import Axes, Variation
 from runs.launch.new_run.fields.table import ARGUMENTS, BY_FIELD, names_of
 from runs.launch.new_run.spec_values import PRECISION_FLAGS, sent
-from runs.launch.new_run.starting import StartChoices
 from workers.contract.run import sinks
 from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.settings import chosen_settings, of_section, section_of
@@ -44,11 +43,11 @@ NEEDED_TOGETHER = (
     ("bound_value", "bound_metric", "Enter the metric that must not cross it."),
     ("bound_steps", "bound_metric", "Enter the metric that must not cross the bound."),
 )
-"""(the filled field, the field that it needs, the error shown beside the latter)"""
+"""(the filled field, the field that it needs, the error shown at the latter)"""
 
 
 def launch_fields(schema: Mapping[str, Any] | None, chosen: Mapping[str, Any]) -> dict[str, forms.Field]:
-    """Every field of a launch. `schema`: the fields of a host's trainer; `chosen`: the rows chosen already."""
+    """Make every field of a launch. `schema`: the fields of a host's trainer; `chosen`: the rows chosen already."""
     priorities = [(priority.value, priority.label) for priority in reversed(Priority) if priority != Priority.JOB]
     fields: dict[str, forms.Field] = {
         "key": forms.CharField(required=False, max_length=64, widget=forms.HiddenInput),
@@ -66,28 +65,27 @@ def launch_fields(schema: Mapping[str, Any] | None, chosen: Mapping[str, Any]) -
     return fields | {name: field for _, name, field in advanced_fields.fields(schema)}
 
 
-class LaunchChoices:
+class LaunchChoices(forms.Form):
     """The choices of a launch so far. Each method reads only valid values."""
 
-    schema: dict[str, Any] | None
-    fields: dict[str, forms.Field]
-    cleaned_data: dict[str, Any]
     axes: Axes = ()
     """The fields that the runs of a valid launch differ by, with their values; empty for a single run."""
 
-    @property
-    def errors(self) -> ErrorDict:
-        raise NotImplementedError
+    def __init__(self, *args: Any, schema: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.schema = dict(schema) if schema else None
+        self.initial.setdefault("key", secrets.token_urlsafe(16))
+        self.fields = launch_fields(self.schema, self.data if self.is_bound else self.initial)
+        if self.is_bound:
+            self._unused = self.require_only_what_counts(self.data)
 
-    def is_valid(self) -> bool:
-        raise NotImplementedError
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        self.check_together(self._unused)
+        return self.cleaned_data
 
-    def add_error(self, field: str | None, error: ValidationError | str) -> None:
-        raise NotImplementedError
-
-    def given(self) -> dict[str, Any]:
-        """Field -> what was sent for it."""
-        raise NotImplementedError
+    def sent_values(self) -> dict[str, Any]:
+        return {name: self.data[name] for name in self.data}
 
     def chosen(self, name: str) -> Any:
         """Return a field's valid value, or None. Any: the type depends on the field."""
@@ -105,8 +103,8 @@ class LaunchChoices:
 
     @property
     def variations(self) -> list[Variation]:
-        """Return the settings by which the runs of a valid launch differ; [] for a single run."""
-        return grid.variations(self.axes) if self.axes and self.is_valid() else []
+        """The settings by which the runs of a valid launch differ; [] for a single run."""
+        return grid.variations(self.axes) if self.is_valid() and self.axes else []
 
     def run_name(self) -> str:
         if self.chosen("name"):
@@ -140,7 +138,7 @@ class LaunchChoices:
         )
 
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of GRPOConfig, by TRL's names."""
+        """Collect the keyword arguments of GRPOConfig, by TRL's names."""
         arguments: dict[str, Any] = {}
         for name in (argument.name for argument in ARGUMENTS):
             value = self.chosen(name)
@@ -159,7 +157,7 @@ class LaunchChoices:
         return arguments | advanced_fields.changed(self.schema, getattr(self, "cleaned_data", {}))
 
     def episodes(self) -> EpisodeSpec | None:
-        """None: each completion is one turn."""
+        """Build the environment and limits of episodes; None: each completion is one turn."""
         version, kind = self.chosen("environment"), self.chosen("driven_by")
         if version is None and not kind:
             return None
@@ -184,7 +182,7 @@ class LaunchChoices:
         return section_of("lora", {**self.cleaned_data, "lora_targets": targets})
 
     def _episode_limits(self) -> Iterator[tuple[str, Any]]:
-        """The limits in which the run differs from its environment."""
+        """Yield the limits in which the run differs from its environment."""
         for setting in EPISODE_LIMITS:
             if (value := self.chosen(setting.name)) not in (None, ""):
                 yield setting.path.rpartition(".")[2], value == "true" if setting.type is bool else value
@@ -197,16 +195,16 @@ class LaunchChoices:
 
     # --- checks of values that belong together ---
 
-    def require_only_what_counts(self, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Drop the requirements of fields that another field switches off; their names."""
+    def require_only_what_counts(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Drop the requirements of fields that another field switches off; returns their names."""
         off: list[str] = []
-        if given.get("use_lora") in (None, "", False, "false"):
+        if values.get("use_lora") in (None, "", False, "false"):
             off += names_of("LoRA")
-        if str(given.get("eval_rows") or "0").strip() == "0":
+        if str(values.get("eval_rows") or "0").strip() == "0":
             off += EVALUATION_ONLY
-        if given.get("max_steps"):
+        if values.get("max_steps"):
             off.append("num_train_epochs")
-        if given.get("save_strategy") == "epoch":
+        if values.get("save_strategy") == "epoch":
             off.append("save_steps")
         for name in off:
             self.fields[name].required = False
@@ -253,11 +251,9 @@ class LaunchChoices:
 
     def _check_start(self, folder: str) -> None:
         checkpoint = checkpoints.by_folder(folder)
-        profile = self.chosen("profile")
-        model, host = str(self.chosen("model") or ""), self.chosen("host")
-        for name, problem in starting.problems(
-            checkpoint, StartChoices(model, self._lora(), profile and profile.spec, host)
-        ):
+        model, profile = str(self.chosen("model") or ""), self.chosen("profile")
+        values = {"lora": self._lora(), "profile": profile and profile.spec, "host": self.chosen("host")}
+        for name, problem in starting.problems(checkpoint, model=model, **values):
             self.add_error(name, problem)
         if checkpoint is not None:
             if "start_from" in self.cleaned_data:
@@ -265,40 +261,8 @@ class LaunchChoices:
             self.cleaned_data["host"] = self.chosen("host") or checkpoint_hosts.host_for(checkpoint)
 
 
-class LaunchValues(LaunchChoices):
-    """The choices that a program sends: values as JSON has them, by the fields' names."""
-
-    def __init__(self, values: Mapping[str, Any], schema: dict[str, Any] | None = None) -> None:
-        self.schema = schema
-        self._values, self._errors = dict(values), ErrorDict()
-        self.fields, self.cleaned_data = launch_fields(schema, values), {}
-        unused = self.require_only_what_counts(values)
-        for name in self.fields:
-            try:
-                self._read(name, values.get(name))
-            except ValidationError as error:
-                self.add_error(name, error)
-        self.check_together(unused)
-
-    @property
-    def errors(self) -> ErrorDict:
-        return self._errors
-
-    def is_valid(self) -> bool:
-        return not self._errors
-
-    def add_error(self, field: str | None, error: ValidationError | str) -> None:
-        error = error if isinstance(error, ValidationError) else ValidationError(error)
-        self._errors.setdefault(field or NON_FIELD_ERRORS, ErrorList()).extend(error.error_list)
-        self.cleaned_data.pop(field or "", None)
-
-    def given(self) -> dict[str, Any]:
-        return dict(self._values)
-
-    def _read(self, name: str, value: Any) -> None:
-        field = self.fields[name]
-        is_flag, is_number = isinstance(value, bool), isinstance(value, int | float)
-        fits = value is None or (is_flag if isinstance(field, forms.BooleanField) else is_number and not is_flag)
-        self.cleaned_data[name] = field.clean(value if fits else sent(value))
-        if clean := getattr(self, f"clean_{name}", None):
-            self.cleaned_data[name] = clean()
+def choices_of(values: Mapping[str, Any], schema: dict[str, Any] | None = None) -> LaunchChoices:
+    """Read the choices that a program sends: values as JSON has them, by the fields' names."""
+    choices = LaunchChoices({name: sent(value) for name, value in values.items()}, schema=schema)
+    choices.is_valid()
+    return choices

@@ -45,11 +45,11 @@ from workers.contract.wire.documents import ContractError
 
 @dataclass(frozen=True)
 class Forecast:
-    """Effect of the launch button."""
+    """The effect of the launch button."""
 
     now: bool
-    words: str
-    """Short text of the button."""
+    button: str
+    """Short text of the launch button."""
     waits: str = ""
     """A sentence under the button on what the run would wait for."""
     placement: Placement | None = None
@@ -63,7 +63,8 @@ def draft_of(
     made_for: Mapping[str, str] | None = None,
     owner: Allowance | None = None,
 ) -> Draft:
-    """`hosts`: those that may take the run. `made_for`: the form values of the chosen profile."""
+    """Prepare the draft of a launch. `hosts`: those that may take the run. `made_for`: the form values of the chosen
+    profile."""
     holds, rewards = leasing.leased(), _rewards(request.reward_version)
     eval_rewards = _rewards(request.eval_reward_version) or ()
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
@@ -124,7 +125,7 @@ class Checked:
 
 
 def checked(choices: LaunchChoices, user: User | None = None) -> Checked:
-    """Read choices that may have errors; invalid values are left out. `user`: who would launch."""
+    """Read choices that may have errors; invalid values are left out. `user`: the person who would launch."""
     choices.is_valid()
     request, hosts = choices.request(), candidates(choices.chosen("host"))
     owner = limits.allowance(user) if user else None
@@ -146,15 +147,15 @@ def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User
     }
     only = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
     if not initial.get("profile"):
-        known = [facts.host_facts(view, {}, {}) for view in hosts]
-        fitting = {other.key: other for other in _profiles() if not all(shortage(host, other.spec) for host in known)}
+        idle = [facts.host_facts(view, {}, {}) for view in hosts]
+        fitting = {row.key: row.values for row in _profiles() if not all(shortage(host, row.spec) for host in idle)}
         profile = next(iter(fitting)) if len(fitting) == 1 else _used_last(list(fitting), user)
-        only |= {"profile": profile, **fitting[profile].values} if profile else {}
+        only |= {"profile": profile, **fitting[profile]} if profile else {}
     return only | initial
 
 
 def _used_last(profiles: list[str], user: User) -> str:
-    """The profile used last; empty if nobody has trained with any of these."""
+    """Find the profile used last; "" if nobody has trained with any of these."""
     trained = Run.objects.filter(kind="train", profile__in=[int(key) for key in profiles]).order_by("-created_at")
     runs = trained.values_list("profile", flat=True)
     newest = runs.filter(owner=user).first() or runs.first()
@@ -165,7 +166,7 @@ def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
     """Group the form's profiles by GPUs and memory, and label each with its fit: those that fit come first, the
     best first. Returns the labels by the profile's key, with which the page follows a changed model."""
     field = cast("forms.ModelChoiceField[HardwareProfile]", form.fields["profile"])
-    specs = {other.key: other.spec for other in draft.profiles}
+    specs = {profile.key: profile.spec for profile in draft.profiles}
     labels: dict[str, str] = {}
     groups: dict[WordGroup, list[str]] = {}
     fitting: set[WordGroup] = set()
@@ -186,7 +187,7 @@ def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
 
 
 def findings_of(choices: LaunchChoices, draft_check: Checked) -> list[Finding]:
-    """Errors of the choices, and preflight's findings about fields that have none. Missing choices are reported
+    """List errors of the choices, and preflight's findings about fields that have none. Missing choices are reported
     separately."""
     errors = [
         stop(name, " ".join(error.messages), "")
@@ -198,19 +199,12 @@ def findings_of(choices: LaunchChoices, draft_check: Checked) -> list[Finding]:
 
 
 def candidates(chosen: Host | None) -> list[HostView]:
-    """The hosts that may take the run, reachable ones first."""
+    """List the hosts that may take the run, reachable ones first."""
     return sorted(host_views([chosen] if chosen else None), key=lambda view: (not view.fresh, view.name))
 
 
-def host_numbered(text: Any) -> Host | None:
-    """The host selected in a form, even if the form is invalid."""
-    number = str(text or "")
-    is_number = number.isascii() and number.isdigit() and len(number) < 18
-    return Host.objects.filter(pk=int(number)).first() if is_number else None
-
-
 def schema_of(chosen: Host | None) -> dict[str, Any] | None:
-    """The trainer's fields as reported by the chosen host, otherwise by the first host that has reported them."""
+    """Return the trainer's fields as the chosen host reported them, otherwise the first host that has."""
     return schema_among(candidates(chosen))
 
 
@@ -219,8 +213,8 @@ def schema_among(hosts: list[HostView]) -> dict[str, Any] | None:
 
 
 def host_to_ask(choices: LaunchChoices) -> Host | None:
-    """The host to ask about the model: the chosen one, otherwise one that lists the model, otherwise any reachable
-    one."""
+    """Choose the host to ask about the model: the chosen one, otherwise one that lists the model, otherwise any
+    reachable one."""
     hosts = [view for view in candidates(choices.chosen("host")) if view.fresh]
     listed = [view for view in hosts if choices.chosen("model") in view.models]
     return next((view.row for view in (*listed, *hosts)), None)
@@ -244,8 +238,7 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     if not isinstance(result, Shortage):
         host, placement = result
         warm = ", warm server" if placement.warm else ""
-        words = f"Launch now on {host.name} · {_resources(placement)}{warm}"
-        return Forecast(True, words, placement=placement)
+        return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}{warm}", placement=placement)
     return Forecast(False, f"Queue: {ahead} ahead" if ahead else "Queue run", sentences.as_sentence(_waits(result)))
 
 
@@ -257,14 +250,14 @@ def _waits(short: Shortage) -> str:
 
 
 def per_turn_configs(form: LaunchForm) -> list[int]:
-    """Ids of the offered reward configs with a component that scores each turn."""
+    """List the ids of the offered reward configs with a component that scores each turn."""
     field = cast("forms.ModelChoiceField[Any]", form.fields["reward_version"])
     versions = field.queryset or ()
     return [version.pk for version in versions if any(reward.per_turn for reward in _rewards(version) or ())]
 
 
 def _profiles() -> tuple[OtherProfile, ...]:
-    """Every profile of the catalogue but those of an older contract."""
+    """Read every profile of the catalogue but those of an older contract."""
     profiles = []
     for row in offered_profiles():
         try:
@@ -276,9 +269,8 @@ def _profiles() -> tuple[OtherProfile, ...]:
 
 
 def _resources(placement: Placement) -> str:
-    if placement.every_gpu:
-        return "GPU " + ",".join(str(i) for i in placement.every_gpu)
-    return "CPU slot " + ",".join(str(i) for i in placement.cpu_slots)
+    name, numbers = ("GPU", placement.every_gpu) if placement.every_gpu else ("CPU slot", placement.cpu_slots)
+    return f"{name} {','.join(map(str, numbers))}"
 
 
 def _inspected(hosts: list[HostView], model: ModelSpec) -> dict[str, Any] | None:
@@ -299,7 +291,7 @@ def _corpus_problem(request: LaunchRequest) -> str:
 
 
 def _tool_template(request: LaunchRequest, model: ModelSpec, inspection: dict[str, Any] | None) -> ToolTemplate | None:
-    """The model's chat template and tools; read only for a run whose episodes have tools."""
+    """Read the model's chat template, only for a run whose episodes have tools."""
     if request.episodes is None or request.episodes.gateway or not model.path:
         return None
     model_type = str((inspection or {}).get("model_type") or "")

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
+from django.template.loader import render_to_string
+
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.exchange.writing import formats
 from controlplane.catalogue.hardware.models import Host
@@ -30,7 +32,6 @@ from workers.contract.run.hardware import BATCH_FIELDS
 from workers.contract.run.spec import AttemptSpec, Placement, RunSpec
 from workers.contract.stack import dry_run
 from workers.contract.stack.commands import Programs
-from workers.contract.stack.dry_run import PlannedProcess
 from workers.contract.wire.documents import ContractError, from_dict, to_json
 from workers.contract.wire.names import FileName
 
@@ -41,14 +42,14 @@ DRAFT = "draft"
 
 
 class NothingToShow(Exception):
-    """The choices don't make a spec yet, or rows behind them are gone."""
+    """The choices don't make a spec yet, or rows behind them were deleted."""
 
 
 @dataclass(frozen=True)
 class ShownPlacement:
     placement: Placement
     programs: Programs
-    words: str
+    sentence: str
     """The place where the commands would run, or the reason why they would not."""
     certain: bool = True
     """False: an assumed placement, because the resources are in use or don't exist."""
@@ -57,18 +58,15 @@ class ShownPlacement:
 @dataclass(frozen=True)
 class DryRun:
     spec: AttemptSpec
-    place: ShownPlacement
+    location: ShownPlacement
     version: DatasetVersion
     description: str
 
-    @property
-    def processes(self) -> list[PlannedProcess]:
-        return dry_run.processes(self.spec, self.place.programs, folder="FOLDER")
-
     def commands(self) -> list[dict[str, Any]]:
-        """The commands for the page. Raises NothingToShow if the profile's parts don't fit together."""
+        """Write the commands for the page. Raises NothingToShow if the profile's parts don't fit together."""
         try:
-            return [{"role": process.role, "text": dry_run.shell(process)} for process in self.processes]
+            processes = dry_run.processes(self.spec, self.location.programs, folder="FOLDER")
+            return [{"role": process.role, "text": dry_run.shell(process)} for process in processes]
         except ValueError as error:  # ContractError is one
             raise NothingToShow(f"The profile makes no commands: {error}.") from error
 
@@ -78,43 +76,43 @@ class DryRun:
 
 
 def of_form(form: LaunchForm) -> DryRun:
-    """The dry run of the form's current values. Raises NothingToShow or ContractError."""
+    """Make the dry run of the form's current values. Raises NothingToShow or ContractError."""
     if not form.is_valid():
         rest = "" if form.to_choose else " Fix what Preflight marks red."
         choose = f"Still to choose: {', '.join(form.to_choose).lower()}." if form.to_choose else ""
         raise NothingToShow(f"{choose}{rest}".strip())
     draft_check = checked(form)
     spec = freeze(draft_check.request, DRAFT)
-    placement = _forecast(draft_check) or _imagined(spec, draft_check.hosts)
+    location = _forecast(draft_check) or _imagined(spec, draft_check.hosts)
     description = str(form.chosen("profile").description)
-    return DryRun(_attempt(spec, placement), placement, form.chosen("dataset_version"), description)
+    return DryRun(_attempt(spec, location), location, form.chosen("dataset_version"), description)
 
 
 def of_run(run: Run) -> DryRun:
-    """The dry run of a frozen run, with its last attempt's placement, from the first step."""
+    """Make the dry run of a frozen run, with its last attempt's placement, from the first step."""
     spec, attempt = spec_of(run), run.latest()
     if attempt.placement:
         placement = with_own_servers(from_dict(Placement, attempt.placement))
         host = Host.objects.filter(name=placement.host).first()
-        place = ShownPlacement(
-            placement, programs_of(host), f"As on {placement.host}, where attempt {attempt.number} ran."
-        )
+        sentence = f"As on {placement.host}, where attempt {attempt.number} ran."
+        location = ShownPlacement(placement, programs_of(host), sentence)
     else:
-        place = _imagined(spec, candidates(run.host))
-    return DryRun(_attempt(spec, place), place, run.dataset_version, run.profile.description if run.profile else "")
+        location = _imagined(spec, candidates(run.host))
+    description = run.profile.description if run.profile else ""
+    return DryRun(_attempt(spec, location), location, run.dataset_version, description)
 
 
-def shown(make: Callable[[], DryRun]) -> dict[str, Any]:
-    """Context for the page: the commands and where they would run, or why there are none."""
+def commands_of(make: Callable[[], DryRun]) -> dict[str, Any]:
+    """Build the context of the page: the commands and where they would run, or why there are none."""
     try:
         dry = make()
-        return {"commands": dry.commands(), "place": dry.place, "exports": formats(dry.spec.run.hardware)}
+        return {"commands": dry.commands(), "location": dry.location, "exports": formats(dry.spec.run.hardware)}
     except (NothingToShow, ContractError) as error:
         return {"problem": str(error)}
 
 
 def programs_of(host: Host | None) -> Programs:
-    """The command lines that the host has reported."""
+    """Read the command lines that the host has reported."""
     programs = (host.inventory if host else {}).get("programs")
     programs = programs if isinstance(programs, dict) else {}
     command_lines = {name: tuple(map(str, programs[name])) for name in ("trainer", "vllm") if programs.get(name)}
@@ -122,10 +120,11 @@ def programs_of(host: Host | None) -> Programs:
 
 
 def write(dry: DryRun) -> IO[bytes]:
-    """The .zip, as a file that is deleted when closed. Raises NothingToShow if the dataset's file is gone, or while
-    PACKED_AT_ONCE others are packed: rows can be gigabytes."""
+    """Write the .zip, as a file that is deleted when closed. Raises NothingToShow if the profile makes no commands, the
+    dataset's file is missing, or PACKED_AT_ONCE others are packed: rows can be gigabytes."""
+    dry.commands()
     if not dry.version.rows_path.exists():
-        raise NothingToShow(f"The file of {dry.version} is gone.")
+        raise NothingToShow(f"The file of {dry.version} is missing.")
     if not _packing.acquire(blocking=False):
         raise NothingToShow("Other dry runs are being packed. Try again in a moment.")
     try:
@@ -136,7 +135,7 @@ def write(dry: DryRun) -> IO[bytes]:
 
 def _packed(dry: DryRun) -> IO[bytes]:
     texts = _texts(dry)
-    file = tempfile.TemporaryFile()  # noqa: SIM115  # whoever sends it closes it
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # its sender closes it
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
             archive.writestr(_entry(dry, name), text)
@@ -153,7 +152,7 @@ def _texts(dry: DryRun) -> dict[str, str]:
     batch = {name: run.grpo[name] for name in BATCH_FIELDS if name in run.grpo}
     profile = Profile(run.hardware.profile, dry.description, run.hardware, run.lora, batch)
     return {
-        dry_run.SCRIPT: dry_run.script(dry.spec, dry.place.programs),
+        dry_run.SCRIPT: dry_run.script(dry.spec, dry.location.programs),
         dry_run.ACCELERATE: dry_run.accelerate_yaml(dry.spec),
         FileName.SPEC: to_json(dry.spec),
         "profile.yaml": export(profile),
@@ -169,8 +168,8 @@ def _entry(dry: DryRun, name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def _attempt(spec: RunSpec, place: ShownPlacement) -> AttemptSpec:
-    return AttemptSpec(f"{spec.run_id}-1", number=1, first_seq=1, run=spec, placement=place.placement)
+def _attempt(spec: RunSpec, location: ShownPlacement) -> AttemptSpec:
+    return AttemptSpec(f"{spec.run_id}-1", number=1, first_seq=1, run=spec, placement=location.placement)
 
 
 def _forecast(draft_check: Checked) -> ShownPlacement | None:
@@ -182,13 +181,13 @@ def _forecast(draft_check: Checked) -> ShownPlacement | None:
 
 
 def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> ShownPlacement:
-    """An assumed placement on the first host that could take the run if idle, otherwise on a made-up host."""
+    """Find an assumed placement on the first host that could take the run if idle, otherwise on a made-up host."""
     need = leasing.need_of(spec.hardware)
     for view in hosts:
         placed = leasing.allocate(need, view.row, {})
         if isinstance(placed, Placement):
-            words = f"It would have to wait now: this assumes {view.name} with nothing else running."
-            return ShownPlacement(placed, programs_of(view.row), words, certain=False)
+            sentence = f"It would have to wait now: this assumes {view.name} with nothing else running."
+            return ShownPlacement(placed, programs_of(view.row), sentence, certain=False)
     # Indexes pinned by the profile count too.
     pinned_count = max((*need.pinned, *need.pinned_server, -1)) + 1
     gpus = [{"index": index} for index in range(max(pinned_count, need.gpus + need.server_gpus))]
@@ -196,50 +195,22 @@ def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> ShownPlacement:
     placed = leasing.allocate(need, nowhere, {})
     if not isinstance(placed, Placement):
         raise NothingToShow(f"No host fits this profile: {placed.text}.")
-    words = "No host has the resources of this profile: numbers assume a machine with just those."
-    return ShownPlacement(placed, Programs(), words, certain=False)
+    sentence = "No host has the resources of this profile: numbers assume a machine with just those."
+    return ShownPlacement(placed, Programs(), sentence, certain=False)
 
 
 def _readme(dry: DryRun) -> str:
-    hardware, run = dry.spec.run.hardware, dry.spec.run
+    run, hardware, placement = dry.spec.run, dry.spec.run.hardware, dry.spec.placement
     needs = ["torch", "trl", "transformers", "peft", "accelerate", "datasets"]
     needs += ["vllm"] * (hardware.rollout != "transformers") + ["deepspeed"] * hardware.strategy.startswith("zero")
     needs += ["bitsandbytes"] * (hardware.quantization != "none" or hardware.optimizer == "adamw_8bit")
-    model = run.model.path
-    where = f"{model} from the hub" if dry_run.from_hub(dry.spec) else f"the model in {model}"
-    gpus = sorted(dry.spec.placement.every_gpu)
-    return f"""{run.name}: a dry run
-{"=" * (len(run.name) + 11)}
-
-It trains as the control plane would, without needing it. {dry.place.words}
-
-You need
-  - the project's source: its folder goes on PYTHONPATH
-  - an interpreter with {", ".join(needs)}
-  - {where}
-{_start(run)}  - {f"GPU {', '.join(map(str, gpus))} of the machine" if gpus else "no GPU"}
-{_ports(dry)}
-Then
-    PYTHONPATH=/where/the/project/is TRAINER_PYTHON=/where/the/interpreter/is/bin/python ./run.sh
-
-In this folder
-  run.sh          starts each process, waits for the servers, trains, ends what it started
-  accelerate.yaml how many trainer processes; DeepSpeed and FSDP are set up from spec.json
-  spec.json       the run's full specification
-  dataset.parquet the rows it trains on and evaluates; spec.json has their checksum
-  profile.yaml    the hardware profile with this run's LoRA and batch, to be imported under Hardware
-
-While it trains, metrics.jsonl and samples.jsonl grow here. `touch STOP` saves a checkpoint and ends it.
-Ctrl-C ends it at once. To start over, unpack the archive again.
-"""
-
-
-def _start(run: RunSpec) -> str:
-    return (
-        f"  - the checkpoint that it starts from: its folder goes to ../../{run.start_from}\n" if run.start_from else ""
-    )
-
-
-def _ports(dry: DryRun) -> str:
-    ports = [*dry.spec.placement.ports, *([dry.spec.placement.group_port] if dry.spec.placement.group_port else [])]
-    return f"  - the ports {', '.join(map(str, ports))} on loopback\n" if ports else ""
+    context = {
+        "run": run,
+        "line": "=" * (len(run.name) + 11),
+        "location": dry.location.sentence,
+        "packages": needs,
+        "from_hub": dry_run.from_hub(dry.spec),
+        "gpus": [str(index) for index in sorted(placement.every_gpu)],
+        "ports": [str(port) for port in placement.every_port],
+    }
+    return render_to_string("launch/new_run/dry_run_readme.txt", context)

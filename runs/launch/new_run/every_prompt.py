@@ -8,18 +8,17 @@ from controlplane.platform.accounts.models import User
 from runs.engine.idempotency import launch_once
 from runs.engine.models import Run
 from runs.launch import preflight
-from runs.launch.new_run import prefill
-from runs.launch.new_run.drafting import Checked, checked, findings_of, schema_of
+from runs.launch.new_run import prefill, several
+from runs.launch.new_run.drafting import schema_of
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.preflight.finding import Finding
+from runs.launch.new_run.several import Checks
 from workers.contract.run.learnability import CHECK
 
 
 @dataclass(frozen=True)
 class EveryPrompt:
     form: LaunchForm
-    draft_check: Checked
-    findings: list[Finding]
+    checks: Checks
     run: Run | None = None
     """None: preflight stops it."""
     fresh: bool = False
@@ -31,11 +30,10 @@ def check(run: Run, user: User) -> EveryPrompt:
     schema = schema_of(run.host)
     initial = prefill.from_run(run, schema)
     form = LaunchForm(prefill.as_sent(LaunchForm(initial=initial, schema=schema)), schema=schema)
-    draft_check = checked(form, user)
-    findings = findings_of(form, draft_check)
-    if not form.is_valid() or preflight.blocks(findings):
-        return EveryPrompt(form, draft_check, findings)
+    checks = several.check_single(form, user)
+    if not form.is_valid() or preflight.blocks(checks.findings):
+        return EveryPrompt(form, checks)
     rows = run.dataset_version.rows - run.dataset_version.validation_rows
-    request = replace(draft_check.request, kind=CHECK, check_groups=rows)
+    request = replace(checks.checked.request, kind=CHECK, check_groups=rows)
     launched, fresh = launch_once(request, user, f"every-{run.pk}")
-    return EveryPrompt(form, draft_check, findings, launched, fresh)
+    return EveryPrompt(form, checks, launched, fresh)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,17 +15,19 @@ from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.exchange import writing
 from controlplane.catalogue.exchange.documents import MOST_BYTES, content_of
 from controlplane.catalogue.exchange.reading import UnreadableDocument
+from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http import upload
 from controlplane.platform.http.body_limit import reads_at_most
 from runs.engine import queries
 from runs.engine.spec import freeze, spec_of
-from runs.launch.new_run import importing
+from runs.launch.new_run import importing, several
 from runs.launch.new_run import search_example as search_examples
-from runs.launch.new_run.drafting import checked, findings_of, host_numbered, schema_of
+from runs.launch.new_run.drafting import checked, schema_of
 from runs.launch.new_run.dry_run import DRAFT, NothingToShow
+from runs.launch.new_run.fields.choice_fields import row_numbered
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.new_run.views import bound_form, page
+from runs.launch.new_run.views import bound_form, page, refused
 from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
 
@@ -33,26 +36,23 @@ from workers.contract.wire.documents import ContractError
 @require_POST
 @operator_required
 def import_config(request: HttpRequest) -> HttpResponse:
-    """The same page, with the document's settings over what is typed; launches and stores nothing."""
-    schema = schema_of(host_numbered(request.POST.get("host")))
+    """Show the page with the document's settings over what is typed; launches and stores nothing."""
+    schema = schema_of(row_numbered(Host, request.POST.get("host")))
     try:
         content = _document(request)
         imported = importing.read(content, request.POST, schema)
     except UnreadableDocument as error:
-        form = LaunchForm(request.POST, schema=schema)
-        plain = importing.without_open_choices(LaunchForm(request.POST, schema=schema))
-        return _form_page(request, form, shown=plain, import_problem=str(error), status=422)
+        return _form_page(request, request.POST, schema, import_problem=str(error), status=422)
     text = content.decode("utf-8-sig", "replace")
-    form = LaunchForm(imported.data, schema=schema)
-    return _form_page(request, form, shown=imported.form(), imported=imported, import_text=text)
+    return _form_page(request, imported.data, schema, shown=imported.form(), imported=imported, import_text=text)
 
 
 @require_POST
 @operator_required
 def search_example(request: HttpRequest) -> HttpResponse:
-    """The same page with the search example chosen; makes its corpus, questions, environment and rewards if missing."""
+    """Show the page with the search example chosen; makes its corpus, questions, environment and rewards if missing."""
     data = {name: request.POST[name] for name in request.POST}
-    schema, problem = schema_of(host_numbered(request.POST.get("host"))), ""
+    schema, problem = schema_of(row_numbered(Host, request.POST.get("host"))), ""
     try:
         example = search_examples.make(person(request))
         data |= {"environment": str(example.environment.pk), "reward_version": str(example.rewards.pk)}
@@ -62,9 +62,7 @@ def search_example(request: HttpRequest) -> HttpResponse:
             problem = "The sample’s corpus and questions are being made. Choose them again in a few seconds."
     except DatasetError as error:
         problem = str(error)
-    form = LaunchForm(data, schema=schema)
-    plain = importing.without_open_choices(LaunchForm(data, schema=schema))
-    return _form_page(request, form, shown=plain, example_problem=problem)
+    return _form_page(request, data, schema, example_problem=problem)
 
 
 @require_POST
@@ -77,11 +75,7 @@ def export_draft(request: HttpRequest) -> HttpResponseBase:
             raise NothingToShow("Choose everything and fix what Preflight marks red first.")
         return _file(freeze(checked(form).request, DRAFT), request.POST.get("format", ""))
     except (NothingToShow, ContractError) as error:
-        form.is_valid()
-        form.add_error(None, f"No export yet: {error}")
-        draft_check = checked(form, person(request))
-        findings = findings_of(form, draft_check)
-        return page(request, form, draft_check=draft_check, findings=findings, status=422)
+        return refused(request, form, f"No export yet: {error}")
 
 
 @require_safe
@@ -115,9 +109,11 @@ def _document(request: HttpRequest) -> bytes:
     return text.encode(errors="replace")
 
 
-def _form_page(request: HttpRequest, checking: LaunchForm, *, status: int = 200, **extra: Any) -> HttpResponse:
-    """The page for a form whose open choices are no errors yet."""
-    draft_check = checked(checking, person(request))
-    findings = findings_of(checking, draft_check)
+def _form_page(
+    request: HttpRequest, data: Mapping[str, Any], schema: Any, *, shown: LaunchForm | None = None, **extra: Any
+) -> HttpResponse:
+    """Render the page with these values; open choices are no errors yet."""
+    form = LaunchForm(data, schema=schema)
+    shown = shown or importing.without_open_choices(LaunchForm(data, schema=schema))
     extra = {"import_text": request.POST.get("import_text", ""), **extra}
-    return page(request, checking, draft_check=draft_check, findings=findings, status=status, **extra)
+    return page(request, form, checks=several.check_single(form, person(request)), shown=shown, **extra)

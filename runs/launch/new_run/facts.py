@@ -20,20 +20,20 @@ from workers.contract.run.hardware import HardwareSpec, WeightSync
 
 
 def kept_memory_on(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
-    """Memory of earlier runs that attached servers keep; looked up only for a run that leaves some itself."""
+    """Look up memory of earlier runs that attached servers keep, only for a run that leaves some itself."""
     server = hardware.vllm_server if hardware else None
     if server is None or not server.attached or server.weight_sync != WeightSync.NCCL:
         return {}
     return kept_memory.on_host(view.row.pk, {gpu.index: gpu.used_mib for gpu in view.gpus})
 
 
-def _gpu_facts(gpu: GpuView, kept: KeptMemory | None) -> GpuFacts:
-    facts = GpuFacts(gpu.index, gpu.memory_mib, not gpu.holder, gpu.used_mib if gpu.busy and not gpu.holder else 0)
-    facts = replace(facts, capability=gpu.capability)
-    return facts if kept is None else replace(facts, kept_mib=kept.total_mib, kept_by=kept.servers)
+def _gpu_facts(gpu: GpuView, memory: KeptMemory | None) -> GpuFacts:
+    foreign_mib = gpu.used_mib if gpu.busy and not gpu.holder else 0
+    facts = GpuFacts(gpu.index, gpu.memory_mib, not gpu.holder, foreign_mib, gpu.capability)
+    return facts if memory is None else replace(facts, kept_mib=memory.total_mib, kept_by=memory.servers)
 
 
-def host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, KeptMemory]) -> HostFacts:
+def host_facts(view: HostView, holds: Mapping[str, Hold], memory: Mapping[int, KeptMemory]) -> HostFacts:
     announcement = view.row.inventory if isinstance(view.row.inventory, dict) else {}
     first, last = announcement.get("port_range") or leasing.DEFAULT_PORTS
     return HostFacts(
@@ -42,7 +42,7 @@ def host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, Kep
         stale_for=since(view.announced_at) if view.announced_at else "a long time",
         draining=view.row.draining,
         trainer=view.trainer,
-        gpus=tuple(_gpu_facts(gpu, kept.get(gpu.index)) for gpu in view.gpus),
+        gpus=tuple(_gpu_facts(gpu, memory.get(gpu.index)) for gpu in view.gpus),
         cpu_slots=tuple((slot.index, slot.holder is None) for slot in view.slots),
         disk_free_mib=view.disk_free_mib,
         ram_mib=view.memory_mib,

@@ -68,7 +68,7 @@ def fix(
 
 
 def mark(form: LaunchForm, fixed: Fixed) -> None:
-    """Put each change beside its field, for components/imported_mark.html."""
+    """Put each change at its field, for components/imported_mark.html."""
     for change in fixed.changes:
         if change.name in form.fields:
             form.fields[change.name].changed_from = change.old  # type: ignore[attr-defined]
@@ -76,7 +76,7 @@ def mark(form: LaunchForm, fixed: Fixed) -> None:
 
 
 def _new_value(change: Change, old: Any, value: str) -> Any:
-    """The new value; None: the form has it already, or nothing is left to change."""
+    """Compute the new value; None: the form has it already, or nothing is left to change."""
     number = _number(old)
     if change.how == "set":
         is_on = change.field == "use_lora"
@@ -120,7 +120,7 @@ def _changes(
 
 
 def _before(form: LaunchForm, name: str, before: dict[str, Any]) -> str:
-    """The old value as text. Gradient checkpointing that the run leaves open is shown as its profile decides it."""
+    """Show the old value as text; gradient checkpointing that the run leaves open as its profile decides it."""
     value = before.get(name)
     if name == "gradient_checkpointing" and _text(value) == "":
         profile = HardwareProfile.objects.filter(pk=before.get("profile") or 0).first()
@@ -130,13 +130,13 @@ def _before(form: LaunchForm, name: str, before: dict[str, Any]) -> str:
 
 
 def _shown(form: LaunchForm, name: str, value: Any) -> str:
-    """A value as the form shows it: a choice by its label."""
+    """Show a value as the form does: a choice by its label."""
     if name == "profile":
         rows = form.fields["profile"].queryset  # type: ignore[attr-defined]
         return next((str(row) for row in rows if str(row.pk) == _text(value)), "none")
     choices = dict(getattr(form.fields.get(name), "choices", ()))
-    words = {"": EMPTY.get(name, "empty"), "true": "on", "false": "off"}
-    return str(choices.get(_text(value)) or words.get(_text(value), _text(value)))
+    texts = {"": EMPTY.get(name, "empty"), "true": "on", "false": "off"}
+    return str(choices.get(_text(value)) or texts.get(_text(value), _text(value)))
 
 
 def _text(value: Any) -> str:
@@ -144,14 +144,9 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> int | float | None:
-    if isinstance(value, bool) or value is None:
-        return None
     if isinstance(value, int | float):
-        return value
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            return None
+        return None if isinstance(value, bool) else value
+    for kind in (int, float):
+        with suppress(TypeError, ValueError):
+            return kind(value)
+    return None

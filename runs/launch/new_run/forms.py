@@ -5,38 +5,19 @@ The fields validate single values; preflight judges whether the launch makes sen
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 from typing import Any
 
 from django import forms
 
-from runs.launch.new_run.choices import LaunchChoices, launch_fields
+from runs.launch.new_run.choices import LaunchChoices
 from runs.launch.new_run.fields import advanced_fields, grid
 from runs.launch.new_run.fields.table import FOLDS, names_of
 
 
-class LaunchForm(forms.Form, LaunchChoices):
+class LaunchForm(LaunchChoices):
     tips = True
     """Help is behind a "?", so that the page shows the choices."""
-
-    def __init__(self, *args: Any, schema: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.schema = dict(schema) if schema else None
-        self.initial.setdefault("key", secrets.token_urlsafe(16))
-        self.fields = launch_fields(self.schema, self.data if self.is_bound else self.initial)
-        if self.is_bound:
-            self._unused = self.require_only_what_counts(self.data)
-
-    def clean(self) -> dict[str, Any]:
-        super().clean()
-        self.check_together(self._unused)
-        return self.cleaned_data
-
-    def given(self) -> dict[str, Any]:
-        return {name: self.data[name] for name in self.data}
-
-    # --- for the template ---
 
     @property
     def main(self) -> list[forms.BoundField]:

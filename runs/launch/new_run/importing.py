@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from controlplane.catalogue.environments.models import EnvironmentVersion
+from controlplane.catalogue.environments.saving import EnvironmentComposition
 from controlplane.catalogue.exchange import documents, own, trl
 from controlplane.catalogue.exchange.keys import Leave
 from controlplane.catalogue.exchange.reading import KeyVerdict, Reading
@@ -17,16 +19,20 @@ from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.safe_yaml import short
 from runs.launch.new_run import prefill
 from runs.launch.new_run.choices import REQUIRED_CHOICES, launch_fields
-from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles
+from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles, row_numbered
 from runs.launch.new_run.fields.table import ARGUMENTS
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.new_run.importing_environment import named, needs
 from runs.launch.new_run.spec_values import field_of, field_values, of_empty_spec, sent
-from workers.contract.run.hardware import HardwareSpec, WeightSync
+from workers.contract.run.hardware import WeightSync
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
 NOT_IN_TRL = "The hosts' TRL has no such argument."
+TOOLS = "An environment with tools: these settings are for episodes of several turns."
+EACH_TURN = (
+    "A reward config with a component that scores each turn, such as “answer in the results” for search, beside one "
+    "for the outcome, such as an exact match at the end."
+)
 NO_SCHEMA = "No host has reported yet which arguments its TRL has."
 
 
@@ -51,7 +57,6 @@ class Imported:
     keys: dict[str, str] = field(default_factory=dict)
     """Field -> key in the document."""
     profile: HardwareProfile | None = None
-    """The chosen profile."""
     fitting: list[HardwareProfile] = field(default_factory=list)
     """The profiles that have all the document's settings."""
     hardware: list[tuple[str, str]] = field(default_factory=list)
@@ -71,7 +76,7 @@ class Imported:
         self.keys[name] = self.reading.sources.get(path, path)
 
     def form(self) -> LaunchForm:
-        """The filled form, with the document's wrong values beside their fields; open choices are no errors yet."""
+        """Fill the form, with the document's wrong values at their fields; open choices are no errors yet."""
         form = without_open_choices(LaunchForm(self.data, schema=self.schema))
         for note in self.reading.notes:
             name = field_of(note.path)
@@ -87,7 +92,7 @@ class Imported:
     def filled(self) -> list[FilledField]:
         fields = launch_fields(self.schema, {})
         return [
-            FilledField(name, str(fields[name].label), _words(value), self.keys[name])
+            FilledField(name, str(fields[name].label), _text(value), self.keys[name])
             for name, value in self.values.items()
             if name in fields and name in self.keys
         ]
@@ -109,12 +114,12 @@ def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None
     return imported
 
 
-def _words(value: Any) -> str:
+def _text(value: Any) -> str:
     return "on" if value is True else "off" if value is False else short(sent(value))
 
 
 def without_open_choices(form: LaunchForm) -> LaunchForm:
-    """The form without the errors of choices that are still to be made: nobody has tried to launch."""
+    """Remove the errors of choices that are still to be made, since no launch has been tried."""
     errors = form.errors.as_data()
     for name in [name for name in REQUIRED_CHOICES if any(error.code == "required" for error in errors.get(name, ()))]:
         del form.errors[name]
@@ -140,23 +145,12 @@ def _rows(imported: Imported) -> None:
             if data.get("sha256") not in (None, version.sha256):
                 reading.note(KeyVerdict.CONTRADICTION, "data.sha256", f"{version} here has other rows.")
     if rewards is not None:
-        chosen = _reward_version(rewards, reading.values.get("failed_share"))
-        if chosen is None:
-            text = "No reward config here has these components: choose another."
-            reading.note(KeyVerdict.LEFT_OUT, "rewards", text, path="reward_version")
-        else:
-            imported.put("reward_version", chosen.pk, "rewards")
-            aggregation = reading.values.get("grpo.multi_objective_aggregation")
-            if aggregation == chosen.aggregation:
-                reading.pop("grpo.multi_objective_aggregation")
+        chosen = _put_rewards(imported, "rewards", rewards, "choose another", reading.values.get("failed_share"))
+        if chosen and reading.values.get("grpo.multi_objective_aggregation") == chosen.aggregation:
+            reading.pop("grpo.multi_objective_aggregation")
     reading.pop("failed_share")
     if eval_rewards:
-        chosen = _reward_version(eval_rewards, None)
-        if chosen is None:
-            text = "No reward config here has these components: evaluations have the run's own only."
-            reading.note(KeyVerdict.LEFT_OUT, "eval_rewards", text, path="eval_reward_version")
-        else:
-            imported.put("eval_reward_version", chosen.pk, "eval_rewards")
+        _put_rewards(imported, "eval_rewards", eval_rewards, "evaluations have the run's own only")
     if reading.pop("model.trust_remote_code"):
         reading.note(KeyVerdict.LEFT_OUT, "model.trust_remote_code", trl.TABLE["trust_remote_code"].reason)  # type: ignore[union-attr]
 
@@ -165,7 +159,7 @@ def _environment(imported: Imported) -> None:
     """Choose the version that a spec names, and only the limits in which the run differs from it."""
     reading = imported.reading
     name, number, parts = (reading.pop(f"episodes.{key}") for key in ("name", "version", "parts"))
-    version = named(name, number, parts) if parts else None
+    version = _environment_version(name, number, parts) if parts else None
     if version is not None:
         imported.put("environment", version.pk, "episodes")
     elif parts:
@@ -173,18 +167,50 @@ def _environment(imported: Imported) -> None:
         reading.note(KeyVerdict.LEFT_OUT, "episodes", text, path="environment")
     if reading.complete and version is not None:
         reading.values = prefill.with_differing_limits(reading.values, version.episode_limits)
-    imported.needs = needs(reading, imported.data)
+    if reading.below("episodes") and not reading.below("episodes.gateway"):
+        data = imported.data
+        imported.needs = [] if data.get("environment") else [TOOLS]
+        rewards = row_numbered(RewardVersion, data.get("reward_version"))
+        scores_turns = rewards is not None and any(part.get("per_turn") for part in rewards.components)
+        if "episodes.turn_advantage_coef" in reading.values and not scores_turns:
+            imported.needs.append(EACH_TURN)
+
+
+def _environment_version(name: Any, number: Any, parts: Any) -> EnvironmentVersion | None:
+    """Find the version of this name and number if it has these parts, otherwise an offered one that has them."""
+    same_name = EnvironmentVersion.objects.filter(
+        environment__name=str(name).replace("\0", "")[:80],
+        number=number if isinstance(number, int) and 0 < number < 2**31 else 0,
+        environment__archived_at=None,
+        environment__deleted_at=None,
+    )
+    composition = EnvironmentComposition(parts)
+    versions = [*same_name.select_related("environment"), *offered_versions(EnvironmentVersion)]
+    return next((version for version in versions if EnvironmentComposition(version.parts).same_as(composition)), None)
+
+
+def _put_rewards(
+    imported: Imported, path: str, rewards: Any, otherwise: str, failed_share: Any = None
+) -> RewardVersion | None:
+    """Choose the reward config with these components; `otherwise`: what follows if there is none."""
+    name, chosen = f"{path.removesuffix('s')}_version", _reward_version(rewards, failed_share)
+    if chosen is None:
+        text = f"No reward config here has these components: {otherwise}."
+        imported.reading.note(KeyVerdict.LEFT_OUT, path, text, path=name)
+    else:
+        imported.put(name, chosen.pk, path)
+    return chosen
 
 
 def _reward_version(rewards: Any, failed_share: Any) -> RewardVersion | None:
     try:
-        wanted = [to_dict(from_dict(RewardSpec, part)) for part in rewards]
+        components = [to_dict(from_dict(RewardSpec, part)) for part in rewards]
     except (ContractError, TypeError):
         return None
     for version in offered_versions(RewardVersion):
         same_share = failed_share in (None, version.failed_share)
         try:
-            if same_share and [to_dict(from_dict(RewardSpec, part)) for part in version.components] == wanted:
+            if same_share and [to_dict(from_dict(RewardSpec, part)) for part in version.components] == components:
                 return version
         except ContractError:
             continue
@@ -203,7 +229,6 @@ def _settings(imported: Imported) -> None:
 
 
 def _lengths(imported: Imported) -> None:
-    """Empty the steps for a document with epochs, which count only while steps are empty."""
     values = imported.reading.values
     if "grpo.num_train_epochs" in values and "grpo.max_steps" not in values:
         imported.values["max_steps"] = ""
@@ -214,49 +239,44 @@ def _lengths(imported: Imported) -> None:
 def _profile(imported: Imported) -> None:
     """Choose the stored profile with all the document's hardware settings, if it is the only one or chosen already."""
     reading = imported.reading
-    wanted = {path: value for path, value in reading.values.items() if path.startswith("hardware.")}
-    name = wanted.pop("hardware.profile", "")
-    if not wanted and not reading.complete:
+    settings = {path: value for path, value in reading.values.items() if path.startswith("hardware.")}
+    name = settings.pop("hardware.profile", "")
+    if not settings and not reading.complete:
         return
-    fitting = imported.fitting = [row for row in offered_profiles() if _fits(row, wanted, reading)]
+    fitting = imported.fitting = [row for row in offered_profiles() if _fits(row, settings, reading)]
     sure = fitting[:1] if len(fitting) == 1 or reading.complete else []
     typed = [row for row in fitting if str(row.pk) == str(imported.typed.get("profile"))]
     imported.profile = next((row for row in (*(row for row in fitting if row.name == name), *typed, *sure)), None)
     if imported.profile is not None:
-        imported.put("profile", imported.profile.pk, next(iter(wanted), "hardware"))
-        _share(imported, profile_of(imported.profile).spec, wanted)
-    imported.hardware = [(_label(path), short(sent(value).strip('"'))) for path, value in wanted.items()]
+        imported.put("profile", imported.profile.pk, next(iter(settings), "hardware"))
+        spec = profile_of(imported.profile).spec
+        share = own.vllm_share(spec, settings)
+        if reading.complete and share not in (None, spec.vllm_share):
+            imported.put("vllm_share", share, own.SHARES[spec.rollout])
+    names = {path: path.removeprefix("hardware.").replace("server.", "server_") for path in settings}
+    imported.hardware = [
+        (LABELS.get(names[path], names[path]), short(sent(value).strip('"'))) for path, value in settings.items()
+    ]
 
 
-def _fits(row: HardwareProfile, wanted: Mapping[str, Any], reading: Reading) -> bool:
+def _fits(row: HardwareProfile, settings: Mapping[str, Any], reading: Reading) -> bool:
     try:
         profile = profile_of(row)
     except ContractError:
         return False
     if reading.complete:  # a run may have a share of its own
-        values = own.hardware_values(profile.spec.with_vllm_share(own.vllm_share(profile.spec, wanted)))
+        values = own.hardware_values(profile.spec.with_vllm_share(own.vllm_share(profile.spec, settings)))
         values.pop("hardware.profile", None)
-        return values == wanted
+        return values == settings
     values = own.hardware_values(profile.spec)
     server = profile.spec.vllm_server
     swaps = server is not None and server.weight_sync == WeightSync.LORA
     if swaps and not reading.values.get("lora"):
         return False
     defaults = own.default_hardware()
-    same = all(values.get(path, defaults.get(path)) == value for path, value in wanted.items())
+    same = all(values.get(path, defaults.get(path)) == value for path, value in settings.items())
     batch = {name: reading.values.get(f"grpo.{name}", size) for name, size in profile.batch.items()}
     return same and step_of(batch) == step_of(profile.batch)
-
-
-def _share(imported: Imported, spec: HardwareSpec, wanted: Mapping[str, Any]) -> None:
-    share = own.vllm_share(spec, wanted)
-    if imported.reading.complete and share not in (None, spec.vllm_share):
-        imported.put("vllm_share", share, own.SHARES[spec.rollout])
-
-
-def _label(path: str) -> str:
-    name = path.removeprefix("hardware.").replace("server.", "server_")
-    return LABELS.get(name, name)
 
 
 def _batch(imported: Imported) -> None:
@@ -267,7 +287,7 @@ def _batch(imported: Imported) -> None:
         return
     data = imported.data
     sizes = [str(data.get(name) or "") for name in ("per_device_train_batch_size", "gradient_accumulation_steps")]
-    row = imported.profile or HardwareProfile.objects.filter(pk=_number(str(data.get("profile") or ""))).first()
+    row = imported.profile or row_numbered(HardwareProfile, data.get("profile"))
     processes = row.spec.get("processes", 1) if row else 1
     product = _number(sizes[0]) * _number(sizes[1]) * processes
     if product != total:

@@ -32,13 +32,13 @@ INSPECTIONS = 100
 
 
 def expected(draft: Draft, hosts: Sequence[HostView]) -> Duration | None:
-    """The duration on the machine that the launch requests, or on one of the hosts."""
+    """Estimate the duration on the machine that the launch requests, or on one of the hosts."""
     estimated = estimating.best(draft)
     return duration(draft, hosts, machine_to_ask(draft) or (estimated.host if estimated else None))
 
 
 def duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None) -> Duration | None:
-    """`largest`: the host that the memory is estimated for, or the requested machine."""
+    """Estimate the duration. `largest`: the host that the memory is estimated for, or the requested machine."""
     try:
         return _duration(draft, hosts, largest)
     except (ArithmeticError, ValueError):  # of settings that make no sense, which other checks report
@@ -59,7 +59,7 @@ def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None
 
 
 def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) -> list[PastRun]:
-    """Past runs of the model, the newest first."""
+    """Read past runs of the model, the newest first."""
     newest = Run.objects.order_by("-created_at").values("pk")[:NEWEST_RUNS]
     attempts = Attempt.objects.filter(
         run__in=newest,
@@ -78,7 +78,7 @@ def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) 
 
 
 def _models(draft: Draft, hosts: Sequence[HostView]) -> list[str]:
-    """The model, and others with exactly as many parameters."""
+    """List the model, and others with exactly as many parameters."""
     parameters = draft.model_size("parameters")
     if not parameters:
         return [draft.model]
@@ -99,8 +99,8 @@ def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
 
 
 def steps_of(run_id: str, attempt_id: str) -> list[PastStep]:
-    """An attempt's last steps in order, as far as they are not folded yet. TRL logs tokens only at steps that generate:
-    the others have those of the step before."""
+    """Read an attempt's last steps in order, as far as they are not folded yet. TRL logs tokens only at steps that
+    generate: the others have those of the step before."""
     rows = MetricRow.objects.filter(run=run_id, attempt=attempt_id, kind=EventKind.TRAIN, superseded=False)
     timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
     columns = timed.values_list("step", "values__step_time", "values__num_tokens")[:STEPS_READ]

@@ -10,13 +10,14 @@ from typing import Any
 from django.forms import BaseForm
 from django.http import QueryDict
 
+from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.exchange import own
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profiles import launch_values
 from controlplane.catalogue.rewards.models import RewardVersion
 from runs.engine.models import Run
 from runs.engine.spec import hardware_of, spec_of, with_aggregation
-from runs.launch.new_run.fields.choice_fields import offered_profiles
+from runs.launch.new_run.fields.choice_fields import offered_profiles, row_numbered
 from runs.launch.new_run.fields.table import BY_FIELD
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.spec_values import field_values, of_empty_spec, sent
@@ -31,14 +32,11 @@ FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "
 
 def from_query(query: QueryDict) -> dict[str, Any]:
     chosen: dict[str, Any] = {name: query[name][:500] for name in FROM_LINKS if query.get(name)}
-    number = str(chosen.get("profile", ""))
-    if number.isascii() and number.isdigit() and len(number) < 18:
-        return made_for(HardwareProfile.objects.filter(pk=int(number)).first()) | chosen
-    return chosen
+    return made_for(row_numbered(HardwareProfile, chosen.get("profile"))) | chosen
 
 
 def made_for(profile: HardwareProfile | None) -> dict[str, str]:
-    """The form values of a profile; {} if the profile is from an older contract."""
+    """Read the form values of a profile; {} if the profile is from an older contract."""
     if profile is None:
         return {}
     try:
@@ -48,7 +46,7 @@ def made_for(profile: HardwareProfile | None) -> dict[str, str]:
 
 
 def fillable(form: LaunchForm) -> dict[str, Any]:
-    """Values for the page's script: each profile's form values, and the defaults of all fields involved."""
+    """Collect values for the page's script: each profile's form values, and the defaults of all fields involved."""
     profiles = {str(profile.pk): made_for(profile) for profile in offered_profiles()}
     names = dict.fromkeys(name for values in profiles.values() for name in values if name in form.fields)
     initial = {name: form.fields[name].initial for name in names}
@@ -79,21 +77,21 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def with_differing_limits(values: Mapping[str, Any], own_limits: EpisodeLimits) -> dict[str, Any]:
-    """A spec's values by path, with only those limits of episodes that differ from its environment's. A limit that the
-    spec leaves out has its default."""
-    others = {path: value for path, value in values.items() if not path.startswith("episodes.limits.")}
+    """Keep of a spec's values by path only those limits of episodes that differ from its environment's. A limit that
+    the spec leaves out has its default."""
+    differing = {path: value for path, value in values.items() if not path.startswith("episodes.limits.")}
     if not any(path.startswith("episodes.") for path in values):
-        return others
+        return differing
     for name, default in vars(EpisodeLimits()).items():
         value = values.get(f"episodes.limits.{name}", default)
         if value != getattr(own_limits, name):
-            others[f"episodes.limits.{name}"] = value
-    return others
+            differing[f"episodes.limits.{name}"] = value
+    return differing
 
 
 def _in_field(name: str, value: Any) -> Any:
-    """A value as its form field takes it: words for flags that are choices, the default for a save strategy that the
-    form doesn't offer, such as a trial's `no`."""
+    """Convert a value to what its form field takes: text for flags that are choices, the default for a save strategy
+    that the form doesn't offer, such as a trial's `no`."""
     field = BY_FIELD.get(name)
     if isinstance(value, bool) and (field is None or field.kind is not bool or field.choices):
         return sent(value)
@@ -101,11 +99,12 @@ def _in_field(name: str, value: Any) -> Any:
 
 
 def changed_since(run: Run) -> list[str]:
-    """Catalogue rows that changed since the run was frozen; a clone uses the current ones."""
-    changed = [*_rewards_changed(run.reward_version, "reward config")]
+    """List catalogue rows that changed since the run was frozen; a clone uses the current ones."""
+    changed = [*_version_changed(run.reward_version, "reward config")]
     if run.spec.get("eval_rewards"):
-        changed += _rewards_changed(run.eval_reward_version, "evaluations’ reward config")
-    changed += _environment_changed(run)
+        changed += _version_changed(run.eval_reward_version, "evaluations’ reward config")
+    if run.environment_version or (run.spec.get("episodes") or {}).get("parts"):
+        changed += _version_changed(run.environment_version, "environment")
     if run.profile is None:
         changed.append("Its hardware profile was deleted: choose another.")
     elif {**run.spec.get("hardware", {}), "profile": ""} != _full(run.profile, spec_of(run).hardware.vllm_share):
@@ -113,28 +112,19 @@ def changed_since(run: Run) -> list[str]:
     return changed
 
 
-def _rewards_changed(version: RewardVersion | None, what: str) -> Iterator[str]:
+def _version_changed(version: RewardVersion | EnvironmentVersion | None, label: str) -> Iterator[str]:
     if version is None:
-        yield f"Its {what} was deleted: choose another."
-    elif version.config.archived_at:
-        yield f"Its {what} {version.config.name} was archived: choose another."
-    elif (newest := version.config.newest()) != version:
-        yield (f"There is a newer version of its {what}, {newest}: the clone uses v{version.number}, as the run did.")
-
-
-def _environment_changed(run: Run) -> Iterator[str]:
-    version = run.environment_version
-    if version is None:
-        if (run.spec.get("episodes") or {}).get("parts"):
-            yield "Its environment was deleted: choose another."
-    elif version.environment.archived_at:
-        yield f"Its environment {version.environment.name} was archived: choose another."
-    elif (newest := version.environment.newest()) != version:
-        yield f"There is a newer version of its environment, {newest}: the clone has v{version.number}, as the run had."
+        yield f"Its {label} was deleted: choose another."
+        return
+    item = version.config if isinstance(version, RewardVersion) else version.environment
+    if item.archived_at:
+        yield f"Its {label} {item.name} was archived: choose another."
+    elif (newest := item.newest()) != version:
+        yield f"There is a newer version of its {label}, {newest}: the clone uses v{version.number}, as the run did."
 
 
 def as_sent(form: BaseForm) -> dict[str, Any]:
-    """The form's initial values as a browser would send them."""
+    """Collect the form's initial values as a browser would send them."""
     sent: dict[str, Any] = {}
     for bound in form:
         value = bound.value()
@@ -145,15 +135,15 @@ def as_sent(form: BaseForm) -> dict[str, Any]:
 
 
 def _without_the_configs(grpo: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """GRPO settings without those of the reward config, which come from the clone's config, and without the correction
-    of batches generated ahead, which comes with that setting."""
+    """Remove from GRPO settings those of the reward config, which come from the clone's config, and the correction of
+    batches generated ahead, which comes with that setting."""
     from_config = with_aggregation(run.reward_version, {}) if run.reward_version else {}
     from_config |= with_correction({}, bool(run.spec.get("ahead")))
     return {name: value for name, value in grpo.items() if from_config.get(name) != value}
 
 
 def _full(profile: HardwareProfile, vllm_share: float | None) -> dict[str, Any]:
-    """A stored profile with all defaults filled in, as in the frozen copy of a run that has this share."""
+    """Fill in all defaults of a stored profile, as in the frozen copy of a run that has this share."""
     try:
         return {**to_dict(hardware_of(profile, vllm_share)), "profile": ""}
     except ContractError:
@@ -161,7 +151,7 @@ def _full(profile: HardwareProfile, vllm_share: float | None) -> dict[str, Any]:
 
 
 def _own_share(run: Run, hardware: HardwareSpec) -> float | None:
-    """The run's share for vLLM; None: its profile's."""
+    """Return the run's share for vLLM; None: its profile's."""
     try:
         profiles = hardware_of(run.profile).vllm_share if run.profile else None
     except ContractError:
@@ -170,7 +160,7 @@ def _own_share(run: Run, hardware: HardwareSpec) -> float | None:
 
 
 def _next_name(name: str) -> str:
-    """run -> run-2 -> run-3; the first that no run has."""
+    """Choose the next free name: run -> run-2 -> run-3."""
     stem, dash, number = name.rpartition("-")
     if not (dash and number.isascii() and number.isdigit() and len(number) < 6):
         stem, number = name, "1"

@@ -50,9 +50,9 @@ def make(user: User) -> SearchExample:
 def _environment(corpus: CorpusVersion, user: User) -> EnvironmentVersion:
     parts = [{"name": "search", "function": "search", "params": {"corpus": str(corpus)}}]
     content = environments.EnvironmentComposition(parts, LIMITS)
-    there = Environment.objects.filter(name=ENVIRONMENT, archived_at=None).first()
-    if there is not None:
-        return environments.save(there, content, by=user)[0]
+    existing = Environment.objects.filter(name=ENVIRONMENT, archived_at=None).first()
+    if existing is not None:
+        return environments.save(existing, content, by=user)[0]
     try:
         return environments.make(ENVIRONMENT, content, owner=user)
     except IntegrityError:  # an archived one, or made at the same time
@@ -60,9 +60,9 @@ def _environment(corpus: CorpusVersion, user: User) -> EnvironmentVersion:
 
 
 def _rewards(user: User) -> RewardVersion:
-    there = RewardConfig.objects.filter(name=REWARDS, archived_at=None).first()
-    if there is not None:
-        return rewards.save(there, COMPONENTS, by=user)[0]
+    existing = RewardConfig.objects.filter(name=REWARDS, archived_at=None).first()
+    if existing is not None:
+        return rewards.save(existing, COMPONENTS, by=user)[0]
     try:
         return rewards.make(REWARDS, COMPONENTS, owner=user)
     except IntegrityError:

@@ -7,7 +7,7 @@ tag, and are compared by default.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import heapreplace
 from math import prod
 from typing import Any
@@ -20,7 +20,7 @@ from runs.engine.idempotency import once
 from runs.engine.models import Run, RunGroup
 from runs.engine.scheduling import dispatching, launching
 from runs.launch.new_run import past_runs
-from runs.launch.new_run.choices import LaunchChoices, LaunchValues
+from runs.launch.new_run.choices import LaunchChoices, choices_of
 from runs.launch.new_run.drafting import Checked, checked, findings_of
 from runs.launch.new_run.fields.grid import SEVERAL_FIELDS, Variation
 from runs.launch.preflight import ORDER
@@ -45,23 +45,23 @@ class Checks:
     """The preflight of a launch: of its single run, or of each of its several runs."""
 
     checked: Checked
-    """With the launch's own settings."""
+    """The check of the launch's own settings."""
     findings: list[Finding]
-    parts: list[PlannedRun]
-    """[] for a single run."""
+    parts: list[PlannedRun] = field(default_factory=list)
+    """The runs of several; [] for a single one."""
 
 
 @dataclass(frozen=True)
 class Together:
     """Expected time and cost of a group's runs."""
 
-    each: list[Duration]
+    durations: list[Duration]
     at_once: int | None
 
     @property
     def alike(self) -> bool:
         """True if all runs take equally long."""
-        return len({(run.step_s, run.steps) for run in self.each}) == 1
+        return len({(run.step_s, run.steps) for run in self.durations}) == 1
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -87,62 +87,69 @@ class Together:
         return total(self._all("cost"))
 
     def _all(self, figure: str) -> list[Any]:
-        """A figure of each run; [] if any is unknown."""
-        figures = [getattr(run, figure) for run in self.each]
+        """Read a figure of each run; [] if any is unknown."""
+        figures = [getattr(run, figure) for run in self.durations]
         return [] if None in figures else figures
 
 
 def together(parts: Sequence[PlannedRun], at_once: int | None) -> Together | None:
-    """The group's time and cost; None for a single run, or if any run's time is unknown."""
+    """Estimate the group's time and cost; None for a single run, or if any run's time is unknown."""
     durations = [past_runs.expected(part.checked.draft, part.checked.hosts) for part in parts]
-    known = [duration for duration in durations if duration is not None]
-    return Together(known, at_once) if durations and len(known) == len(durations) else None
+    estimated = [duration for duration in durations if duration is not None]
+    return Together(estimated, at_once) if durations and len(estimated) == len(durations) else None
 
 
 def check(choices: LaunchChoices, user: User, kind: str = "train") -> Checks:
-    """`kind`: a learnability check is a single run, with the launch's own settings."""
-    draft_check, variations = checked(choices, user), choices.variations if kind == "train" else []
+    """Check a launch. A learnability check is a single run, with the launch's own settings."""
+    variations = choices.variations if kind == "train" else []
+    if not variations:
+        return check_single(choices, user)
     parts = [_part(choices, variation, user, runs=len(variations)) for variation in variations]
-    findings = _findings(choices, parts) if parts else findings_of(choices, draft_check)
-    return Checks(draft_check, findings, parts)
+    return Checks(checked(choices, user), _findings(choices, parts), parts)
+
+
+def check_single(choices: LaunchChoices, user: User) -> Checks:
+    """Check the launch's own settings, without its variations."""
+    draft_check = checked(choices, user)
+    return Checks(draft_check, findings_of(choices, draft_check))
 
 
 def _part(choices: LaunchChoices, variation: Variation, user: User, *, runs: int) -> PlannedRun:
-    name = f"{choices.run_name()[: 118 - len(variation.words)]}, {variation.words}"[:120]
+    name = f"{choices.run_name()[: 118 - len(variation.label)]}, {variation.label}"[:120]
     single = dict.fromkeys(SEVERAL_FIELDS, "")
-    own = LaunchValues(choices.given() | variation.values | single | {"name": name}, choices.schema)
+    own = choices_of(choices.sent_values() | variation.values | single | {"name": name}, choices.schema)
     draft_check = checked(own, user)
     draft_check = replace(draft_check, draft=replace(draft_check.draft, runs=runs))
     return PlannedRun(variation, draft_check, findings_of(own, draft_check))
 
 
 def _findings(choices: LaunchChoices, parts: list[PlannedRun]) -> list[Finding]:
-    """Findings of every run as those of a single one; stops and warnings of only some runs are shown at the grid, with
-    these runs' settings. The worst first."""
+    """Merge the findings of all runs. Those of every run stay as they are; stops and warnings of only some runs are
+    shown at the grid, with these runs' settings. The worst first."""
     of: dict[tuple[str, ...], dict[int, Finding]] = {}
     for number, part in enumerate(parts):
         for finding in part.findings:
             of.setdefault((finding.grade, finding.field, finding.cause, finding.fix), {})[number] = finding
-    every, at = [part.variation for part in parts], "grid" if choices.chosen("grid") else "seeds"
+    variations, at = [part.variation for part in parts], "grid" if choices.chosen("grid") else "seeds"
     merged: list[Finding] = []
     for numbered in of.values():
         finding = next(iter(numbered.values()))
-        if len(numbered) == len(every):
-            fixes = tuple(fix for fix in finding.fixes if not fix.values.keys() & every[0].values.keys())
+        if len(numbered) == len(variations):
+            fixes = tuple(fix for fix in finding.fixes if not fix.values.keys() & variations[0].values.keys())
             merged.append(replace(finding, fixes=fixes))
         elif finding.grade != Grade.NOTE:
-            cause = f"With {_settings([every[number] for number in numbered], every)}: {finding.cause}"
+            cause = f"With {_settings([variations[number] for number in numbered], variations)}: {finding.cause}"
             merged.append(replace(finding, field=at, cause=cause, fixes=()))
     return sorted(merged, key=lambda finding: ORDER[finding.grade])
 
 
-def _settings(some: list[Variation], every: list[Variation]) -> str:
-    """The settings that only these runs have, such as "num generations 6 or 7"; otherwise each run's settings."""
-    values, most = _values(some), _values(every)
+def _settings(some: list[Variation], all_variations: list[Variation]) -> str:
+    """Name the settings that only these runs have, such as "num generations 6 or 7"; otherwise each run's settings."""
+    values, all_values = _values(some), _values(all_variations)
     if prod(map(len, values.values())) != len(some):
-        return "; ".join(variation.words for variation in some)
-    names = [name for name in values if len(values[name]) < len(most[name])]
-    return Variation({name: " or ".join(values[name]) for name in names}).words
+        return "; ".join(variation.label for variation in some)
+    names = [name for name in values if len(values[name]) < len(all_values[name])]
+    return Variation({name: " or ".join(values[name]) for name in names}).label
 
 
 def _values(variations: list[Variation]) -> dict[str, list[str]]:

@@ -24,7 +24,7 @@ CHOSEN_ANEW = frozenset({"name", "model", "dataset_version", "reward_version", "
 
 
 def sent(value: Any) -> str:
-    """A value as text, as a browser would send it; "" for None."""
+    """Write a value as a browser would send it; "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -35,12 +35,12 @@ def sent(value: Any) -> str:
 
 
 def field_of(path: str) -> str:
-    """The field for a path of the spec, or ""."""
+    """Return the field for a path of the spec, or ""."""
     return settings.FIELDS.get(path) or (path.removeprefix("grpo.") if path.startswith("grpo.") else "")
 
 
 def field_values(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """(field, value, path) of a spec's values by path. LoRA settings count only where one is trained."""
+    """Yield (field, value, path) of a spec's values by path. LoRA settings count only where one is trained."""
     flags = {}
     for path, value in values.items():
         name = field_of(path)
@@ -55,23 +55,24 @@ def field_values(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
             yield name, value, path
     if flags:
         full = {"bf16": False, "fp16": False, **flags}
-        precision = next((name for name, both in PRECISION_FLAGS.items() if both == full), "profile")
+        precision = next((name for name, flags_of in PRECISION_FLAGS.items() if flags_of == full), "profile")
         yield "precision", precision, f"grpo.{next(iter(flags))}"
 
 
 def of_empty_spec(schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Field -> value for one of our own documents, which says everything: a setting that it lacks has its default, and
-    an argument of GRPOConfig is left to TRL."""
-    kept = CHOSEN_ANEW.union(SEVERAL_FIELDS, names_of("LoRA"))
+    """Return field -> value for one of our own documents, which says everything: a setting that it lacks has its
+    default, and an argument of GRPOConfig is left to TRL."""
+    left_out = CHOSEN_ANEW.union(SEVERAL_FIELDS, names_of("LoRA"))
     values: dict[str, Any] = {name: None for _, name, _ in advanced_fields.fields(schema)}
     for name, field in BY_FIELD.items():
-        if name not in kept:
+        if name not in left_out:
             values[name] = left_to_trl(field, schema) if field.argument else field.default
     return values
 
 
 def left_to_trl(field: LaunchField, schema: Mapping[str, Any] | None) -> Any:
-    """The value of an argument left to TRL: None if it may be empty, otherwise the default of the host's trainer."""
+    """Return the value of an argument left to TRL: None if it may be empty, otherwise the default of the host's
+    trainer."""
     if not field.required:
         return None
     default = ((schema or {}).get("defaults") or {}).get(field.name)

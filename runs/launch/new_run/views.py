@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -15,8 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.catalogue.hardware import inspections
-from controlplane.catalogue.hardware.models import ModelInspection
-from controlplane.catalogue.hardware.profile_pages.memory_bars import MemoryView, view
+from controlplane.catalogue.hardware.models import Host, ModelInspection
 from controlplane.platform.accounts.models import Role, User
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.streams import file_answer
@@ -26,35 +23,15 @@ from runs.engine.models import Run, RunGroup
 from runs.engine.scheduling.limits import QueueFull
 from runs.insight import diagnosis
 from runs.launch import preflight
-from runs.launch.new_run import (
-    drafting,
-    every_prompt,
-    fixing,
-    past_runs,
-    prefill,
-    several,
-)
-from runs.launch.new_run import (
-    dry_run as new_run_dry_run,
-)
-from runs.launch.new_run.drafting import (
-    Checked,
-    candidates,
-    checked,
-    findings_of,
-    forecast,
-    host_numbered,
-    host_to_ask,
-    known_models,
-    schema_of,
-)
+from runs.launch.new_run import drafting, every_prompt, fixing, prefill, several
+from runs.launch.new_run.dry_run import DryRun, NothingToShow, commands_of, of_form, of_run, write
+from runs.launch.new_run.fields.choice_fields import row_numbered
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.new_run.readiness import launch_label, readiness
-from runs.launch.new_run.time_view import time_view
-from runs.launch.preflight import choosing, estimating
+from runs.launch.new_run.panel import panel_of
+from runs.launch.new_run.several import Checks
+from runs.launch.preflight import choosing
 from runs.launch.preflight.checks.limits import LOGGED
 from runs.launch.preflight.finding import Finding, Grade
-from runs.launch.preflight.hosts import machine_to_ask
 from workers.contract.run.best import OTHER_REWARD
 from workers.contract.run.learnability import CHECK
 from workers.contract.wire.documents import ContractError
@@ -62,12 +39,12 @@ from workers.contract.wire.documents import ContractError
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_run(request: HttpRequest) -> HttpResponseBase:
-    """Launching requires the operator role; viewers see who has it."""
+    """Show the New run page, or launch. Launching requires the operator role; viewers see who has it."""
     if request.method == "POST":
-        return _launch(request)
+        return _send(request, "train")
     if not person(request).may_operate:
         return _for_viewers(request)
-    hosts = candidates(None)
+    hosts = drafting.candidates(None)
     initial = drafting.with_only_choices(prefill.from_query(request.GET), hosts, person(request))
     form = LaunchForm(initial=initial, schema=drafting.schema_among(hosts))
     return page(request, form)
@@ -75,11 +52,11 @@ def new_run(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """The same page, filled from a run's frozen spec."""
+    """Show the page filled from a run's frozen spec."""
     if not person(request).may_operate:
         return _for_viewers(request)
     run = queries.run_for(request, run_id)
-    schema = schema_of(run.host)
+    schema = drafting.schema_of(run.host)
     try:
         initial = prefill.from_run(run, schema)
     except ContractError as error:
@@ -98,9 +75,9 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @require_safe
 @operator_required
 def fix(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Changes of a clone with a diagnosis's fix, for the failure card."""
+    """Show the changes of a clone with a diagnosis's fix, for the failure card."""
     run = queries.run_for(request, run_id)
-    schema = schema_of(run.host)
+    schema = drafting.schema_of(run.host)
     try:
         fixed = _fix(request, run, prefill.from_run(run, schema), schema)
     except ContractError:  # the card says that the spec can't be read
@@ -114,13 +91,18 @@ def fix(request: HttpRequest, run_id: str) -> HttpResponse:
 def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -> fixing.Fixed | None:
     """Change the initial values as the requested diagnosis proposes; None if the run has no such diagnosis."""
     diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
-    return fixing.fix(initial, *diagnosed, schema, partial(_first_findings, request)) if diagnosed else None
+    if not diagnosed:
+        return None
+
+    def findings(form: LaunchForm) -> list[Finding]:
+        return several.check_single(_as_submitted(form), person(request)).findings
+
+    return fixing.fix(initial, *diagnosed, schema, findings)
 
 
-def _first_findings(request: HttpRequest, form: LaunchForm) -> list[Finding]:
-    """Findings about the initial values, as if submitted."""
-    first = LaunchForm(prefill.as_sent(form), schema=form.schema)
-    return findings_of(first, checked(first, person(request)))
+def _as_submitted(form: LaunchForm) -> LaunchForm:
+    """Submit a form's initial values."""
+    return LaunchForm(prefill.as_sent(form), schema=form.schema)
 
 
 def _for_viewers(request: HttpRequest) -> HttpResponse:
@@ -128,34 +110,29 @@ def _for_viewers(request: HttpRequest) -> HttpResponse:
     return render(request, "launch/new_run/viewer.html", {"operators": operators.values_list("username", flat=True)})
 
 
-@operator_required
-def _launch(request: HttpRequest) -> HttpResponseBase:
-    return _send(request, "train")
-
-
 @require_POST
 @operator_required
 def check_learnability(request: HttpRequest) -> HttpResponseBase:
-    """The same launch as a learnability check, whose spec has the settings of the run."""
+    """Launch a learnability check, whose spec has the settings of the run."""
     return _send(request, CHECK)
 
 
 @require_POST
 @operator_required
 def check_every_prompt(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """A check with the settings of another one that samples every training prompt; one for each check."""
+    """Launch a check with the settings of another one that samples every training prompt; one for each check."""
     run, user = queries.run_for(request, run_id), person(request)
     try:
-        every = every_prompt.check(run, user)
+        check = every_prompt.check(run, user)
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be checked: {error}")
         return redirect("learnability", run.pk)
-    if every.run is None:
-        checks, findings = every.draft_check, every.findings
-        return page(request, every.form, clone_of=run, draft_check=checks, findings=findings, status=422)
-    return _to_run(request, every.run, fresh=every.fresh)
+    if check.run is None:
+        return page(request, check.form, clone_of=run, checks=check.checks, status=422)
+    return _to_run(request, check.run, fresh=check.fresh)
 
 
+@operator_required
 def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
     form, user = bound_form(request), person(request)
     checks = several.check(form, user, kind)
@@ -182,7 +159,7 @@ def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
             form.add_error(
                 finding.field if finding.field in form.fields else None, f"{finding.cause} {finding.fix}".strip()
             )
-    return page(request, form, draft_check=checks.checked, findings=checks.findings, parts=checks.parts, status=422)
+    return page(request, form, checks=checks, status=422)
 
 
 def _to_group(request: HttpRequest, group: RunGroup, *, fresh: bool) -> HttpResponseBase:
@@ -203,19 +180,17 @@ def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
 @require_POST
 @operator_required
 def check_run(request: HttpRequest) -> HttpResponse:
-    """The Preflight panel for the current form; stores nothing."""
+    """Render the Preflight panel for the current form; stores nothing."""
     form = bound_form(request)
-    checks = several.check(form, person(request))
-    return render(
-        request, "launch/new_run/_preflight.html", _panel(form, checks.checked, checks.findings, checks.parts)
-    )
+    panel = panel_of(form, several.check(form, person(request)))
+    return render(request, "launch/new_run/_preflight.html", panel)
 
 
 @require_POST
 @operator_required
 def choose_profile(request: HttpRequest) -> HttpResponse:
-    """Every profile, ranked for the form's model and hosts."""
-    draft = checked(bound_form(request), person(request)).draft
+    """Rank every profile for the form's model and hosts."""
+    draft = drafting.checked(bound_form(request), person(request)).draft
     choices = choosing.choices(draft)
     unfit = [choice for choice in choices if not (choice.fits or choice.chosen)]
     return render(request, "launch/new_run/_choices.html", {"choices": choices, "unfit": unfit, "model": draft.model})
@@ -224,37 +199,40 @@ def choose_profile(request: HttpRequest) -> HttpResponse:
 @require_POST
 @operator_required
 def commands(request: HttpRequest) -> HttpResponse:
-    """The commands of this launch's processes, for the placement it would get now."""
+    """Show the commands of this launch's processes, for the placement it would get now."""
     form = bound_form(request)
-    context = new_run_dry_run.shown(lambda: new_run_dry_run.of_form(form))
-    return render(request, "launch/new_run/_commands_answer.html", context)
+    return render(request, "launch/new_run/_commands_answer.html", commands_of(lambda: of_form(form)))
 
 
 @require_POST
 @operator_required
 def dry_run(request: HttpRequest) -> HttpResponseBase:
-    """The same as a .zip that trains without the control plane."""
+    """Send this launch as a .zip that trains without the control plane."""
     form = bound_form(request)
     try:
-        dry = new_run_dry_run.of_form(form)
-        dry.commands()
-        return file_answer(request, new_run_dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
-    except (new_run_dry_run.NothingToShow, ContractError) as error:
-        form.is_valid()
-        form.add_error(None, f"No dry run yet: {error}")
-        draft_check = checked(form, person(request))
-        return page(request, form, draft_check=draft_check, findings=findings_of(form, draft_check), status=422)
+        return _archive(request, of_form(form))
+    except (NothingToShow, ContractError) as error:
+        return refused(request, form, f"No dry run yet: {error}")
+
+
+def _archive(request: HttpRequest, dry: DryRun) -> HttpResponseBase:
+    return file_answer(request, write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
+
+
+def refused(request: HttpRequest, form: LaunchForm, error: str) -> HttpResponse:
+    """Show the page again with an error of the whole form, which may also be incomplete."""
+    form.is_valid()
+    form.add_error(None, error)
+    return page(request, form, checks=several.check_single(form, person(request)), status=422)
 
 
 @require_safe
 def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """The dry run of a frozen run."""
+    """Send the dry run of a frozen run."""
     run = queries.run_for(request, run_id)
     try:
-        dry = new_run_dry_run.of_run(run)
-        dry.commands()
-        return file_answer(request, new_run_dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
-    except (new_run_dry_run.NothingToShow, ContractError) as error:
+        return _archive(request, of_run(run))
+    except (NothingToShow, ContractError) as error:
         messages.error(request, f"No dry run of {run.name}: {error}")
         return redirect("run", run.pk)
 
@@ -265,7 +243,8 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     """Ask a host about the model in the form."""
     form = bound_form(request)
     form.is_valid()
-    model, revision, host = str(form.chosen("model") or ""), str(form.chosen("revision") or ""), host_to_ask(form)
+    model, revision = str(form.chosen("model") or ""), str(form.chosen("revision") or "")
+    host = drafting.host_to_ask(form)
     context: dict[str, Any] = {"model": model, "host": host}
     again = bool(request.POST.get("again"))
     if model and host:
@@ -288,8 +267,7 @@ def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
 
 
 def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
-    """The key that makes a repeated submission the same launch: user, page and values. A changed form is a new
-    launch."""
+    """Hash what makes a repeated submission the same launch: user, page and values. A changed form is a new launch."""
     page = form.chosen("key")
     if not page:
         return None
@@ -298,34 +276,32 @@ def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
 
 
 def bound_form(request: HttpRequest) -> LaunchForm:
-    return LaunchForm(request.POST, schema=schema_of(host_numbered(request.POST.get("host"))))
+    return LaunchForm(request.POST, schema=drafting.schema_of(row_numbered(Host, request.POST.get("host"))))
 
 
 def page(
     request: HttpRequest,
     form: LaunchForm,
     *,
-    draft_check: Checked | None = None,
-    findings: Sequence[Finding] = (),
-    parts: Sequence[several.PlannedRun] = (),
+    checks: Checks | None = None,
     status: int = 200,
     shown: LaunchForm | None = None,
     **extra: Any,
 ) -> HttpResponse:
-    """The whole page; `shown`: another form than the one that was checked."""
-    if draft_check is None:
-        first = LaunchForm(prefill.as_sent(form), schema=form.schema)
-        draft_check = checked(first, person(request))
-        panel, panel_form = _panel(first, draft_check, findings_of(first, draft_check)), first
-    else:
-        panel, panel_form = _panel(form, draft_check, findings, parts), form
-    shown = shown or form
-    shown.fields["profile"].choices = panel_form.fields["profile"].choices  # type: ignore[attr-defined]
-    views = candidates(None) if draft_check.request.host else draft_check.hosts
-    without_vllm = {other.key for other in draft_check.draft.profiles if other.spec.vllm_share is None}
+    """Render the whole page; `shown`: another form than the one that was checked.
+
+    Without `checks`, the form's initial values are checked as if submitted."""
+    sent = form
+    if checks is None:
+        sent = _as_submitted(form)
+        checks = several.check_single(sent, person(request))
+    panel, shown, draft_check = panel_of(sent, checks), shown or form, checks.checked
+    shown.fields["profile"].choices = sent.fields["profile"].choices  # type: ignore[attr-defined]
+    views = drafting.candidates(None) if draft_check.request.host else draft_check.hosts
+    without_vllm = {profile.key for profile in draft_check.draft.profiles if profile.spec.vllm_share is None}
     context = {
         "form": shown,
-        "models": known_models(views),
+        "models": drafting.known_models(views),
         "metrics": sorted({*LOGGED, *(f"eval_{name}" for name in ("reward", "loss")), OTHER_REWARD}),
         "fillable": prefill.fillable(form),
         "per_turn": drafting.per_turn_configs(form),
@@ -334,42 +310,3 @@ def page(
         **extra,
     }
     return render(request, "launch/new_run/new_run.html", context, status=status)
-
-
-def _panel(
-    form: LaunchForm,
-    draft_check: Checked,
-    findings: Sequence[Finding],
-    parts: Sequence[several.PlannedRun] = (),
-) -> dict[str, Any]:
-    draft = draft_check.draft
-    estimated, machine = estimating.best(draft), machine_to_ask(draft)
-    host = machine or (estimated.host if estimated else None)
-    at_once, together = form.chosen("at_once"), several.together(parts, form.chosen("at_once"))
-    time = together.each[0] if together else past_runs.duration(draft, draft_check.hosts, host)
-    limit = min(at_once, len(parts)) if at_once else None
-    expected = forecast(draft, draft_check.hosts)
-    requested = machine if draft.hardware and draft.hardware.trainer_gpus else None
-    shown_time = None
-    if time or (requested and requested.gpus):
-        shown_time = time_view(
-            time, together, requested, several=bool(parts), at_once=limit, episodes=form.episodes() is not None
-        )
-    return {
-        "findings": findings,
-        "several": parts,
-        "axes": form.axes,
-        "at_once": limit,
-        "readiness": readiness(findings, form.to_choose, launch_label(expected, len(parts), limit)),
-        "memory": _memory(estimated) if estimated else None,
-        "fits": drafting.ranked_profiles(form, draft),
-        "time": shown_time,
-        "forecast": expected,
-        "labels": {name: field.label for name, field in form.fields.items()},
-    }
-
-
-def _memory(answer: estimating.Estimated) -> MemoryView:
-    host, length = answer.host, answer.settings.length
-    ram = host.ram_mib / 1024
-    return view(answer.estimate, length=length, where=host.name, indexes=answer.indexes, host_ram_gib=ram)

@@ -1,5 +1,5 @@
-"""Preflight: will this launch work? One module per subject; checks read a Draft, yield findings and have no side
-effects.
+"""Preflight: checks of a launch before it starts. One module per subject; checks read a Draft, yield findings and have
+no side effects.
 
 A finding of grade STOP blocks the launch. Findings about fields are in the order of the form.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from runs.launch.preflight import hosts, memory, room, weights
+from runs.launch.preflight import hosts, memory, room
 from runs.launch.preflight.checks import (
     async_generation,
     batch,
@@ -51,7 +51,7 @@ CHECKS: tuple[Check, ...] = (
     servers.check_parallelism,
     profile.check_strategy,
     model.check_quantization,
-    weights.check,
+    lora.check_weights,
     servers.check_ports,
     servers.check_attached,
     servers.check_warm,

@@ -26,7 +26,7 @@ class Choice:
     name: str
     fits: bool
     why: str
-    """Where it fits and with how much room, or the reason why it doesn't."""
+    """The host that it fits with its spare memory, or the reason why it doesn't fit."""
     reasons: tuple[str, ...]
     values: dict[str, str]
     """Form values that choose it."""

@@ -31,7 +31,6 @@ class GpuFacts:
     kept_mib: int = 0
     """Memory of earlier runs that attached servers keep there."""
     kept_by: tuple[str, ...] = ()
-    """The names of those servers."""
 
 
 _ISOLATED = HostSandbox(reported=True, backend="bubblewrap", lacks=(), allowed=False)
@@ -55,21 +54,20 @@ class HostFacts:
     versions: dict[str, str] = field(default_factory=dict)
     schema: dict[str, Any] | None = None
     gpu_error: str = ""
-    """Why the host can't read its GPUs, in its own words."""
+    """The reason why the host can't read its GPUs, in its own words."""
     driver: str = ""
     cuda_usable: bool | None = None
     """True if the trainer's torch can use the GPUs; None: not known."""
     cuda_built_for: str = ""
     """The CUDA version of that torch; "" for a CPU build."""
     shm_mib: int | None = None
-    """Shared memory (/dev/shm)."""
     port_range: tuple[int, int] = (21000, 21999)
     """The host's ports for vLLM servers."""
     ports_held: dict[int, str] = field(default_factory=dict)
     """Port -> name of the run that leases it."""
     listening: frozenset[int] = frozenset()
     sandbox: HostSandbox = _ISOLATED
-    """How the host isolates code run by rewards."""
+    """The host's isolation of code run by rewards."""
     gpu_hour: Money | None = None
     """The price of one GPU for one hour."""
     inventory: dict[str, Any] = field(default_factory=dict)
@@ -134,7 +132,6 @@ class Draft(RunSettings):
     """Secrets named by the rewards that can't be read, with the reason."""
     hardware: HardwareSpec | None = None
     profiles: tuple[OtherProfile, ...] = ()
-    """Every profile of the catalogue."""
     made_for: dict[str, str] = field(default_factory=dict)
     """The profile's intended settings: form field -> text, as the form is filled in when it is chosen."""
     eval_rows: int = 0

@@ -63,7 +63,7 @@ def shape_for(inspection: dict[str, Any] | None) -> Shape | None:
 
 
 def _usual(parameters: int) -> Shape:
-    """Assume a common decoder with this many parameters, for a config without sizes."""
+    """Derive the shape of a common decoder with this many parameters, for a config without sizes."""
     layers = max(1, round(28 * (parameters / 7e9) ** 0.3))
     hidden = max(16, round(math.sqrt(parameters / (14 * layers))))
     embedding = min(32_000 * hidden, parameters // 2)

@@ -171,7 +171,9 @@ def check_sandbox(draft: Draft) -> Iterator[Finding]:
     holding = [host for host in hosts if host.sandbox.runs_code]
     untold = [host for host in hosts if not host.sandbox.reported]
     if not holding and not untold:
-        yield from (_no_sandbox(host, rewards) for host in hosts)
+        for host in hosts:
+            reason = f": {host.sandbox.why_not}" if host.sandbox.why_not else ""
+            yield stop("host", f"{host.name} has no sandbox for code, which {_which_run(rewards)}{reason}.", FIX)
         return
     if not holding:
         names = _listed([host.name for host in untold])
@@ -189,12 +191,6 @@ def check_sandbox(draft: Draft) -> Iterator[Finding]:
             )
 
 
-def _no_sandbox(host: HostFacts, rewards: list[str]) -> Finding:
-    reason = host.sandbox.why_not
-    cause = f"{host.name} has no sandbox for code, which {_which_run(rewards)}"
-    return stop("host", f"{cause}: {reason}." if reason else f"{cause}.", FIX)
-
-
 def _which_run(rewards: list[str]) -> str:
     return f"{_listed(rewards)} {'runs' if len(rewards) == 1 else 'run'}"
 
@@ -210,4 +206,4 @@ def check_limits(draft: Draft) -> Iterator[Finding]:
     if problem := owner.no_room(draft.runs):
         yield stop("", problem, TO_MAKE_ROOM)
     elif not owner.may_start:
-        yield warn("", f"The run would be queued: it {owner.wait}.", "It starts by itself then.")
+        yield warn("", f"The run would be queued: it {owner.wait}.", "It starts automatically then.")

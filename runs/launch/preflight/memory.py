@@ -190,7 +190,7 @@ def _profiles(draft: Draft, room: float) -> list[Fix]:
 
 
 def slowness(profile: OtherProfile) -> tuple[bool, bool, bool, bool]:
-    """Sort key by the features that slow a profile down: an attached server, generation without vLLM, weights in the
+    """Rank a profile by the features that slow it down: an attached server, generation without vLLM, weights in the
     host's memory, quantized weights."""
     spec, server = profile.spec, profile.spec.vllm_server
     attached = bool(server and server.attached)

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from django import forms
 
-from controlplane.catalogue.datasets.models import DatasetVersion
-from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.hardware.profile_pages.profile_words import STRATEGIES, grouped
 from controlplane.catalogue.hardware.profiles import Profile, profile_of
-from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.catalogue.versioned.queries import offered_versions
 from runs.engine.hosts.view import HostView
 from runs.engine.sentences import counted
-from runs.launch.new_run.drafting import candidates, host_numbered
-from runs.launch.new_run.fields.choice_fields import (
-    DatasetChoice,
-    EnvironmentChoice,
-    model_name,
-    offered_datasets,
-    offered_profiles,
-)
+from runs.launch.new_run.drafting import candidates
+from runs.launch.new_run.fields.choice_fields import model_name, offered_profiles, row_fields, row_numbered
 from runs.launch.trials.trials import TrialSetup, too_small
 from workers.contract.run.hardware import Quantization, Rollout, ServerSpec, WeightSync
 from workers.contract.wire.documents import ContractError
@@ -46,7 +36,7 @@ class Candidate:
 class TrialForm(forms.Form):
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     host = forms.ModelChoiceField(
-        Host.objects.none(),
+        Host.objects.all(),
         label="Host",
         empty_label="choose a host",
         help_text="All candidates are tried there, as many at once as fit.",
@@ -59,29 +49,8 @@ class TrialForm(forms.Form):
         error_messages={"required": "Choose a model. Give a folder on the host, or a hub id."},
         widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
     )
-    dataset_version = DatasetChoice(
-        DatasetVersion.objects.none(),
-        label="Dataset",
-        empty_label="choose a dataset",
-        help_text="Its prompts fill the batches; long prompts take more memory.",
-        error_messages={"required": "Choose a dataset."},
-    )
-    reward_version = forms.ModelChoiceField(
-        RewardVersion.objects.none(),
-        label="Reward config",
-        empty_label="choose rewards",
-        help_text="How completions are scored.",
-        error_messages={"required": "Choose a reward config."},
-    )
-    environment = EnvironmentChoice(
-        EnvironmentVersion.objects.none(),
-        label="Environment",
-        required=False,
-        empty_label="none: a completion is one turn",
-        help_text="Its turns and tool calls take time and make completions longer.",
-    )
     profiles = forms.ModelMultipleChoiceField(
-        HardwareProfile.objects.none(),
+        offered_profiles(),
         label="Profiles to try",
         error_messages={"required": "Choose at least one profile."},
     )
@@ -89,15 +58,10 @@ class TrialForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial.setdefault("key", secrets.token_urlsafe(16))
-        rows = {
-            "host": Host.objects.all(),
-            "dataset_version": offered_datasets().select_related("dataset"),
-            "reward_version": offered_versions(RewardVersion, self["reward_version"].value()),
-            "environment": offered_versions(EnvironmentVersion, self["environment"].value()),
-            "profiles": offered_profiles(),
-        }
-        for name, queryset in rows.items():
-            cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = queryset
+        rows = row_fields(self.data if self.is_bound else self.initial)
+        self.fields |= {name: rows[name] for name in ("dataset_version", "reward_version", "environment")}
+        self.fields["dataset_version"].help_text = "Its prompts fill the batches; long prompts take more memory."
+        self.fields["environment"].help_text = "Its turns and tool calls take time and make completions longer."
 
     def clean_model(self) -> str:
         return model_name(self.cleaned_data["model"])
@@ -106,7 +70,7 @@ class TrialForm(forms.Form):
         host: Host = self.cleaned_data["host"]
         [view] = candidates(host)
         if not view.fresh:
-            raise forms.ValidationError(f"{host.name} is out of reach, so profiles can't be tried there now.")
+            raise forms.ValidationError(f"{host.name} is unreachable, so profiles can't be tried there now.")
         if host.draining:
             raise forms.ValidationError(f"{host.name} accepts no new runs. Let it accept runs again under Hardware.")
         return host
@@ -123,18 +87,18 @@ class TrialForm(forms.Form):
         return TrialSetup(values["host"], values["model"], *rows)
 
     def chosen_host(self) -> Host | None:
-        """The selected host, even if the form is invalid."""
-        return host_numbered(self["host"].value())
+        """Find the selected host, even if the form is invalid."""
+        return row_numbered(Host, self["host"].value())
 
     def candidates(self) -> list[Candidate]:
-        """All profiles, small to large, each with the selected host's capacity for it; those that fit first."""
+        """List all profiles, small to large, each with the selected host's capacity for it; those that fit first."""
         host = self.chosen_host()
         view = candidates(host)[0] if host else None
         sent = self["profiles"].value() or []
         chosen = {str(value) for value in (sent if isinstance(sent, list | tuple) else [sent])}
         rows = (row for _, rows in grouped(offered_profiles()) for row in rows)
-        every = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
-        return sorted(every, key=lambda candidate: not candidate.fits)
+        listed = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
+        return sorted(listed, key=lambda candidate: not candidate.fits)
 
 
 def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Candidate:
@@ -144,17 +108,14 @@ def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Can
         return Candidate(row, f"can't be read: {error}", "", False, False)
     if view is None:
         return Candidate(row, summary(profile), "", True, chosen)
-    wont = too_small(profile, view)
-    return Candidate(row, summary(profile), wont or _room(profile, view), not wont, chosen)
-
-
-def _room(profile: Profile, view: HostView) -> str:
+    lacking = too_small(profile, view)
     gpus = profile.spec.trainer_gpus + profile.spec.server_gpus
-    return f"{gpus} of {view.name}'s {len(view.gpus)} GPUs" if gpus else f"a CPU slot of {view.name}"
+    room = f"{gpus} of {view.name}'s {len(view.gpus)} GPUs" if gpus else f"a CPU slot of {view.name}"
+    return Candidate(row, summary(profile), lacking or room, not lacking, chosen)
 
 
 def summary(profile: Profile) -> str:
-    """A one-line summary: the trainer's devices, the rollout backend, the trained parameters."""
+    """Describe a profile in a line: the trainer's devices, the rollout backend, the trained parameters."""
     spec = profile.spec
     trains = counted(spec.trainer_gpus, "trainer GPU") if spec.trainer_gpus else "on the CPU"
     parts = [f"{trains}, {STRATEGIES[spec.strategy]}" if spec.strategy in STRATEGIES else trains]

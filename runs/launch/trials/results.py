@@ -59,11 +59,6 @@ class CandidateResult:
     """Link to the New run page with this profile."""
 
     @property
-    def receipt_words(self) -> str:
-        free = bool(self.receipt and self.receipt.get("free"))
-        return "all resources released" if free else "not everything proved free"
-
-    @property
     def chip(self) -> tuple[str, str]:
         """Level and text of its status chip; without text it shows the run's status."""
         if self.status == "refused" and self.fits not in ("yes", "no"):
@@ -105,20 +100,12 @@ class TrialProgress:
         return TrialVerdict("warn", "triangle-alert", f"None of {tried} was proved to fit")
 
     @property
-    def quickest(self) -> str:
-        return "quickest so far" if self.live else "quickest"
-
-    @property
-    def quickest_tag(self) -> str:
-        return "quickest so far" if self.live else "quickest that fits"
-
-    @property
     def has_gpus(self) -> bool:
         return any(result.peaks for result in self.results)
 
 
 def progress(trial: ProfileTrial) -> TrialProgress:
-    """The trial's progress, in a fixed number of queries whatever the number of candidates."""
+    """Read the trial's progress, in a fixed number of queries whatever the number of candidates."""
     runs = list(queries.with_attempts(trial.runs.select_related("host", "profile").order_by("created_at", "pk")))
     hosts = {view.row.pk: view for view in host_views([run.host for run in runs if run.host][:1])}
     rows = _metric_rows(runs)
@@ -148,11 +135,8 @@ def _of_run(trial: ProfileTrial, run: Run, rows: Sequence[MetricRow], hosts: Map
 
 def _outcome(attempt: Attempt) -> tuple[str, str]:
     if attempt.status in ACTIVE:
-        status = sentences.of_attempt(attempt)
-        return (
-            "",
-            f"{status} {attempt.phase_detail}".strip() if attempt.status == RunStatus.STARTING else status,
-        )
+        detail = attempt.phase_detail if attempt.status == RunStatus.STARTING else ""
+        return "", f"{sentences.of_attempt(attempt)} {detail}".strip()
     if attempt.status == RunStatus.SUCCEEDED:
         return "yes", ""
     if attempt.reason == EndReason.OOM:
@@ -170,14 +154,14 @@ def _peaks(run: Run, attempt: Attempt, rows: Sequence[MetricRow], hosts: Mapping
     return peaks.of_run(
         spec_of(run).hardware,
         placement,
-        measured=peaks.with_receipt(_most(rows, "gpu/", "/memory_mib"), attempt.receipt),
-        reserved=_most(rows, "memory/rank", "/reserved_mib"),
+        measured=peaks.with_receipt(_largest(rows, "gpu/", "/memory_mib"), attempt.receipt),
+        reserved=_largest(rows, "memory/rank", "/reserved_mib"),
         sizes={gpu.index: float(gpu.memory_mib) for gpu in view.gpus} if view else {},
     )
 
 
-def _most(rows: Iterable[MetricRow], before: str, after: str) -> dict[int, float]:
-    """The largest value of the metrics `<before><number><after>`, by number."""
+def _largest(rows: Iterable[MetricRow], before: str, after: str) -> dict[int, float]:
+    """Find the largest value of the metrics `<before><number><after>`, by number."""
     largest: dict[int, float] = {}
     for row in rows:
         for name, value in row.values.items():
@@ -188,7 +172,7 @@ def _most(rows: Iterable[MetricRow], before: str, after: str) -> dict[int, float
 
 
 def _measured(train: Sequence[MetricRow], attempt: Attempt) -> Measured:
-    """The second step's tokens per second; over both steps if the second reuses the first one's completions."""
+    """Measure the second step's tokens per second; over both steps if the second reuses the first one's completions."""
     steps = [row for row in train if row.step and number(row.values.get("step_time")) is not None]
     if not steps:
         return Measured()
@@ -198,21 +182,19 @@ def _measured(train: Sequence[MetricRow], attempt: Attempt) -> Measured:
     first_step = waited if waited is not None and waited >= 0 else None
     if first is last:
         return Measured(first_step_s=first_step)
-    seconds = number(last.values["step_time"]) or 0.0
-    tokens = (number(last.values.get("num_tokens")) or 0.0) - (number(first.values.get("num_tokens")) or 0.0)
-    over = seconds
-    if tokens <= 0:
-        tokens = number(last.values.get("num_tokens")) or 0.0
-        over = seconds + (number(first.values["step_time"]) or 0.0)
-    return Measured(
-        tokens_per_s=tokens / over if tokens > 0 and over > 0 else None,
-        step_s=seconds,
-        first_step_s=first_step,
+    (before, first_s), (tokens, seconds) = (
+        (number(row.values.get("num_tokens")) or 0.0, number(row.values["step_time"]) or 0.0) for row in (first, last)
     )
+    over = seconds
+    if tokens > before:
+        tokens -= before
+    else:
+        over += first_s
+    return Measured(tokens / over if tokens > 0 and over > 0 else None, seconds, first_step)
 
 
 def _metric_rows(runs: Sequence[Run]) -> dict[str, list[MetricRow]]:
-    """The metric rows of two steps are still unfolded: all training rows, and samples of runs without a receipt."""
+    """Read all training rows, and samples of runs without a receipt: rows of two steps are still unfolded."""
     by_run: dict[str, list[MetricRow]] = {run.pk: [] for run in runs}
     open_runs = [run for run in runs if run.latest().receipt is None]
     rows = MetricRow.objects.filter(superseded=False).order_by("seq")
@@ -225,13 +207,12 @@ def _metric_rows(runs: Sequence[Run]) -> dict[str, list[MetricRow]]:
 
 
 def _refused(entry: dict[str, Any]) -> CandidateResult:
-    fits = "no" if entry.get("fits") is False else "failed"
     profile_id = entry.get("profile")
     return CandidateResult(
         name=str(entry.get("name") or ""),
         profile_id=profile_id if isinstance(profile_id, int) else None,
         status="refused",
-        fits=fits,
+        fits="no" if entry.get("fits") is False else "failed",
         why=str(entry.get("why") or ""),
     )
 

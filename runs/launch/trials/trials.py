@@ -23,6 +23,7 @@ from runs.engine.hosts.view import HostView, host_views
 from runs.engine.idempotency import once
 from runs.engine.models import ProfileTrial
 from runs.engine.scheduling import dispatching, launching, leasing, limits, stopping
+from runs.engine.sentences import counted
 from runs.engine.spec import LaunchRequest
 from runs.engine.states import ACTIVE
 from runs.launch import preflight
@@ -86,7 +87,7 @@ def start(
 
 
 def is_of(trial: ProfileTrial, setup: TrialSetup, profiles: Iterable[HardwareProfile]) -> bool:
-    """True if a trial has this setup and these candidates."""
+    """Return True if a trial has this setup and these candidates."""
     runs = list(trial.runs.all())
     candidates = {run.profile_id for run in runs} | {refused["profile"] for refused in trial.refused}
     environment = setup.environment_version.pk if setup.environment_version else None
@@ -124,12 +125,12 @@ def refusal(row: HardwareProfile, setup: TrialSetup, view: HostView) -> Refusal 
 
 
 def too_small(profile: Profile, view: HostView) -> str:
-    """The resources that the host lacks for this profile, even if all were free; "" if none."""
+    """Describe the resources that the host lacks for this profile, even if all were free; "" if none."""
     need = leasing.need_of(profile.spec)
     gpus = need.gpus + need.server_gpus
     if gpus > len(view.gpus):
         available = len(view.gpus) or "none"
-        return f"Needs {gpus} GPU{'' if gpus == 1 else 's'}, {view.name} has {available}."
+        return f"Needs {counted(gpus, 'GPU')}, {view.name} has {available}."
     placed = leasing.allocate(need, view.row, {})
     return "" if not isinstance(placed, leasing.Shortage) else f"{placed.text[:1].upper()}{placed.text[1:]}."
 
@@ -174,7 +175,7 @@ def _request(setup: TrialSetup, row: HardwareProfile, profile: Profile) -> Launc
 
 
 def key_of_page(setup: TrialSetup, profiles: Iterable[HardwareProfile], user: User, page: str) -> str | None:
-    """The key that makes a repeated submission the same trial: user, page and values. A changed form is a new trial."""
+    """Hash what makes a repeated submission the same trial: user, page and values. A changed form is a new trial."""
     if not page:
         return None
     environment = setup.environment_version and setup.environment_version.pk

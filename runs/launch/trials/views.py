@@ -15,6 +15,7 @@ from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.middleware import STOP_POLLING
 from runs.engine import queries
 from runs.engine.scheduling.limits import QueueFull
+from runs.engine.sentences import counted
 from runs.launch.new_run.drafting import candidates, known_models
 from runs.launch.new_run.fields.choice_fields import offered_datasets
 from runs.launch.trials import trials
@@ -28,7 +29,7 @@ RECENT = 10
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def trial_new(request: HttpRequest) -> HttpResponseBase:
-    """An htmx request gets only the candidates, as they fit the selected host."""
+    """Choose candidates, or start their trial. An htmx request gets the candidates as they fit the selected host."""
     if request.method == "POST":
         form = TrialForm(request.POST)
         if not form.is_valid():
@@ -51,14 +52,13 @@ def trial_new(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def trial(request: HttpRequest, trial_id: int) -> HttpResponse:
-    """An htmx request gets only the rows, until all runs have ended."""
+    """Show a trial. An htmx request gets only the rows, until all runs have ended."""
     row = queries.trial_for(request, trial_id)
     trial_progress = progress(row)
     context = {"trial": row, "progress": trial_progress, "may_operate": person(request).may_operate}
     if request.headers.get("HX-Request") == "true":
-        return render(
-            request, "launch/trials/_results.html", context, status=200 if trial_progress.live else STOP_POLLING
-        )
+        status = 200 if trial_progress.live else STOP_POLLING
+        return render(request, "launch/trials/_results.html", context, status=status)
     return render(request, "launch/trials/trial.html", context)
 
 
@@ -68,14 +68,14 @@ def trial_stop(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     row = queries.trial_for(request, trial_id)
     stopped = trials.stop_all(row, person(request))
     if stopped:
-        messages.success(request, f"Asked {stopped} {'candidate' if stopped == 1 else 'candidates'} to stop now.")
+        messages.success(request, f"Asked {counted(stopped, 'candidate')} to stop now.")
     else:
         messages.info(request, "Nothing in this trial was left to stop.")
     return redirect("trial", row.pk)
 
 
 def _initial(request: HttpRequest) -> dict[str, Any]:
-    """Initial values from the link; without a host in it, the connected host with the most GPUs."""
+    """Collect initial values from the link; without a host in it, the connected host with the most GPUs."""
     chosen: dict[str, Any] = {name: request.GET[name][:500] for name in FROM_LINKS if request.GET.get(name)}
     chosen["profiles"] = [value[:20] for value in request.GET.getlist("profiles")][:100]
     if "host" not in request.GET:
@@ -87,10 +87,7 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
 
 def _only_ones() -> dict[str, int]:
     """Preselect fields that have only one choice."""
-    rows = {
-        "dataset_version": offered_datasets(),
-        "reward_version": offered_versions(RewardVersion),
-    }
+    rows = {"dataset_version": offered_datasets(), "reward_version": offered_versions(RewardVersion)}
     choices = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}
     return {name: pks[0] for name, pks in choices.items() if len(pks) == 1}
 

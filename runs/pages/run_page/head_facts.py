@@ -127,7 +127,9 @@ def _of_job(job: JobView, summary: Summary, *, failed: bool) -> Iterator[StatusF
     if job.percent is not None:
         yield StatusFact(f"{job.percent} %")
     if job.merged_model:
-        yield StatusFact(format_html('<a href="{}">Open the merged model</a>', reverse("model", args=[job.merged_model])))
+        yield StatusFact(
+            format_html('<a href="{}">Open the merged model</a>', reverse("model", args=[job.merged_model]))
+        )
     if job.pushed_to:
         yield StatusFact(format_html('<a href="{}" rel="noopener">Open it on the hub</a>', job.pushed_to))
 

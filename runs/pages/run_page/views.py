@@ -138,7 +138,7 @@ def spec(request: HttpRequest, run_id: str) -> HttpResponse:
         }
     except ContractError as error:
         context["unreadable"] = str(error)
-    return render(request, "pages/run_page/_spec.html", {**context, **dry_run.shown(lambda: dry_run.of_run(run))})
+    return render(request, "pages/run_page/_spec.html", {**context, **dry_run.commands_of(lambda: dry_run.of_run(run))})
 
 
 @require_POST

@@ -77,7 +77,7 @@ def test_the_empty_list_leads_to_what_is_being_prepared_until_that_is_done_or_wa
     assert 'href="/demo/"' in the_list()
     assert "No runs yet" not in the_list()
     assert "data-again" in the_list()
-    demo.done()
+    demo.finish()
     assert "No runs yet" in the_list()
     demo.report(Stage.MODEL)
     long_ago = time.time() - 2 * demo.FRESH_S

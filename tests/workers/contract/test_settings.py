@@ -12,9 +12,27 @@ import pytest
 from workers.contract.run import settings as table
 from workers.contract.run.limits import LimitsSpec, NoBetterSpec
 from workers.contract.run.prompts import PromptsSpec
-from workers.contract.run.settings import CHOSEN, SETTINGS, chosen_settings, only_for, section_of
+from workers.contract.run.settings import ROWS, SETTINGS, chosen_settings, only_for, section_of
 from workers.contract.run.spec import HangSpec, RecoverySpec, RunSettings, RunSpec
 from workers.contract.wire.documents import from_dict, to_dict
+
+CHOSEN = {
+    **dict.fromkeys(ROWS, "a dataset version, and reward versions"),
+    "run_id": "each run gets its own",
+    "kind": "the page or the command decides it",
+    "model.trust_remote_code": "never set by a launch",
+    "hardware": "a hardware profile, with a share of its own for vLLM",
+    "grpo": "GRPOConfig's arguments, by TRL's names",
+    "check_groups": "of a learnability check",
+    "job": "the settings of a job, by its kind",
+    "episodes.name": "of the environment version",
+    "episodes.version": "of the environment version",
+    "episodes.parts": "of the environment version",
+    "episodes.corpora": "those that the parts search",
+    "sinks": "see SINKS",
+    "schema": "the contract's version",
+}
+"""Other parts of the spec, with their sources."""
 
 
 def paths(cls: Any, at: str = "") -> Iterator[str]:

@@ -92,7 +92,8 @@ def _trainer(
     """Estimate a trainer's GPU. `vllm_gib`: what vLLM takes if its KV cache has a set size, in place of a share of the
     card."""
     training = peak(shape, hardware, settings, main=rank == 0)
-    share = _share_of_trainer_gpus(hardware)
+    server = hardware.vllm_server
+    share = 0.0 if server and not server.shared else hardware.vllm_share or 0.0
     if not share:
         return GpuEstimate("trainer", card, training.phase, training.parts)
     taken = share * card if vllm_gib is None else vllm_gib
@@ -102,12 +103,6 @@ def _trainer(
             return GpuEstimate("trainer and vLLM", card, "while completions are generated", {**parts, Part.VLLM: taken})
         taken = ASLEEP_GIB
     return GpuEstimate("trainer and vLLM", card, training.phase, {**training.parts, Part.VLLM: taken})
-
-
-def _share_of_trainer_gpus(hardware: HardwareSpec) -> float:
-    """Return vLLM's share of each of the trainer's GPUs."""
-    server = hardware.vllm_server
-    return 0.0 if server and not server.shared else hardware.vllm_share or 0.0
 
 
 def _cache_gib(hardware: HardwareSpec) -> float | None:

@@ -19,11 +19,10 @@ TRAINED, BASE = "trained", "base"
 KEY_DIGEST = "GRPO_SERVE_KEY_SHA256"
 """The program's environment variable with the SHA-256 of the key, in hex. The key itself never leaves the page."""
 REQUESTS = "serve/requests"
-"""The metric that counts the HTTP requests answered."""
 
 
 class Finish(StrEnum):
-    """Why an answer ended."""
+    """Reasons for the end of an answer."""
 
     STOP = "stop"  # the model ended it
     LENGTH = "length"  # at the limit of tokens

@@ -78,12 +78,12 @@ class SyncAnswer:
     stop: str | None
     watched: bool
     chat: ChatNews | None = None
-    """For a served model that requests it; left out otherwise, since earlier supervisors don't know the field."""
+    """News for a served model that requests it; left out otherwise, since earlier supervisors don't know the field."""
     warm: WarmNews | None = None
-    """For a warm server, left out likewise."""
+    """News for a warm server, left out likewise."""
     again_s: float | None = None
-    """When to send the next lines while nobody watches, to a supervisor that says that it is `paced`. None: whenever
-    it wants."""
+    """Seconds until the next lines while no one watches, for a supervisor that says that it is `paced`. None: at any
+    time."""
 
 
 @dataclass(frozen=True)

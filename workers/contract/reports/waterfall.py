@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 TRAINER, REWARDS, REWARD = "trainer", "rewards", "reward:"
-"""Lanes, beside SERVER_ROLES of the vLLM servers: the first rank's GPU, the wait for rewards, and REWARD with the name
-of a component for each one."""
+"""Lanes, in addition to SERVER_ROLES of the vLLM servers: the first rank's GPU, the wait for rewards, and REWARD with
+the name of a component for each one."""
 SERVER = "vllm"
 """The prefix of servers' lanes."""
 OPTIMIZER, EXTRA = "optimizer", "extra"
-"""Phases beside those of StepPart: the optimizer's step, and a further round of dynamic sampling."""
+"""Phases in addition to those of StepPart: the optimizer's step, and a further round of dynamic sampling."""
 MOST_SPANS = 120
 LONGEST_LANE = 80
 _MOST_S = 4e9

@@ -9,14 +9,12 @@ default, and a run without it trains exactly as TRL does. Standard library only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.hardware import HardwareSpec, Rollout
 from workers.contract.run.problem import Problem
-
-if TYPE_CHECKING:
-    from workers.contract.run.episodes import EpisodeSpec
-    from workers.contract.run.prompts import PromptsSpec
+from workers.contract.run.prompts import PromptsSpec
 
 FIELD = "ahead"
 STALENESS = "sampling/staleness"

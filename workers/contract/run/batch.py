@@ -47,7 +47,8 @@ class Batch:
     @classmethod
     def of(cls, grpo: Mapping[str, Any], processes: int) -> Batch:
         """Read the batch of a run's GRPO settings; TRL's defaults for those that it hasn't set."""
-        return cls(**{name: int(grpo[name]) for name in ARGUMENTS if grpo.get(name)}, processes=max(1, processes))
+        sizes: dict[str, Any] = {name: int(grpo[name]) for name in ARGUMENTS if grpo.get(name)}
+        return cls(**sizes, processes=max(1, processes))
 
     @property
     def micro_batch(self) -> int:
@@ -164,10 +165,15 @@ def nearest(batch: Batch, fields: tuple[str, ...], fits: Callable[[Batch], bool]
         if now is None:
             continue
         for direction in (range(min(now, SEARCH_LIMIT) - 1, 0, -1), range(now + 1, SEARCH_LIMIT + 1)):
-            value = next((v for v in direction if fits(replace(batch, **{name: v}))), None)
+            value = next((v for v in direction if fits(_with(batch, name, v))), None)
             if value is not None:
                 candidates.append((max(value, now) / max(min(value, now), 1), name, value))
     return [(name, value) for _, name, value in sorted(candidates, key=lambda f: f[0])]
+
+
+def _with(batch: Batch, name: str, value: int) -> Batch:
+    change: dict[str, Any] = {name: value}
+    return replace(batch, **change)
 
 
 def repairs(batch: Batch, rule: BatchRule) -> list[tuple[str, int]]:

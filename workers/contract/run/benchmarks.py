@@ -22,7 +22,7 @@ TASKS = {
     "mmlu_high_school_mathematics": BenchmarkTask("MMLU, high-school mathematics", "four choices"),
 }
 ENVIRONMENT = ".venv-lm-eval"
-"""The folder of lm-eval's environment, beside the source."""
+"""The folder of lm-eval's environment, next to the source."""
 MOST_EXAMPLES = 100_000
 USUAL_EXAMPLES = 100
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")

@@ -5,13 +5,9 @@ The scores are the same; only the time differs. Off by default. Standard library
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.hardware import HardwareSpec, Rollout
 from workers.contract.run.problem import Problem
-
-if TYPE_CHECKING:
-    from workers.contract.run.episodes import EpisodeSpec
 
 FIELD = "rewards_beside"
 

@@ -96,7 +96,6 @@ class EpisodeLimits:
     output_tokens: int = 512
     """Tokens of one result; longer ones are cut, with a note that says so."""
     call_s: float = 20.0
-    """Seconds for one call."""
     episode_s: float = 600.0
     """Seconds for one episode, including the model's own time."""
     at_once: int = 32

@@ -1,4 +1,4 @@
-"""Hardware profiles: how a run uses a host."""
+"""Hardware profiles: the use of a host by a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH_FIELDS = (
 
 
 class Rollout(StrEnum):
-    """Where completions are generated."""
+    """Places where completions are generated."""
 
     TRANSFORMERS = "transformers"  # in the trainer, without vLLM: for the CPU
     COLOCATE = "colocate"  # vLLM inside each trainer process
@@ -85,7 +85,7 @@ class ServerSpec:
     tensor_parallel: int = 1
     data_parallel: int = 1
     shared: bool = False
-    """On the trainer's GPUs instead of its own; only with LoRA adapters over HTTP, as NCCL refuses it."""
+    """True: on the trainer's GPUs instead of its own; only with LoRA adapters over HTTP, as NCCL refuses it."""
     gpu_ids: tuple[int, ...] = ()
     """All servers' GPUs by NVML index, in the servers' order; empty: any free ones."""
     port: int | None = None
@@ -99,8 +99,8 @@ class ServerSpec:
     all_graphs: bool = False
     """CUDA graphs for every batch size that vLLM would capture, not only for those that the run's batches reach."""
     keep_warm_minutes: int = 0
-    """How long the servers stay for the next run after one that used them (contract.stack.warm); 0: they end with
-    their run."""
+    """The time for which the servers stay for the next run after one that used them (contract.stack.warm); 0: they end
+    with their run."""
     kv_cache_gib: float | None = None
     """GiB of KV cache on each GPU, so that vLLM doesn't measure what its share leaves; None: it measures."""
     tuned_lora: bool = True
@@ -123,7 +123,7 @@ class ServerSpec:
 
 @dataclass(frozen=True)
 class HardwareSpec:
-    """How a run uses a host. GPUs are counts here unless a profile pins them; a Placement names them.
+    """The use of a host by a run. GPUs are counts here unless a profile pins them; a Placement names them.
 
     A run's own GRPOConfig arguments for precision, optimizer or gradient checkpointing take precedence.
     """

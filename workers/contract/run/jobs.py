@@ -32,7 +32,6 @@ class ArchiveSettings:
     name: str
     """The folder inside the archive."""
     card: str
-    """The text of its model card."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,6 @@ class PushSettings:
     repository: str
     """owner/name on the hub."""
     card: str
-    """The text of its README.md."""
     base: str
     """The name that replaces the base model's folder on this host in all files."""
     private: bool = True
@@ -68,9 +66,9 @@ class GgufSettings:
 @dataclass(frozen=True)
 class ServeSettings:
     idle_minutes: float = 15.0
-    """Seconds without a chat turn or a request after which it ends."""
+    """Minutes without a chat turn or a request after which it ends."""
     gives_way_s: float = 20.0
-    """The same while another run waits for its GPUs, unless it listens."""
+    """Seconds of the same while another run waits for its GPUs, unless it listens."""
     address: str = ""
     """The address on which it listens for HTTP requests, on its placement's last port; "": it only answers the chat."""
 
@@ -88,7 +86,7 @@ class WarmNews:
     """FileName.WARM, from the control plane by way of the supervisor."""
 
     user: str = ""
-    """The attempt that uses the server; when it is another one's, or nobody's, its adapters leave."""
+    """The attempt that uses the server; when it changes, the adapters of the former one leave."""
     leave: str = ""
     """The reason why it must end, in words; "": it stays."""
     former: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ class LimitsSpec:
     tokens: int | None = None
     """TRL's num_tokens: prompts and completions of all ranks."""
     money: float | None = None
-    """In the currency of the host: its price per GPU-hour, times the leased GPUs."""
+    """The limit in the currency of the host: its price per GPU-hour, times the leased GPUs."""
     no_better: NoBetterSpec | None = None
     beyond: BeyondSpec | None = None
 

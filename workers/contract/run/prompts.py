@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.problem import Problem
-
-if TYPE_CHECKING:
-    from workers.contract.run.episodes import EpisodeSpec
 
 MOST_ROUNDS = 20
 DRAWN_WITHOUT, WITHOUT_SPREAD = "prompts/drawn_without_spread", "prompts/without_spread"
@@ -26,7 +23,7 @@ MEAN_REWARD = "prompts/mean_reward"
 TEACH, TEACH_LITTLE, UNSEEN = "teach", "teach_little", "unseen"
 """Kinds of prompts: known to teach, known to teach little, and never seen."""
 REPLACED = "replaced"
-"""The mode of the groups in samples.jsonl that were generated and scored but not trained on, beside train and eval."""
+"""The mode of the groups in samples.jsonl that were generated and scored but not trained on, next to train and eval."""
 
 
 def share_of_prompts(kind: str) -> str:

@@ -28,7 +28,7 @@ class Setting:
     path: str
     """Path in the spec, such as limits.hours."""
     field: str = ""
-    """In the New run form and in `set` of the API and the command line; "": the path's last part."""
+    """The name in the New run form and in `set` of the API and the command line; "": the path's last part."""
     low: float | None = None
     high: float | None = None
     longest: int | None = None
@@ -124,23 +124,6 @@ FIELDS: Mapping[str, str] = {**{setting.path: setting.name for setting in SETTIN
 
 ROWS = ("data", "rewards", "failed_share", "eval_rewards")
 """Parts of the spec that are copied from rows of the catalogue."""
-CHOSEN = {
-    **dict.fromkeys(ROWS, "a dataset version, and reward versions"),
-    "run_id": "each run gets its own",
-    "kind": "the page or the command decides it",
-    "model.trust_remote_code": "never set by a launch",
-    "hardware": "a hardware profile, with a share of its own for vLLM",
-    "grpo": "GRPOConfig's arguments, by TRL's names",
-    "check_groups": "of a learnability check",
-    "job": "the settings of a job, by its kind",
-    "episodes.name": "of the environment version",
-    "episodes.version": "of the environment version",
-    "episodes.parts": "of the environment version",
-    "episodes.corpora": "those that the parts search",
-    "sinks": "see SINKS",
-    "schema": "the contract's version",
-}
-"""Other parts of the spec, with their sources."""
 
 
 def below(section: str) -> tuple[Setting, ...]:

@@ -17,7 +17,7 @@ SECRET_PREFIX = "GRPO_SINK_SECRET_"  # noqa: S105  # of names
 """Before an endpoint's name: the variable with its {"address", "key"} as JSON, for the sinks' process alone."""
 ROLE = "sinks"
 STATE = "state.json"
-"""In FileName.SINKS: {title of a sink: what is wrong with it, "" if nothing}."""
+"""A file in FileName.SINKS: {title of a sink: what is wrong with it, "" if nothing}."""
 LONGEST_TEXT = 120
 
 
@@ -30,7 +30,7 @@ class SinkSpec:
     """The run's name in the sink; "": its own name."""
     secret: str = ""
     """The endpoint among the secrets with its address and key; "": it writes into the attempt's folder. There is no
-    address beside it, so that an admin decides where hosts send to."""
+    other address, so that an admin decides where hosts send to."""
 
 
 def joined(entity: str, project: str) -> str:

@@ -110,7 +110,7 @@ class RunSettings:
     recovery: RecoverySpec = RecoverySpec()
     hang: HangSpec = HangSpec()
     keep_best: str = ""
-    """The metric by which the best checkpoint is kept beside the newest ones; "": none is."""
+    """The metric by which the best checkpoint is kept in addition to the newest ones; "": none is."""
     start_from: str = ""
     """The checkpoint of another run, relative to RUNS_DIR, whose weights the training starts with; "": the model's."""
     limits: LimitsSpec = field(default_factory=LimitsSpec)

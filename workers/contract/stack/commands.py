@@ -36,7 +36,7 @@ ALL_LINEAR = "all-linear"
 RANKS, LAUNCHER_STORE, GROUP_STORE = "ranks", "launcher", "group"
 """The folder in an attempt's folder where its ranks meet, and the files of torchrun and of the process group."""
 AWAIT_SERVERS = "GRPO_AWAIT_SERVERS"
-"""Set where a trainer starts beside its servers: it waits for FileName.SERVERS_READY before it asks them anything."""
+"""Variable of a trainer that starts with its servers: it waits for FileName.SERVERS_READY before its first request."""
 MOST_GRAPHS = 512
 """The largest batch for which vLLM captures a CUDA graph by default."""
 CUDNN_ATTENTION = "TORCH_CUDNN_SDPA_PREFERRED"
@@ -195,8 +195,8 @@ def served_name(spec: AttemptSpec, endpoint: ServerPlace) -> str:
 
 def server_environment(spec: AttemptSpec, endpoint: ServerPlace) -> dict[str, str]:
     # Anyone who can connect can use these routes: open only the one that the updates need.
-    road = {WeightSync.NCCL: "VLLM_SERVER_DEV_MODE", WeightSync.LORA: "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
-    variables = {road[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
+    routes = {WeightSync.NCCL: "VLLM_SERVER_DEV_MODE", WeightSync.LORA: "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
+    variables = {routes[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
     # By itself `vllm serve` spawns its engine, which imports everything again: 13 of 55 s on an H200. Where the front
     # has touched a GPU, vLLM spawns whatever is set.
     start = {"VLLM_WORKER_MULTIPROC_METHOD": "fork"}

@@ -13,20 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workers.contract.run.spec import AttemptSpec, ServerPlace, servers_of
-from workers.contract.stack.commands import (
-    Programs,
-    devices,
-    fetch_arguments,
-    has_ranks,
-    hub_models,
-    own_servers,
-    served_name,
-    server_argv,
-    server_environment,
-    torchrun_arguments,
-    trainer_argv,
-    trainer_environment,
-)
+from workers.contract.stack import commands
+from workers.contract.stack.commands import Programs
 
 SCRIPT, ACCELERATE = "run.sh", "accelerate.yaml"
 """The two files' names; the folder also has spec.json and dataset.parquet."""
@@ -53,19 +41,19 @@ def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[
     servers = [
         PlannedProcess(
             endpoint.role,
-            tuple(server_argv(spec, endpoint, programs)),
-            {**server_environment(spec, endpoint), **offline},
+            tuple(commands.server_argv(spec, endpoint, programs)),
+            {**commands.server_environment(spec, endpoint), **offline},
         )
-        for endpoint in own_servers(spec)
+        for endpoint in commands.own_servers(spec)
     ]
-    argv = tuple(trainer_argv(folder, programs))
-    trainer = [PlannedProcess("trainer", argv, {**trainer_environment(spec), **offline})]
-    if has_ranks(spec):
-        argv_of_ranks = ("torchrun", *torchrun_arguments(spec.run.hardware.processes, folder))
-        trainer.append(PlannedProcess("ranks, started by the trainer", argv_of_ranks, {}))
+    argv = tuple(commands.trainer_argv(folder, programs))
+    trainer = [PlannedProcess("trainer", argv, {**commands.trainer_environment(spec), **offline})]
+    if commands.has_ranks(spec):
+        argv = ("torchrun", *commands.torchrun_arguments(spec.run.hardware.processes, folder))
+        trainer.append(PlannedProcess("ranks, started by the trainer", argv, {}))
     if not from_hub(spec):
         return [*servers, *trainer]
-    fetch = PlannedProcess("download", (interpreter(programs), *_fetch_arguments(spec)), devices(()))
+    fetch = PlannedProcess("download", (interpreter(programs), *_fetch_arguments(spec)), commands.devices(()))
     return [fetch, *servers, *trainer]
 
 
@@ -82,7 +70,7 @@ def shell(process: PlannedProcess) -> str:
 
 def from_hub(spec: AttemptSpec) -> bool:
     """Return True if a model is a hub id, which is downloaded first."""
-    return bool(hub_models(spec.run))
+    return bool(commands.hub_models(spec.run))
 
 
 def interpreter(programs: Programs) -> str:
@@ -117,17 +105,17 @@ def script(spec: AttemptSpec, programs: Programs) -> str:
     """Write a bash script for a folder with spec.json, dataset.parquet and accelerate.yaml."""
     ready_s = spec.run.hardware.server.ready_timeout_s if spec.run.hardware.server else 0
     steps = [_fetching(spec)] if from_hub(spec) else []
-    steps += [_starting(spec, endpoint, programs) for endpoint in own_servers(spec)]
-    waits = [
-        f"ready {shlex.quote(endpoint.address)} {shlex.quote(served_name(spec, endpoint) if endpoint.own else '')} "
-        f'{ready_s} "{_variable(endpoint) if endpoint.own else ""}"'
-        for endpoint in servers_of(spec)
-    ]
+    steps += [_starting(spec, endpoint, programs) for endpoint in commands.own_servers(spec)]
+    waits = []
+    for endpoint in servers_of(spec):
+        name, pid = (commands.served_name(spec, endpoint), _variable(endpoint)) if endpoint.own else ("", "")
+        waits.append(f'ready {shlex.quote(endpoint.address)} {shlex.quote(name)} {ready_s} "{pid}"')
     steps += ["\n".join(waits)] if waits else []
     gpus = sorted(spec.placement.every_gpu)
     uses = [f"GPU {', '.join(map(str, gpus))}"] if gpus else ["the CPU"]
     parts = {
-        "name": _comment(" ".join(spec.run.name.split())),
+        # Without characters that could end the comment around it.
+        "name": "".join(filter(str.isprintable, " ".join(spec.run.name.split()))),
         "uses": "; ".join([*uses, *(f"port {port}" for port in spec.placement.ports)]),
         "interpreter": shlex.quote(interpreter(programs)),
         "functions": _WAITING.read_text() if waits else "",
@@ -146,15 +134,15 @@ unset HF_TOKEN
 
 
 def _fetch_arguments(spec: AttemptSpec) -> tuple[str, ...]:
-    return "-m", "workers.trainer.fetch", *fetch_arguments(spec.run), "--progress", "download.jsonl"
+    return "-m", "workers.trainer.fetch", *commands.fetch_arguments(spec.run), "--progress", "download.jsonl"
 
 
 def _starting(spec: AttemptSpec, endpoint: ServerPlace, programs: Programs) -> str:
     own = interpreter(programs)
-    argv = server_argv(spec, endpoint, programs)
+    argv = commands.server_argv(spec, endpoint, programs)
     # The user's interpreter for the trainer also serves the servers, if the host uses one for both.
     program = '"$TRAINER_PYTHON"' if argv[0] == own and argv[1:2] == ["-m"] else shlex.quote(argv[0])
-    environment = server_environment(spec, endpoint)
+    environment = commands.server_environment(spec, endpoint)
     if argv[1:2] == ["-m"]:
         environment["PYTHONSAFEPATH"] = "1"
     command = _wrapped_command("env", *_assignments(environment), program, *map(shlex.quote, argv[1:]))
@@ -171,7 +159,7 @@ pids+=("{_variable(endpoint)}")
 
 
 def _training(spec: AttemptSpec) -> str:
-    environment = {**trainer_environment(spec), "PYTHONSAFEPATH": "1"}
+    environment = {**commands.trainer_environment(spec), "PYTHONSAFEPATH": "1"}
     threads = spec.run.hardware.threads
     command = _wrapped_command(
         "env",
@@ -209,8 +197,3 @@ def _wrapped_command(*arguments: str) -> str:
             lines.append("")
         lines[-1] += f" {argument}" if lines[-1] else argument
     return " \\\n  ".join(lines)
-
-
-def _comment(text: str) -> str:
-    """Remove from a text what could escape its comment."""
-    return "".join(character for character in text if character.isprintable())

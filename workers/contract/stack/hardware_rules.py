@@ -37,12 +37,12 @@ def hardware_problems(spec: HardwareSpec) -> list[Problem]:
 
 
 def problems_with_lora(spec: HardwareSpec, lora: LoraSpec | None) -> list[Problem]:
-    """List the same, including the LoRA of the run or profile."""
+    """List hardware_problems, and those of the LoRA of the run or profile."""
     return [*hardware_problems(spec), *lora_problems(spec, lora)]
 
 
 def run_problems(run: RunSpec) -> list[Problem]:
-    """List the same, including the run's own GRPOConfig arguments."""
+    """List problems_with_lora, and those of the run's own GRPOConfig arguments."""
     own_numbers = number_problems(run.hardware, run.grpo)
     start = start_problems(run.hardware) if run.start_from else ()
     return [*problems_with_lora(run.hardware, run.lora), *_own_optimizer(run), *own_numbers, *start]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ENVIRONMENT = ".venv-environments"
-"""The folder of the environment, beside the source."""
+"""The folder of the environment, next to the source."""
 GROUP = "environments"
 """The dependency group; built by `python3 -m controlplane.setup.bootstrap.on_demand environments`."""
 PYTHON = "GRPO_ENVIRONMENTS_PYTHON"
@@ -37,7 +37,7 @@ EXTRAS = ("deepspeed==0.19.8", "bitsandbytes==0.50.2", "liger-kernel==0.8.5")
 """Packages that profiles may need beyond torch and vLLM. flash-attn has no wheel in the index: hosts bring it."""
 GPU = TorchSet(torch="2.13.0", min_driver=580, vllm="0.31.0", extras=EXTRAS)
 GPU_TORCH_2_11 = TorchSet(torch="2.11.0", min_driver=580, vllm="0.22.1", extras=EXTRAS)
-"""For hosts whose image includes torch 2.11; they bring their own interpreter and set GRPO_TRAINER_PYTHON."""
+"""Versions for hosts whose image includes torch 2.11; they bring their own interpreter and set GRPO_TRAINER_PYTHON."""
 
 SETS = {"cpu": CPU, "gpu": GPU, "gpu-torch-2.11": GPU_TORCH_2_11}
 """Versions of torch and vLLM that belong together: installed by the bootstrap, known to preflight, pinned in locks."""

@@ -1,6 +1,6 @@
 """A model's files as one tar: what goes into it, and any part of its bytes. Standard library only.
 
-The bytes depend on nothing but the files' names and contents, so that any part can be read again: an upload goes on
+The bytes depend on nothing but the files' names and contents, so that any part can be read again: an upload continues
 where it was interrupted, and two archives of one model have one checksum.
 """
 
@@ -39,7 +39,7 @@ class _Part:
 
 
 class ModelArchive:
-    """`name`: the folder inside the tar. `card`: the text of its README.md. Raises ArchiveError."""
+    """A tar of a model's files. `name`: its folder. `card`: the text of its README.md. Raises ArchiveError."""
 
     def __init__(self, folder: Path, *, name: str, card: str) -> None:
         try:

@@ -23,7 +23,7 @@ class FileName:
     PIDS = "pids.json"  # supervisor: {"boot_id", "processes": [[pid, start_time], ...]} of every descendant
     ACTIVITY = "activity-{rank}.json"  # each trainer rank: {"rank", "pid", "doing": [str], "since", "steps_since"}; the
     # times are of the monotonic clock, which all processes of a host share
-    SERVERS_READY = "servers.ready"  # supervisor -> trainer that started beside its vLLM servers: all of them are ready
+    SERVERS_READY = "servers.ready"  # supervisor -> trainer that started with its vLLM servers: all of them are ready
     STOP = "STOP"  # supervisor -> trainer: exists once the trainer should save and stop
     CHAT = "chat.jsonl"  # supervisor -> program of a served model: workers.contract.reports.chat.ChatNews, one a line
     WARM = "warm.json"  # supervisor -> program of a warm server: workers.contract.stack.warm.WarmNews
@@ -82,8 +82,8 @@ class EventKind(StrEnum):
     STOP_SEEN = "stop_seen"  # data: {"mode": StopMode}: the supervisor has accepted the stop
     DIAGNOSED = "diagnosed"  # data: {"diagnoses": [{"id", "confidence", "values", "lines", "facts"}], "first_errors"}:
     # of workers.diagnosis, before the end of a failed attempt; lines are [file, number, text]
-    HANG = "hang"  # data: {"text", "who" (waits for whom, ""), "seconds", "usual_s": number|None}: no step ends
-    # any more
+    HANG = "hang"  # data: {"text", "who" (waits for whom, ""), "seconds", "usual_s": number|None}: steps
+    # no longer end
     LIMIT = "limit"  # data: {"text": str, "reason": EndReason value, "recommended": step|None}: ends the run; the step
     # whose model is the best by the rule, None for the last one
     RESULT = "result"  # data: {"text": str, "facts": {str: Any}}: what a job has found or made, in words and in data
@@ -174,7 +174,7 @@ class Task(StrEnum):
 def broker_url(redis_url: str) -> str:
     """Convert a redis-py address to Celery's form: `unix:///p?db=1` becomes `redis+socket:///p?virtual_host=1`."""
     if redis_url.startswith("rediss://") and "ssl_cert_reqs=" not in redis_url:
-        # redis-py checks the server's certificate; kombu doesn't unless it is told to.
+        # redis-py checks the server's certificate; kombu checks it only on request.
         return f"{redis_url}{'&' if '?' in redis_url else '?'}ssl_cert_reqs=required"
     if not redis_url.startswith("unix://"):
         return redis_url
@@ -183,7 +183,7 @@ def broker_url(redis_url: str) -> str:
 
 
 class EndReason(StrEnum):
-    """Why an attempt ended. Each reason has one final status and one sentence (see runs.engine.states)."""
+    """Reasons for an attempt's end. Each has one final status and one sentence (see runs.engine.states)."""
 
     COMPLETED = "completed"
     STOPPED_BY_USER = "stopped_by_user"

@@ -39,7 +39,7 @@ class Json(forms.JSONField):
 
 
 def _can_be_stored(text: str) -> bool:
-    """True for JSON that can be stored: Python also reads NaN, unpaired surrogates and thousands of brackets."""
+    """Return True for JSON that can be stored: Python also reads NaN, unpaired surrogates and thousands of brackets."""
     try:
         json.dumps(json.loads(text), allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -48,7 +48,7 @@ def _can_be_stored(text: str) -> bool:
 
 
 def fields(schema: Mapping[str, Any] | None) -> Iterator[tuple[str, str, forms.Field]]:
-    """(group, name, form field) for fields that the page doesn't offer elsewhere; broken entries are skipped."""
+    """Yield (group, name, form field) for fields that the page doesn't offer elsewhere; broken entries are skipped."""
     for entry in (schema or {}).get("fields") or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             continue
@@ -59,7 +59,7 @@ def fields(schema: Mapping[str, Any] | None) -> Iterator[tuple[str, str, forms.F
 
 
 def changed(schema: Mapping[str, Any] | None, cleaned: dict[str, Any]) -> dict[str, Any]:
-    """The values that differ from the trainer's defaults, and those that overrule a profile."""
+    """Collect the values that differ from the trainer's defaults, and those that overrule a profile."""
     defaults = (schema or {}).get("defaults") or {}
     values: dict[str, Any] = {}
     for _, name, _ in fields(schema):
@@ -74,7 +74,7 @@ def changed(schema: Mapping[str, Any] | None, cleaned: dict[str, Any]) -> dict[s
 
 
 def _field(entry: dict[str, Any]) -> forms.Field:
-    default = _words(entry.get("default"))
+    default = _text(entry.get("default"))
     common: dict[str, Any] = {
         "label": entry["name"],
         "help_text": _short(str(entry.get("help") or "")),
@@ -98,7 +98,7 @@ def _field(entry: dict[str, Any]) -> forms.Field:
     return forms.CharField(max_length=2000, widget=forms.TextInput(attrs=hint), **common)
 
 
-def _words(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from django import forms
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.environments.models import EnvironmentVersion
@@ -16,6 +16,8 @@ from controlplane.catalogue.versioned.queries import offered_versions
 from runs.engine.models import Run
 from runs.engine.queries import readable
 from runs.launch.new_run.fields.table import BY_FIELD
+
+ModelT = TypeVar("ModelT", bound=Model)
 
 
 class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
@@ -40,7 +42,7 @@ class CloneField(forms.CharField):
 
 
 def row_fields(chosen: Mapping[str, Any]) -> dict[str, forms.Field]:
-    """`chosen`: the rows chosen already; one that was archived since is still offered."""
+    """Make the fields. `chosen`: the rows chosen already; one that was archived since is still offered."""
 
     def field(name: str, rows: QuerySet[Any], kind: Any = forms.ModelChoiceField) -> forms.Field:
         row = BY_FIELD[name]
@@ -74,8 +76,15 @@ def offered_profiles() -> QuerySet[HardwareProfile]:
     return HardwareProfile.objects.filter(archived_at=None)
 
 
+def row_numbered(model: type[ModelT], text: Any) -> ModelT | None:
+    """Find a row by its id as a form sends it; None for any other text."""
+    number = str(text or "")
+    is_number = number.isascii() and number.isdigit() and len(number) < 18
+    return model._default_manager.filter(pk=int(number)).first() if is_number else None
+
+
 def model_name(text: str) -> str:
-    """A cleaned model name or path. Raises ValidationError if it can't be one."""
+    """Clean a model name or path. Raises ValidationError if it can't be one."""
     model = text.strip()
     if any(ord(c) < 32 for c in model) or model.startswith("-"):
         raise forms.ValidationError("This is neither a folder nor a hub id.")

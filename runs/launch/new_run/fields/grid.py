@@ -30,7 +30,7 @@ class Variation:
     """Field -> value, as it is sent."""
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.values.items())
 
 
@@ -40,7 +40,7 @@ def variations(axes: Axes) -> list[Variation]:
 
 
 def names(fields: Mapping[str, forms.Field]) -> list[tuple[str, str]]:
-    """The name and the label of each setting whose values can be written down: numbers and named choices."""
+    """List the name and the label of each setting whose values can be written down: numbers and named choices."""
     return sorted(
         (name, str(field.label))
         for name, field in fields.items()
@@ -51,47 +51,47 @@ def names(fields: Mapping[str, forms.Field]) -> list[tuple[str, str]]:
 
 
 def read(values: Mapping[str, Any], fields: Mapping[str, forms.Field]) -> tuple[Axes, list[str]]:
-    """The axes, and a sentence for each line of the grid that can't be read and for too many runs."""
+    """Read the axes, and a sentence for each line of the grid that can't be read and for too many runs."""
     seeds, first = int(values.get("seeds") or 1), int(values.get("seed") or 0)
     axes: list[tuple[str, list[str]]] = []
     problems: list[str] = []
     for line in filter(None, map(str.strip, str(values.get("grid") or "").splitlines())):
-        name, given = _setting(line)
+        name, texts = _setting(line)
         if name in dict(axes):
             problems.append(f"“{name}” is there twice.")
-        elif name == "seed" and seeds > 1 and _can_vary(given):
+        elif name == "seed" and seeds > 1 and _can_vary(texts):
             problems.append("Give seeds here or by their number, not both.")
         else:
-            problems += _line_problems(line, name, given, fields)
-        axes.append((name, given))
+            problems += _line_problems(line, name, texts, fields)
+        axes.append((name, texts))
     if seeds > 1:
         axes.append(("seed", [str(first + n) for n in range(seeds)]))
-    runs = prod(max(1, len(given)) for _, given in axes)
+    runs = prod(max(1, len(texts)) for _, texts in axes)
     if runs > MOST:
         problems.append(f"These are {runs} runs; a group has at most {MOST}.")
     return axes, problems
 
 
 def _setting(line: str) -> tuple[str, list[str]]:
-    """`Learning rate: 1e-6, 5e-6` -> ("learning_rate", ["1e-6", "5e-6"])"""
+    """Parse `Learning rate: 1e-6, 5e-6` into ("learning_rate", ["1e-6", "5e-6"])."""
     name, _, values = line.replace("=", ":", 1).partition(":")
-    given = [value.strip() for value in values.split(",") if value.strip()]
-    return name.strip().lower().replace(" ", "_"), given
+    texts = [value.strip() for value in values.split(",") if value.strip()]
+    return name.strip().lower().replace(" ", "_"), texts
 
 
-def _can_vary(given: list[str]) -> bool:
-    return len(given) > 1 and len(set(given)) == len(given)
+def _can_vary(texts: list[str]) -> bool:
+    return len(texts) > 1 and len(set(texts)) == len(texts)
 
 
-def _line_problems(line: str, name: str, given: list[str], fields: Mapping[str, forms.Field]) -> Iterator[str]:
-    if not given and name not in fields:
+def _line_problems(line: str, name: str, texts: list[str], fields: Mapping[str, forms.Field]) -> Iterator[str]:
+    if not texts and name not in fields:
         yield f"“{line}”: write a setting and its values, such as learning_rate: 1e-6, 5e-6"
     elif name not in fields or name in NOT_IN_A_GRID:
         yield f"There is no setting “{name}”. Use its name, such as learning_rate or num_generations."
-    elif not _can_vary(given):
+    elif not _can_vary(texts):
         yield f"Give “{name}” two different values or more, with commas between them."
     else:
-        for value in given:
+        for value in texts:
             try:
                 fields[name].clean(value)
             except forms.ValidationError as error:

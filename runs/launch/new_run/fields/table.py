@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,18 +72,13 @@ class LaunchField:
         return forms.CharField(**common, max_length=self.longest, widget=text(attrs=attributes))
 
     def json_schema(self) -> dict[str, Any]:
-        """Its value in the API, as JSON Schema."""
+        """Describe its value in the API as JSON Schema."""
         default = float(self.default) if self.kind is float and self.default is not None else self.default
         bounds = {"minimum": self.low, "maximum": self.high, "maxLength": self.longest, "default": default}
         values = [value for value, _ in self.choices]
         schema: dict[str, Any] = {"type": JSON_TYPES[self.kind], "title": self.label, "description": self.help}
         schema |= {word: bound for word, bound in bounds.items() if bound is not None}
         return schema | ({"enum": values} if values else {})
-
-
-def _read() -> dict[str, tuple[LaunchField, ...]]:
-    cards = tomllib.loads(FILE.read_text())
-    return {card: tuple(_field(name, entry) for name, entry in fields.items()) for card, fields in cards.items()}
 
 
 def _field(name: str, entry: dict[str, Any]) -> LaunchField:
@@ -95,6 +90,7 @@ def _field(name: str, entry: dict[str, Any]) -> LaunchField:
         kind, default = str, ", ".join(default)
     if default is False or default == "" or "placeholder" in entry:
         default = None
+    choices = tuple((value, value) if isinstance(value, str) else tuple(value) for value in entry.get("choices", ()))
     return LaunchField(
         name=name,
         label=entry["label"],
@@ -103,19 +99,12 @@ def _field(name: str, entry: dict[str, Any]) -> LaunchField:
         argument=argument,
         required=entry.get("required", argument),
         default=default,
-        low=entry.get("low", setting.low if setting else None),
-        high=entry.get("high", setting.high if setting else None),
-        longest=entry.get("longest", setting.longest if setting else None),
-        choices=TOOL_TEMPLATES if name == "tool_template" else tuple(_pairs(entry.get("choices", ()))),
+        **{bound: entry.get(bound, getattr(setting, bound, None)) for bound in ("low", "high", "longest")},
+        choices=TOOL_TEMPLATES if name == "tool_template" else choices,
         empty=entry.get("empty", ""),
         missing=entry.get("missing", ""),
         attributes=_attributes(entry),
     )
-
-
-def _pairs(choices: Iterable[Any]) -> Iterable[tuple[str, str]]:
-    for choice in choices:
-        yield (choice, choice) if isinstance(choice, str) else (choice[0], choice[1])
 
 
 def _attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,11 +113,13 @@ def _attributes(entry: Mapping[str, Any]) -> dict[str, Any]:
     return attributes | ({"spellcheck": "false"} if {"class", "list", "rows"} & attributes.keys() else {})
 
 
-CARDS = _read()
+CARDS = {
+    card: tuple(_field(name, entry) for name, entry in fields.items())
+    for card, fields in tomllib.loads(FILE.read_text()).items()
+}
 """Card or fold -> its fields, in the page's order."""
 BY_FIELD = {launch_field.name: launch_field for fields in CARDS.values() for launch_field in fields}
 ARGUMENTS = tuple(launch_field for launch_field in BY_FIELD.values() if launch_field.argument)
-ARGUMENT_NAMES = frozenset(argument.name for argument in ARGUMENTS)
 FOLDS = tuple(card for card in CARDS if card[0].isupper())
 """The folds of the Training card."""
 

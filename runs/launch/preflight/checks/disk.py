@@ -43,7 +43,7 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def checkpoints(draft: Draft) -> int | None:
-    """Number of checkpoints that the whole run writes; None if its steps aren't known yet."""
+    """Count the checkpoints that the whole run writes; None if its steps aren't known yet."""
     strategy, total = draft.value("save_strategy"), total_steps(draft)
     if strategy == "no":
         return 0
@@ -63,7 +63,7 @@ def _mib(amount: float) -> str:
 
 
 def _checkpoint_mib(draft: Draft) -> float | None:
-    """Approximate size of a checkpoint: trained weights and their optimizer state."""
+    """Estimate the size of a checkpoint: trained weights and their optimizer state."""
     shape = shape_for(draft.inspection)
     if shape is None or draft.hardware is None:
         return None

@@ -148,11 +148,6 @@ def _beyond_context(draft: Draft) -> Iterator[Finding]:
         )
 
 
-def _longest_prompt(data: DataFacts) -> int:
-    """Return the tokens of the longest prompt; estimated if nobody has counted."""
-    return data.longest_prompt_tokens or (data.longest_prompt_chars or 0) // CHARS_A_TOKEN + 1
-
-
 def _number_beyond(data: DataFacts, room: int) -> str:
     """Count the prompts that exceed the tokens left for them, by the bins of their lengths; "" for at most one."""
     bins, count = data.prompt_bins, sum(data.prompt_bins)
@@ -161,10 +156,6 @@ def _number_beyond(data: DataFacts, room: int) -> str:
     width = (data.prompt_top + 1) / len(bins) / (1 if data.longest_prompt_tokens else CHARS_A_TOKEN)
     over = round(sum(times * min(1.0, max(0.0, number + 1 - room / width)) for number, times in enumerate(bins)))
     return f", as do about {over:,} of {count:,} prompts" if over > 1 else ""
-
-
-def _with_results(tokens: int) -> str:
-    return f" and up to {tokens:,} of tools’ results" if tokens else ""
 
 
 def _within(draft: Draft, completion: int, limit: int, name: str) -> Iterator[Finding]:
@@ -178,15 +169,17 @@ def _within(draft: Draft, completion: int, limit: int, name: str) -> Iterator[Fi
         )
         return
     data = draft.data
-    longest = _longest_prompt(data) if data else 0
-    results = draft.result_tokens
-    if data and longest + completion + results > limit:
+    if data is None:
+        return
+    tokens, characters, results = data.longest_prompt_tokens, data.longest_prompt_chars, draft.result_tokens
+    longest = tokens or (characters or 0) // CHARS_A_TOKEN + 1
+    if longest + completion + results > limit:
         room = limit - longest - results
-        tokens, characters = data.longest_prompt_tokens, data.longest_prompt_chars
         size = f"{tokens:,} tokens" if tokens else f"{characters:,} characters"
+        with_results = f" and up to {results:,} of tools’ results" if results else ""
         yield warn(
             "max_completion_length",
-            f"The longest prompt has {size}: with {completion:,} tokens of completion{_with_results(results)} it may "
+            f"The longest prompt has {size}: with {completion:,} tokens of completion{with_results} it may "
             f"pass {limit:,} ({name}){_number_beyond(data, limit - completion - results)}.",
             "Shorten the completions, or make a version of the dataset without long prompts: under its Rows.",
             *([Fix(f"Set it to {room}", {"max_completion_length": str(room)})] if room >= 16 else []),

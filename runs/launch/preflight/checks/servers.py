@@ -9,6 +9,7 @@ from runs.launch.preflight.draft import Draft, HostFacts
 from runs.launch.preflight.finding import Finding, note, stop, warn
 from runs.launch.preflight.hosts import fitting_hosts
 from workers.contract.run.hardware import Rollout, WeightSync
+from workers.contract.wire.joining import is_loopback
 
 LARGEST = 16
 """The largest tensor parallel size to suggest."""
@@ -75,7 +76,7 @@ def check_ports(draft: Draft) -> Iterator[Finding]:
     problems = [_obstacle(host, ports) for host in hosts]
     if all(problems):
         yield from (finding for finding in problems if finding)
-    yield from (_outside(host, ports) for host in hosts if not _inside(host, ports))
+    yield from _outside(hosts, ports)
 
 
 def _obstacle(host: HostFacts, ports: range) -> Finding | None:
@@ -95,18 +96,17 @@ def _obstacle(host: HostFacts, ports: range) -> Finding | None:
     return None
 
 
-def _inside(host: HostFacts, ports: range) -> bool:
-    first, last = host.port_range
-    return first <= ports[0] and ports[-1] <= last
-
-
-def _outside(host: HostFacts, ports: range) -> Finding:
-    first, last = host.port_range
-    return note(
-        "profile",
-        f"{_ports(ports)} {'is' if len(ports) == 1 else 'are'} outside what {host.name} keeps for vLLM servers "
-        f"({first} to {last}): other programs may take {'it' if len(ports) == 1 else 'them'} first.",
-    )
+def _outside(hosts: list[HostFacts], ports: range) -> Iterator[Finding]:
+    single = len(ports) == 1
+    subject = f"Port {ports[0]} is" if single else f"The ports {ports[0]} to {ports[-1]} are"
+    for host in hosts:
+        first, last = host.port_range
+        if not (first <= ports[0] and ports[-1] <= last):
+            yield note(
+                "profile",
+                f"{subject} outside what {host.name} keeps for vLLM servers ({first} to {last}): other programs may "
+                f"take {'it' if single else 'them'} first.",
+            )
 
 
 def _free_ports(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
@@ -120,10 +120,6 @@ def _free_ports(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
                 f"{host.name} keeps the ports {first} to {last} for vLLM servers, and {free} of them are free.",
                 "Stop what uses them, or give the host a wider GRPO_PORT_RANGE.",
             )
-
-
-def _ports(ports: range) -> str:
-    return f"Port {ports[0]}" if len(ports) == 1 else f"The ports {ports[0]} to {ports[-1]}"
 
 
 def check_warm(draft: Draft) -> Iterator[Finding]:
@@ -143,9 +139,6 @@ def check_warm(draft: Draft) -> Iterator[Finding]:
             "No idle warm server of yours has this model and these settings: the run starts one, which stays for "
             f"{stays} after the run, and gives way to runs that need its GPUs.",
         )
-
-
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
 def check_attached(draft: Draft) -> Iterator[Finding]:
@@ -195,8 +188,8 @@ def _stream(addresses: tuple[str, ...]) -> Iterator[Finding]:
     if not all(_is_local(address) for address in addresses):
         yield note(
             "profile",
-            "Whoever can connect to a server in development mode can change its weights: keep it on a network of its "
-            "own.",
+            "Anyone who can connect to a server in development mode can change its weights: keep it on a network of "
+            "its own.",
         )
 
 
@@ -215,6 +208,6 @@ def _kept_memory(draft: Draft) -> Iterator[Finding]:
 
 def _is_local(address: str) -> bool:
     try:
-        return (urlsplit(address).hostname or "") in LOOPBACK
+        return is_loopback(urlsplit(address).hostname or "")
     except ValueError:
         return False

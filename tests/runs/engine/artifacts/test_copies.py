@@ -28,7 +28,6 @@ from runs.engine.transitions import move
 from runs.insight.evaluations import starting as evaluations
 from runs.intake.host_api import ingest
 from runs.launch.new_run import starting as new_runs
-from runs.launch.new_run.starting import StartChoices
 from tests.controlplane.people import viewer
 from tests.controlplane.platform.accounts.secret_rows import a_store
 from tests.runs.builders import a_host, a_run, a_user, an_attempt, event
@@ -178,10 +177,10 @@ def test_without_a_copy_all_waits_for_the_host_that_has_the_files(orphan: Checkp
 
 def test_a_new_run_may_start_with_it_on_any_host(orphan: Checkpoint) -> None:
     other = a_host("other")
-    choices = StartChoices(orphan.run.spec["model"]["path"], None, None, other)
-    assert [field for field, _ in new_runs.problems(orphan, choices) if field == "host"] == []
+    choices = {"model": orphan.run.spec["model"]["path"], "lora": None, "profile": None, "host": other}
+    assert [field for field, _ in new_runs.problems(orphan, **choices) if field == "host"] == []
     unstored = checkpoints.by_folder(f"{orphan.run.pk}/1/checkpoints/checkpoint-20")
-    assert [field for field, _ in new_runs.problems(unstored, choices) if field == "host"] == ["host"]
+    assert [field for field, _ in new_runs.problems(unstored, **choices) if field == "host"] == ["host"]
 
 
 def test_a_host_waits_for_a_dataset_that_comes_from_the_store(

@@ -173,7 +173,7 @@ def test_the_forecast_knows_what_is_kept_and_who_is_before(priority: int, words:
     taken(a_host(gpus=2), "gpu:0")
     a_run("large", hardware=gpus(2))
     draft = Draft(hardware=HardwareSpec("one", Rollout.COLOCATE, trainer_gpus=1), priority=priority)
-    assert forecast(draft, host_views()).words == words
+    assert forecast(draft, host_views()).button == words
 
 
 def test_a_launch_may_have_a_priority() -> None:

@@ -62,8 +62,8 @@ def test_the_pages_of_both_runs_name_each_other() -> None:
 
 def test_who_repeats_the_run_elsewhere_starts_its_server_too() -> None:
     dry = dry_run.of_run(launched().run)
-    assert [process.role for process in dry.processes] == ["vllm", "trainer"]
-    assert (dry.place.placement.warm, dry.place.placement.server_gpus) == (None, (1,))
+    assert [command["role"] for command in dry.commands()] == ["vllm", "trainer"]
+    assert (dry.location.placement.warm, dry.location.placement.server_gpus) == (None, (1,))
 
 
 def test_programs_list_and_end_them() -> None:
@@ -107,6 +107,6 @@ def said(user: Any) -> str:
     draft = drafting.with_idle(draft, user, request, hosts)
     (finding,) = servers.check_warm(draft)
     if draft.idle:
-        assert drafting.forecast(draft, hosts).words.endswith("GPU 0, warm server")
+        assert drafting.forecast(draft, hosts).button.endswith("GPU 0, warm server")
         assert IdleServers.read().on(hosts[0].row) == list(draft.idle)
     return str(finding.cause)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.catalogue.rewards.models import RewardVersion
-from runs.launch.new_run.choices import LaunchValues
+from runs.launch.new_run.choices import LaunchChoices, choices_of
 from runs.launch.new_run.fields.grid import MOST
 from runs.launch.new_run.fields.table import BY_FIELD
 from tests.runs.launch.new_run.launching_page import SCHEMA, a_config, a_version, cpu_profile
@@ -18,11 +18,11 @@ from workers.contract.stack.training_rules import CHOICES
 pytestmark = pytest.mark.django_db
 
 
-def chosen(**values: Any) -> LaunchValues:
+def chosen(**values: Any) -> LaunchChoices:
     rewards = RewardVersion.objects.first() or a_config()
     rows = {"dataset_version": a_version().pk, "reward_version": rewards.pk, "profile": cpu_profile().pk}
     first = {name: field.default for name, field in BY_FIELD.items() if field.default is not None}
-    return LaunchValues({**first, "model": "/models/tiny", "priority": 0, **rows, **values}, SCHEMA)
+    return choices_of({**first, "model": "/models/tiny", "priority": 0, **rows, **values}, SCHEMA)
 
 
 def test_every_setting_of_a_run_has_a_field() -> None:

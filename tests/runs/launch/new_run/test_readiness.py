@@ -3,7 +3,7 @@
 import pytest
 
 from runs.launch.new_run.drafting import Forecast
-from runs.launch.new_run.readiness import launch_label, readiness
+from runs.launch.new_run.panel import launch_label, readiness
 from runs.launch.preflight.finding import Finding, Grade
 
 STOP, WARN = Finding(Grade.STOP, "model", "No model.", ""), Finding(Grade.WARN, "model", "Large.", "")

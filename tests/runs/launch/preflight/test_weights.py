@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from runs.launch.preflight.checks.lora import check_weights
 from runs.launch.preflight.draft import Draft, OtherProfile
-from runs.launch.preflight.weights import check
 from tests.runs.launch.preflight.test_memory import LORA, SERVER, drafted
 from workers.contract.run.hardware import HardwareSpec, ServerSpec, WeightSync
 from workers.contract.stack import adapters
@@ -48,7 +48,7 @@ def test_the_faster_way_is_offered_and_the_run_that_has_it_says_why(
     measured: Path, completions: int, faster: str
 ) -> None:
     for spec in (SWAPPED, MERGED):
-        [found] = check(a_draft(spec, completions))
+        [found] = check_weights(a_draft(spec, completions))
         if spec.profile == faster:
             assert "This run" in found.cause
             assert not found.fixes
@@ -59,18 +59,18 @@ def test_the_faster_way_is_offered_and_the_run_that_has_it_says_why(
 
 def test_what_was_not_measured_decides_nothing(measured: Path) -> None:
     told(measured, replace(MEASURED, push_s=None))
-    assert not list(check(a_draft(SWAPPED, 256)))
-    [found] = check(a_draft(MERGED, 256))
+    assert not list(check_weights(a_draft(SWAPPED, 256)))
+    [found] = check_weights(a_draft(MERGED, 256))
     assert "When this card" not in found.cause
 
 
 def test_tuned_kernels_count_where_the_card_has_them(measured: Path) -> None:
     told(measured, replace(MEASURED, tuned_tokens_per_s=23_900.0))
-    assert next(check(a_draft(SWAPPED, 256))).fixes
+    assert next(check_weights(a_draft(SWAPPED, 256))).fixes
     folder = measured / "kernels" / "0.22.1"
     folder.mkdir(parents=True)
     (folder / f"{adapters.file_name(CARD)}_SHRINK.json").write_text("{}")
-    assert not next(check(a_draft(SWAPPED, 256))).fixes
+    assert not next(check_weights(a_draft(SWAPPED, 256))).fixes
 
 
 def test_the_committed_measurements_can_be_read() -> None:

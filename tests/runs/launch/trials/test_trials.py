@@ -180,7 +180,7 @@ def test_what_is_missing_or_wrong_is_said_beside_its_field(change, field):
 
 @pytest.mark.parametrize(
     ("columns", "words"),
-    [({"announced_at": timezone.now() - timedelta(hours=1)}, "out of reach"), ({"draining": True}, "no new runs")],
+    [({"announced_at": timezone.now() - timedelta(hours=1)}, "unreachable"), ({"draining": True}, "no new runs")],
 )
 def test_a_host_that_starts_nothing_is_refused(columns, words):
     answer = operator().post(NEW, asked(a_ready_host(**columns), a_profile()))

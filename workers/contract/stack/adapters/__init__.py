@@ -60,7 +60,7 @@ def speed_of(cards: Iterable[str], parameters: int, rank: int, requests: int) ->
 
 
 def kernels(card: str, vllm: str) -> Path | None:
-    """Find the folder for VLLM_TUNED_CONFIG_FOLDER; None: nobody has tuned this vLLM's kernels on this card."""
+    """Find the folder for VLLM_TUNED_CONFIG_FOLDER; None: this vLLM's kernels weren't tuned on this card."""
     folder = KERNELS / vllm.partition("+")[0]
     return folder if vllm and (folder / f"{file_name(card)}_SHRINK.json").is_file() else None
 

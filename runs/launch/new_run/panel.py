@@ -1,0 +1,211 @@
+"""The Preflight panel of the New run page: the findings' verdict, the launch button, memory, and time and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from controlplane.catalogue.hardware.profile_pages.memory_bars import MemoryView, view
+from controlplane.platform.templatetags.figures import duration, si, sig
+from controlplane.platform.templatetags.optional import count
+from runs.launch.new_run import drafting, past_runs, several
+from runs.launch.new_run.drafting import Forecast
+from runs.launch.new_run.forms import LaunchForm
+from runs.launch.new_run.several import Checks, Together
+from runs.launch.preflight import estimating
+from runs.launch.preflight.draft import HostFacts
+from runs.launch.preflight.duration import Duration
+from runs.launch.preflight.finding import Finding, Grade
+from runs.launch.preflight.hosts import machine_to_ask
+
+
+def panel_of(form: LaunchForm, checks: Checks) -> dict[str, Any]:
+    """Build the context of the panel: findings, readiness, memory, time and cost."""
+    draft_check, findings, parts = checks.checked, checks.findings, checks.parts
+    draft = draft_check.draft
+    estimated, machine = estimating.best(draft), machine_to_ask(draft)
+    host = machine or (estimated.host if estimated else None)
+    at_once, together = form.chosen("at_once"), several.together(parts, form.chosen("at_once"))
+    time = together.durations[0] if together else past_runs.duration(draft, draft_check.hosts, host)
+    limit = min(at_once, len(parts)) if at_once else None
+    expected = drafting.forecast(draft, draft_check.hosts)
+    requested = machine if draft.hardware and draft.hardware.trainer_gpus else None
+    shown_time = None
+    if time or (requested and requested.gpus):
+        shown_time = _time_view(
+            time, together, requested, several=bool(parts), at_once=limit, episodes=form.episodes() is not None
+        )
+    return {
+        "findings": findings,
+        "several": parts,
+        "axes": form.axes,
+        "at_once": limit,
+        "readiness": readiness(findings, form.to_choose, launch_label(expected, len(parts), limit)),
+        "memory": _memory(estimated) if estimated else None,
+        "fits": drafting.ranked_profiles(form, draft),
+        "time": shown_time,
+        "forecast": expected,
+        "labels": {name: field.label for name, field in form.fields.items()},
+    }
+
+
+def _memory(answer: estimating.Estimated) -> MemoryView:
+    host, length = answer.host, answer.settings.length
+    ram = host.ram_mib / 1024
+    return view(answer.estimate, length=length, where=host.name, indexes=answer.indexes, host_ram_gib=ram)
+
+
+# --- readiness --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Readiness:
+    tone: str
+    icon: str
+    verdict: str
+    checks: str
+    """Text of the link to the checks."""
+    link_tone: str
+    button: str
+    ready: bool = False
+    also: str = ""
+    """A sentence on further missing choices."""
+
+
+def readiness(findings: Sequence[Finding], to_choose: Sequence[str], launch: str) -> Readiness:
+    """Judge findings. `to_choose`: labels of required choices; `launch`: the button's text once nothing is missing."""
+    problems = count(sum(finding.grade == Grade.STOP for finding in findings), "problem,problems")
+    warnings = count(sum(finding.grade == Grade.WARN for finding in findings), "warning,warnings")
+    missing = ", ".join(to_choose).lower()
+    if problems:
+        also = f"Still to choose: {missing}." if missing else ""
+        fix = f"Fix {problems}"
+        return Readiness("bad", "circle-x", f"{fix} first", problems, "bad", f"{fix} to launch", also=also)
+    if to_choose:
+        further = f" and {len(to_choose) - 1} more" if len(to_choose) > 1 else ""
+        button = f"Choose a {to_choose[0].lower()}{further} to launch"
+        link, link_tone = f"{len(to_choose)} to choose", "warn" if warnings else ""
+        return Readiness("open", "circle-dashed", f"Still to choose: {missing}", link, link_tone, button)
+    if warnings:
+        verdict = f"Can be launched, with {warnings}"
+        return Readiness("warn", "triangle-alert", verdict, warnings, "warn", launch, ready=True)
+    return Readiness("good", "circle-check", "Ready to launch", "Checked", "good", launch, ready=True)
+
+
+def launch_label(forecast: Forecast, runs: int, at_once: int | None) -> str:
+    """Choose the text of the launch button; `runs`: how many runs a launch of several has, `at_once` how many may run
+    together."""
+    if not runs:
+        return forecast.button
+    bound = f", {at_once} at a time" if at_once else ""
+    return f"{'Launch' if forecast.now else 'Queue'} {runs} runs{bound}"
+
+
+# --- time and cost ----------------------------------------------------------------------------------------------------
+
+Line = str | SafeString
+
+
+@dataclass(frozen=True)
+class TimeView:
+    source: str
+    rows: list[tuple[str, str]]
+    notes: list[Line]
+
+
+def _time_view(
+    time: Duration | None,
+    together: Together | None,
+    machine: HostFacts | None,
+    *,
+    several: bool,
+    at_once: int | None,
+    episodes: bool,
+) -> TimeView:
+    """Describe the expected time and cost. `machine`: the one that would be requested; `episodes`: an environment
+    answers between turns."""
+    rows = _times(time, together, several=several, at_once=at_once)
+    rows += _costs(time, together, machine, several=several)
+    source = "unknown"
+    if time is not None:
+        source = f"by a run on {time.host.name}" if time.past else "rule of thumb, not measured"
+    notes = [_basis(time, machine, episodes=episodes), _price(time, machine)]
+    if time:
+        notes.append("Startup, evaluations and checkpoints are not counted.")
+    return TimeView(source, rows, [note for note in notes if note])
+
+
+def _times(
+    time: Duration | None, together: Together | None, *, several: bool, at_once: int | None
+) -> list[tuple[str, str]]:
+    if time is None:
+        return [("The run", "unknown")]
+    rows = []
+    alike = together is None or together.alike
+    if alike:
+        rows.append(("A step", f"about {duration(time.step_s)}, {si(time.tokens)} tokens"))
+    if together and together.span and not alike:
+        shortest, longest = together.span
+        rows.append(("Each run", f"about {duration(shortest)} to {duration(longest)}"))
+    elif time.seconds is not None:
+        steps = f"{sig(time.steps, 7)} step{'' if time.steps == 1 else 's'}"
+        rows.append(("Each run" if several else "The run", f"about {duration(time.seconds)} for {steps}"))
+    if together and together.seconds is not None:
+        order = f"{at_once} at a time" if at_once else "one after another"
+        rows.append((f"All {len(together.durations)}", f"about {duration(together.seconds)}, {order}"))
+    return rows
+
+
+def _costs(
+    time: Duration | None, together: Together | None, machine: HostFacts | None, *, several: bool
+) -> list[tuple[str, str]]:
+    if time is None or time.gpu_hours is None:
+        return [("Cost", "unknown")] if machine and machine.gpus else []
+    rows = []
+    if together is None or together.alike:
+        cost = f": {time.cost}" if time.cost else ", cost unknown"
+        rows.append(("GPU-hours each" if several else "GPU-hours", f"about {sig(time.gpu_hours)}{cost}"))
+    if together:
+        cost = f": {together.cost}" if together.cost else ""
+        rows.append(("GPU-hours of all", f"about {sig(together.gpu_hours)}{cost}"))
+    return rows
+
+
+def _basis(time: Duration | None, machine: HostFacts | None, *, episodes: bool) -> Line:
+    if time is None:
+        return "No estimate yet: no host has reported the model’s size."
+    if time.past and time.pace:
+        return format_html(
+            'From <a href="{}">{}</a>, the nearest run there: {} tokens/s, {} a step (median of {}){}.',
+            reverse("run", args=[time.past.id]),
+            time.past.name,
+            si(time.pace.tokens_per_s),
+            duration(time.pace.step_s),
+            sig(time.pace.steps),
+            ", scaled to this batch and length" if time.scaled else "",
+        )
+    about = f"No recent run on {time.host.name} is like this one."
+    if machine:
+        about = f"Estimated for a {machine.name} machine that hasn’t been requested yet."
+    answers = " The environment’s answers are assumed to take a second a turn." if episodes else ""
+    return (
+        f"{about} The rule goes by the model’s size, the GPUs, the rollout, and completions of full length; "
+        f"it fits recorded runs on H200s within a factor of 2.{answers}"
+    )
+
+
+def _price(time: Duration | None, machine: HostFacts | None) -> str:
+    if machine and machine.gpus:
+        if not machine.gpu_hour:
+            return f"No price per GPU-hour is known for machines of {machine.name}; an admin can enter it there."
+        gpus = count(len(machine.gpus), "GPU,GPUs")
+        paid = f"a machine of {gpus} is paid for as a whole, from its start until it leaves."
+        return f"A GPU-hour there costs {machine.gpu_hour}; {paid}"
+    if time and time.gpu_hours is not None and not time.cost:
+        return f"{time.host.name} has no price per GPU-hour."
+    return ""
