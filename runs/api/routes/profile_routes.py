@@ -101,7 +101,14 @@ def memory_of(
     estimate = profile_memory.on_page(profile_for(request, profile_id), model, card)
     if estimate is None:
         sentence = "There is no estimate: the profile uses no GPU, or can't be read."
-        unknown = {"models": [], "model": "", "card_gib": None, "divided_for": "", "use_the_memory": None, "guide": {}}
+        unknown: dict[str, Any] = {
+            "models": [],
+            "model": "",
+            "card_gib": None,
+            "divided_for": "",
+            "use_the_memory": None,
+            "guide": {},
+        }
         return {"item": {"says": sentence, **unknown}}
     room = estimate.room
     gains = room and {"gain": round(room.gain, 3), "says": room.words, "values": room.values}
@@ -193,7 +200,7 @@ def _profile(row: Any) -> dict[str, Any]:
 
 
 def _preset_for(preset_id: int) -> HealthPreset:
-    return existing(HealthPreset.objects.filter(pk=preset_id).first(), f"There is no preset {preset_id}.")
+    return existing(HealthPreset.objects.all(), preset_id, "There is no preset")
 
 
 def _preset(row: HealthPreset) -> dict[str, Any]:

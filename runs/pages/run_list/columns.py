@@ -118,7 +118,7 @@ def labelled(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
     for run in runs if any(column.kind == METRIC for column in columns) else ():
         if not seen.issuperset(run.last_metrics):
             seen.update(run.last_metrics)
-            words = {**run_charts.words(run_charts.plan_of(run)), **words}
+            words = {**run_charts.labels(run_charts.plan_of(run)), **words}
     return [
         replace(column, label=words.get(column.name, "")) if column.kind == METRIC else column for column in columns
     ]
