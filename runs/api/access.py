@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import ninja
+from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest
 from ninja.security import HttpBearer
 
@@ -16,7 +17,7 @@ from controlplane.platform.accounts import api_tokens
 from controlplane.platform.accounts.models import ApiScope, ApiToken
 from controlplane.platform.http import api_throttle
 
-T = TypeVar("T")
+M = TypeVar("M", bound=Model)
 
 
 class Problem(Exception):
@@ -48,10 +49,11 @@ def no_sign_in(reason: str) -> Problem:
     return Problem(401, reason, where="Authorization", fix=fix)
 
 
-def existing(row: T | None, missing: str) -> T:
-    """Return the row. Raises Http404 with the text `missing` if there is none."""
+def existing(rows: QuerySet[M], pk: int, missing: str) -> M:
+    """Find the row with this id. Raises Http404 with a text such as `There is no user 3.`; `missing`: without id."""
+    row = rows.filter(pk=pk).first()
     if row is None:
-        raise Http404(missing)
+        raise Http404(f"{missing} {pk}.")
     return row
 
 

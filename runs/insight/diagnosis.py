@@ -36,7 +36,7 @@ class DiagnosisReport:
 
 
 def of_attempt(attempt: Attempt) -> DiagnosisReport | None:
-    """An attempt's diagnosis. None if there is none: the host is gone, or was of an older version."""
+    """Read an attempt's diagnosis. None if there is none: its host was lost, or was of an older version."""
     event = _event(attempt)
     return report_of(event) if event is not None else None
 
@@ -46,7 +46,7 @@ def _event(attempt: Attempt) -> RunEvent | None:
 
 
 def report_of(event: RunEvent) -> DiagnosisReport:
-    """The report of a diagnosis event, read defensively, since another version may have written it."""
+    """Read the report of a diagnosis event, defensively, since another version may have written it."""
     rows = (row for row in _list(event.data.get("diagnoses")) if isinstance(row, dict))
     return DiagnosisReport(
         [shown for row in rows if (shown := _shown(row))], list(_lines(event.data.get("first_errors")))
@@ -54,7 +54,7 @@ def report_of(event: RunEvent) -> DiagnosisReport:
 
 
 def values_of(attempt: Attempt, id_: str) -> tuple[CatalogueEntry, dict[str, str]] | None:
-    """A catalogue entry with its pattern's values in the attempt's diagnosis; None if the diagnosis doesn't have it."""
+    """Find a catalogue entry with its pattern's values in the attempt's diagnosis. None if the diagnosis lacks it."""
     event = _event(attempt)
     rows = _list(event.data.get("diagnoses")) if event is not None else []
     row = next((row for row in rows if isinstance(row, dict) and row.get("id") == id_), None)

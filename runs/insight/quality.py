@@ -34,25 +34,27 @@ class Quality:
 
 
 def best_metric(run: Run) -> str:
-    """The metric by which the run keeps its best checkpoint; empty: none is kept."""
+    """Read the metric by which the run keeps its best checkpoint; empty: it keeps none."""
     return str(run.spec.get("keep_best") or "")
 
 
 def labels_of(run: Run) -> dict[str, str]:
-    """The metrics by which a run's checkpoints are compared -> their labels."""
+    """Label the metrics by which a run's checkpoints are compared."""
     chosen = best_metric(run)
     labels = FIGURES | ({} if chosen in FIGURES or not chosen else {chosen: chosen})
     return {name: label for name, label in labels.items() if name in run.last_metrics}
 
 
 def figures_of(run: Run, saved: Sequence[Checkpoint]) -> list[dict[str, float | None]]:
-    """Metric -> figure for each checkpoint; None for a checkpoint that a later attempt has made void."""
+    """Read the figure of each metric for each checkpoint; None for one that a later attempt has made void."""
     labels = labels_of(run) if saved else {}
     histories = series(run, list(labels), sys.maxsize)["series"] if labels else {}
-    return [
-        {name: None if point.superseded else _figure_at(histories[name], name, point.step) for name in labels}
-        for point in saved
-    ]
+
+    def figure(name: str, step: int) -> float | None:
+        end = _until(histories[name], step)
+        return best.figure_of(name, histories[name]["value"][max(0, end - best.OVER) : end])
+
+    return [{name: None if point.superseded else figure(name, point.step) for name in labels} for point in saved]
 
 
 def of(model: SavedModel) -> Quality:
@@ -72,11 +74,5 @@ def of(model: SavedModel) -> Quality:
     )
 
 
-def _figure_at(history: Series, name: str, step: int) -> float | None:
-    end = _until(history, step)
-    return best.figure_of(name, history["value"][max(0, end - best.OVER) : end])
-
-
 def _until(history: Series, step: int) -> int:
-    """The number of points up to the step."""
     return bisect_right([at or 0 for at in history["step"]], step)

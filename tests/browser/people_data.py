@@ -104,7 +104,7 @@ def lived(attempt: Attempt, steps: int, **life: Any) -> None:
 
 def judged(run: Run) -> None:
     run = Run.objects.get(pk=run.pk)
-    look_at(run, Presets().of(run), timezone.now(), tell=False)
+    look_at(run, Presets().of(run), timezone.now(), with_events=False)
 
 
 def completions(attempt: Attempt, rows: list[dict[str, Any]], steps: int) -> None:

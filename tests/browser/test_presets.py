@@ -29,7 +29,7 @@ run = builders.a_run("judged", hardware={"rollout": "colocate", "trainer_gpus": 
 lines = [builders.train(i, reward=0.1, kl=0.25, frac_reward_zero_std=0.2, loss=0.1) for i in range(1, 41)]
 accept(builders.an_attempt(run=run), lines)
 run = Run.objects.get(pk=run.pk)
-tick.look_at(run, preset_of(run), timezone.now(), tell=False)
+tick.look_at(run, preset_of(run), timezone.now(), with_events=False)
 result = run.pk
 """
 PRESET = """
@@ -46,7 +46,7 @@ from runs.engine.models import Run
 from tests.runs import builders
 lines = [builders.train(i, reward=0.1, kl=0.25, frac_reward_zero_std=0.2, loss=0.1) for i in range(41, 81)]
 accept(Run.objects.get(pk=run).latest(), lines)
-result = tick.look_at(found := Run.objects.get(pk=run), preset_of(found), timezone.now(), tell=False)
+result = tick.look_at(found := Run.objects.get(pk=run), preset_of(found), timezone.now(), with_events=False)
 """
 GO_BY = """
 from runs.engine.models import HealthPreset, Run

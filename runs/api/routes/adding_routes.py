@@ -2,6 +2,7 @@
 
 # No `annotations` from __future__: ninja reads the types of routes that are made in a function as they are.
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -87,7 +88,8 @@ def _added(
     values = payload.dict()
     if dataset is not None and values.pop("name", ""):
         raise Problem(422, "A version has its dataset's name.", where="name", fix="Leave it out.")
-    form = form_values.filled(partial(form_class, dataset=dataset), values)
+    bound: Callable[..., SourceForm] = partial(form_class, dataset=dataset)
+    form = form_values.filled(bound, values)
     return Status(201, {"item": _created(request, form, dataset, where="source")})
 
 
@@ -99,7 +101,6 @@ def _created(request: HttpRequest, form: AddingForm, dataset: Dataset | None, *,
 
 
 def _add_routes(path: str, form: type[SourceForm], body: type[NamedDatasetBody], source: str, about: str) -> None:
-    """Add the routes for a new dataset and for a new version of one."""
 
     def dataset(request: HttpRequest, payload: body) -> Any:  # type: ignore[valid-type]  # read by ninja
         return _added(request, None, form, payload)

@@ -205,8 +205,7 @@ def deliveries(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> 
 @router.post("alerts/deliveries/{int:delivery_id}/again", auth=ADMIN, response=ItemResponse)
 def again(request: HttpRequest, delivery_id: Id) -> Any:
     """Send an alert again. Only for a delivery that was given up."""
-    rows = AlertDelivery.objects.select_related("target", "event")
-    row = existing(rows.filter(pk=delivery_id).first(), f"There is no delivery {delivery_id}.")
+    row = existing(AlertDelivery.objects.select_related("target", "event"), delivery_id, "There is no delivery")
     if not delivery.try_again(row):
         raise Problem(409, "It has not been given up.", where="delivery")
     soon()
@@ -215,15 +214,15 @@ def again(request: HttpRequest, delivery_id: Id) -> Any:
 
 
 def _user_for(user_id: int) -> User:
-    return existing(User.objects.filter(pk=user_id).first(), f"There is no user {user_id}.")
+    return existing(User.objects.all(), user_id, "There is no user")
 
 
 def _secret_for(secret_id: int) -> Secret:
-    return existing(Secret.objects.filter(pk=secret_id).first(), f"There is no secret {secret_id}.")
+    return existing(Secret.objects.all(), secret_id, "There is no secret")
 
 
 def _target_for(target_id: int) -> AlertTarget:
-    return existing(installations().filter(pk=target_id).first(), f"There is no target {target_id}.")
+    return existing(installations(), target_id, "There is no target")
 
 
 def _user(user: User) -> dict[str, Any]:

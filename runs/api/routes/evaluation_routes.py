@@ -78,8 +78,7 @@ def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
 
     A run of its own evaluates each checkpoint, and the starting model, on rows that are never trained on."""
     run = queries.run_for(request, run_id)
-    values = {name: value for name, value in payload.dict().items() if value is not None}
-    form = form_values.filled(partial(EvaluationForm, request, run), values)
+    form = form_values.filled(partial(EvaluationForm, request, run), payload.dict(exclude_none=True))
     with refusing(ContractError, QueueFull, where="run", text="This can't be evaluated: {}."):
         started = starting.start(run, form.chosen(), form.setup(), person(request))
     runs = [shapes.run(queries.run_for(request, run.pk)) for run in started]
@@ -98,8 +97,7 @@ def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = ""
 
     Runs a few steps on one host with each profile, to see which fit and which is fastest. A repeated request with the
     same Idempotency-Key is answered with 200 and the first trial."""
-    values = {name: value for name, value in payload.dict().items() if value is not None}
-    form = form_values.filled(TrialForm, values)
+    form = form_values.filled(TrialForm, payload.dict(exclude_none=True))
     user, profiles = person(request), form.cleaned_data["profiles"]
     with room_in_queue():
         trial, fresh = trials.start(form.setup(), profiles, user, key_of_api(user, idempotency_key))

@@ -159,7 +159,7 @@ def new_code(request: HttpRequest, payload: NewCode) -> Any:
 @router.get("hosts/join-codes/{int:code_id}", response=Code)
 def join_code(request: HttpRequest, code_id: Id) -> Any:
     """Read a join code. Whether and by which host it was used."""
-    return _code(existing(JoinCode.objects.filter(pk=code_id).first(), f"There is no join code {code_id}."))
+    return _code(existing(JoinCode.objects.all(), code_id, "There is no join code"))
 
 
 @router.post("hosts/{int:host_id}/revoke", response=Revoked)

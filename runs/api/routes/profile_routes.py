@@ -200,7 +200,7 @@ def _profile(row: Any) -> dict[str, Any]:
 
 
 def _preset_for(preset_id: int) -> HealthPreset:
-    return existing(HealthPreset.objects.filter(pk=preset_id).first(), f"There is no preset {preset_id}.")
+    return existing(HealthPreset.objects.all(), preset_id, "There is no preset")
 
 
 def _preset(row: HealthPreset) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def series(
 ) -> Any:
     """Read points of metrics."""
     run = queries.run_for(request, run_id)
-    names = numbers.known(run) if metrics == "*" else [name for name in metrics.split(",") if name]
+    names = numbers.reported(run) if metrics == "*" else [name for name in metrics.split(",") if name]
     if any("\0" in name for name in names) or (len(names) > MOST_METRICS and metrics != "*"):
         raise Problem(422, f"Ask for at most {MOST_METRICS} metrics by their names.", where="metrics")
     return numbers.series(run, names, points, Window("" if x == "step" else x, low, high))

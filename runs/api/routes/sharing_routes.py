@@ -96,8 +96,8 @@ def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
 def revoke_link(request: HttpRequest, run_id: str, link_id: Id) -> Any:
     """Revoke a link to a run. The same answer if it was revoked before."""
     run = queries.run_for(request, run_id)
-    rows = SharedLink.objects.filter(pk=link_id, run=run).select_related("made_by")
-    link = existing(rows.first(), f"{run.name} has no link {link_id}.")
+    rows = SharedLink.objects.filter(run=run).select_related("made_by")
+    link = existing(rows, link_id, f"{run.name} has no link")
     links.revoke(link, person(request))
     link.refresh_from_db(fields=["revoked_at"])
     return {"item": _link(link)}

@@ -23,12 +23,11 @@ from runs.api.access import Problem, Router, existing, refusing
 from runs.api.shapes import Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody, RowCursor, RunResponse
 from runs.engine import queries
 from runs.engine.gateway import endpoint
-from runs.engine.records import PromptProgress
 from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE
 from runs.insight.comparing import comparison
-from runs.insight.completions.difficulty import CLASSES, PromptChoice
+from runs.insight.completions.difficulty import CLASSES, FIGURES, PromptChoice
 from runs.launch.learnability import filtering, results
 from runs.launch.new_run import dry_run, every_prompt
 from workers.contract.run.learnability import CHECK
@@ -131,7 +130,7 @@ def prompts(
     rows = choice.of(queries.run_for(request, run_id)).filter(row__gt=-1 if after_row is None else after_row)
     page = list(rows.order_by("row")[: limit + 1])
     after = str(page[limit - 1].row) if len(page) > limit else ""
-    return {"items": [_prompt(row) for row in page[:limit]], "next_cursor": after}
+    return {"items": [shapes.columns(row, *FIGURES) for row in page[:limit]], "next_cursor": after}
 
 
 @router.get("runs/{slug:run_id}/export")
@@ -195,13 +194,8 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
 @router.get("inspections/{int:inspection_id}", response=ItemResponse)
 def inspection(request: HttpRequest, inspection_id: Id) -> Any:
     """Read a host's answer about a model."""
-    row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
-    return {"item": _inspection(existing(row, f"There is no inspection {inspection_id}."))}
-
-
-def _prompt(prompt: PromptProgress) -> dict[str, Any]:
-    counts = ("row", "visits", "completions", "solved", "recent_completions", "recent_solved")
-    return shapes.columns(prompt, *counts, "first_solved_step", "first_mean", "last_mean", "best")
+    rows = ModelInspection.objects.select_related("host")
+    return {"item": _inspection(existing(rows, inspection_id, "There is no inspection"))}
 
 
 def _inspection(row: ModelInspection) -> dict[str, Any]:

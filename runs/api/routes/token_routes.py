@@ -47,8 +47,7 @@ def tokens(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
 @router.post("tokens/{int:token_id}/revoke", response=ItemResponse)
 def revoke(request: HttpRequest, token_id: Id) -> Any:
     """Revoke a token. It is refused at once. It may be the token of this request."""
-    tokens = api_tokens.seen_by(person(request)).select_related("user")
-    row = existing(tokens.filter(pk=token_id).first(), f"You have no token {token_id}.")
+    row = existing(api_tokens.seen_by(person(request)).select_related("user"), token_id, "You have no token")
     api_tokens.revoke(ApiToken.objects.filter(pk=row.pk), person(request))
     row.refresh_from_db()
     return {"item": _token(row)}

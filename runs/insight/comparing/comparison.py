@@ -110,19 +110,19 @@ class ComparedMetric:
     format: str = "number"
 
 
-def chosen(request: HttpRequest, most: int = MAX_RUNS) -> Chosen:
+def chosen(request: HttpRequest, limit: int = MAX_RUNS) -> Chosen:
     """Read the runs of an address with `runs=a,b,c`."""
     requested = (run_id.strip() for run_id in request.GET.get("runs", "").split(","))
     ids = queries.readable(dict.fromkeys(filter(None, requested)))
-    by_id = queries.runs_for(request).select_related("owner", "reward_version__config").in_bulk(ids[: 2 * most])
+    by_id = queries.runs_for(request).select_related("owner", "reward_version__config").in_bulk(ids[: 2 * limit])
     runs = [by_id[run_id] for run_id in ids if run_id in by_id]
-    missing = [run_id for run_id in ids[: 2 * most] if run_id not in by_id]
-    return Chosen(runs[:most], missing, max(0, len(ids) - len(missing) - most))
+    missing = [run_id for run_id in ids[: 2 * limit] if run_id not in by_id]
+    return Chosen(runs[:limit], missing, max(0, len(ids) - len(missing) - limit))
 
 
 def looks(runs: Iterable[Run]) -> dict[str, Look]:
-    """Each run's colour derives from its id, so it is the same in every comparison unless an older run beside it has
-    the same one. Beyond eight runs the colours repeat with another dash."""
+    """Choose each run's colour by its id, so that it is the same in every comparison unless an older run of this one
+    has it. Beyond eight runs the colours repeat with another dash."""
     assigned: dict[str, Look] = {}
     used: set[tuple[int, int]] = set()
     for run in sorted(runs, key=lambda run: (run.created_at, run.pk)):
@@ -135,7 +135,7 @@ def looks(runs: Iterable[Run]) -> dict[str, Look]:
 
 
 def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
-    """The effective settings that differ between the runs, and the number of those that don't."""
+    """Compare the effective settings of the runs. Return those that differ, and the number of those that don't."""
     flattened = [dict(settings(run)) for run in runs]
     names = dict.fromkeys(name for values in flattened for name in values)
     for values, left_to_trl in zip(flattened, _trl_defaults(runs), strict=True):
@@ -146,16 +146,15 @@ def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
         if len(set(texts)) < 2:
             equal_count += 1
             continue
-        shown = [
-            Value(text, name not in values, text == texts[0]) for text, values in zip(texts, flattened, strict=True)
-        ]
+        pairs = zip(texts, flattened, strict=True)
+        shown = [Value(text, name not in values, text == texts[0]) for text, values in pairs]
         unlike.append(SettingDifference(name, shown))
     return unlike, equal_count
 
 
 def settings(run: Run) -> Iterator[tuple[str, Any]]:
-    """A run's launch settings, flattened; user-given names first. Read from the stored form, so that specs of other
-    versions compare too. A precision is one setting, whether the profile or the run's flags decide it."""
+    """List a run's launch settings by path, user-given names first. They are read from the stored form, so that specs
+    of other versions compare too. A precision is one setting, whether the profile or the run's flags decide it."""
     spec: dict[str, Any] = run.spec
     data, hardware = part(spec, "data"), part(spec, "hardware")
     yield "dataset", f"{data.get('name')} v{data.get('version')}"
@@ -176,25 +175,25 @@ def _environment(episodes: Mapping[str, Any]) -> str:
 
 
 def _trl_defaults(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """The defaults that each run gets for GRPOConfig fields that it leaves out: those that its host's trainer has
-    reported, otherwise those of the TRL that is assumed here."""
+    """Look up the defaults that each run gets for GRPOConfig fields that it leaves out: those that its host's trainer
+    has reported, otherwise those of the TRL that is assumed here."""
     hosts = [run.latest().host_id or run.host_id or 0 for run in runs]
     schemas = dict(Host.objects.filter(pk__in=hosts).values_list("pk", "trainer_schema__defaults"))
-    return [_known({**TRL_DEFAULTS, **(schemas.get(host) or {})}) for host in hosts]
-
-
-def _known(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"grpo.{k}": value for k, value in defaults.items() if value not in EMPTY and k not in BY_PROFILE}
+    defaults = [{**TRL_DEFAULTS, **(schemas.get(host) or {})} for host in hosts]
+    return [
+        {f"grpo.{name}": value for name, value in of_run.items() if value not in EMPTY and name not in BY_PROFILE}
+        for of_run in defaults
+    ]
 
 
 def part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of the spec; {} if another version has something else there."""
+    """Read a part of the spec; {} if another version has something else there."""
     value = spec.get(name)
     return value if isinstance(value, Mapping) else {}
 
 
 def _flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of a JSON document by path; list members go by their name if all have one."""
+    """Yield the leaves of a JSON document by path; list members go by their name if all have one."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(inner, f"{at}.{key}" if at else str(key))
@@ -222,10 +221,10 @@ def took(run: Run, now: datetime) -> Took:
         count = len(attempt.gpus)
         if count and attempt.dispatched_at:
             had_gpus = True
-            held = count * max(0.0, (until - attempt.dispatched_at).total_seconds()) / 3600
-            hours += held
+            gpu_hours = count * max(0.0, (until - attempt.dispatched_at).total_seconds()) / 3600
+            hours += gpu_hours
             if price := gpu_hour(attempt.host):
-                costs.append(price * held)
+                costs.append(price * gpu_hours)
     return Took(run.ran_s(now), hours if had_gpus else None, total(costs))
 
 
@@ -234,23 +233,18 @@ def is_live(run: Run) -> bool:
 
 
 def metrics(runs: Sequence[Run]) -> list[ComparedMetric]:
-    """All metrics of the runs, in the run page's order; metrics outside its charts follow."""
-    have = {name for run in runs for name in run.last_metrics}
-    planned = {metric.name: metric for run in runs for metric in _planned(run)}
-    others = sorted(have - set(planned))
-    return [planned[name] for name in planned if name in have] + [ComparedMetric(name, name) for name in others]
-
-
-def _planned(run: Run) -> Iterator[ComparedMetric]:
-    try:
-        groups = run_charts.plan(spec_of(run))
-    except ContractError:
-        return
-    yield from of_charts(groups)
+    """List all metrics of the runs, in the run page's order; metrics outside its charts follow."""
+    reported = {name for run in runs for name in run.last_metrics}
+    planned: dict[str, ComparedMetric] = {}
+    for run in runs:
+        with suppress(ContractError):
+            planned |= {metric.name: metric for metric in of_charts(run_charts.plan(spec_of(run)))}
+    unplanned = [ComparedMetric(name, name) for name in sorted(reported - set(planned))]
+    return [metric for name, metric in planned.items() if name in reported] + unplanned
 
 
 def of_charts(groups: Iterable[ChartGroup]) -> Iterator[ComparedMetric]:
-    """The metrics of charts' lines and their evaluations."""
+    """Yield the metrics of charts' lines and their evaluations."""
     for chart in (chart for group in groups for chart in group.charts):
         for line in chart.lines:
             title = chart.title if len(chart.lines) == 1 else f"{chart.title}, {line.label}"
@@ -259,9 +253,9 @@ def of_charts(groups: Iterable[ChartGroup]) -> Iterator[ComparedMetric]:
                 yield ComparedMetric(line.evaluation, f"{title}, evaluation", chart.format)
 
 
-def shown_metrics(request: HttpRequest, known: Sequence[ComparedMetric]) -> list[str]:
-    """The metrics that the address requests; unknown ones are ignored."""
-    names = {metric.name for metric in known}
+def shown_metrics(request: HttpRequest, offered: Sequence[ComparedMetric]) -> list[str]:
+    """Choose the metrics that the address requests; unknown ones are ignored."""
+    names = {metric.name for metric in offered}
     requested = [name for name in listed(request.GET.get("m", "")) if name in names]
     usual = ([name for name in first if name in names] for first in (FIRST_METRICS, FIRST_OF_EVALUATIONS))
     return requested[:MOST_METRICS] or next(filter(None, usual), sorted(names)[:1])

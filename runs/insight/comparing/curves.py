@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import msgspec
-from django.db.models import F, TextField
-from django.db.models.functions import Cast
-
 from runs.engine.models import Run
-from runs.engine.records import MetricChunk, MetricRow
-from runs.insight.metrics.series import NO_STEP, TOKENS, Points, join, thin
+from runs.engine.records import MetricChunk
+from runs.insight.metrics.series import NO_STEP, READ_AT_ONCE, TOKENS, Points, join, tails, thin
 from workers.contract.run import best
 
 if TYPE_CHECKING:
@@ -25,10 +21,8 @@ ALL_POINTS = 150_000
 FEWEST_POINTS = 100
 LAST_SHARE = 0.1
 LESS_IS_BETTER = ("grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
-READ_AT_ONCE = 500
 Key = tuple[str, str]
 """(run, metric)"""
-_VALUES = msgspec.json.Decoder(dict[str, float | None])
 
 
 class Curve(TypedDict):
@@ -57,11 +51,12 @@ def curves(
     *,
     x: str = "step",
     points: int = 400,
-    known: Mapping[str, int] | None = None,
+    received: Mapping[str, int] | None = None,
 ) -> CurvesAnswer:
-    """`runs` with their attempts. `known`: run -> the seq that the client has; runs without news are left out."""
+    """Read the curves of runs, given with their attempts. `received`: run -> the seq that the client has; runs without
+    news are left out."""
     last = {run.pk: run.last_seq for run in runs}
-    fresh = [run for run in runs if (known or {}).get(run.pk) != run.last_seq]
+    fresh = [run for run in runs if (received or {}).get(run.pk) != run.last_seq]
     points = max(FEWEST_POINTS, min(points, MOST_POINTS, ALL_POINTS // max(1, len(fresh) * len(metrics))))
     stored = _stored([run.pk for run in fresh], [*metrics, TOKENS] if x == "tokens" else metrics, points)
     series: dict[str, dict[str, Curve]] = {name: {} for name in metrics}
@@ -74,9 +69,9 @@ def curves(
 
 
 def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
-    """The final values of a metric for each run. Only the chunks of the last tenth are read in full."""
+    """Read the final values of a metric for each run. Only the chunks of the last tenth are read in full."""
     ids = [run.pk for run in runs]
-    tails = _tails(ids, [metric])
+    unfolded = tails(ids, [metric])
     chunks: dict[str, list[tuple[int, int, Points]]] = {run_id: [] for run_id in ids}
     stored = MetricChunk.objects.filter(run__in=ids, metric=metric).order_by("run", "first_seq")
     for run_id, pk, count, data in stored.values_list("run_id", "pk", "points", "outline__data"):
@@ -84,7 +79,7 @@ def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
     ends: dict[str, list[int]] = {run_id: [] for run_id in ids}
     tenths: dict[str, int] = {}
     for run_id, of_run in chunks.items():
-        waiting = len(tails.get((run_id, metric), ()))
+        waiting = len(unfolded.get((run_id, metric), ()))
         tenths[run_id] = missing = max(1, round(LAST_SHARE * (waiting + sum(count for _, count, _ in of_run))))
         missing -= waiting
         for pk, count, outlined in reversed(of_run):
@@ -96,17 +91,19 @@ def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
     answer: dict[str, Final] = {}
     for run_id, of_run in chunks.items():
         parts = [whole.get(pk, outlined) for pk, _, outlined in of_run]
-        values = join([*parts, tails.get((run_id, metric), Points.of([]))]).value
+        values = join([*parts, unfolded.get((run_id, metric), Points.of([]))]).value
         if len(values):
             tenth = values[-tenths[run_id] :]
-            answer[run_id] = {"last": float(values[-1]), "best": _best(metric, values), "mean": float(tenth.mean())}
+            best_of = {"high": values.max, "low": values.min}.get(better(metric))
+            best_value = float(best_of()) if best_of else None
+            answer[run_id] = {"last": float(values[-1]), "best": best_value, "mean": float(tenth.mean())}
     return answer
 
 
 def _stored(ids: Sequence[str], metrics: Sequence[str], points: int) -> dict[Key, Points]:
-    """Each run's series from outlines; from whole chunks where outlines are too coarse for `points`."""
+    """Read each run's series from outlines; from whole chunks where outlines are too coarse for `points`."""
     # The tails first: a fold between the reads moves rows into chunks, never back.
-    tails = _tails(ids, metrics)
+    unfolded = tails(ids, metrics)
     outlines: dict[Key, list[Points]] = {}
     hidden: dict[Key, int] = {}
     chunks = MetricChunk.objects.filter(run__in=ids, metric__in=metrics).order_by("run", "metric", "first_seq")
@@ -119,9 +116,8 @@ def _stored(ids: Sequence[str], metrics: Sequence[str], points: int) -> dict[Key
         for key, parts in outlines.items()
         if hidden[key] and (sum(map(len, parts)) < points or not all(map(len, parts)))
     }
-    for key, whole in _whole(coarse).items():
-        outlines[key] = whole
-    return {key: join([*outlines.get(key, ()), tails.get(key, Points.of([]))]) for key in {**outlines, **tails}}
+    outlines |= _whole(coarse)
+    return {key: join([*outlines.get(key, ()), unfolded.get(key, Points.of([]))]) for key in {**outlines, **unfolded}}
 
 
 def _whole(keys: Iterable[Key]) -> dict[Key, list[Points]]:
@@ -139,26 +135,13 @@ def _outline(data: bytes | memoryview[int] | None) -> Points:
     return Points.unpack_rows([data] if data else [])
 
 
-def _tails(ids: Sequence[str], metrics: Sequence[str]) -> dict[Key, Points]:
-    """The rows not folded yet. As text: the driver's own JSON decoding takes several times as long."""
-    tails: dict[Key, list[tuple[int, int | None, float, float]]] = {}
-    rows = MetricRow.objects.filter(run__in=ids, seq__gt=F("run__folded_seq"), superseded=False).order_by("run", "seq")
-    texts = rows.annotate(text=Cast("values", TextField())).values_list("run_id", "seq", "step", "t", "text")
-    for run_id, seq, step, t, text in texts.iterator(READ_AT_ONCE):
-        values = _VALUES.decode(text)
-        for name in metrics:
-            if (value := values.get(name)) is not None:
-                tails.setdefault((run_id, name), []).append((seq, step, t, value))
-    return {key: Points.of(points) for key, points in tails.items()}
-
-
 class _RunClock:
     """A run's progress at a point: in tokens, or in time over its attempts, without the gaps between them."""
 
     def __init__(self, run: Run, tokens: Points | None) -> None:
         import numpy as np
 
-        self.known = tokens
+        self.counted = tokens
         attempts = [a for a in run.attempts.all() if a.first_seq is not None and a.started_at]
         self.attempts = sorted(attempts, key=lambda attempt: attempt.first_seq or 0)
         self.first = np.array([attempt.first_seq for attempt in self.attempts], dtype="<i8")
@@ -167,20 +150,20 @@ class _RunClock:
     def tokens(self, points: Points) -> NDArray[np.float64] | None:
         import numpy as np
 
-        if self.known is None:
+        if self.counted is None:
             return None
-        return np.round(np.interp(points.seq, self.known.seq, self.known.value, left=0.0))
+        return np.round(np.interp(points.seq, self.counted.seq, self.counted.value, left=0.0))
 
     def time(self, points: Points, *, hours: bool) -> NDArray[np.float64]:
-        """Seconds, or GPU hours, which count from the lease and once per GPU."""
+        """Measure seconds, or GPU hours, which count from the lease and once per GPU."""
         import numpy as np
 
         out = np.zeros(len(points))
-        which = np.clip(np.searchsorted(self.first, points.seq, side="right") - 1, 0, None)
+        attempt_of = np.clip(np.searchsorted(self.first, points.seq, side="right") - 1, 0, None)
         before = 0.0
         for number, attempt in enumerate(self.attempts):
             assert attempt.started_at is not None  # noqa: S101  # attempts without it are filtered out above
-            within = which == number
+            within = attempt_of == number
             times, start = points.t[within], attempt.started_at.timestamp()
             if len(times):  # a host's clock that is behind must not make times negative
                 start = min(start, float(times[0]))
@@ -207,24 +190,15 @@ def _curve(points: Points, clock: _RunClock, x: str) -> Curve | None:
 
 
 def better(metric: str) -> str:
-    """The better values of a metric: `high`, `low`, or empty if neither is."""
+    """Decide which values of a metric are better: `high`, `low`, or empty if neither are."""
     plain = metric.removeprefix("eval_")
     if plain in ("reward", best.OTHER) or (plain.startswith("rewards/") and plain.endswith("/mean")):
         return "high"
     return "low" if plain in LESS_IS_BETTER else ""
 
 
-def _best(metric: str, values: NDArray[np.float64]) -> float | None:
-    match better(metric):
-        case "high":
-            return float(values.max())
-        case "low":
-            return float(values.min())
-    return None
-
-
 def _short(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Five significant digits: more than a chart can show, in half the bytes."""
+    """Round to five significant digits: more than a chart can show, in half the bytes."""
     import numpy as np
 
     size = np.abs(values)

@@ -23,6 +23,9 @@ ORDERS = {
     "-gain": ((F("gain").asc(nulls_last=True), "row"), "Lost most"),
     "visits": (("-visits", "row"), "Visited most"),
 }
+_COUNTS = ("visits", "completions", "solved", "recent_completions", "recent_solved")
+FIGURES = ("row", *_COUNTS, "first_solved_step", "first_mean", "last_mean", "best")
+"""The exported figures of a prompt."""
 A_PAGE = 50
 EXCERPT = 200
 MOST_CELLS = 100_000
@@ -52,8 +55,8 @@ CONDITIONS = {
 
 
 def prompts(run: Run, period: str = "run") -> QuerySet[PromptProgress]:
-    """The prompts with completions in the period, annotated with the number of completions (`scored`) and of solved
-    ones (`passed`)."""
+    """Select the prompts with completions in the period, annotated with the number of completions (`scored`) and of
+    solved ones (`passed`)."""
     prefix = "" if period else "recent_"
     counted = PromptProgress.objects.filter(run=run, **{f"{prefix}completions__gt": 0})
     figures = counted.annotate(scored=F(f"{prefix}completions"), passed=F(f"{prefix}solved"))
@@ -61,7 +64,7 @@ def prompts(run: Run, period: str = "run") -> QuerySet[PromptProgress]:
 
 
 def counts(run: Run, period: str) -> dict[str, int]:
-    """Prompts by class, and prompts of the dataset not visited yet."""
+    """Count prompts by class, and prompts of the dataset not visited yet."""
     parts = {name: Count("pk", filter=condition) for name, condition in CONDITIONS.items()}
     by_class: dict[str, int] = prompts(run, period).aggregate(visited=Count("pk"), **parts)
     rows = run.dataset_version.rows
@@ -69,7 +72,7 @@ def counts(run: Run, period: str) -> dict[str, int]:
 
 
 def cells(run: Run, period: str) -> dict[str, list[int]]:
-    """The difficulty map: solved share per prompt in percent, in dataset order. Only exact values are 0 or 100."""
+    """Draw the difficulty map: solved share per prompt in percent, in dataset order. Only exact values are 0 or 100."""
     columns = ("row", "passed", "scored", "visits")
     prompt_rows = list(prompts(run, period).order_by("row").values_list(*columns)[:MOST_CELLS])
     return {
@@ -80,23 +83,21 @@ def cells(run: Run, period: str) -> dict[str, list[int]]:
 
 
 def page(run: Run, choice: PromptChoice, order: str, number: int) -> list[tuple[PromptProgress, str]]:
-    """A page of prompts with excerpts of their texts, if stored."""
+    """Read a page of prompts with excerpts of their texts, if stored."""
     selected = list(choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * A_PAGE : number * A_PAGE])
     texts = excerpts(run, [prompt.row for prompt in selected])
     return [(prompt, texts.get(prompt.row, "")) for prompt in selected]
 
 
 def excerpts(run: Run, rows: list[int]) -> dict[int, str]:
-    whole = valid(run).filter(row__in=rows, size__gt=0)
-    newest = whole.values("row").annotate(newest=Max("pk")).values_list("newest", flat=True)
+    with_texts = valid(run).filter(row__in=rows, size__gt=0)
+    newest = with_texts.values("row").annotate(newest=Max("pk")).values_list("newest", flat=True)
     texts = SampleRow.objects.filter(pk__in=list(newest)).values_list("row", "data__prompt")
     return {row: text[:EXCERPT] for row, text in texts if row is not None and isinstance(text, str)}
 
 
 def exported(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
-    sums = ("visits", "completions", "solved", "recent_completions", "recent_solved")
-    rows = choice.of(run).order_by("row")
-    return list(rows.values("row", *sums, "first_solved_step", "first_mean", "last_mean", "best"))
+    return list(choice.of(run).order_by("row").values(*FIGURES))
 
 
 # --- one prompt ------------------------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ def visits(run: Run, row: int) -> QuerySet[SampleRow]:
 
 
 def whole_prompt(run: Run, row: int) -> dict[str, Any]:
-    """The data of the newest visit that still has its texts, or {}."""
+    """Read the data of the newest visit that still has its texts, or {}."""
     sample = valid(run).filter(row=row, size__gt=0).order_by("-step", "-pk").first()
     return dict(sample.data) if sample else {}
 

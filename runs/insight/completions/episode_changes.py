@@ -88,7 +88,7 @@ def _visit(row: SampleRow) -> EpisodeVisit | None:
     if not of_visit:
         return None
     count = len(of_visit)
-    tools = Counter(call.said.name for _, episode in of_visit for turn in episode.turns for call in turn.calls)
+    tools = Counter(call.turn.name for _, episode in of_visit for turn in episode.turns for call in turn.calls)
     return EpisodeVisit(
         pk=row.pk,
         step=row.step,
@@ -98,12 +98,8 @@ def _visit(row: SampleRow) -> EpisodeVisit | None:
         failures=sum(episode.failures for _, episode in of_visit) / count,
         tools=", ".join(f"{name} {calls}" for name, calls in tools.most_common(6)),
         turn_rewards=[_mean_reward((episode for _, episode in of_visit), n) for n in range(1, MOST_TURNS + 1)],
-        best=max((completion for completion, _ in of_visit), key=_by_reward),
+        best=max((completion for completion, _ in of_visit), key=lambda c: (c.reward is not None, c.reward or 0)),
     )
-
-
-def _by_reward(completion: StoredCompletion) -> tuple[bool, float]:
-    return completion.reward is not None, completion.reward or 0.0
 
 
 def _mean_reward(of_visit: Iterable[StoredEpisode], number: int) -> float | None:

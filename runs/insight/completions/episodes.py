@@ -39,7 +39,7 @@ _WHITE = re.compile(r"\s+")
 class EpisodePart:
     """A piece of a turn: text of the model, a call, or a result."""
 
-    said: TranscriptTurn
+    turn: TranscriptTurn
     arguments: tuple[tuple[str, str], ...] = ()
     """A call's arguments, if they are a mapping; otherwise they are its text."""
     tokens: int | None = None
@@ -54,15 +54,15 @@ class EpisodePart:
     @property
     def answers(self) -> bool:
         """True if the model read it instead of writing it, so that it carries no loss."""
-        return self.said.role not in ("assistant", "thinking", "call")
+        return self.turn.role not in ("assistant", "thinking", "call")
 
     @property
     def long(self) -> bool:
-        return self.answers and (len(self.said.text) > LONG_CHARS or self.said.text.count("\n") >= LONG_LINES)
+        return self.answers and (len(self.turn.text) > LONG_CHARS or self.turn.text.count("\n") >= LONG_LINES)
 
     @property
     def preview(self) -> str:
-        return _WHITE.sub(" ", self.said.text[:160]).strip()
+        return _WHITE.sub(" ", self.turn.text[:160]).strip()
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class EpisodeTurn:
 
     @property
     def calls(self) -> tuple[EpisodePart, ...]:
-        return tuple(part for part in self.parts if part.said.role == "call")
+        return tuple(part for part in self.parts if part.turn.role == "call")
 
     @property
     def failures(self) -> int:
@@ -103,8 +103,8 @@ class StoredEpisode:
     @property
     def seconds(self) -> float | None:
         """Seconds of its calls and observations."""
-        known = [part.seconds for turn in self.turns for part in turn.parts if part.seconds is not None]
-        return sum(known) if known else None
+        timed = [part.seconds for turn in self.turns for part in turn.parts if part.seconds is not None]
+        return sum(timed) if timed else None
 
     @property
     def read_share(self) -> float | None:
@@ -133,7 +133,7 @@ class EpisodeFacts:
 
 
 def read(messages: Sequence[Any] | None) -> StoredEpisode | None:
-    """The episode of a completion's messages. None if they have only one turn, without calls and figures."""
+    """Read the episode of a completion's messages. None if they have only one turn, without calls and figures."""
     return by_turn(messages) if messages and _is_episode(messages) else None
 
 
@@ -163,8 +163,8 @@ def facts(messages: Sequence[Any]) -> EpisodeFacts:
     return EpisodeFacts(turns, len(called), frozenset(filter(None, called)), frozenset(errors), len(errors))
 
 
-def words(messages: Sequence[Any], *, written: bool = False) -> str:
-    """All text of an episode, with its calls. `written`: only the model's own."""
+def full_text(messages: Sequence[Any], *, written: bool = False) -> str:
+    """Join all text of an episode, with its calls. `written`: only the model's own."""
     parts = []
     for message in messages:
         if not written or (isinstance(message, Mapping) and message.get("role") == "assistant"):
@@ -189,7 +189,7 @@ class TurnPair:
 
 
 def paired(before: StoredEpisode, after: StoredEpisode) -> list[TurnPair]:
-    """Two episodes turn by turn."""
+    """Pair the turns of two episodes by number."""
     olds, news = ({turn.number: turn for turn in episode.turns} for episode in (before, after))
     return [
         TurnPair(n, olds.get(n), news.get(n), _change(olds.get(n), news.get(n))) for n in sorted({*olds, *news} - {0})
@@ -199,7 +199,7 @@ def paired(before: StoredEpisode, after: StoredEpisode) -> list[TurnPair]:
 def _change(old: EpisodeTurn | None, new: EpisodeTurn | None) -> str:
     if old is None or new is None:
         return "only later" if old is None else "only earlier"
-    olds, news = ([(call.said.name, call.said.text) for call in turn.calls] for turn in (old, new))
+    olds, news = ([(call.turn.name, call.turn.text) for call in turn.calls] for turn in (old, new))
     if olds == news:
         return SAME if olds else NONE
     if not olds or not news:
@@ -238,23 +238,20 @@ def _written_part(turn: TranscriptTurn) -> EpisodePart:
         arguments = msgspec.json.decode(turn.text)
     except (msgspec.DecodeError, RecursionError):
         arguments = None
-    known = arguments if isinstance(arguments, dict) else {}
     texts = tuple(
         (str(name), value if isinstance(value, str) else msgspec.json.encode(value).decode())
-        for name, value in known.items()
+        for name, value in (arguments.items() if isinstance(arguments, dict) else ())
     )
     return EpisodePart(turn, texts, unanswered=True)
 
 
 def _answer(message: object) -> EpisodePart:
-    """A result, an observation, or any other message that isn't the model's."""
-    turns = chat_turns(None, [message], "tool")
-    role = str(message.get("role") or "") if isinstance(message, Mapping) else ""
-    name = str(message.get("name") or "") if isinstance(message, Mapping) else ""
-    text = "\n\n".join(turn.text for turn in turns)
-    turn = TranscriptTurn("observation" if role == "user" else role or "tool", text, name)
+    """Read a result, an observation, or any other message that isn't the model's."""
+    text = "\n\n".join(turn.text for turn in chat_turns(None, [message], "tool"))
     if not isinstance(message, Mapping):
-        return EpisodePart(turn)
+        return EpisodePart(TranscriptTurn("tool", text))
+    role, name = (str(message.get(key) or "") for key in ("role", "name"))
+    turn = TranscriptTurn("observation" if role == "user" else role or "tool", text, name)
     error, seconds = message.get("error"), number(message.get("seconds"))
     return EpisodePart(
         turn,
@@ -267,9 +264,9 @@ def _answer(message: object) -> EpisodePart:
 
 def _answered(parts: tuple[EpisodePart, ...], answer: EpisodePart) -> tuple[EpisodePart, ...]:
     """Insert a result below its call: the first unanswered one with its name. Other parts are appended."""
-    if answer.said.role == "tool":
+    if answer.turn.role == "tool":
         for at, part in enumerate(parts):
-            if part.unanswered and answer.said.name in ("", part.said.name):
+            if part.unanswered and answer.turn.name in ("", part.turn.name):
                 return (*parts[:at], replace(part, unanswered=False), answer, *parts[at + 1 :])
     return (*parts, answer)
 

@@ -89,7 +89,7 @@ class CompletionFilter:
         return bool(self.tool or self.error) or self.turns_from is not None or self.turns_to is not None
 
     def chooses(self, completion: StoredCompletion) -> bool:
-        """True if a completion's end and episode match. Tools and errors are unknown if its text is deleted."""
+        """Test a completion's end and episode. Tools and errors are unknown if its text is deleted."""
         if self.end and completion.end != self.end:
             return False
         if not self.of_episodes:
@@ -100,23 +100,17 @@ class CompletionFilter:
             return False
         if self.error not in ("", ANY_ERROR) and self.error not in errors:
             return False
-        count, low, high = completion.turn_count, self.turns_from, self.turns_to
-        if low is None and high is None:
-            return True
-        return count is not None and (low is None or count >= low) and (high is None or count <= high)
+        return _within(completion.turn_count, self.turns_from, self.turns_to)
 
     def within(self, value: float | None) -> bool:
-        if not self.ranged:
-            return True
-        low, high = self.low, self.high
-        return value is not None and (low is None or value >= low) and (high is None or value <= high)
+        return _within(value, self.low, self.high)
 
     def cursor(self) -> tuple[int, int] | None:
         step, _, pk = self.before.partition(".")
         return (int(step), int(pk)) if step.isdecimal() and pk.isdecimal() else None
 
     def link(self, **changes: object) -> str:
-        """The run page's query string with changes; returns to the first page unless a page is given."""
+        """Write the run page's query string with changes; it returns to the first page unless a page is given."""
         changed = replace(self, **{"page": 1, "before": "", **changes})  # type: ignore[arg-type]
         parameters = [(PREFIX + field.name, _written(getattr(changed, field.name))) for field in fields(changed)]
         parameters = [(name, value) for name, value in parameters if value and (name, value) != (PREFIX + "page", "1")]
@@ -126,10 +120,10 @@ class CompletionFilter:
 def read(query: QueryDict, names: list[str]) -> CompletionFilter:
     """Parse the query. `names`: the run's reward components."""
     by, end, error, sort = (query.get(name, "") for name in ("by", "end", "error", "sort"))
-    every = query.get("every") == "1"
+    all_steps = query.get("every") == "1"
     return CompletionFilter(
         step=_whole(query.get("step")),
-        every=every,
+        every=all_steps,
         q=query.get("q", "").replace("\0", "")[:MOST_TEXT],
         by=by if by in names else "",
         low=_float(query.get("low")),
@@ -139,10 +133,16 @@ def read(query: QueryDict, names: list[str]) -> CompletionFilter:
         error=error if error == ANY_ERROR or error in ERRORS else "",
         turns_from=_whole(query.get("turns_from")),
         turns_to=_whole(query.get("turns_to")),
-        sort=sort if (sort in SORTS or sort in EPISODE_SORTS) and not every else "",
+        sort=sort if (sort in SORTS or sort in EPISODE_SORTS) and not all_steps else "",
         page=max(1, _whole(query.get("page")) or 1),
-        before=query.get("before", "") if every else "",
+        before=query.get("before", "") if all_steps else "",
     )
+
+
+def _within(value: float | None, low: float | None, high: float | None) -> bool:
+    if low is None and high is None:
+        return True
+    return value is not None and (low is None or value >= low) and (high is None or value <= high)
 
 
 def _written(value: object) -> str:

@@ -54,13 +54,13 @@ def forget(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
         time.sleep(PAUSE_S)
 
 
-def _forget_some(run_id: str, most: int) -> bool:
+def _forget_some(run_id: str, limit: int) -> bool:
     """Delete one batch. False: nothing is left to delete."""
     with transaction.atomic():
         store = progress.locked_store(run_id)
         stored = SampleRow.objects.filter(run_id=run_id)
         newest = stored.aggregate(step=Max("step"))["step"]
-        beyond = store.completions - most
+        beyond = store.completions - limit
         if beyond <= 0 or newest is None:
             return False
         older = stored.filter(step__lt=newest).order_by("step", "pk").defer("data")

@@ -17,9 +17,10 @@ from runs.insight.completions.solving import Solving
 
 _BIG = 2**31
 FIGURES = "figures"
-POLICY = "policy"
 """The key under which a group without texts keeps [reward, advantage, tokens, end, [reward of each name]] for each
 completion, and for an episode also its number of turns."""
+POLICY = "policy"
+"""The key of the step whose weights generated a group, if it was generated one step ahead."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,14 @@ class StoredCompletion:
         return self.facts.turns if self.facts else self.kept_turns if self.text is None else 1
 
     @property
-    def words(self) -> str:
+    def full_text(self) -> str:
         """The text to search: all messages of an episode, whose `text` is only the last one."""
-        return episodes.words(self.turns) if self.turns else self.text or ""
+        return episodes.full_text(self.turns) if self.turns else self.text or ""
 
     @property
     def written(self) -> str | None:
         """The model's own text with its calls. None: deleted."""
-        return episodes.words(self.turns, written=True) if self.turns else self.text
+        return episodes.full_text(self.turns, written=True) if self.turns else self.text
 
 
 def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
@@ -89,7 +90,7 @@ def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
 
 
 def thinned(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The group without its texts."""
+    """Copy the group without its texts."""
     if FIGURES in data:
         return dict(data)
     stored = completions(data)
@@ -136,9 +137,8 @@ def _completion(index: int, entry: Mapping[str, Any]) -> StoredCompletion:
 
 
 def _end(entry: Mapping[str, Any]) -> str:
-    """How a completion ended. Earlier trainers stored only whether the model ended it."""
-    end = entry.get("end")
-    if isinstance(end, str) and end:
+    """Read how a completion ended. Earlier trainers stored only whether the model ended it."""
+    if isinstance(end := entry.get("end"), str) and end:
         return end
     ended = entry.get("ended")
     return "eos" if ended is True else "length" if ended is False else ""

@@ -43,7 +43,7 @@ class Visit:
 
     @classmethod
     def of(cls, group: SampleRow) -> Visit:
-        """The visit of a group that has a row of the dataset."""
+        """Make the visit of a group that has a row of the dataset."""
         row = group.row if group.row is not None else -1
         return cls(row, group.step, group.completions, group.solved, group.reward_mean, group.reward_high)
 
@@ -62,14 +62,14 @@ def add(run_id: str, visits: Iterable[Visit]) -> None:
 
 
 def void_from(attempt: Attempt) -> int | None:
-    """The step after which a later resume voids the attempt's work. None: nothing is void."""
+    """Find the step after which a later resume voids the attempt's work. None: nothing is void."""
     later = Attempt.objects.filter(run_id=attempt.run_id, number__gt=attempt.number, started_at__isnull=False)
     step: int | None = later.aggregate(step=Min("resume_step"))["step"]
     return step
 
 
 def supersede(attempt: Attempt, step: int) -> None:
-    """Void earlier attempts' groups after `step`, from which `attempt` resumed, and their visits.
+    """Mark earlier attempts' groups after `step`, from which `attempt` resumed, as void, and discount their visits.
 
     Deleted groups stay counted: a resume starts from a checkpoint, and checkpoints are newer than those.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db.models import Max, Min, Q, QuerySet
@@ -34,40 +34,40 @@ class CompletionRow:
     """A completion as a table row."""
 
     group: GroupView
-    one: StoredCompletion
+    completion: StoredCompletion
     scores: list[tuple[str, float | None]]
     """Each component's score, in the config's order, which determines the colours."""
     solved: bool
     before: str
-    found: str
+    match: str
     after: str
     """The excerpt in three parts; a search highlights the middle one."""
 
     @property
     def blank(self) -> str:
         """The text instead of an empty excerpt."""
-        if self.one.text is None:
+        if self.completion.text is None:
             return "not kept"
-        if self.one.turns or self.one.text.strip():
+        if self.completion.turns or self.completion.text.strip():
             return ""
-        return "white space only" if self.one.text else "empty"
+        return "white space only" if self.completion.text else "empty"
 
     @property
     def end(self) -> str:
-        return ENDS.get(self.one.end, self.one.end[:24])
+        return ENDS.get(self.completion.end, self.completion.end[:24])
 
     @property
     def short_end(self) -> str:
-        return SHORT_ENDS.get(self.one.end, self.end)
+        return SHORT_ENDS.get(self.completion.end, self.end)
 
     @property
     def end_level(self) -> str:
         """The class of the end's chip; empty: no chip."""
-        return "warn" if self.one.end in CUT else "bad" if self.one.end in BROKEN else ""
+        return "warn" if self.completion.end in CUT else "bad" if self.completion.end in BROKEN else ""
 
     @property
     def episode(self) -> StoredEpisode | None:
-        return episodes.read(self.one.turns)
+        return episodes.read(self.completion.turns)
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ class GroupView:
     solved: int
     flat: bool
     """A training group whose rewards are all equal, so that nothing is learned from it."""
-    kept: bool
-    """The texts are stored."""
+    has_texts: bool
     policy: int | None = None
     """The step whose weights generated its completions, if they were generated one step ahead."""
     entries: list[CompletionRow] = field(default_factory=list)
@@ -94,8 +93,8 @@ class CompletionTable:
     groups: list[GroupView]
     """Groups with `entries`; a group may occur several times when sorted."""
     shown: int = 0
-    found: int | None = None
-    """The total number; None: the search stopped early."""
+    total: int | None = None
+    """None: the search stopped early."""
     pages: int = 1
     next_before: str = ""
     back_to: int | None = None
@@ -124,7 +123,7 @@ def valid(run: Run) -> QuerySet[SampleRow]:
 
 
 def steps(run: Run, requested: int | None) -> Steps:
-    """The requested step, or the nearest earlier one that has completions; the newest training step if none is."""
+    """Find the requested step, or the nearest earlier one that has completions; the newest training step if none is."""
     rows = valid(run)
     trained = Max("step", filter=Q(mode="train"))
     ends = rows.aggregate(first=Min("step"), last=Max("step"), trained=trained)
@@ -144,7 +143,7 @@ def steps(run: Run, requested: int | None) -> Steps:
 
 
 def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
-    """A page of a step's completions. Unfiltered and in prompt order, only that page is read."""
+    """Read a page of a step's completions. Unfiltered and in prompt order, only that page is read."""
     rows = _candidates(valid(run).filter(step=step), query).order_by("attempt", "line")
     reader = CompletionReader(run)
     if not query.filtered and not query.sort:
@@ -152,10 +151,9 @@ def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
     entries = [entry for row in rows.iterator(CHUNK) for entry in reader.entries(row, query)]
     if query.sort:
         entries = _sorted(entries, query.sort)
-    start = (query.page - 1) * PAGE
-    page = entries[start : start + PAGE]
+    page = entries[(query.page - 1) * PAGE :][:PAGE]
     pages = max(1, -(-len(entries) // PAGE))
-    return CompletionTable(_grouped(page), shown=len(page), found=len(entries), pages=pages)
+    return CompletionTable(_grouped(page), shown=len(page), total=len(entries), pages=pages)
 
 
 def search(run: Run, query: CompletionFilter) -> CompletionTable:
@@ -165,13 +163,12 @@ def search(run: Run, query: CompletionFilter) -> CompletionTable:
     last: SampleRow | None = None
     for row in _newest_first(_candidates(valid(run), query), cursor):
         if last is not None and (len(entries) >= PAGE or time.monotonic() > until):
-            return CompletionTable(
-                _grouped(entries), shown=len(entries), next_before=f"{last.step}.{last.pk}", back_to=last.step
-            )
+            before = f"{last.step}.{last.pk}"
+            return CompletionTable(_grouped(entries), shown=len(entries), next_before=before, back_to=last.step)
         entries += reader.entries(row, query)
         last = row
     total = None if cursor else len(entries)
-    return CompletionTable(_grouped(entries), shown=len(entries), found=total, back_to=last.step if last else None)
+    return CompletionTable(_grouped(entries), shown=len(entries), total=total, back_to=last.step if last else None)
 
 
 class CompletionReader:
@@ -194,12 +191,12 @@ class CompletionReader:
             count=row.completions,
             solved=row.solved,
             flat=row.mode == "train" and row.completions > 1 and None is not row.reward_low == row.reward_high,
-            kept="completions" in data,
+            has_texts="completions" in data,
             policy=data[POLICY] if isinstance(data.get(POLICY), int) else None,
         )
 
     def entries(self, row: SampleRow, query: CompletionFilter) -> list[CompletionRow]:
-        """The row's completions that match the filter."""
+        """Select the row's completions that match the filter."""
         group, phrase = self.group(row), query.q.casefold()
         in_prompt = bool(phrase) and phrase in group.prompt.casefold()
         chosen = []
@@ -207,7 +204,7 @@ class CompletionReader:
             value = completion.rewards.get(query.by) if query.by else completion.reward
             if not query.within(value) or not query.chooses(completion):
                 continue
-            if phrase and not in_prompt and phrase not in completion.words.casefold():
+            if phrase and not in_prompt and phrase not in completion.full_text.casefold():
                 continue
             chosen.append(self.entry(group, completion, phrase))
         return chosen
@@ -215,7 +212,7 @@ class CompletionReader:
     def entry(self, group: GroupView, completion: StoredCompletion, phrase: str = "") -> CompletionRow:
         text = completion.text or ""
         if completion.turns and (not text.strip() or phrase):
-            text = completion.words
+            text = completion.full_text
         # Where case folding changes lengths (ß), a match is listed but not highlighted.
         at = text.lower().find(phrase) if phrase else -1
         if at < 0:
@@ -224,11 +221,11 @@ class CompletionReader:
         end, excerpt_end = at + len(phrase), max(start + EXCERPT, at + len(phrase))
         return CompletionRow(
             group=group,
-            one=completion,
+            completion=completion,
             scores=[(name, completion.rewards.get(name)) for name in self.names],
             solved=self.solving.solved(completion.rewards),
             before=("…" if start else "") + text[start:at],
-            found=text[at:end],
+            match=text[at:end],
             after=text[end:excerpt_end] + ("…" if excerpt_end < len(text) else ""),
         )
 
@@ -250,12 +247,12 @@ def _page_of_groups(rows: QuerySet[SampleRow], reader: CompletionReader, page: i
     start = (page - 1) * per_page
     entries = [entry for row in rows[start : start + per_page] for entry in reader.entries(row, CompletionFilter())]
     return CompletionTable(
-        _grouped(entries), shown=len(entries), found=sum(counts), pages=max(1, -(-len(counts) // per_page))
+        _grouped(entries), shown=len(entries), total=sum(counts), pages=max(1, -(-len(counts) // per_page))
     )
 
 
 def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> Iterator[SampleRow]:
-    """Rows from the newest, in batches that each continue from the last, without an open database cursor."""
+    """Yield rows from the newest, in batches that each continue from the last, without an open database cursor."""
     while True:
         part = rows.order_by("-step", "-pk")
         if before:
@@ -274,7 +271,7 @@ def _grouped(entries: Iterable[CompletionRow]) -> list[GroupView]:
     groups: list[GroupView] = []
     for entry in entries:
         if not groups or groups[-1].pk != entry.group.pk:
-            groups.append(GroupView(**{**entry.group.__dict__, "entries": []}))
+            groups.append(replace(entry.group, entries=[]))
         groups[-1].entries.append(entry)
     return groups
 
@@ -284,7 +281,7 @@ def _sorted(entries: list[CompletionRow], sort: str) -> list[CompletionRow]:
     name, sign = sort.lstrip("-"), -1 if sort.startswith("-") else 1
 
     def key(entry: CompletionRow) -> tuple[bool, float]:
-        value = getattr(entry.one, name)
+        value = getattr(entry.completion, name)
         return value is None, 0.0 if value is None else sign * value
 
     return sorted(entries, key=key)

@@ -30,7 +30,7 @@ class Solving:
     """The bounds belong to rewards that check the dataset's answer or run its tests."""
 
     def solved(self, rewards: object) -> bool:
-        """True if a completion's rewards reach the bounds; rewards that don't apply to the row (None) are ignored."""
+        """Test a completion's rewards against the bounds. Rewards that don't apply to the row (None) are ignored."""
         if not isinstance(rewards, Mapping):
             return False
         scores = [(number(rewards.get(bound.reward)), bound.at_least) for bound in self.bounds]
@@ -40,12 +40,12 @@ class Solving:
     def sentence(self) -> str:
         if not self.bounds:
             return "None of this run's rewards has a highest value, so no completion counts as solved."
-        words = [f"{b.reward} is at least {b.at_least:g} (of {b.low:g} to {b.high:g})" for b in self.bounds]
-        listed = " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-        why = (
-            "" if self.checks else " No reward compares with the dataset's answer, so all rewards with a maximum count."
-        )
-        return f"A completion counts as solved when {listed}.{why}"
+        bounds = [f"{b.reward} is at least {b.at_least:g} (of {b.low:g} to {b.high:g})" for b in self.bounds]
+        listed = " and ".join(filter(None, (", ".join(bounds[:-1]), bounds[-1])))
+        sentence = f"A completion counts as solved when {listed}."
+        if self.checks:
+            return sentence
+        return f"{sentence} No reward compares with the dataset's answer, so all rewards with a maximum count."
 
 
 def of(spec: Mapping[str, Any]) -> Solving:
@@ -64,7 +64,7 @@ def of(spec: Mapping[str, Any]) -> Solving:
 
 
 def names(spec: Mapping[str, Any]) -> list[str]:
-    """The reward components in the config's order, which determines their colours, then those of evaluations."""
+    """List the reward components in the config's order, which determines their colours, then those of evaluations."""
     return [str(part.get("name")) for key in ("rewards", "eval_rewards") for part in _parts(spec, key)]
 
 

@@ -53,7 +53,7 @@ def thin_all(seconds: float = BUDGET_S) -> None:
             log.exception("the completions of run %s can't be thinned", run_id)
 
 
-def kept(row: int | None, one_in: int) -> bool:
+def keeps_text(row: int | None, one_in: int) -> bool:
     return row is not None and crc32(str(row).encode()) % one_in == 0
 
 
@@ -65,7 +65,7 @@ def thin(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
     one_in = _share(run_id, with_texts.filter(step__lt=edge), int(limit * OLDER))
     SampleStore.objects.filter(pk=run_id).update(one_in=one_in)
     older = with_texts.filter(Q(step__lt=edge) | Q(superseded=True)).order_by("step", "pk")
-    expired = [(pk, step) for pk, step, row in older.values_list("pk", "step", "row") if not kept(row, one_in)]
+    expired = [(pk, step) for pk, step, row in older.values_list("pk", "step", "row") if not keeps_text(row, one_in)]
     processed = 0
     while processed < min(len(expired), AT_ONCE) and (not processed or time.monotonic() < until):
         _strip(run_id, [pk for pk, _ in expired[processed : processed + BATCH]])
@@ -80,7 +80,7 @@ def thin(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
 
 
 def _edge(with_texts: QuerySet[SampleRow], room: int) -> int:
-    """The oldest step that keeps all texts; the newest step always does."""
+    """Find the oldest step that keeps all texts; the newest step always does."""
     edge = 0
     steps = with_texts.filter(superseded=False).values("step").annotate(bytes=Sum("size")).order_by("-step")
     for index, step in enumerate(steps):
@@ -92,11 +92,11 @@ def _edge(with_texts: QuerySet[SampleRow], room: int) -> int:
 
 
 def _share(run_id: str, older: QuerySet[SampleRow], room: int) -> int:
-    """N, where one prompt in N keeps the texts of its earlier visits; never lower than before."""
+    """Choose N, where one prompt in N keeps the texts of its earlier visits; never lower than before."""
     prompts = older.filter(superseded=False, row__isnull=False).order_by("row")
     sizes = list(prompts.values_list("row").annotate(bytes=Sum("size")))
     one_in: int = SampleStore.objects.values_list("one_in", flat=True).get(pk=run_id)
-    while one_in < FEWEST and sum(size for row, size in sizes if kept(row, one_in)) > room:
+    while one_in < FEWEST and sum(size for row, size in sizes if keeps_text(row, one_in)) > room:
         one_in *= 2
     return one_in
 

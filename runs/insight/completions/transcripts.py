@@ -35,7 +35,7 @@ class TranscriptTurn:
         return ROLES.get(self.role, self.role)
 
     @property
-    def known(self) -> str:
+    def css(self) -> str:
         """The role, for the style sheet."""
         return self.role if self.role in ROLES else "other"
 
@@ -53,7 +53,7 @@ def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[T
 
 def _of_message(message: object) -> Iterator[TranscriptTurn]:
     if not isinstance(message, Mapping):
-        yield TranscriptTurn("", _words(message))
+        yield TranscriptTurn("", _as_text(message))
         return
     role, content = str(message.get("role") or ""), message.get("content")
     name = str(message.get("name") or "")
@@ -63,7 +63,7 @@ def _of_message(message: object) -> Iterator[TranscriptTurn]:
     if isinstance(content, str):
         yield from _of_text(content, role, name)
     elif content is not None:
-        yield TranscriptTurn(role, _words(content), name)
+        yield TranscriptTurn(role, _as_text(content), name)
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         yield _of_call(call)
@@ -72,9 +72,11 @@ def _of_message(message: object) -> Iterator[TranscriptTurn]:
 def _of_call(call: object) -> TranscriptTurn:
     function = call.get("function", call) if isinstance(call, Mapping) else call
     if not isinstance(function, Mapping) or "name" not in function:
-        return TranscriptTurn("call", _words(call))
+        return TranscriptTurn("call", _as_text(call))
     arguments = function.get("arguments", {})
-    return TranscriptTurn("call", arguments if isinstance(arguments, str) else _words(arguments), str(function["name"]))
+    return TranscriptTurn(
+        "call", arguments if isinstance(arguments, str) else _as_text(arguments), str(function["name"])
+    )
 
 
 def _of_chatml(text: str, role: str) -> Iterator[TranscriptTurn]:
@@ -115,5 +117,5 @@ def _with_calls(text: str, role: str) -> Iterator[TranscriptTurn]:
         yield TranscriptTurn(role, text[at:])
 
 
-def _words(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)

@@ -74,13 +74,15 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
-    """One prompt group in full, for reading and comparing."""
+    """Show one prompt group in full, for reading and comparing."""
     run = queries.run_for(request, run_id)
     row = get_object_or_404(SampleRow, pk=sample_id, run=run)
     reader = CompletionReader(run)
     view = reader.group(row)
     entries = reader.entries(row, CompletionFilter())
-    read = [(entry, turns(entry.one.text, entry.one.turns, "assistant"), entry.episode) for entry in entries]
+    read = [
+        (entry, turns(entry.completion.text, entry.completion.turns, "assistant"), entry.episode) for entry in entries
+    ]
     of_step = valid(run).filter(step=row.step).order_by("pk")
     context = {
         **_shared(run, [view]),
@@ -100,7 +102,7 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The difficulty map."""
+    """Show the difficulty map."""
     run = queries.run_for(request, run_id)
     choice = _choice(request)
     counts = difficulty.counts(run, choice.period)
@@ -141,7 +143,7 @@ def prompts_map(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Row numbers of the dataset, for filtering it: one JSON document, or one line per row with its figures."""
+    """Download row numbers of the dataset, for filtering it: one JSON document, or a line per row with its figures."""
     run = queries.run_for(request, run_id)
     choice = _choice(request)
     rows = difficulty.exported(run, choice)
@@ -169,7 +171,7 @@ def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
-    """One prompt at each of its visits."""
+    """Show one prompt at each of its visits."""
     run = queries.run_for(request, run_id)
     progress = difficulty.prompts(run).filter(row=row).first() if row < 2**31 else None
     if progress is None:
@@ -209,7 +211,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
 
 def _shared(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
     entries, rewards = [entry for view in groups for entry in view.entries], names(run.spec)
-    in_turns = bool(run.spec.get("episodes")) or any((entry.one.turn_count or 0) > 1 for entry in entries)
+    in_turns = bool(run.spec.get("episodes")) or any((entry.completion.turn_count or 0) > 1 for entry in entries)
     return {
         "run": run,
         "live": run.latest().status in ACTIVE,
@@ -222,28 +224,24 @@ def _shared(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
 
 
 def _rewards_page(run: Run, row: SampleRow) -> str:
-    """The editor of the run's reward config, to try changes on this group and replay the run."""
-    version = run.reward_version
-    page = (
-        reverse("reward_config", args=[version.config_id])
-        if version and not version.config.deleted_at
-        else reverse("reward_config_new")
-    )
+    version, page = run.reward_version, reverse("reward_config_new")
+    if version and not version.config.deleted_at:
+        page = reverse("reward_config", args=[version.config_id])
     return f"{page}?{urlencode({'from': 'run', 'run': run.pk, 'group': row.pk, 'replay': run.pk})}"
 
 
 def _widest(entries: Iterable[CompletionRow], in_turns: Iterable[StoredEpisode] = ()) -> float:
-    """The largest absolute advantage of the completions and turns, or 1."""
+    """Find the largest absolute advantage of the completions and turns. 1 without advantages."""
     of_turns = [turn.advantage or 0.0 for episode in in_turns for turn in episode.turns]
-    return max(map(abs, (*of_turns, *(entry.one.advantage or 0.0 for entry in entries))), default=0.0) or 1.0
+    return max(map(abs, (*of_turns, *(entry.completion.advantage or 0.0 for entry in entries))), default=0.0) or 1.0
 
 
 def _best_and_worst(entries: list[Any]) -> tuple[int, int]:
-    """The best and the worst completion, which the page compares by default."""
-    scored = sorted((e for e in entries if e.one.reward is not None), key=lambda e: e.one.reward)
+    """Choose the best and the worst completion, which the page compares by default."""
+    scored = sorted((e for e in entries if e.completion.reward is not None), key=lambda e: e.completion.reward)
     if len(scored) < 2:
         return 1, min(2, len(entries))
-    return scored[-1].one.number, scored[0].one.number
+    return scored[-1].completion.number, scored[0].completion.number
 
 
 def _choice(request: HttpRequest) -> PromptChoice:
@@ -255,13 +253,13 @@ def _choice(request: HttpRequest) -> PromptChoice:
 
 
 def _page_link(request: HttpRequest, **part: str) -> str:
-    """This page's link without its page number."""
+    """Link to this page without its page number."""
     parameters = {**part, **{name: value for name, value in request.GET.items() if name != "page" and value}}
     return "?" + urlencode({"tab": "completions", **{PREFIX + name: value for name, value in parameters.items()}})
 
 
 def _links(query: CompletionFilter, at: Any, result: CompletionTable) -> dict[str, str]:
-    """The addresses of the buttons; buttons without a target are left out."""
+    """Link the buttons to their targets; buttons without a target are left out."""
     unfiltered = CompletionFilter(step=query.step)
     links = {
         "newest": query.link(step=None, every=False),

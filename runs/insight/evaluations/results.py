@@ -78,7 +78,7 @@ class EvaluationResult:
 
 
 def of_run(run: Run) -> list[EvaluationResult]:
-    """All evaluations of a run, grouped by setup: the base model first, then checkpoints by step."""
+    """Read all evaluations of a run, grouped by setup: the base model first, then checkpoints by step."""
     evaluations = evaluations_of(run).select_related("reward_version__config", "dataset_version__dataset")
     results = [_read(evaluation) for evaluation in evaluations.order_by("created_at")]
     bases = {result.setup: result for result in results if result.step is None and result.prompts and result.ended_well}
@@ -91,8 +91,8 @@ def _order(result: EvaluationResult) -> tuple[str, int, datetime]:
 
 
 def bootstrap(differences: Sequence[float]) -> Interval | None:
-    """The mean of paired differences with the percentile bootstrap's 95 % interval over prompts (Efron 1979). The same
-    differences give the same interval. None for fewer than two."""
+    """Estimate the mean of paired differences with the percentile bootstrap's 95 % interval over prompts (Efron 1979).
+    The same differences give the same interval. None for fewer than two."""
     if len(differences) < 2:
         return None
     draw = random.Random(0)  # noqa: S311  # a resampling, not a secret
@@ -107,39 +107,37 @@ def _read(evaluation: Run) -> EvaluationResult:
     live = attempt.status in ACTIVE
     # A live evaluation's page polls every two seconds, so the completions are only read once it has ended.
     stored = () if live else rows.values_list("data", flat=True)
-    every = [completion for data in stored for completion in groups.completions(data)]
+    completions = [completion for data in stored for completion in groups.completions(data)]
     columns = rows.values_list("row", "solved", "completions", "reward_mean")
     prompts = {row: PromptResult(mean, n, count) for row, n, count, mean in columns if row is not None}
     sampled = sum(prompt.completions for prompt in prompts.values())
-    known = bool(solved.bounds) and sampled > 0
+    countable = bool(solved.bounds) and sampled > 0
     return EvaluationResult(
         run=evaluation,
         folder=checkpoint_of(evaluation),
         prompts=prompts,
-        pass_1=sum(prompt.solved for prompt in prompts.values()) / sampled if known else None,
-        pass_k=fmean(prompt.solved > 0 for prompt in prompts.values()) if known else None,
-        reward=_mean([completion.reward for completion in every]),
+        pass_1=sum(prompt.solved for prompt in prompts.values()) / sampled if countable else None,
+        pass_k=fmean(prompt.solved > 0 for prompt in prompts.values()) if countable else None,
+        reward=_mean([completion.reward for completion in completions]),
         components=tuple(
-            (name, _mean([completion.rewards.get(name) for completion in every]))
+            (name, _mean([completion.rewards.get(name) for completion in completions]))
             for name in solving.names(evaluation.spec)
         ),
-        tokens=_mean([completion.tokens for completion in every]),
+        tokens=_mean([completion.tokens for completion in completions]),
         live=live,
         ended_well=attempt.status == RunStatus.SUCCEEDED,
     )
 
 
 def _against(result: EvaluationResult, base: EvaluationResult | None) -> EvaluationResult:
-    """The result of a checkpoint with its difference from the base model's."""
     if base is None or result.step is None or not result.ended_well:
         return result
     pairs = [(base.prompts[row], own) for row, own in result.prompts.items() if row in base.prompts]
-    differences = [
-        own.reward - other.reward for other, own in pairs if own.reward is not None and other.reward is not None
-    ]
+    rewards = [(first.reward, own.reward) for first, own in pairs]
+    differences = [own - first for first, own in rewards if own is not None and first is not None]
     return replace(result, base=base.run.pk, gain=bootstrap(differences))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None

@@ -81,18 +81,18 @@ def setup_of(evaluation: Run) -> SetupKey:
     )
 
 
-def words_of(checkpoint: Checkpoint) -> str:
+def label_of(checkpoint: Checkpoint) -> str:
     merged = ", merged" if checkpoint.run.kind == MERGE else ""
     return f"Step {checkpoint.step}{merged}"
 
 
 def temperature_of(run: Run) -> float:
-    """The temperature of a run's completions; TRL's default if the run sets none."""
+    """Read the temperature of a run's completions; TRL's default if the run sets none."""
     return float(run.spec["grpo"].get("temperature", 1.0))
 
 
 def checkpoint_of(evaluation: Run) -> str:
-    """The folder of the evaluated checkpoint, relative to RUNS_DIR; empty: the model that the run started with."""
+    """Find the folder of the evaluated checkpoint, relative to RUNS_DIR; empty: the model that the run started with."""
     if evaluation.source is None:
         raise ValueError(f"{evaluation.pk} isn't an evaluation")
     folder, start = str(evaluation.spec["start_from"]), str(evaluation.source.spec.get("start_from") or "")
@@ -100,7 +100,7 @@ def checkpoint_of(evaluation: Run) -> str:
 
 
 def _evaluated_with(run: Run, setup: EvaluationSetup) -> set[str]:
-    """Return checkpoint folders with a pending or finished evaluation of this setup; empty for the starting model."""
+    """List checkpoint folders with a pending or finished evaluation of this setup; empty for the starting model."""
     return {
         checkpoint_of(evaluation)
         for evaluation in evaluations_of(run)
@@ -112,9 +112,9 @@ def _request(run: Run, checkpoint: Checkpoint | None, setup: EvaluationSetup) ->
     spec = spec_of(run)
     if run.profile is None:
         raise ContractError("its hardware profile was deleted")
-    what = words_of(checkpoint).lower() if checkpoint else "before training"
+    label = label_of(checkpoint).lower() if checkpoint else "before training"
     return LaunchRequest(
-        name=f"{run.name[:90]} · {what}",
+        name=f"{run.name[:90]} · {label}",
         model=spec.model,
         host=checkpoint_hosts.host_for(checkpoint) if checkpoint else checkpoint_hosts.host_of_start(run),
         dataset_version=setup.dataset,

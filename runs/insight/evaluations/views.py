@@ -38,7 +38,7 @@ class EvaluationForm(forms.Form):
         own = offered.filter(pk=run.dataset_version_id).first() or offered.first()
         self.held_out = own.validation_rows if own else 0
         self.fields["checkpoints"] = forms.MultipleChoiceField(
-            choices=[(str(checkpoint.event.pk), starting.words_of(checkpoint)) for checkpoint in self.usable],
+            choices=[(str(checkpoint.event.pk), starting.label_of(checkpoint)) for checkpoint in self.usable],
             initial=[str(checkpoint.event.pk) for checkpoint in self.usable[:1]],
             widget=forms.CheckboxSelectMultiple,
         )
@@ -91,7 +91,7 @@ class EvaluationForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def evaluations(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """The evaluations page. An htmx request gets only the table, until all evaluations have ended."""
+    """Show the evaluations page. An htmx request gets only the table, until all evaluations have ended."""
     run = queries.run_for(request, run_id)
     if request.method == "POST":
         return _start(request, run)

@@ -30,7 +30,7 @@ from runs.insight.health.presets import Preset, RuleBounds, bound_text, value_te
 
 EASED = 0.1
 REWARD_METRICS = ("reward", "frac_reward_zero_std", "{metric}")
-MACHINE = {rule.id for rule in machine_rules.RULES}
+MACHINE = set(machine_rules.RULES)
 REWARD = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
 FIGURES: dict[str, Of] = {
     **reward_signals.OF,
@@ -81,26 +81,26 @@ def assess(history: History, preset: Preset, before: Mapping[str, Any], now: dat
 
 
 def alerts(health: Mapping[str, Any]) -> dict[str, Finding]:
-    """The open findings that raise alerts, by rule, without those that follow from others."""
+    """Select the open findings that raise alerts, by rule, without those that follow from others."""
     findings = health.get("findings") or ()
     return {f["rule"]: f for f in findings if f["level"] in ("warning", "bad") and not f.get("cause")}
 
 
 def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[Finding, bool]]:
-    """Alerts that are new or worse, and whether to send a message: none for the cause of findings that people already
-    know, so that one problem gives one message."""
+    """Yield alerts that are new or worse, and whether to send a message: none for the cause of findings that people
+    already know, so that one problem gives one message."""
     earlier = {f["rule"]: f for f in before.get("findings") or () if f["level"] != "note"}
     for rule, finding in alerts(after).items():
-        known = earlier.get(rule)
-        if known is None:
+        previous = earlier.get(rule)
+        if previous is None:
             yield finding, not any(f["cause"] == rule and f["rule"] in earlier for f in after["findings"])
-        elif (known["level"], finding["level"]) == ("warning", "bad"):
+        elif (previous["level"], finding["level"]) == ("warning", "bad"):
             yield finding, True
 
 
 def _grouped(findings: list[Finding]) -> list[Finding]:
-    """The findings, worst first, each followed by its probable consequences, whose `cause` names its rule. A `cause` is
-    kept when it is over, so that its consequences don't count as new."""
+    """Sort the findings, worst first, each followed by its probable consequences, whose `cause` names its rule. A
+    `cause` is kept when it is over, so that its consequences don't count as new."""
     alarming = {finding["rule"] for finding in findings if finding["level"] != "note"}
     for finding in findings:
         cause = "" if finding["level"] == "note" else _root(finding["rule"], alarming)
@@ -114,7 +114,7 @@ def _grouped(findings: list[Finding]) -> list[Finding]:
 
 
 def _root(rule: str, alarming: set[str]) -> str:
-    """The first cause of a finding among the open ones; empty: itself."""
+    """Find the first cause of a finding among the open ones; empty: itself."""
     root = rule
     while cause := next((rule_id for rule_id in BY_ID[root].follows if rule_id in alarming), ""):
         root = cause
@@ -123,10 +123,8 @@ def _root(rule: str, alarming: set[str]) -> str:
 
 def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
     levels = {finding["level"] for finding in findings}
-    if "bad" in levels:
-        return "bad"
-    if "warning" in levels:
-        return "warning"
+    if alarming := next((level for level in ("bad", "warning") if level in levels), ""):
+        return alarming
     # Whether a run learns is unknown until a rule has judged its reward.
     judged = [check for check in checks if check["value"] is not None and check["rule"] in REWARD]
     return "well" if judged else "unknown"
@@ -159,7 +157,7 @@ def _judge(
 
 
 def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Breach | None:
-    """The worst bound that the figure has crossed."""
+    """Find the worst bound that the figure has crossed."""
     sure = signal.sure is not None and bool(signal.sure[-1])
     levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.warning))
     for level, bound in levels:
@@ -180,7 +178,7 @@ def _beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]
 
 
 def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
-    """The start of the current stretch of true values, if it has lasted for `hold` steps."""
+    """Find the start of the current stretch of true values, if it has lasted for `hold` steps."""
     if not holds[-1]:
         return None
     breaks = np.flatnonzero(~holds)
@@ -193,38 +191,34 @@ def _finding(
 ) -> Finding:
     value = float(signal.value[-1])
     solved = bool(rule.solved) and history.solved
-    words = {
+    fields = {
         "value": value_text(value, rule.format),
         "bound": value_text(breach.bound, rule.format),
         "step": f"{history.step:,}",
         **history.config.advice,
-        **signal.words,
+        **signal.fields,
     }
-    advice = rule.try_.format(**words)
+    advice = rule.try_.format(**fields)
     finding: Finding = {
         "rule": rule.id,
         "title": rule.title,
         "level": "note" if solved else breach.level,
         "stood": breach.level,
         "value": value,
-        "value_text": words["value"],
+        "value_text": fields["value"],
         "format": rule.format,
         "bound": breach.bound,
         "bound_text": bound_text(rule, bounds),
         "source": bounds.source,
-        "sentence": (rule.solved if solved else rule.means).format(**words),
+        "sentence": (rule.solved if solved else rule.means).format(**fields),
         "try": "" if solved else advice[:1].upper() + advice[1:],
-        "metric": rule.metric.format(**words) if rule.metric else "",
-        "find": rule.find.format(**words),
+        "metric": rule.metric.format(**fields) if rule.metric else "",
+        "find": rule.find.format(**fields),
         "cause": was.get("cause", "") if was else "",
         "since_step": was["since_step"] if was else int(breach.since),
     }
-    if (
-        was
-        and rule.format == "steps"
-        and was["level"] == finding["level"]
-        and not _beyond(rule, signal, breach.bound)[-1]
-    ):
+    same = was is not None and was["level"] == finding["level"]
+    if was and same and rule.format == "steps" and not _beyond(rule, signal, breach.bound)[-1]:
         # A step count that starts again at 0 doesn't say why the finding is still open.
         finding |= {name: was[name] for name in ("value", "value_text", "sentence")}
     return finding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from runs.insight.metrics import chart_catalogue
 from workers.contract.run.batch import Batch
@@ -143,27 +144,27 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
         ranks=ranks,
         max_steps=max(0, int(grpo.get("max_steps") or 0)),
         completions=Batch.of(grpo, spec.hardware.processes).completions,
-        eval_every=_every(spec, "eval") if spec.data.eval_rows else 0,
-        save_every=_every(spec, "save"),
+        eval_every=_interval(spec, "eval") if spec.data.eval_rows else 0,
+        save_every=_interval(spec, "save"),
         turn_limit=spec.episodes.limits.turns if spec.episodes else 0,
         call_limit=spec.episodes.limits.calls if spec.episodes else 0,
         driven_by=spec.episodes.gateway.kind if spec.episodes and spec.episodes.gateway else "",
-        tools=spec.episodes is not None and EntryKind.TOOL in map(_kind, spec.episodes.parts),
+        tools=any(map(_is_tool, spec.episodes.parts)) if spec.episodes else False,
     )
 
 
-def _kind(part: PartSpec) -> EntryKind | None:
+def _is_tool(part: PartSpec) -> bool:
     entry = ENVIRONMENTS.get(part.function)
-    return entry.kind if entry else None
+    return entry is not None and entry.kind is EntryKind.TOOL
 
 
-def _every(spec: RunSpec, what: str) -> int:
-    """Steps between evaluations or saves; 0: none, or by epochs. TRL's default is 500; a value below 1 is a share of
-    the run."""
-    if str(spec.grpo.get(f"{what}_strategy") or ("no" if what == "eval" else "steps")) != "steps":
+def _interval(spec: RunSpec, act: Literal["eval", "save"]) -> int:
+    """Read the steps between evaluations or saves; 0: none, or by epochs. TRL's default is 500; a value below 1 is a
+    share of the run."""
+    if str(spec.grpo.get(f"{act}_strategy") or ("no" if act == "eval" else "steps")) != "steps":
         return 0
-    every = float(spec.grpo.get(f"{what}_steps") or 500)
-    return int(every) if every >= 1 else max(1, int(every * int(spec.grpo.get("max_steps") or 0)))
+    steps = float(spec.grpo.get(f"{act}_steps") or 500)
+    return int(steps) if steps >= 1 else max(1, int(steps * int(spec.grpo.get("max_steps") or 0)))
 
 
 def _component(reward: RewardSpec, weight: float) -> Component:

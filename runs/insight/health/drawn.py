@@ -17,7 +17,7 @@ from workers.contract.wire.documents import ContractError
 
 
 def with_bounds(groups: Sequence[ChartGroup], run: Run) -> list[ChartGroup]:
-    """The charts with the bounds of the run's preset, labelled as on its health card.
+    """Add the bounds of the run's preset to the charts, labelled as on its health card.
 
     Rules that are off, don't apply to the run, or judge something other than a metric's own value draw nothing. One
     query.
@@ -46,8 +46,8 @@ def _bounded(chart: Chart, rules: Sequence[tuple[HealthRule, RuleBounds]], confi
 def _lines(rule: HealthRule, bounds: RuleBounds, of: str) -> Iterator[ChartBound]:
     for level, bound in ((rule.mild, bounds.warning), ("bad", bounds.bad)):
         if bound is not None:
-            places = [(bound, "above" if rule.above else "below")]
+            sides = {"above" if rule.above else "below": bound}
             if rule.around is not None:
-                places = [(rule.around - bound, "below"), (rule.around + bound, "above")]
-            for place, side in places:
-                yield ChartBound(place, f"{of}{level} {side} {value_text(place, rule.format)}", level)
+                sides = {"below": rule.around - bound, "above": rule.around + bound}
+            for side, value in sides.items():
+                yield ChartBound(value, f"{of}{level} {side} {value_text(value, rule.format)}", level)

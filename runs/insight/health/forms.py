@@ -74,7 +74,7 @@ class PresetForm(forms.Form):
             self.fields[f"{rule.id}-{name}"] = field
 
     def wrong(self) -> list[tuple[str, str, str]]:
-        """The fields with errors, with their rules' names."""
+        """List the fields with errors, with their rules' names."""
         ends = ("on", "warning", "bad")
         return wrong_fields(self, {f"{rule.id}-{end}": rule.title for rule in RULES for end in ends})
 
@@ -113,20 +113,18 @@ class PresetForm(forms.Form):
             self.add_error(names[1], f"The worse bound must be {side} the milder one.")
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """The entries that differ from the rules' defaults."""
+        """List the entries that differ from the rules' defaults."""
         entries: dict[str, dict[str, Any]] = {}
-        old = self.preset.bounds
         for rule in RULES:
-            on = bool(self.cleaned_data[f"{rule.id}-on"])
             warning, bad = (_in(rule, self.cleaned_data.get(f"{rule.id}-{name}")) for name in ("warning", "bad"))
-            if not on:
+            if not self.cleaned_data[f"{rule.id}-on"]:
                 if rule.warning is not None or rule.bad is not None:
                     entries[rule.id] = {"on": False}
                 continue
             if (warning, bad) == (rule.warning, rule.bad):
                 continue
             entries[rule.id] = {"warning": warning, "bad": bad}
-            previous = old.get(rule.id) or {}
+            previous = self.preset.bounds.get(rule.id) or {}
             if previous.get("source") and (previous.get("warning"), previous.get("bad")) == (warning, bad):
                 entries[rule.id]["source"] = previous["source"]
         return entries
@@ -145,7 +143,7 @@ def _unit(rule: HealthRule) -> str:
 
 
 def _out(rule: HealthRule, value: float | None) -> float | None:
-    """A value as people enter it: shares in percent, whole numbers without decimals."""
+    """Convert a value to what people enter: shares in percent, whole numbers without decimals."""
     if value is None:
         return None
     typed = round(100 * value, 6) if rule.format == "percent" else value
@@ -159,11 +157,10 @@ def _in(rule: HealthRule, value: float | None) -> float | None:
 
 
 def _out_of_range(rule: HealthRule, value: float) -> str:
-    minimum, maximum = _out(rule, rule.least), _out(rule, rule.most)
     if not math.isfinite(value):
         return "Enter a number."
-    if value < rule.least:
-        return f"At least {minimum:g}."
-    if rule.most is not None and value > rule.most:
-        return f"At most {maximum:g}."
+    if value < rule.minimum:
+        return f"At least {_out(rule, rule.minimum):g}."
+    if rule.maximum is not None and value > rule.maximum:
+        return f"At most {_out(rule, rule.maximum):g}."
     return ""

@@ -50,6 +50,9 @@ class MetricHistory:
     def __len__(self) -> int:
         return len(self.value)
 
+    def pick(self, mask: NDArray[np.bool_]) -> MetricHistory:
+        return MetricHistory(self.step[mask], self.t[mask], self.value[mask])
+
 
 class Mark(NamedTuple):
     """The memory of a metric whose first values are no longer read."""
@@ -120,7 +123,7 @@ class History:
     """Memory in use as (time, MiB), spread over the attempt's whole training."""
     capacity: Mapping[str, float] = field(default_factory=dict)
     """The maximum in MiB of each metric of `trails`."""
-    known: frozenset[str] = frozenset()
+    reported: frozenset[str] = frozenset()
     """Every metric that the run has ever reported."""
     training_since: float = 0.0
     """When training began, by the host's clock; before, GPUs were idle because the model was loading."""
@@ -130,22 +133,21 @@ class History:
     """Seconds since the last step, by the control plane's clock; 0: unknown, or not training."""
 
     def get(self, metric: str, points: int = 1) -> MetricHistory | None:
-        """The metric's history. None if it has fewer than `points` values or is no longer logged."""
+        """Find the metric's history. None if it has fewer than `points` values or is no longer logged."""
         column = self.columns.get(metric)
         return column if column is not None and len(column) >= points and self._is_current(column) else None
 
     def updates(self, metric: str) -> MetricHistory | None:
-        """The metric's history without the first update of each batch, whose ratio is always 1."""
+        """Find the metric's history without the first update of each batch, whose ratio is always 1."""
         column, generated = self.get(metric), self.columns.get(GENERATED)
         if column is None or generated is None or self.config.updates <= 1:
             return column
-        again = ~np.isin(column.step, generated.step)
-        return MetricHistory(column.step[again], column.t[again], column.value[again])
+        return column.pick(~np.isin(column.step, generated.step))
 
     def has_stopped(self, metric: str) -> bool:
-        """True if the metric was logged and no longer is."""
+        """Test whether the metric was logged and no longer is."""
         column = self.columns.get(metric)
-        return metric in self.known if column is None else not self._is_current(column)
+        return metric in self.reported if column is None else not self._is_current(column)
 
     def _is_current(self, column: MetricHistory) -> bool:
         interval = (column.step[-1] - column.step[0]) / max(len(column) - 1, 1)
@@ -178,7 +180,7 @@ def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
 
 
 def with_generations(recent: Sequence[Row], earlier: Iterable[Row]) -> list[Row]:
-    """The newest lines, preceded by earlier generations with only those figures that updates don't have."""
+    """Prepend earlier generations to the newest lines, with only those figures that updates don't have."""
     of_updates = {name for _, _, values in recent if GENERATED not in values for name in values}
     generated = [
         (step, t, {name: value for name, value in values.items() if name not in of_updates})
@@ -192,8 +194,8 @@ def generations(rows: Sequence[Row]) -> int:
 
 
 def noise(value: Floats) -> float:
-    """The standard deviation of a series' noise, from the median difference between neighbours, which trends and drops
-    hardly affect."""
+    """Estimate the standard deviation of a series' noise from the median difference between neighbours, which trends
+    and drops hardly affect."""
     if len(value) < 3:
         return 0.0
     return float(np.median(np.abs(np.diff(value))) / 0.954)  # for normal noise of deviation 1
@@ -264,8 +266,8 @@ def _extend(history: History, name: str) -> None:
     if column is None or not history.training_since or history.step <= START:
         return
     t = float(column.t[-1])
-    every = (trail[-1][0] - trail[0][0]) / STRETCHES if trail else 0.0
-    if trail and t - trail[-1][0] < max(every, SHORTEST_S):
+    interval = (trail[-1][0] - trail[0][0]) / STRETCHES if trail else 0.0
+    if trail and t - trail[-1][0] < max(interval, SHORTEST_S):
         return
     newest = column.value[column.t > t - SHORTEST_S]
     trail = [*trail, (t, float(np.median(newest)))]
@@ -315,14 +317,14 @@ def _marked(column: MetricHistory, old: Mark) -> Mark:
 
 
 def _summed(column: MetricHistory, old: Sums) -> Sums:
-    """Return the sums, extended by the values that the next assessment may no longer read."""
+    """Extend the sums by the values that the next assessment may no longer read."""
     if len(column) < RECENT:
         return old
     until = int(column.step[SETTLED])
     chosen = (column.step > old.until) & (column.step <= until)
     x, y = column.step[chosen].astype(float), column.value[chosen]
     added = (float(len(x)), x.sum(), y.sum(), (x * x).sum(), (x * y).sum(), (y * y).sum())
-    sums = Sums(until, *(before + float(more) for before, more in zip(old[1:], added, strict=True)))
+    sums = Sums(until, *(before + float(new) for before, new in zip(old[1:], added, strict=True)))
     return sums if np.isfinite(sums).all() else old
 
 
@@ -340,7 +342,7 @@ def forget_after(history: History, step: int) -> None:
 
 
 def to_memory(history: History) -> dict[str, Any]:
-    """The memory as JSON, stored beside the assessment."""
+    """Convert the memory to JSON, which is stored with the assessment."""
     return {
         "marks": {name: list(mark) for name, mark in history.marks.items()},
         "sums": {name: list(sums) for name, sums in history.sums.items() if sums.n},

@@ -10,15 +10,15 @@ from typing import Any
 
 from django.urls import reverse
 
-from runs.engine.models import Run
+from runs.engine.models import HealthPreset, Run
 from runs.engine.states import FINAL, RunStatus
 from runs.insight.health.judging.rules import BY_ID
 from runs.insight.health.presets import choices, value_text
 from runs.insight.metrics import run_charts
 
-WORDS = {"bad": "Unhealthy", "warning": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
+VERDICTS = {"bad": "Unhealthy", "warning": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
 ENDED = {"unknown": "Too short to judge"}
-"""Verdicts with another word for ended runs."""
+"""Verdicts that are worded otherwise for ended runs."""
 CHIPS = {"bad": "bad", "warning": "warn", "well": "good"}
 STATES = {
     "well": "ok",
@@ -45,13 +45,6 @@ class Check:
 
 
 @dataclass(frozen=True)
-class PresetChoice:
-    id: int
-    name: str
-    chosen: bool
-
-
-@dataclass(frozen=True)
 class Card:
     verdict: str
     word: str
@@ -63,7 +56,8 @@ class Card:
     step: int
     at: datetime | None
     preset: str
-    presets: list[PresetChoice]
+    preset_id: int | None
+    presets: list[HealthPreset]
     ended: bool
 
     @property
@@ -73,7 +67,7 @@ class Card:
 
 
 def card(run: Run) -> Card | None:
-    """The run's health card. None for runs without health, such as queued runs and trials. One query."""
+    """Read the run's health card. None for runs without health, such as queued runs and trials. One query."""
     attempt = run.latest()
     if run.kind != "train" or attempt.status == RunStatus.QUEUED or (attempt.started_at is None and not run.health):
         return None
@@ -82,15 +76,14 @@ def card(run: Run) -> Card | None:
     verdict = str(health.get("verdict", "unknown"))
     ended = attempt.status in FINAL
     failed = attempt.status == RunStatus.FAILED and verdict == "well"
-    words = WORDS | ENDED if ended else WORDS
+    verdicts = VERDICTS | ENDED if ended else VERDICTS
     rows = choices()
-    preset = next((row for row in rows if row.pk == run.preset_id), None) or next(
-        (r for r in rows if r.is_default), None
-    )
+    chosen = (row for row in rows if row.pk == run.preset_id)
+    preset = next(chosen, None) or next((row for row in rows if row.is_default), None)
     return Card(
-        # A green verdict beside "failed" would suggest that all is well.
+        # A green verdict next to "failed" would suggest that all is well.
         verdict="unknown" if failed else verdict,
-        word="Healthy until it failed" if failed else words.get(verdict, verdict),
+        word="Healthy until it failed" if failed else verdicts.get(verdict, verdict),
         icon=ICONS["unknown"] if failed else ICONS.get(verdict, ICONS["unknown"]),
         headline=_headline(findings, verdict, ended=ended),
         findings=findings,
@@ -98,13 +91,14 @@ def card(run: Run) -> Card | None:
         step=int(health.get("step") or 0),
         at=datetime.fromisoformat(health["at"]) if health.get("at") else None,
         preset=preset.name if preset else str(health.get("preset") or ""),
-        presets=[PresetChoice(row.pk, row.name, row == preset) for row in rows],
+        preset_id=preset.pk if preset else None,
+        presets=rows,
         ended=ended,
     )
 
 
 def _findings(run: Run) -> list[dict[str, Any]]:
-    """The open findings, each with the title of the finding that it follows from, and with links."""
+    """List the open findings, each with the title of the finding that it follows from, and with links."""
     stored = [finding for finding in run.health.get("findings") or () if finding["rule"] in BY_ID]
     charts = {
         line.metric: chart.id
@@ -143,10 +137,9 @@ def _headline(findings: Sequence[dict[str, Any]], verdict: str, *, ended: bool) 
     levels = [finding["level"] for finding in causes]
     bad, warnings, notes = (levels.count(level) for level in ("bad", "warning", "note"))
     parts = [f"{bad} bad"] if bad else []
-    if warnings:
-        parts.append(f"{warnings} warning{'s' if warnings > 1 else ''}")
-    if notes:
-        parts.append(f"{notes} note{'s' if notes > 1 else ''}")
+    for count, noun in ((warnings, "warning"), (notes, "note")):
+        if count:
+            parts.append(f"{count} {noun}{'s' if count > 1 else ''}")
     if following := len(findings) - len(causes):
         parts.append(f"{following} that probably follow{'' if following > 1 else 's'}")
     return ", ".join(parts)

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from controlplane.catalogue.versioned.queries import free_name
 from controlplane.platform.accounts.models import User
 from controlplane.platform.activity.recording import record
 from controlplane.platform.templatetags.figures import significant
@@ -48,13 +49,13 @@ class Preset:
 
 
 def preset_of(run: Run) -> Preset:
-    """The run's preset. For many runs use `Presets`, which saves two queries each."""
+    """Read the run's preset. For many runs use `Presets`, which saves two queries each."""
     condition = Q(pk=run.preset_id) if run.preset_id else Q(is_default=True)
     return as_preset(HealthPreset.objects.filter(condition).first())
 
 
 def choices() -> list[HealthPreset]:
-    """All presets, the default first."""
+    """List all presets, the default first."""
     return sorted(HealthPreset.objects.all(), key=lambda row: (not row.is_default, row.slug is None, row.name))
 
 
@@ -66,7 +67,7 @@ def copy(row: HealthPreset, owner: User) -> HealthPreset:
     """Copy a preset to an editable one of the owner's, under the next free name."""
     source = row.source if row.slug is None else f"From “{row.name}”. {row.source}".strip()
     with transaction.atomic():
-        name = _free_name(row.name)
+        name = free_name(HealthPreset, f"Copy of {row.name}"[:72])
         return HealthPreset.objects.create(name=name, owner=owner, bounds=row.bounds, source=source)
 
 
@@ -114,7 +115,7 @@ def value_text(value: float, form: str) -> str:
 
 
 def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
-    """`warning above 0.5, bad above 2`"""
+    """Format bounds, such as `warning above 0.5, bad above 2`."""
     side = "above" if rule.above else "below"
     levels = ((rule.mild, bounds.warning), ("bad", bounds.bad))
     return ", ".join(f"{level} {side} {value_text(bound, rule.format)}" for level, bound in levels if bound is not None)
@@ -123,10 +124,3 @@ def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
 def _short(value: float, digits: int) -> str:
     text = significant(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
-
-
-def _free_name(name: str) -> str:
-    taken = set(HealthPreset.objects.values_list("name", flat=True))
-    stem = f"Copy of {name}"[:72]
-    numbered = (f"{stem} {number}" for number in range(2, len(taken) + 3))
-    return stem if stem not in taken else next(candidate for candidate in numbered if candidate not in taken)

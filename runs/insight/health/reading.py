@@ -34,14 +34,14 @@ def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
     """Read the history. Raises ContractError if the spec can no longer be read."""
     ranks = tuple((attempt.placement or {}).get("gpus") or ())
     history = History(config_of(spec_of(run), attempt.gpus, ranks), {}, step=run.step, capacity=_capacity(attempt))
-    history.known = frozenset(run.last_metrics)
+    history.reported = frozenset(run.last_metrics)
     past.from_memory(history, memory)
     rows, oldest = _train(run, history.config.updates)
     history.columns = past.columns_of(rows)
     if oldest:
         _lengthen(history, run, oldest)
     history.columns |= past.columns_of(_machine(run, EventKind.SYSTEM, _steps_ago(history)))
-    if "vllm/kv_cache_percent" in history.known:
+    if "vllm/kv_cache_percent" in history.reported:
         history.columns |= past.columns_of(_machine(run, EventKind.VLLM, _steps_ago(history)))
     history.training_since = _since(run, attempt)
     if attempt.number > int(memory.get("attempt") or attempt.number):
@@ -52,7 +52,7 @@ def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
 
 
 def _train(run: Run, updates: int) -> tuple[list[Row], int]:
-    """The newest lines, with earlier generations if most lines are updates, and the seq of the oldest."""
+    """Read the newest lines, with earlier generations if most lines are updates, and the seq of the oldest."""
     rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False).order_by("-seq")
     newest = _lines(rows[:RECENT])
     recent = [row for _, row in newest]
@@ -65,7 +65,6 @@ def _train(run: Run, updates: int) -> tuple[list[Row], int]:
 
 
 def _lines(rows: QuerySet[MetricRow]) -> list[tuple[int, Row]]:
-    """Seqs and lines, oldest first."""
     return [(seq, (step, t, values)) for seq, step, t, values in rows.values_list("seq", "step", "t", "values")][::-1]
 
 
@@ -76,7 +75,7 @@ def _machine(run: Run, kind: EventKind, since: float) -> list[Row]:
 
 
 def _steps_ago(history: History) -> float:
-    """The time from which to read machine metrics: the newest SYSTEM_STEPS, and at least SYSTEM_S."""
+    """Compute the time from which to read machine metrics: the newest SYSTEM_STEPS, and at least SYSTEM_S."""
     column = history.get("loss") or history.get("reward")
     return 0.0 if column is None else float(min(column.t[-1] - SYSTEM_S, column.t[-SYSTEM_STEPS:][0]))
 
@@ -100,7 +99,7 @@ def _lengthen(history: History, run: Run, oldest: int) -> None:
 
 
 def _capacity(attempt: Attempt) -> dict[str, float]:
-    """MiB of the attempt's GPUs and of its host, as the host announced them."""
+    """Read the MiB of the attempt's GPUs and of its host, as the host announced them."""
     inventory = attempt.host.inventory if attempt.host is not None else {}
     gpus = {gpu.get("index"): gpu.get("memory_mib") for gpu in inventory.get("gpus") or ()}
     sizes = {f"gpu/{gpu}/memory_mib": gpus.get(gpu) for gpu in attempt.gpus}
@@ -109,7 +108,7 @@ def _capacity(attempt: Attempt) -> dict[str, float]:
 
 
 def _since(run: Run, attempt: Attempt) -> float:
-    """When the attempt ended its first step, by the host's clock; 0 if it hasn't."""
+    """Find when the attempt ended its first step, by the host's clock; 0 if it hasn't."""
     rows = MetricRow.objects.filter(run=run, attempt=attempt, kind=EventKind.TRAIN).order_by("seq")
     return rows.values_list("t", flat=True).first() or 0.0
 

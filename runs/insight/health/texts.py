@@ -21,17 +21,17 @@ LONGEST = 4000
 
 
 def repeats(text: str) -> bool:
-    """True if more than half of the text repeats earlier text, in sequences of four words."""
+    """Test whether more than half of the text repeats earlier text, in sequences of four words."""
     tail = text[-LONGEST:]
-    words = tail.split()
-    if len(words) * 12 < len(tail):  # hardly any spaces
-        words = [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
-    grams = [tuple(words[i : i + GRAM]) for i in range(len(words) - GRAM + 1)]
+    units = tail.split()
+    if len(units) * 12 < len(tail):  # hardly any spaces
+        units = [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
+    grams = [tuple(units[i : i + GRAM]) for i in range(len(units) - GRAM + 1)]
     return len(grams) >= FEWEST and len(set(grams)) < len(grams) / 2
 
 
 def is_gibberish(text: str) -> bool:
-    """True if many words are nonsense: several scripts in one word, or unpronounceable letters."""
+    """Test whether many words are nonsense: several scripts in one word, or unpronounceable letters."""
     words = [word for word in text[-LONGEST:].split() if any(map(str.isalpha, word))]
     return len(words) >= FEWEST_WORDS and sum(map(_is_odd, words)) > ODD * len(words)
 

@@ -36,7 +36,7 @@ TOLD_EVERY = timedelta(seconds=30)
 BUDGET_S = 1.0
 """Seconds per round; runs left over come first in the next round."""
 ENDED_FOR = timedelta(minutes=10)
-"""How long an ended run is still assessed: its last lines may come late."""
+"""The time for which an ended run is still assessed: its last lines may come late."""
 
 
 def tick(now: datetime) -> int:
@@ -44,13 +44,14 @@ def tick(now: datetime) -> int:
     presets: Presets | None = None
     until = time.monotonic() + BUDGET_S
     assessed = 0
+    attempts = Attempt.objects.select_related("host").order_by("number")
     for run_id in _due(now):
         if time.monotonic() > until:
             break
         presets = presets or Presets()
         try:
             # One run at a time: specs and memories are long, and the round may end early.
-            run = Run.objects.prefetch_related(_attempts()).get(pk=run_id)
+            run = Run.objects.prefetch_related(Prefetch("attempts", attempts)).get(pk=run_id)
             assessed += look_at(run, presets.of(run), now)
         except Exception as error:  # loop boundary: one run that can't be judged must not block the others
             if outage.is_away(error):
@@ -59,9 +60,11 @@ def tick(now: datetime) -> int:
     return assessed
 
 
-def look_at(run: Run, preset: Preset, now: datetime, *, tell: bool = True) -> bool:
-    """Assess one run and store the result. False: nothing to read, or another tick was first. `tell`: record opened and
-    closed findings as events, which raise alerts."""
+def look_at(run: Run, preset: Preset, now: datetime, *, with_events: bool = True) -> bool:
+    """Assess one run and store the result. False: nothing to read, or another tick was first.
+
+    `with_events`: record opened and closed findings as events, which raise alerts.
+    """
     attempt = run.latest()
     memory = run.health.get("memory") or {}
     try:
@@ -82,17 +85,16 @@ def look_at(run: Run, preset: Preset, now: datetime, *, tell: bool = True) -> bo
         "step": history.step,
         "moved_at": moved_at.isoformat(),
     }
-    return _store(run, attempt, health, now, tell=tell)
+    return _store(run, attempt, health, now, with_events=with_events)
 
 
 def _hang(attempt: Attempt, step: int) -> str:
-    """The sentence of the newest hang since the last step."""
     events = attempt.events.filter(kind=EventKind.HANG, step__gte=step).order_by("-seq")
     return str((events.values_list("data", flat=True).first() or {}).get("who", ""))
 
 
 def _due(now: datetime) -> list[str]:
-    """Active and recently ended runs with news since their last assessment, the longest waiting first."""
+    """List active and recently ended runs with news since their last assessment, the longest waiting first."""
     active = Q(status__in=(RunStatus.RUNNING, RunStatus.STOPPING)) | Q(ended_at__gte=now - ENDED_FOR)
     current = Attempt.objects.filter(active, started_at__isnull=False).values("run_id")
     newest = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number").values("status")[:1]
@@ -114,19 +116,15 @@ def _is_due(last_seq: int, at: str | None, seen_seq: int, status: str, now: date
     return news and not timedelta(0) <= age < EVERY
 
 
-def _attempts() -> Prefetch[Any]:
-    return Prefetch("attempts", Attempt.objects.select_related("host").order_by("number"))
-
-
 def _moved_at(run: Run, memory: Mapping[str, Any], step: int, now: datetime) -> datetime:
-    """When this step was first seen, by our own clock."""
+    """Compute when this step was first seen, by our own clock."""
     attempt = run.latest()
     if memory.get("step") == step and memory.get("attempt") == attempt.number and memory.get("moved_at"):
         return min(now, datetime.fromisoformat(memory["moved_at"]))
     return now
 
 
-def _store(run: Run, attempt: Attempt, health: dict[str, Any], now: datetime, *, tell: bool) -> bool:
+def _store(run: Run, attempt: Attempt, health: dict[str, Any], now: datetime, *, with_events: bool) -> bool:
     with transaction.atomic():
         # Writers of events lock the attempt's row, so that event ids follow the order of commits.
         Attempt.objects.select_for_update().only("pk").get(pk=attempt.pk)
@@ -136,7 +134,7 @@ def _store(run: Run, attempt: Attempt, health: dict[str, Any], now: datetime, *,
         telling = _shown(before) != _shown(health) or _is_old(before.get("told_at"), now)
         health["told_at"] = now.isoformat() if telling else before["told_at"]
         Run.objects.filter(pk=run.pk).update(health=health)
-        written = list(_events(attempt, before, health, now)) if tell else []
+        written = list(_events(attempt, before, health, now)) if with_events else []
         if written or telling:
             transaction.on_commit(lambda: hints.changed(run.pk))
     run.health = health
@@ -169,12 +167,12 @@ def _event(attempt: Attempt, finding: Finding, state: str, step: int, now: datet
 
 
 def _is_old(told_at: str | None, now: datetime) -> bool:
-    """True if the values that pages show are due for an update although the verdict is the same."""
+    """Test whether the values that pages show are due for an update although the verdict is the same."""
     return told_at is None or not timedelta(0) <= now - datetime.fromisoformat(told_at) < TOLD_EVERY
 
 
 def _shown(health: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The parts of an assessment of whose changes viewers are notified at once, such as a figure's first value.
+    """Select the parts of an assessment of whose changes viewers are notified at once, such as a figure's first value.
 
     Figures of the machine are left out, because they come and go with its samples.
     """

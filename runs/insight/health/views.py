@@ -98,7 +98,7 @@ def choose_for(run: Run, row: HealthPreset) -> None:
     run.preset = None if row.is_default else row
     Run.objects.filter(pk=run.pk).update(preset=run.preset)
     if page.card(run) is not None:
-        tick.look_at(run, preset_of(run), timezone.now(), tell=run.latest().status in ACTIVE)
+        tick.look_at(run, preset_of(run), timezone.now(), with_events=run.latest().status in ACTIVE)
 
 
 def _whole(text: str | None) -> int:

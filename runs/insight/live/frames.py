@@ -33,7 +33,7 @@ class StreamFrame:
     """The viewer's position after this frame."""
     texts: tuple[str, ...] = ()
     """The messages to send; none if nothing is new."""
-    more: bool = False
+    has_more: bool = False
     """True if more rows follow than fit into one frame."""
 
 
@@ -49,7 +49,7 @@ class FrameExtras:
 def read(
     run_id: str, base: StreamCursor, sent: FrameExtras, *, with_logs: bool = False, end: StreamCursor | None = None
 ) -> StreamFrame | None:
-    """Read the frame after `base`, no further than `end`, and update `sent`. None: the run is gone."""
+    """Read the frame after `base`, no further than `end`, and update `sent`. None: the run no longer exists."""
     run = queries.with_attempts(Run.objects.filter(pk=run_id)).defer("spec", "trend", "notes").first()
     if run is None:
         return None
@@ -57,10 +57,10 @@ def read(
     rows = [] if too_old else queries.rows_after(run_id, base.seq, ROWS + 1)
     if end is not None:
         rows = [row for row in rows if row[0] <= end.seq]
-    more = len(rows) > ROWS
+    has_more = len(rows) > ROWS
     rows = rows[:ROWS]
     stored = run.last_seq if end is None else end.seq
-    last = rows[-1][0] if more else max(stored, base.seq, *(row[0] for row in rows[-1:]))
+    last = rows[-1][0] if has_more else max(stored, base.seq, *(row[0] for row in rows[-1:]))
     control_events = Q(seq=None, pk__gt=base.event) & (Q() if end is None else Q(pk__lte=end.event))
     fresh = Q(seq__gt=base.seq, seq__lte=last) | control_events
     events = list(RunEvent.objects.filter(fresh, run_id=run_id).select_related("attempt").order_by("pk"))
@@ -75,11 +75,11 @@ def read(
     if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
         # The rows are folded away, or a resume made drawn points void: the page reloads the series.
         texts.append(RELOAD)
-    return StreamFrame(cursor, tuple(texts), more)
+    return StreamFrame(cursor, tuple(texts), has_more)
 
 
 def start(run_id: str, after: int) -> tuple[StreamCursor, StreamCursor] | None:
-    """The cursor of a viewer that has the lines up to `after`, and the end of the store. None: the run doesn't exist.
+    """Find the cursor of a viewer that has the lines up to `after`, and the end of the store. None: no such run.
 
     The viewer may receive an event twice (each has an id), but never misses one.
     """
@@ -104,8 +104,8 @@ def _too_old(run: Run, seq: int) -> bool:
 
 
 def _changes(run: Run, sent: FrameExtras, with_logs: bool) -> dict[str, Any]:
-    """Changes since the last frame. `sent` is updated only once everything is read, so a failed read is repeated in
-    full."""
+    """Collect changes since the last frame. `sent` is updated only once everything is read, so a failed read is
+    repeated in full."""
     extra: dict[str, Any] = {}
     summary = dict(queries.summary(run))
     if summary != sent.run:

@@ -11,6 +11,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -59,7 +61,7 @@ class Viewer:
         self._send = send
 
     async def run(self, reader: Reader) -> None:
-        """Deliver frames until cancelled or until the run is gone."""
+        """Deliver frames until cancelled or until the run no longer exists."""
         while (number := await self._catch_up(reader)) is not None:
             # In step: the reader's frames are consecutive, and this cursor is where the next one begins.
             while (frame := await reader.frame(number)) is not None:
@@ -68,7 +70,7 @@ class Viewer:
 
     async def _catch_up(self, reader: Reader) -> int | None:
         """Catch up from the store to the reader's position. Return the number of the reader's next frame. None: the run
-        is gone."""
+        no longer exists."""
         while True:
             end, number = reader.end, reader.count
             frame = await reader.between(self._cursor, with_logs=self.wants_logs)
@@ -77,7 +79,7 @@ class Viewer:
             await self._deliver(frame)
             if self._cursor == end:
                 return number
-            if not frame.more:
+            if not frame.has_more:
                 # The page is ahead of the reader: wait for the reader to catch up.
                 reader.hint.set()
                 await reader.frame(number)
@@ -113,16 +115,17 @@ class Reader:
         """Wait for a frame by its number. None: it has been dropped."""
         while number >= self.count:
             await self._news.wait()
-        place = number - self.count + len(self._frames)
-        return self._frames[place] if place >= 0 else None
+        index = number - self.count + len(self._frames)
+        return self._frames[index] if index >= 0 else None
 
     async def between(self, base: StreamCursor, *, with_logs: bool) -> StreamFrame | None:
         """Read from the store what lies between `base` and the last frame's end. Concurrent identical requests (a
         thousand pages after a restart) share one read."""
-        request = (base, self.end, with_logs)
+        request = (base, end := self.end, with_logs)
         task = self._reads.get(request)
         if task is None:
-            task = self._reads[request] = asyncio.get_running_loop().create_task(self._read(*request))
+            read = partial(frames.read, self.run_id, base, FrameExtras(), with_logs=with_logs, end=end)
+            task = self._reads[request] = asyncio.get_running_loop().create_task(from_store(read))
             task.add_done_callback(lambda _: self._reads.pop(request))
         return await asyncio.shield(task)  # one viewer's departure must not cancel the read for the others
 
@@ -137,10 +140,10 @@ class Reader:
             return
         if frame.texts or frame.cursor != self.end:
             self._publish(frame)
-        if frame.more:
+        if frame.has_more:
             self.hint.set()
-        every = FRAME_S * max(1.0, len(self.viewers) / VIEWERS_AT_FULL_RATE)
-        await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
+        interval = FRAME_S * max(1.0, len(self.viewers) / VIEWERS_AT_FULL_RATE)
+        await asyncio.sleep(max(0.0, interval - (time.monotonic() - began)))
 
     def _publish(self, frame: StreamFrame) -> None:
         self._frames.append(frame)
@@ -148,9 +151,6 @@ class Reader:
         self.end = frame.cursor
         self._news.set()  # wakes the waiting viewers
         self._news.clear()
-
-    async def _read(self, base: StreamCursor, end: StreamCursor, with_logs: bool) -> StreamFrame | None:
-        return await from_store(lambda: frames.read(self.run_id, base, FrameExtras(), with_logs=with_logs, end=end))
 
 
 class ListViewer:
@@ -193,7 +193,8 @@ class ViewerHub:
     def __init__(self) -> None:
         self._readers: dict[str, Reader] = {}
         self._lists: set[ListViewer] = set()
-        self._sign_ins: set[SocketSignIn] = set()
+        self.sign_ins: set[SocketSignIn] = set()
+        """Sign-ins to watch. Their sockets must also be joined as viewers, which keeps the subscription open."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._figures: dict[str, tuple[object, ...]] = {}
         self._joined = asyncio.Event()
@@ -238,13 +239,6 @@ class ViewerHub:
             self._stop("list")
         self._rest()
 
-    def watch_sign_in(self, sign_in: SocketSignIn) -> None:
-        """Watch a sign-in. The socket must also be joined as a viewer, which keeps the subscription open."""
-        self._sign_ins.add(sign_in)
-
-    def forget_sign_in(self, sign_in: SocketSignIn) -> None:
-        self._sign_ins.discard(sign_in)
-
     def _serve(self) -> None:
         if "hints" not in self._tasks:
             self._start("hints", self._listen)
@@ -275,7 +269,7 @@ class ViewerHub:
             await subscription.subscribe(hints.CHANNEL)
             for reader in self._readers.values():
                 reader.hint.set()
-            for sign_in in self._sign_ins:
+            for sign_in in self.sign_ins:
                 sign_in.doubt.set()
             async for message in subscription.listen():
                 self._take(message["data"])
@@ -283,7 +277,7 @@ class ViewerHub:
     def _take(self, data: bytes) -> None:
         run_id, _, number = data.decode().partition(" ")
         if run_id == hints.PERSON:
-            for sign_in in self._sign_ins:
+            for sign_in in self.sign_ins:
                 if number == str(sign_in.user_id):
                     sign_in.doubt.set()
             return
@@ -322,13 +316,13 @@ class ViewerHub:
 
 
 def wake_supervisors(run_ids: Collection[str]) -> None:
-    """Tell the hosts of these runs that somebody watches them, as an unwatched supervisor sends its lines seldom. The
+    """Notify the hosts of these runs that they are watched, as an unwatched supervisor sends its lines seldom. The
     message may be lost."""
     now = timezone.now()
     attempts = Attempt.objects.filter(run__in=run_ids, status__in=ON_HOST, claimed_at__isnull=False)
     for attempt in attempts.select_related("host").only("run_id", "number", "host"):
         if attempt.host is None or not attempt.host.is_fresh(now):
-            continue  # messages to a host that is out of reach would only wait
+            continue  # messages to an unreachable host would only wait
         try:
             host_commands.send(attempt.host.name, Task.WATCH_RUN, [attempt.run_id, attempt.number])
         except host_commands.BrokerDown as error:
@@ -340,11 +334,8 @@ _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, ViewerHub] = WeakKeyDictiona
 
 
 def hub() -> ViewerHub:
-    """The hub of this process and event loop."""
-    loop = asyncio.get_running_loop()
-    if loop not in _hubs:
-        _hubs[loop] = ViewerHub()
-    return _hubs[loop]
+    """Find or make the hub of this process and event loop."""
+    return _hubs.setdefault(asyncio.get_running_loop(), ViewerHub())
 
 
 async def _forever(name: str, tick: Callable[[], Awaitable[None]]) -> None:
@@ -360,7 +351,5 @@ async def _forever(name: str, tick: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
+    with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        pass

@@ -5,11 +5,11 @@ There is no chart of the KL with beta 0, of a ratio that is 1 by construction, o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
-from runs.insight.metrics import prompt_charts
-from runs.insight.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
-from workers.contract.run import async_generation
+from runs.insight.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour, lines_of
+from workers.contract.run import async_generation, prompts
 from workers.contract.run.batch import Batch
 from workers.contract.run.best import OTHER_REWARD
 from workers.contract.run.hardware import Rollout
@@ -21,9 +21,16 @@ Range = tuple[float | None, float | None]
 
 FEW = 6
 """Components that fit among the other reward charts."""
+STEP_PARTS = {
+    "generation": "generation",
+    "rewards": "rewards",
+    "logps": "log-probabilities",
+    "update": "update",
+    "weight_sync": "weights to vLLM",
+}
+"""Timed parts of a step (time/<part>_s) -> their labels."""
 MANY = 12
 """Above this many components their charts are folded; the summary chart stays."""
-_ONE_UPDATE = "n/a: one update per batch, so the ratio is 1 by construction."
 
 
 def beta(spec: RunSpec) -> float:
@@ -32,12 +39,12 @@ def beta(spec: RunSpec) -> float:
 
 
 def updates_per_batch(spec: RunSpec) -> int:
-    """Optimizer steps per batch of completions; with 1 the policy has not moved when the ratio is read."""
+    """Count the optimizer steps per batch of completions. With 1 the policy has not moved when the ratio is read."""
     return Batch.of(spec.grpo, spec.hardware.processes).steps_per_generated
 
 
 def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
-    """The lines of clipped shares. Not every loss clips, and TRL names the metric after the loss."""
+    """Choose the lines of clipped shares. Not every loss clips, and TRL names the metric after the loss."""
     loss_type = str(spec.grpo.get("loss_type") or "")
     if loss_type == "cispo":
         return (ChartLine("cispo_clip_ratio", "all", "c1"),)
@@ -51,7 +58,7 @@ def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
 
 
 def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
-    """Charts of the trainer's metrics."""
+    """Plan the charts of the trainer's metrics. `names`: the reported metrics."""
     components = tuple(_components(spec))
     few = len(components) <= FEW
     totals, failed = (*_reward(spec), *_other_rewards(spec)), tuple(_failed(spec, names))
@@ -59,14 +66,14 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
     if not few:
         yield ChartGroup("Reward components", components, folded=len(components) > MANY)
     if spec.prompts.on:
-        yield ChartGroup("Choice of prompts", tuple(prompt_charts.of(spec)))
+        yield ChartGroup("Choice of prompts", tuple(_prompts(spec)))
     yield ChartGroup("Policy", tuple(_policy(spec)))
     yield ChartGroup("Completions", _completions())
     yield ChartGroup("Speed", (*_speed(spec), *_reward_times(spec, names)))
 
 
 def of_rollout(spec: RunSpec) -> Iterator[ChartGroup]:
-    """Charts of vLLM's metrics, and of the gap between its policy and the trainer's."""
+    """Plan the charts of vLLM's metrics, and of the gap between its policy and the trainer's."""
     if spec.hardware.rollout is not Rollout.TRANSFORMERS:
         yield ChartGroup("Sampling", _sampling(spec))
     if spec.hardware.rollout is Rollout.SERVER:
@@ -76,7 +83,13 @@ def of_rollout(spec: RunSpec) -> Iterator[ChartGroup]:
 def of_machine(spec: RunSpec | None, gpus: Sequence[int]) -> ChartGroup:
     sleeps = spec is not None and spec.hardware.rollout == Rollout.COLOCATE and spec.hardware.colocate_sleep
     ranks = _ranks(spec) if spec and gpus and not sleeps else ()
-    return ChartGroup("Machine", (*_gpus(gpus, sleeps=sleeps), *ranks, *_host()))
+    memory = (ChartLine("host/memory_mib", "host", "c1"), ChartLine("host/run_memory_mib", "this run", "c2"))
+    cpu = (ChartLine("host/cpu_percent", "CPU", "c3"),)
+    host = (
+        Chart("host-memory", "Host memory", memory, format="mib", zero=True, x="time"),
+        Chart("host-cpu", "Host CPU", cpu, format="percent100", zero=True, x="time"),
+    )
+    return ChartGroup("Machine", (*_gpus(gpus, sleeps=sleeps), *ranks, *host))
 
 
 # --- reward ----------------------------------------------------------------------------------------------------
@@ -99,9 +112,8 @@ def _reward(spec: RunSpec) -> Iterator[Chart]:
 def _other_rewards(spec: RunSpec) -> Iterator[Chart]:
     if not spec.eval_rewards:
         return
-    total = (ChartLine(OTHER_REWARD, "total", "c8"),)
     hint = "Weighted sum of the rewards that only evaluations compute, on the held-out rows; never trained on"
-    yield Chart("other-reward", "Evaluation, other rewards", total, help=hint)
+    yield Chart.single("other-reward", "Evaluation, other rewards", OTHER_REWARD, "total", "c8", help=hint)
     parts = tuple(
         ChartLine(f"eval_rewards/{reward.name}/mean", reward.name, colour(i))
         for i, reward in enumerate(spec.eval_rewards, len(spec.rewards))
@@ -114,9 +126,8 @@ def _components(spec: RunSpec) -> Iterator[Chart]:
         mean = f"rewards/{reward.name}/mean"
         std, (low, high) = f"rewards/{reward.name}/std", _range(reward)
         line = ChartLine(mean, reward.name, colour(i), band=std, evaluation=f"eval_{mean}", low=low, high=high)
-        yield Chart(
-            f"reward-{i}", reward.name, (line,), help=f"{reward.name}: unweighted mean; weight {reward.weight:g}"
-        )
+        hint = f"{reward.name}: unweighted mean; weight {reward.weight:g}"
+        yield Chart(f"reward-{i}", reward.name, (line,), help=hint)
 
 
 def _range(reward: RewardSpec) -> Range:
@@ -125,7 +136,7 @@ def _range(reward: RewardSpec) -> Range:
 
 
 def _total_range(spec: RunSpec) -> Range:
-    """The range of the weighted sum; open if one component's is."""
+    """Add up the ranges of the weighted components; open if one component's is."""
     low = high = 0.0
     for reward, weight in zip(spec.rewards, outcome_weights(spec.rewards), strict=True):
         bottom, top = _range(reward)
@@ -137,26 +148,53 @@ def _total_range(spec: RunSpec) -> Range:
 
 
 def _failed(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
-    """Failed scores, of rewards that can fail."""
-    lines = tuple(
-        ChartLine(metric, reward.name, colour(i))
-        for i, reward in enumerate(spec.rewards)
-        if (metric := f"rewards/{reward.name}/failed") in names
-    )
-    if lines:
-        help_text = "Share of a batch's completions on which a component failed and gave no score"
-        yield Chart("failed", "Scoring failures", lines, format="percent", zero=True, help=help_text)
+    if lines := lines_of(((f"rewards/{reward.name}/failed", reward.name) for reward in spec.rewards), names):
+        hint = "Share of a batch's completions on which a component failed and gave no score"
+        yield Chart("failed", "Scoring failures", lines, format="percent", zero=True, help=hint)
 
 
 def _zero_spread() -> Chart:
-    return Chart(
-        "zero-spread",
-        "Zero-variance groups",
-        (ChartLine("frac_reward_zero_std", "zero variance", "c6"),),
-        format="percent",
-        zero=True,
-        help="Share of the prompt groups trained on whose completions all got the same reward",
+    zero = (ChartLine("frac_reward_zero_std", "zero variance", "c6"),)
+    hint = "Share of the prompt groups trained on whose completions all got the same reward"
+    return Chart("zero-spread", "Zero-variance groups", zero, format="percent", zero=True, help=hint)
+
+
+# --- choice of prompts -----------------------------------------------------------------------------------------
+
+
+def _prompts(spec: RunSpec) -> Iterator[Chart]:
+    if spec.prompts.extra_rounds:
+        yield from _replaced(spec)
+    hint = "Shares of the training prompts: known to teach, by their recent groups; known to teach little; never seen"
+    yield _by_kind("prompts-known", "What the prompts teach", prompts.share_of_prompts, hint)
+    if spec.prompts.by_difficulty:
+        hint = "Shares of the next draws, by weight"
+        yield _by_kind("prompts-drawn", "Drawn prompts", prompts.share_of_draws, hint)
+    hint = "Mean of the recent rewards of all prompts seen, each counted once; includes replaced groups"
+    yield Chart.single("prompts-reward", "Reward of all prompts seen", prompts.MEAN_REWARD, "reward", "c8", help=hint)
+
+
+def _by_kind(name: str, title: str, metric: Callable[[str], str], hint: str) -> Chart:
+    lines = (
+        ChartLine(metric(prompts.TEACH), "teach", "c3"),
+        ChartLine(metric(prompts.TEACH_LITTLE), "little", "c6"),
+        ChartLine(metric(prompts.UNSEEN), "unseen", "c8"),
     )
+    return Chart(name, title, lines, format="percent", zero=True, help=hint, stack=True)
+
+
+def _replaced(spec: RunSpec) -> Iterator[Chart]:
+    of = f"the component {spec.prompts.spread_in}" if spec.prompts.spread_in else "the total reward"
+    groups = (ChartLine(prompts.DRAWN_WITHOUT, "before", "c3"), ChartLine(prompts.WITHOUT_SPREAD, "after", "c6"))
+    hint = f"Share of groups without spread in {of}: among those drawn, and among those trained on after replacement"
+    yield Chart("prompts-replaced", "Without spread, before and after", groups, format="percent", zero=True, help=hint)
+    single = partial(Chart.single, zero=True)
+    hint = "Completion tokens of each generation's extra rounds, used or not"
+    yield single("prompts-extra", "Extra generation", prompts.EXTRA_TOKENS, "tokens", "c2", format="tokens", help=hint)
+    hint = f"Extra rounds of each generation, at most {spec.prompts.extra_rounds}"
+    yield single("prompts-rounds", "Extra rounds", prompts.EXTRA_ROUNDS, "rounds", "c2", help=hint)
+    hint = "Prompts of each generation whose group has spread"
+    yield single("prompts-effective", "Effective prompts", prompts.EFFECTIVE, "prompts", "c1", help=hint)
 
 
 # --- policy ----------------------------------------------------------------------------------------------------
@@ -164,72 +202,43 @@ def _zero_spread() -> Chart:
 
 def _policy(spec: RunSpec) -> Iterator[Chart]:
     if beta(spec):
-        kl = (ChartLine("kl", "KL", "c1"),)
-        yield Chart("kl", "KL to the reference", kl, zero=True)
+        yield Chart.single("kl", "KL to the reference", "kl", "KL", "c1", zero=True)
     once = updates_per_batch(spec) <= 1
     if lines := clipped(spec):
-        yield Chart(
-            "clip",
-            "Clipped tokens",
-            lines,
-            format="percent",
-            zero=True,
-            note="0 by construction: one update per batch." if once else "",
-        )
-    yield Chart(
-        "ratio",
-        "Policy ratio",
-        (ChartLine("mean_ratio", "ratio", "c1"),),
-        note=_ONE_UPDATE if once else "",
-    )
-    yield Chart("entropy", "Entropy", (ChartLine("entropy", "entropy", "c1"),), help="Mean token entropy, nats")
+        note = "0 by construction: one update per batch." if once else ""
+        yield Chart("clip", "Clipped tokens", lines, format="percent", zero=True, note=note)
+    note = "n/a: one update per batch, so the ratio is 1 by construction." if once else ""
+    yield Chart.single("ratio", "Policy ratio", "mean_ratio", "ratio", "c1", note=note)
+    yield Chart.single("entropy", "Entropy", "entropy", "entropy", "c1", help="Mean token entropy, nats")
     loss: tuple[ChartLine, ...] = (ChartLine("loss", "loss", "c1"),)
     if spec.grpo.get("entropy_coef") or spec.grpo.get("use_adaptive_entropy"):
         loss = (*loss, ChartLine("policy_loss", "without entropy bonus", "c2"))
     yield Chart("loss", "Loss", loss, help="Near 0 is normal for GRPO: watch the reward")
-    yield Chart(
-        "grad", "Gradient norm", (ChartLine("grad_norm", "norm", "c1"),), zero=True, help="Before it is clipped"
-    )
-    yield Chart("lr", "Learning rate", (ChartLine("learning_rate", "rate", "c1"),), zero=True)
+    yield Chart.single("grad", "Gradient norm", "grad_norm", "norm", "c1", zero=True, help="Before it is clipped")
+    yield Chart.single("lr", "Learning rate", "learning_rate", "rate", "c1", zero=True)
 
 
 # --- completions -----------------------------------------------------------------------------------------------
 
 
 def _completions() -> tuple[Chart, ...]:
+    length = (
+        ChartLine("completions/max_length", "max", "c5"),
+        ChartLine("completions/mean_length", "mean", "c1", evaluation="eval_completions/mean_length"),
+        ChartLine("completions/min_length", "min", "c2"),
+    )
+    ended = (
+        ChartLine("completions/max_terminated_length", "max", "c5"),
+        ChartLine("completions/mean_terminated_length", "mean", "c1"),
+        ChartLine("completions/min_terminated_length", "min", "c2"),
+    )
+    cut = (ChartLine("completions/clipped_ratio", "cut", "c6"),)
+    hint = "Tokens of the completions that ended normally; 0 where none did"
+    cut_hint = "Share of completions cut at the length limit"
     return (
-        Chart(
-            "length",
-            "Length",
-            (
-                ChartLine("completions/max_length", "max", "c5"),
-                ChartLine("completions/mean_length", "mean", "c1", evaluation="eval_completions/mean_length"),
-                ChartLine("completions/min_length", "min", "c2"),
-            ),
-            format="tokens",
-            zero=True,
-            help="Tokens of a completion",
-        ),
-        Chart(
-            "length-ended",
-            "Length (completed)",
-            (
-                ChartLine("completions/max_terminated_length", "max", "c5"),
-                ChartLine("completions/mean_terminated_length", "mean", "c1"),
-                ChartLine("completions/min_terminated_length", "min", "c2"),
-            ),
-            format="tokens",
-            zero=True,
-            help="Tokens of the completions that ended normally; 0 where none did",
-        ),
-        Chart(
-            "truncated",
-            "Truncated",
-            (ChartLine("completions/clipped_ratio", "cut", "c6"),),
-            format="percent",
-            zero=True,
-            help="Share of completions cut at the length limit",
-        ),
+        Chart("length", "Length", length, format="tokens", zero=True, help="Tokens of a completion"),
+        Chart("length-ended", "Length (completed)", ended, format="tokens", zero=True, help=hint),
+        Chart("truncated", "Truncated", cut, format="percent", zero=True, help=cut_hint),
     )
 
 
@@ -237,37 +246,20 @@ def _completions() -> tuple[Chart, ...]:
 
 
 def _reward_times(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
-    lines = tuple(
-        ChartLine(metric, reward.name, colour(i))
-        for i, reward in enumerate(spec.rewards)
-        if (metric := reward_time(reward.name)) in names
-    )
+    lines = lines_of(((reward_time(reward.name), reward.name) for reward in spec.rewards), names)
     if len(lines) > 1:  # a single one is the rewards' part of the step
-        help_text = "Seconds that each reward takes for a batch, on the trainer's first rank"
-        yield Chart("reward-time", "Time of each reward", lines, format="seconds", zero=True, help=help_text)
+        hint = "Seconds that each reward takes for a batch, on the trainer's first rank"
+        yield Chart("reward-time", "Time of each reward", lines, format="seconds", zero=True, help=hint)
 
 
 def _speed(spec: RunSpec) -> Iterator[Chart]:
-    yield Chart("step-time", "Step time", (ChartLine("step_time", "step", "c1"),), format="seconds", zero=True)
-    sent = spec.hardware.rollout is not Rollout.TRANSFORMERS
-    yield Chart(
-        "step-split",
-        "Where a step's time goes",
-        (
-            ChartLine("time/generation_s", "generation", "c1"),
-            ChartLine("time/rewards_s", "rewards", "c2"),
-            ChartLine("time/logps_s", "log-probabilities", "c3"),
-            ChartLine("time/update_s", "update", "c4"),
-            *((ChartLine("time/weight_sync_s", "weights to vLLM", "c5"),) if sent else ()),
-        ),
-        format="seconds",
-        zero=True,
-        stack=True,
-        help="Seconds within each step, on the trainer's first rank",
-    )
-    yield Chart(
-        "tokens", "Tokens per second", (ChartLine("tokens_per_second", "tok/s", "c3"),), format="rate", zero=True
-    )
+    yield Chart.single("step-time", "Step time", "step_time", "step", "c1", format="seconds", zero=True)
+    split = lines_of((f"time/{part}_s", label) for part, label in STEP_PARTS.items())
+    if spec.hardware.rollout is Rollout.TRANSFORMERS:
+        split = split[:-1]  # no weights are sent
+    hint = "Seconds within each step, on the trainer's first rank"
+    yield Chart("step-split", "Where a step's time goes", split, format="seconds", zero=True, stack=True, help=hint)
+    yield Chart.single("tokens", "Tokens per second", "tokens_per_second", "tok/s", "c3", format="rate", zero=True)
 
 
 # --- vLLM ------------------------------------------------------------------------------------------------------
@@ -278,24 +270,15 @@ def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
     gap = "sampling/sampling_logp_difference"
     off = spec.grpo.get("vllm_importance_sampling_correction") is False
     note = "Not measured: the correction of vLLM's sampling is off." if off else ""
+    gaps = (ChartLine(f"{gap}/mean", "mean", "c1"), ChartLine(f"{gap}/max", "max", "c2"))
+    ratios = (
+        ChartLine(f"{ratio}/max", "max", "c2"),
+        ChartLine(f"{ratio}/mean", "mean", "c1"),
+        ChartLine(f"{ratio}/min", "min", "c5"),
+    )
     return (
-        Chart(
-            "sampling-gap",
-            "Log-probability gap, vLLM to trainer",
-            (ChartLine(f"{gap}/mean", "mean", "c1"), ChartLine(f"{gap}/max", "max", "c2")),
-            zero=True,
-            note=note,
-        ),
-        Chart(
-            "sampling-ratio",
-            "Importance ratio, vLLM to trainer",
-            (
-                ChartLine(f"{ratio}/max", "max", "c2"),
-                ChartLine(f"{ratio}/mean", "mean", "c1"),
-                ChartLine(f"{ratio}/min", "min", "c5"),
-            ),
-            note=note,
-        ),
+        Chart("sampling-gap", "Log-probability gap, vLLM to trainer", gaps, zero=True, note=note),
+        Chart("sampling-ratio", "Importance ratio, vLLM to trainer", ratios, note=note),
         _corrected(spec, note),
         *(_ahead() if spec.ahead else ()),
     )
@@ -303,15 +286,15 @@ def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
 
 def _corrected(spec: RunSpec, note: str) -> Chart:
     mode = str(spec.grpo.get("vllm_importance_sampling_mode", "sequence_mask"))
-    what = "Completions" if mode.startswith("sequence") else "Tokens"
+    unit = "Completions" if mode.startswith("sequence") else "Tokens"
     if mode.endswith("_mask"):
-        line, words = ChartLine("sampling/share_masked", "left out", "c6"), "left out by the correction"
+        line = ChartLine("sampling/share_masked", "left out", "c6")
         hint = "Their importance ratio is above the cap, so the loss ignores them"
     else:
-        line, words = ChartLine(async_generation.TRUNCATED, "truncated", "c6"), "truncated by the correction"
+        line = ChartLine(async_generation.TRUNCATED, "truncated", "c6")
         hint = "Their importance ratio is beyond a bound, so the loss uses the bound"
-    id_ = line.metric.replace("/share_", "-")
-    return Chart(id_, f"{what} {words}", (line,), format="percent", zero=True, help=hint, note=note)
+    id_, title = line.metric.replace("/share_", "-"), f"{unit} {line.label} by the correction"
+    return Chart(id_, title, (line,), format="percent", zero=True, help=hint, note=note)
 
 
 def _ahead() -> tuple[Chart, ...]:
@@ -364,7 +347,7 @@ def _gpus(gpus: Sequence[int], *, sleeps: bool) -> Iterator[Chart]:
         ("gpu-power", "GPU power", "power_w", "watts"),
         ("gpu-temperature", "GPU temperature, °C", "temperature_c", "number"),
     ):
-        lines = tuple(ChartLine(f"gpu/{g}/{name}", f"GPU {g}", colour(i)) for i, g in enumerate(gpus))
+        lines = lines_of((f"gpu/{gpu}/{name}", f"GPU {gpu}") for gpu in gpus)
         memory = id_ == "gpu-memory"
         help_text, note = SAMPLED if memory else "", SLEEPS if memory and sleeps else ""
         yield Chart(id_, title, lines, format=unit, zero=True, x="time", help=help_text, note=note)
@@ -372,15 +355,6 @@ def _gpus(gpus: Sequence[int], *, sleeps: bool) -> Iterator[Chart]:
 
 def _ranks(spec: RunSpec) -> Iterator[Chart]:
     ranks = range(max(1, spec.hardware.processes))
-    lines = tuple(ChartLine(f"memory/rank{r}/reserved_mib", f"rank {r}", colour(r)) for r in ranks)
+    lines = lines_of((f"memory/rank{rank}/reserved_mib", f"rank {rank}") for rank in ranks)
     hint = "The peak of torch's reserved memory so far, for each rank"
     yield Chart("rank-memory", "Trainer's peak memory", lines, format="mib", zero=True, help=hint)
-
-
-def _host() -> tuple[Chart, ...]:
-    memory = (ChartLine("host/memory_mib", "host", "c1"), ChartLine("host/run_memory_mib", "this run", "c2"))
-    cpu = (ChartLine("host/cpu_percent", "CPU", "c3"),)
-    return (
-        Chart("host-memory", "Host memory", memory, format="mib", zero=True, x="time"),
-        Chart("host-cpu", "Host CPU", cpu, format="percent100", zero=True, x="time"),
-    )

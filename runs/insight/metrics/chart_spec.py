@@ -1,14 +1,16 @@
-"""The definition of the run page's charts: lines, bounds, words. Data only; the browser draws them."""
+"""The definition of the run page's charts: lines, bounds, texts. Data only; the browser draws them."""
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 COLOURS = 8
 
 
 def colour(number: int) -> str:
-    """A palette colour by its number, from 0."""
+    """Pick a palette colour by its number, from 0."""
     return f"c{number % COLOURS + 1}"
 
 
@@ -26,6 +28,15 @@ class ChartLine:
     """The range of possible values, which limits the band. None: open."""
     weight: float = 1.0
     """Factor applied to the values for drawing."""
+
+
+def lines_of(labels: Iterable[tuple[str, str]], names: Container[str] | None = None) -> tuple[ChartLine, ...]:
+    """Make a line for each (metric, label), in the colour of its position; only for metrics among `names`, if given."""
+    return tuple(
+        ChartLine(metric, label, colour(i))
+        for i, (metric, label) in enumerate(labels)
+        if names is None or metric in names
+    )
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,11 @@ class Chart:
     help: str = ""
     stack: bool = False
     """The lines are parts of a whole, stacked."""
+
+    @classmethod
+    def single(cls, id_: str, title: str, metric: str, label: str, colour: str, **fields: Any) -> Chart:
+        """Make a chart of one line. `fields`: further ones of the chart."""
+        return cls(id_, title, (ChartLine(metric, label, colour),), **fields)
 
 
 @dataclass(frozen=True)

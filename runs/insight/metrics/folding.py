@@ -45,8 +45,7 @@ Row = tuple[int, int | None, float, dict[str, float]]
 
 
 def fold_all(batches: int = 50) -> int:
-    """Fold waiting rows of all runs that may have some, at most `batches` transactions per run. Return the number of
-    transactions."""
+    """Fold waiting rows of all runs that may have some, in at most `batches` transactions. Return their number."""
     recent = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LINES_COME_FOR))
     waiting = Run.every.filter(pk__in=recent.order_by().values("run_id"))
     due = waiting.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
@@ -93,19 +92,19 @@ def add(run_id: str, rows: Sequence[Row]) -> None:
         # A chunk is only ever extended at its end; late lines form chunks of their own.
         if chunk is not None and chunk.last_seq < points[0][0]:
             ordered = join([Points.unpack(chunk.data, chunk.points), ordered])
-            _fill(chunk, ordered.slice(0, CHUNK_POINTS))
+            _fill(chunk, ordered.pick(slice(CHUNK_POINTS)))
             changed.append(chunk)
-            ordered = ordered.slice(CHUNK_POINTS, len(ordered))
+            ordered = ordered.pick(slice(CHUNK_POINTS, None))
         for start in range(0, len(ordered), CHUNK_POINTS):
             new = MetricChunk(run_id=run_id, metric=name)
-            _fill(new, ordered.slice(start, start + CHUNK_POINTS))
+            _fill(new, ordered.pick(slice(start, start + CHUNK_POINTS)))
             fresh.append(new)
     MetricChunk.objects.bulk_update(changed, ["first_seq", "last_seq", "points", "data"], batch_size=100)
     _draw(changed + MetricChunk.objects.bulk_create(fresh, batch_size=100))
 
 
 def supersede(attempt: Attempt, step: int) -> None:
-    """Void the points after `step` of earlier attempts: `attempt` resumed from there.
+    """Mark the points after `step` of earlier attempts as void: `attempt` resumed from there.
 
     Runs in the transaction of the lines that report the resume, so it touches only void points: in a long run that goes
     back a little, a chunk or two per metric. Steps never decrease within the valid points, since earlier resumes' void
@@ -147,7 +146,7 @@ def supersede(attempt: Attempt, step: int) -> None:
 
 
 def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
-    """A seq up to which no point is after `step`, by bisection in the metric with the most chunks; 0: unknown."""
+    """Find a seq up to which no point is after `step`, by bisection in the metric with the most chunks. 0: unknown."""
     for metric, count in list(chunks.values_list("metric").annotate(count=Count("pk")).order_by("-count", "metric")):
         ends = list(chunks.filter(metric=metric).order_by("last_seq").values_list("pk", flat=True))
         last = _steps_of(ends[-1])[1]
@@ -160,14 +159,12 @@ def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
 
 
 def _steps_of(pk: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The seqs and steps of a chunk's points."""
     data, points = MetricChunk.objects.values_list("data", "points").get(pk=pk)
     unpacked = Points.unpack(data, points)
     return unpacked.seq, unpacked.step
 
 
 def _draw(chunks: Sequence[MetricChunk]) -> None:
-    """Draw the outlines of new or changed chunks."""
     drawn = [ChunkOutline(chunk=c, data=outline(Points.unpack(c.data, c.points)).pack_rows()) for c in chunks]
     ChunkOutline.objects.bulk_create(
         drawn, batch_size=100, update_conflicts=True, unique_fields=["chunk"], update_fields=["data"]

@@ -51,8 +51,8 @@ def of_run(
     reserved: Mapping[int, float],
     sizes: Mapping[int, float],
 ) -> list[GpuPeak]:
-    """The peaks of a run's GPUs, in MiB. `measured`: GPU -> peak usage; `reserved`: rank -> peak reserved by torch;
-    `sizes`: GPU -> its memory."""
+    """Split the peaks of a run's GPUs, in MiB. `measured`: GPU -> peak usage; `reserved`: rank -> peak reserved by
+    torch; `sizes`: GPU -> its memory."""
     peaks = []
     ranks = dict(zip(placement.gpus, range(hardware.processes), strict=False))
     for index in placement.every_gpu:
@@ -76,7 +76,7 @@ def of_run(
 
 
 def with_receipt(in_use: Mapping[int, float], receipt: Mapping[str, Any] | None) -> dict[int, float]:
-    """Peaks in MiB by GPU, from samples and from the receipt, which misses no peak."""
+    """Combine the peaks in MiB by GPU from samples and from the receipt, which misses no peak."""
     peaks = dict(in_use)
     for gpu in (receipt or {}).get("gpus") or ():
         index, peak = str(gpu.get("gpu", "")), number(gpu.get("peak_mib"))
@@ -86,7 +86,7 @@ def with_receipt(in_use: Mapping[int, float], receipt: Mapping[str, Any] | None)
 
 
 def _share(hardware: HardwareSpec, serves: bool) -> float:
-    """The share of a GPU's memory taken by a vLLM that this run started there."""
+    """Compute the share of a GPU's memory taken by a vLLM that this run started there."""
     if hardware.rollout == Rollout.COLOCATE:
         return hardware.colocate_memory_utilization
     server = hardware.vllm_server

@@ -14,7 +14,7 @@ from runs.engine.models import Run
 from runs.engine.spec import spec_of
 from runs.insight.metrics import chart_catalogue, episode_charts
 from runs.insight.metrics.chart_catalogue import beta, updates_per_batch
-from runs.insight.metrics.chart_spec import COLOURS, Chart, ChartGroup, ChartLine, Tile, colour
+from runs.insight.metrics.chart_spec import COLOURS, Chart, ChartGroup, Tile, lines_of
 from runs.insight.metrics.series import kind_of
 from workers.contract.run.jobs import KINDS
 from workers.contract.run.spec import RunSpec
@@ -39,7 +39,7 @@ _NO_CHART = frozenset(
 
 
 def plan_of(run: Run) -> list[ChartGroup]:
-    """A run's charts: those planned from its spec, and charts of all other reported metrics."""
+    """Plan a run's charts: those of its spec, and charts of all other reported metrics."""
     try:
         planned = plan(spec_of(run), gpus_of(run), run.last_metrics)
     except ContractError:  # a spec of another version: the numbers are shown all the same
@@ -48,7 +48,7 @@ def plan_of(run: Run) -> list[ChartGroup]:
 
 
 def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[ChartGroup]:
-    """The chart groups in reading order; a job has only those of the machine. `names`: the reported metrics."""
+    """List the chart groups in reading order; a job has only that of the machine. `names`: the reported metrics."""
     if spec.kind in KINDS:
         return [chart_catalogue.of_machine(spec, gpus)]
     training = [*chart_catalogue.of_training(spec, names), *episode_charts.of_episodes(spec, names)]
@@ -56,25 +56,25 @@ def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -
 
 
 def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list[ChartGroup]:
-    """Charts of metrics that no planned chart shows; metrics with a common prefix share a chart.
+    """Make charts of the metrics that no planned chart shows. Metrics with a common prefix share a chart.
 
     Those of evaluations are folded, since most repeat other charts on the held-out rows.
     """
     drawn = {*metrics(planned), *_NO_CHART}
-    known = _families(planned)
+    families = _families(planned)
     prefixes: dict[str, list[str]] = {}
     for name in sorted(name for name in set(names) - drawn if not name.startswith(LIMITS)):
         prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
     taken: set[str] = set()
-    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, taken, known)]
+    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, taken, families)]
     evaluations = tuple(chart for chart in charts if chart.lines[0].metric.startswith("eval_"))
-    others = tuple(chart for chart in charts if chart not in evaluations)
-    groups = (ChartGroup("Other", others), ChartGroup("Other evaluation metrics", evaluations, folded=True))
+    training = tuple(chart for chart in charts if chart not in evaluations)
+    groups = (ChartGroup("Other", training), ChartGroup("Other evaluation metrics", evaluations, folded=True))
     return [group for group in groups if group.charts]
 
 
 def _families(planned: Sequence[ChartGroup]) -> dict[str, str]:
-    """A prefix that one planned chart alone has -> the chart's title."""
+    """Map each prefix that one planned chart alone has to the chart's title."""
     titles: dict[str, set[str]] = {}
     for chart in (chart for group in planned for chart in group.charts):
         for line in chart.lines:
@@ -82,54 +82,52 @@ def _families(planned: Sequence[ChartGroup]) -> dict[str, str]:
     return {prefix: min(of) for prefix, of in titles.items() if prefix and len(of) == 1}
 
 
-def _alike(prefix: str, names: list[str], taken: set[str], known: Mapping[str, str]) -> Iterator[Chart]:
+def _alike(prefix: str, names: list[str], taken: set[str], families: Mapping[str, str]) -> Iterator[Chart]:
     for start in range(0, len(names), COLOURS):
-        lines = tuple(
-            ChartLine(name, name.removeprefix(prefix).strip("/") or name, colour(i))
-            for i, name in enumerate(names[start : start + COLOURS])
-        )
+        batch = names[start : start + COLOURS]
+        lines = lines_of((name, name.removeprefix(prefix).strip("/") or name) for name in batch)
         title = prefix if len(names) > len(lines) or len(lines) > 1 else lines[0].metric
         numbered = f"{title} ({start // COLOURS + 1})" if len(names) > COLOURS else title
         slug = "other-" + re.sub(r"[^a-z0-9]+", "-", numbered.lower()).strip("-")
         unique = next(s for n in range(len(taken) + 1) if (s := f"{slug}-{n}" if n else slug) not in taken)
         taken.add(unique)
         x = "step" if kind_of(prefix) == "train" else "time"
-        if family := known.get(prefix):
+        if family := families.get(prefix):
             label = lines[0].label.replace("_", " ") if len(lines) == 1 else "other figures"
             numbered = numbered.replace(title, f"{family}: {label}", 1)
         yield Chart(unique, numbered, lines, x=x, help=", ".join(line.metric for line in lines))
 
 
 def gpus_of(run: Run) -> tuple[int, ...]:
-    """The GPUs of all attempts, the latest attempt's first: a resume may have moved the run."""
+    """List the GPUs of all attempts, the latest attempt's first: a resume may have moved the run."""
     attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
     return tuple(dict.fromkeys(gpu for attempt in attempts for gpu in attempt.gpus))
 
 
 def as_json(groups: Sequence[ChartGroup]) -> list[dict[str, Any]]:
-    """The charts as one JSON document for the page's script."""
+    """Convert the charts to one JSON document for the page's script."""
     return [{**asdict(chart), "group": group.title} for group in groups for chart in group.charts]
 
 
 def recorded(groups: Sequence[ChartGroup], names: Container[str]) -> list[ChartGroup]:
-    """The charts with a line among these metrics; groups without one are left out."""
+    """Select the charts with a line among these metrics; groups without one are left out."""
 
     def is_recorded(chart: Chart) -> bool:
         return any(DERIVED.get(line.metric, line.metric) in names for line in chart.lines)
 
-    kept = (replace(group, charts=tuple(filter(is_recorded, group.charts))) for group in groups)
-    return [group for group in kept if group.charts]
+    reduced = (replace(group, charts=tuple(filter(is_recorded, group.charts))) for group in groups)
+    return [group for group in reduced if group.charts]
 
 
 def metrics(groups: Sequence[ChartGroup]) -> list[str]:
-    """All metrics of the charts, without duplicates, in order."""
+    """List all metrics of the charts, without duplicates, in order."""
     lines = [line for group in groups for chart in group.charts for line in chart.lines]
     names = (name for line in lines for name in (line.metric, line.band, line.evaluation) if name)
     return list(dict.fromkeys(DERIVED.get(name, name) for name in names))
 
 
-def words(groups: Sequence[ChartGroup]) -> dict[str, str]:
-    """The name of each metric in the charts: a chart's title, with the line's label if it has several lines."""
+def labels(groups: Sequence[ChartGroup]) -> dict[str, str]:
+    """Name each metric of the charts: by its chart's title, with the line's label if it has several lines."""
     charts = sorted((chart for group in groups for chart in group.charts), key=lambda chart: len(chart.lines))
     names: dict[str, str] = {}
     for chart in charts:
@@ -145,7 +143,7 @@ def words(groups: Sequence[ChartGroup]) -> dict[str, str]:
 
 
 def tiles(spec: RunSpec, gpus: Sequence[int] = ()) -> list[Tile]:
-    """The headline row. A tile whose figure is constant by construction has a note instead."""
+    """Plan the headline row. A tile whose figure is constant by construction has a note instead."""
     row = [
         Tile("reward", "Reward", help="Weighted sum of the components, mean over the batch"),
         Tile("kl", "KL", help="Distance from the reference model", note="" if beta(spec) else "off: β is 0"),
@@ -170,9 +168,8 @@ def tiles(spec: RunSpec, gpus: Sequence[int] = ()) -> list[Tile]:
 
 def _clip_tile(spec: RunSpec) -> Tile:
     lines = chart_catalogue.clipped(spec)
-    help_ = "Share of tokens whose ratio was clipped"
+    hint = "Share of tokens whose ratio was clipped"
     if not lines:
-        return Tile("", "Clipped", help=help_, note="this loss clips nothing")
-    why = "0: one update a batch" if spec.ahead else "0: on-policy"
-    once = why if updates_per_batch(spec) <= 1 else ""
-    return Tile(lines[0].metric, "Clipped", "percent", help=help_, note=once)
+        return Tile("", "Clipped", help=hint, note="this loss clips nothing")
+    note = "0: one update a batch" if spec.ahead else "0: on-policy"
+    return Tile(lines[0].metric, "Clipped", "percent", help=hint, note=note if updates_per_batch(spec) <= 1 else "")

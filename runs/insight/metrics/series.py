@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import msgspec
-from django.db.models import Sum, TextField
+from django.db.models import F, Sum, TextField
 from django.db.models.functions import Cast
 
 from runs.engine.models import Run
@@ -30,6 +30,8 @@ OUTLINED = 32
 """Stretches per chunk; each keeps its lowest and highest point."""
 TOKENS = "num_tokens"
 """The metric with the number of tokens so far."""
+READ_AT_ONCE = 500
+_VALUES = msgspec.json.Decoder(dict[str, float | None])
 
 
 class Series(TypedDict):
@@ -82,6 +84,10 @@ class Points:
     def __len__(self) -> int:
         return len(self.seq)
 
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        return self.seq, self.step, self.t, self.value
+
     @classmethod
     def of(cls, points: Sequence[tuple[int, int | None, float, float]]) -> Points:
         import numpy as np
@@ -103,7 +109,7 @@ class Points:
         return cls(*(np.frombuffer(raw, kind, points, start) for kind, start in zip(kinds, at, strict=True)))
 
     def pack(self) -> bytes:
-        return b"".join(column.tobytes() for column in (self.seq, self.step, self.t, self.value))
+        return b"".join(column.tobytes() for column in self.columns)
 
     @classmethod
     def unpack_rows(cls, parts: Sequence[bytes | memoryview[int]]) -> Points:
@@ -121,28 +127,18 @@ class Points:
             rows[name] = getattr(self, name)
         return rows.tobytes()
 
-    def pick(self, mask: NDArray[np.bool_] | NDArray[np.int64]) -> Points:
-        return Points(self.seq[mask], self.step[mask], self.t[mask], self.value[mask])
-
-    def slice(self, start: int, stop: int) -> Points:
-        return Points(self.seq[start:stop], self.step[start:stop], self.t[start:stop], self.value[start:stop])
+    def pick(self, index: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Points:
+        return Points(*(column[index] for column in self.columns))
 
 
 def join(parts: Iterable[Points]) -> Points:
-    """All parts as one, ordered by seq, without duplicates (late lines form chunks of their own)."""
+    """Join parts, ordered by seq, without duplicates (late lines form chunks of their own)."""
     import numpy as np
 
-    full = [part for part in parts if len(part)]
+    full = [part.columns for part in parts if len(part)]
     if not full:
         return Points.of([])
-    joined = full[0]
-    if len(full) > 1:
-        joined = Points(
-            np.concatenate([p.seq for p in full]),
-            np.concatenate([p.step for p in full]),
-            np.concatenate([p.t for p in full]),
-            np.concatenate([p.value for p in full]),
-        )
+    joined = Points(*(full[0] if len(full) == 1 else map(np.concatenate, zip(*full, strict=True))))
     if bool((np.diff(joined.seq) > 0).all()):
         return joined
     return joined.pick(np.unique(joined.seq, return_index=True)[1])
@@ -183,41 +179,41 @@ def outline(points: Points) -> Points:
 
 
 def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE) -> SeriesAnswer:
-    """Each metric's history within the window, in at most `points` points, and the seq from which the socket
+    """Read each metric's history within the window, in at most `points` points, and the seq from which the socket
     continues."""
     # The order of the reads matters: a fold in between moves rows into chunks, never back.
-    head = Run.objects.values("last_seq", "folded_seq").get(pk=run.pk)
+    last: int = Run.objects.values_list("last_seq", flat=True).get(pk=run.pk)
     names = list(dict.fromkeys(metrics))
     read = list(dict.fromkeys([*names, TOKENS])) if window.x in ("step", "tokens") else names
-    last, tail = _tail(run, read, head["folded_seq"])
+    unfolded = tails([run.pk], read)
+    tail = {name: unfolded.get((run.pk, name), Points.of([])) for name in (*read, TOKENS)}
     chunks = _chunks(run, read)
-    clock = _ProgressClock(join([_outlines(chunks.get(TOKENS, ())), tail.get(TOKENS, Points.of([]))]))
+    clock = _ProgressClock(join([_outlines(chunks.get(TOKENS, ())), tail[TOKENS]]))
     requests = {name: _MetricRequest(chunks[name], tail[name], window, clock, points) for name in names}
     _read_details(run, requests)
     return {
-        "last": max(last, head["last_seq"]),
+        "last": max(last, *(int(points.seq[-1]) for points in tail.values() if len(points)), 0),
         "series": {name: _plain(request.answer(), window, clock) for name, request in requests.items()},
     }
 
 
-def known(run: Run) -> list[str]:
-    """The names of all metrics that the run has reported; no query."""
+def reported(run: Run) -> list[str]:
+    """List the names of all metrics that the run has reported, without a query."""
     return sorted(run.last_metrics)
 
 
 def metrics(run: Run) -> list[Metric]:
-    """All metrics of the run with their numbers of points."""
-    folded = Run.objects.values_list("folded_seq", flat=True).get(pk=run.pk)
-    _, tail = _tail(run, None, folded)
+    """List all metrics of the run with their numbers of points."""
+    unfolded = tails([run.pk], None)
     totals = MetricChunk.objects.filter(run=run).values_list("metric").annotate(Sum("points")).order_by("metric")
     counts: dict[str, int] = dict(totals)
-    for name, points in tail.items():
+    for (_, name), points in unfolded.items():
         counts[name] = counts.get(name, 0) + len(points)
     return [{"name": name, "kind": kind_of(name), "points": counts[name]} for name in sorted(counts)]
 
 
 def kind_of(metric: str) -> str:
-    """The source of a metric, by its name."""
+    """Derive the source of a metric from its name."""
     group = metric.partition("/")[0]
     return {"gpu": "system", "host": "system", "vllm": "vllm"}.get(group, "train")
 
@@ -234,33 +230,26 @@ class _Chunk:
     """Points.pack_rows; empty for chunks older than outlines."""
 
 
-def _tail(run: Run, names: Sequence[str] | None, folded: int) -> tuple[int, dict[str, Points]]:
-    """The last seq, and the rows not folded yet, as columns; for `names` None, of all metrics."""
-    by_name: dict[str, list[tuple[int, int | None, float, float]]] = {name: [] for name in names or ()}
-    rows = MetricRow.objects.filter(run=run, seq__gt=folded, superseded=False).order_by("seq")
-    last = 0
+def tails(runs: Sequence[str], names: Sequence[str] | None) -> dict[tuple[str, str], Points]:
+    """Read the rows not folded yet by (run, metric); for `names` None, of all metrics."""
+    by_key: dict[tuple[str, str], list[tuple[int, int | None, float, float]]] = {}
+    rows = MetricRow.objects.filter(run__in=runs, seq__gt=F("run__folded_seq"), superseded=False).order_by("run", "seq")
     # As text: the driver's own JSON decoding takes several times as long, and a thousand rows may wait here.
-    for seq, step, t, text in rows.annotate(text=Cast("values", TextField())).values_list("seq", "step", "t", "text"):
-        last = seq
-        values: dict[str, float] = msgspec.json.decode(text)
-        if names is None:
-            for name, value in values.items():
-                by_name.setdefault(name, []).append((seq, step, t, value))
-            continue
-        for name in names:
-            if (value := values.get(name)) is not None:  # type: ignore[assignment]
-                by_name[name].append((seq, step, t, value))
-    return last, {name: Points.of(points) for name, points in by_name.items()}
+    texts = rows.annotate(text=Cast("values", TextField())).values_list("run_id", "seq", "step", "t", "text")
+    for run_id, seq, step, t, text in texts.iterator(READ_AT_ONCE):
+        values = _VALUES.decode(text)
+        for name in values if names is None else names:
+            if (value := values.get(name)) is not None:
+                by_key.setdefault((run_id, name), []).append((seq, step, t, value))
+    return {key: Points.of(points) for key, points in by_key.items()}
 
 
 def _chunks(run: Run, names: Sequence[str]) -> dict[str, list[_Chunk]]:
-    """Each metric's chunks in order, with their outlines."""
     by_metric: dict[str, list[_Chunk]] = {name: [] for name in names}
     # Tuples, not model instances, which take several times as long to create as to read.
     stored = MetricChunk.objects.filter(run=run, metric__in=names).order_by("metric", "first_seq")
-    for name, first, last, points, data in stored.values_list(
-        "metric", "first_seq", "last_seq", "points", "outline__data"
-    ):
+    rows = stored.values_list("metric", "first_seq", "last_seq", "points", "outline__data")
+    for name, first, last, points, data in rows:
         by_metric[name].append(_Chunk(first, last, points, bytes(data or b"")))
     return by_metric
 
@@ -304,7 +293,7 @@ class _MetricRequest:
         return None if complete else (inside[0].first, inside[-1].last)
 
     def _cut(self, points: Points) -> Points:
-        """The points in the window and one neighbour on each side, since lines continue to the chart's edge."""
+        """Cut the points to the window and one neighbour on each side, since lines continue to the chart's edge."""
         if self._window.whole or not len(points):
             return points
         import numpy as np
@@ -314,14 +303,15 @@ class _MetricRequest:
         low, high = self._window.low, self._window.high
         start = 0 if low is None else int(np.searchsorted(x, low, "left"))
         stop = len(x) if high is None else int(np.searchsorted(x, high, "right"))
-        return points.slice(max(0, start - 1), stop + 1)
+        return points.pick(slice(max(0, start - 1), stop + 1))
 
 
 @dataclass(frozen=True)
 class _ProgressClock:
     """Training progress by seq, for machine metrics, which have neither steps nor tokens."""
 
-    known: Points
+    counted: Points
+    """The numbers of tokens so far."""
 
     def x(self, points: Points, of: str) -> NDArray[np.float64]:
         if of == "time":
@@ -331,16 +321,16 @@ class _ProgressClock:
     def tokens(self, points: Points) -> NDArray[np.float64]:
         import numpy as np
 
-        if not len(self.known):
+        if not len(self.counted):
             return np.zeros(len(points))
-        return np.interp(points.seq, self.known.seq, self.known.value, left=0.0)
+        return np.interp(points.seq, self.counted.seq, self.counted.value, left=0.0)
 
     def steps(self, points: Points) -> NDArray[np.int32]:
         import numpy as np
 
-        if not len(self.known) or not bool((points.step == NO_STEP).any()):
+        if not len(self.counted) or not bool((points.step == NO_STEP).any()):
             return points.step
-        filled = np.interp(points.seq, self.known.seq, self.known.step, left=0.0).astype("<i4")
+        filled = np.interp(points.seq, self.counted.seq, self.counted.step, left=0.0).astype("<i4")
         return np.where(points.step == NO_STEP, filled, points.step)
 
 

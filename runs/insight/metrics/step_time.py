@@ -10,6 +10,8 @@ from controlplane.platform.templatetags.figures import significant
 from runs.engine.models import Run
 from runs.engine.records import MetricChunk, MetricRow
 from runs.engine.spec import spec_of
+from runs.insight.metrics.chart_catalogue import STEP_PARTS
+from runs.insight.metrics.chart_spec import colour
 from runs.insight.metrics.series import Points
 from workers.contract.run import async_generation
 from workers.contract.run.hardware import Offload, Rollout, WeightSync
@@ -17,24 +19,16 @@ from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import EventKind
 
-PARTS = {
-    "generation": "Generation",
-    "rewards": "Rewards",
-    "logps": "Log-probabilities",
-    "update": "The update",
-    "weight_sync": "Sending the weights to vLLM",
-}
-"""Timed parts (time/<part>_s) -> their names at the beginning of a sentence; the remainder of step_time is REST."""
 REST = "rest"
-_SEGMENTS = {
-    "generation": ("generation", "c1"),
-    "rewards": ("rewards", "c2"),
-    "logps": ("log-probabilities", "c3"),
-    "update": ("update", "c4"),
-    "weight_sync": ("weights to vLLM", "c5"),
-    REST: ("rest", "c8"),
+"""The remainder of step_time, outside the timed parts."""
+SUBJECTS = {
+    "generation": "Generation takes",
+    "rewards": "Rewards take",
+    "logps": "Log-probabilities take",
+    "update": "The update takes",
+    "weight_sync": "Sending the weights to vLLM takes",
+    REST: "Work outside the timed parts takes",
 }
-"""The labels and colours of the chart “Where a step's time goes”."""
 STEPS = 60
 """The newest steps that are averaged."""
 FEWEST = 5
@@ -52,11 +46,9 @@ class StepTimePart:
     """Share of the step's time, 0 to 1."""
 
     @property
-    def words(self) -> str:
-        """For example `Rewards take 41% of each step`."""
-        subject = PARTS.get(self.name, "Work outside the timed parts")
-        verb = "take" if self.name in ("rewards", "logps") else "takes"
-        return f"{subject} {verb} {self.share:.0%} of each step"
+    def sentence(self) -> str:
+        """Its share in words, such as `Rewards take 41% of each step`."""
+        return f"{SUBJECTS[self.name]} {self.share:.0%} of each step"
 
 
 @dataclass(frozen=True)
@@ -83,24 +75,21 @@ class StepTime:
         return self.seconds - waited + max(self.ahead or 0.0, waited)
 
     @property
-    def largest(self) -> StepTimePart:
-        return self.parts[0]
-
-    @property
     def segments(self) -> list[dict[str, Any]]:
-        """The segments of the bar, in the chart's colours."""
-        by_name = {part.name: part for part in self.parts}
+        """The segments of the bar, in the colours of the chart “Where a step's time goes”."""
+        seconds = {part.name: part.seconds for part in self.parts}
+        looks = [(name, label, colour(i)) for i, (name, label) in enumerate(STEP_PARTS.items())] + [(REST, REST, "c8")]
         return [
-            {"label": label, "value": by_name[name].seconds, "colour": colour}
-            for name, (label, colour) in _SEGMENTS.items()
-            if name in by_name
+            {"label": label, "value": seconds[name], "colour": colour_}
+            for name, label, colour_ in looks
+            if name in seconds
         ]
 
 
 def of_run(run: Run) -> StepTime | None:
-    """The mean step time over the newest steps; None until FEWEST steps have timed parts. A run's first step is left
+    """Average the step time over the newest steps. None until FEWEST steps have timed parts. A run's first step is left
     out, since it compiles and warms up."""
-    timed = [f"time/{part}_s" for part in PARTS]
+    timed = [f"time/{part}_s" for part in STEP_PARTS]
     columns = _newest(run, ["step_time", *timed, async_generation.SECONDS])
     total, generated = columns["step_time"], columns[async_generation.SECONDS]
     if len(total) < FEWEST or not any(columns[name] for name in timed):
@@ -111,7 +100,7 @@ def of_run(run: Run) -> StepTime | None:
         return None
     means = {
         part: sum(columns[f"time/{part}_s"].get(step, 0.0) for step in steps) / len(steps)
-        for part in PARTS
+        for part in STEP_PARTS
         if columns[f"time/{part}_s"]
     }
     means[REST] = max(0.0, seconds - sum(means.values()))
@@ -124,7 +113,7 @@ def of_run(run: Run) -> StepTime | None:
 
 
 def _newest(run: Run, names: Sequence[str]) -> dict[str, dict[int, float]]:
-    """Each metric's newest values by step, without the first step: from raw rows, or from an old run's chunks."""
+    """Read each metric's newest values by step, without the first step: from raw rows, or from an old run's chunks."""
     by_name: dict[str, dict[int, float]] = {name: {} for name in names}
     rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False, values__has_key="step_time")
     lines = list(rows.order_by("-seq").values_list("step", "values")[: STEPS + 1])
@@ -156,10 +145,8 @@ def _advice(run: Run, parts: Sequence[StepTimePart]) -> Iterator[Advice]:
     except ContractError:  # of another version
         return
     for part in parts:
-        if part.share >= ADVISED_FROM[part.name]:
-            sentences = list(_ADVISERS[part.name](spec, run.last_metrics))
-            if sentences:
-                yield Advice(part, " ".join(sentences))
+        if part.share >= ADVISED_FROM[part.name] and (text := " ".join(_ADVISERS[part.name](spec, run.last_metrics))):
+            yield Advice(part, text)
 
 
 def _generation(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
@@ -192,11 +179,11 @@ def _generation(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _rewards(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
-    for function, words in _SLOW.items():
-        names = [reward.name for reward in spec.rewards if reward.function in function]
+    for functions, advice in _SLOW.items():
+        names = [reward.name for reward in spec.rewards if reward.function in functions]
         if names:
-            yield words.format(names=" and ".join(names), runs="runs" if len(names) == 1 else "run")
-    if not any(reward.function in function for reward in spec.rewards for function in _SLOW):
+            yield advice.format(names=" and ".join(names), runs="runs" if len(names) == 1 else "run")
+    if not any(reward.function in functions for reward in spec.rewards for functions in _SLOW):
         yield "The GPUs are idle meanwhile: try the config in the playground, and drop components that you don't need."
 
 

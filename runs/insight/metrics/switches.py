@@ -47,7 +47,7 @@ class Switch:
 
 
 def of(spec: RunSpec, placement: Mapping[str, Any], spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
-    """The switches that a run can have. `placement`: the attempt's."""
+    """Judge the switches that a run can have by a step's spans. `placement`: the attempt's."""
     yield from _ahead(spec, spans, seconds)
     yield from _beside(spec, spans, seconds)
     if "warm" in placement and spec.hardware.vllm_server is not None:
@@ -61,17 +61,15 @@ def _ahead(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Swi
         return
     generating = [span for span in spans if span.lane.startswith(SERVER) and span.phase == StepPart.GENERATION]
     training = [span for span in spans if span.lane == TRAINER and span.phase in TRAINING]
-    both = overlap(generating, training)
+    shared = overlap(generating, training)
     name = "One step ahead"
-    if getattr(spec, "ahead", both > 0.01 * seconds):
-        words = f"{duration(both)} of generation during training; a step would take {duration(seconds + both)} without."
-        yield Switch(name, True, seconds + both, words)
+    if getattr(spec, "ahead", shared > 0.01 * seconds):
+        yield _on(name, seconds, shared, "generation during training")
         return
     saved = min(union(generating), union(training))
-    with_, times = seconds - saved, _times(seconds, seconds - saved)
-    words = f"It would overlap generation with training: about {duration(with_)} a step."
-    advice = f"One step ahead would overlap generation with training: about {times:.1f} times the steps."
-    yield Switch(name, False, with_, words, advice if times >= WORTH_SAYING else "")
+    effect = "It would overlap generation with training: about {step} a step."
+    advice = "One step ahead would overlap generation with training: about {times:.1f} times the steps."
+    yield _off(name, seconds, saved, effect, advice)
 
 
 def _beside(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
@@ -85,29 +83,33 @@ def _beside(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Sw
     name = "Rewards beside generation"
     if spec.rewards_beside:
         # Scoring during generation would otherwise have delayed the step afterwards.
-        both = overlap(scoring, generating)
-        words = f"{duration(both)} of scoring during generation; a step would take {duration(seconds + both)} without."
-        yield Switch(name, True, seconds + both, words)
+        yield _on(name, seconds, overlap(scoring, generating), "scoring during generation")
         return
     saved = min(union(scoring), union(generating), union(span for span in spans if span.lane == REWARDS))
-    with_, times = seconds - saved, _times(seconds, seconds - saved)
-    words = f"It would score groups while others are generated: {duration(with_)} a step at best."
+    effect = "It would score groups while others are generated: {step} a step at best."
     advice = (
         f"The step waits {duration(union(scoring))} for rewards: scoring each group as soon as it is complete would "
-        f"give up to {times:.1f} times the steps."
+        "give up to {times:.1f} times the steps."
     )
-    yield Switch(name, False, with_, words, advice if times >= WORTH_SAYING else "")
+    yield _off(name, seconds, saved, effect, advice)
+
+
+def _on(name: str, seconds: float, overlap_s: float, activity: str) -> Switch:
+    without = seconds + overlap_s
+    words = f"{duration(overlap_s)} of {activity}; a step would take {duration(without)} without."
+    return Switch(name, True, without, words)
+
+
+def _off(name: str, seconds: float, saved: float, effect: str, advice: str) -> Switch:
+    """Make a switch that is off. `effect`: with {step}, its duration; `advice`: with {times}, the speed-up."""
+    shorter = seconds - saved
+    times = seconds / shorter if shorter > 0 else 1.0
+    recommended = advice.format(times=times) if times >= WORTH_SAYING else ""
+    return Switch(name, False, shorter, effect.format(step=duration(shorter)), recommended)
 
 
 def _rounds(spans: Sequence[Span], seconds: float) -> Switch:
     extra = union(span for span in spans if span.lane == EXTRA)
-    words = (
-        f"Extra rounds took {duration(extra)}; without, a step would take {duration(seconds - extra)} and teach less."
-    )
-    if not extra:
-        words = "No extra round was needed in this step."
-    return Switch("Dynamic sampling", True, seconds - extra, words)
-
-
-def _times(before: float, after: float) -> float:
-    return before / after if after > 0 else 1.0
+    without = seconds - extra
+    words = f"Extra rounds took {duration(extra)}; without, a step would take {duration(without)} and teach less."
+    return Switch("Dynamic sampling", True, without, words if extra else "No extra round was needed in this step.")

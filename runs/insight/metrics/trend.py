@@ -19,13 +19,13 @@ REWARD = "reward"
 
 
 def extended(run: Run, rewards: Sequence[float]) -> dict[str, Any]:
-    """The values of the run's columns after more rewards."""
+    """Compute the values of the run's columns after further rewards."""
     points, count = grown(run.trend, run.trend_of, rewards)
     return {"trend": points, "trend_of": count, "reward_ends": _ends([*run.reward_ends, *rewards])}
 
 
 def rebuilt(run: Run) -> dict[str, Any]:
-    """The values of the run's columns from all stored rewards, after a resume has made some void."""
+    """Compute the values of the run's columns from all stored rewards, after a resume has made some void."""
     rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]["value"]
     width = _width(len(rewards))
     points = [mean(rewards[at : at + width]) for at in range(0, len(rewards), width)]
@@ -33,7 +33,7 @@ def rebuilt(run: Run) -> dict[str, Any]:
 
 
 def grown(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple[list[float], int]:
-    """The trend of `count` rewards extended by more rewards, and the new count."""
+    """Extend the trend of `count` rewards by further ones. Return its points and the new count."""
     points = list(trend)
     width = _width(count)
     if len(points) != -(-count // width):
@@ -57,7 +57,7 @@ def _ends(rewards: list[float]) -> list[float]:
 
 
 def _width(count: int) -> int:
-    """The number of rewards per point."""
+    """Count the rewards per point."""
     width = 1
     while count > MAX_POINTS * width:
         width *= 2

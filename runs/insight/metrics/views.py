@@ -28,18 +28,19 @@ WORTH_PACKING = 1024
 
 @require_safe
 def series(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The points of `metrics=a,b` or `*`, by default those of the charts; `x`, `from` and `to` select a window."""
+    """Answer with the points of `metrics=a,b` or `*`, by default those of the charts. `x`, `from` and `to` select a
+    window."""
     run = queries.run_for(request, run_id)
     requested = request.GET.get("metrics", "")
     if requested == ALL:
-        names = numbers.known(run)
+        names = numbers.reported(run)
     else:
         names = listed(requested) if requested else run_charts.metrics(run_charts.plan_of(run))
     return points_of(request, run, names)
 
 
 def points_of(request: HttpRequest, run: Run, names: Sequence[str]) -> HttpResponse:
-    """The points of these metrics, with the number and the window of the address."""
+    """Answer with the points of these metrics, in the number and the window of the address."""
     points, x = whole(request, "points", POINTS, 2, MOST_POINTS), request.GET.get("x", "")
     window = numbers.Window(x if x in AXES else "", _number(request, "from"), _number(request, "to"))
     return _packed(request, numbers.series(run, names, points, window))
@@ -47,13 +48,13 @@ def points_of(request: HttpRequest, run: Run, names: Sequence[str]) -> HttpRespo
 
 @require_safe
 def metrics(request: HttpRequest, run_id: str) -> HttpResponse:
-    """All metrics of the run: name, source, number of points."""
+    """List all metrics of the run: name, source, number of points."""
     return _packed(request, {"metrics": numbers.metrics(queries.run_for(request, run_id))})
 
 
 @require_safe
 def waterfall(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The phases of a step on one time axis, as a part of the page: of `step`, or else of a median recent step."""
+    """Show the phases of a step on one time axis, as a part of the page: of `step`, or else of a median recent step."""
     run = queries.run_for(request, run_id)
     step = whole(request, "step", -1, -1, 2**31 - 1)
     view = steps.of_run(run, None if step < 0 else step)
@@ -69,7 +70,7 @@ def _number(request: HttpRequest, name: str) -> float | None:
 
 
 def _packed(request: HttpRequest, answer: object) -> HttpResponse:
-    """JSON, compressed. Django's encoder and gzip would take longer than reading the numbers."""
+    """Answer with compressed JSON. Django's encoder and gzip would take longer than reading the numbers."""
     body = msgspec.json.encode(answer)
     packs = len(body) >= WORTH_PACKING and "gzip" in request.headers.get("Accept-Encoding", "")
     response = HttpResponse(gzip.compress(body, 1) if packs else body, content_type="application/json")

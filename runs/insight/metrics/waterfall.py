@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -112,8 +113,8 @@ class StepView:
         return tuple(switches.of(self.spec, self.placement, self.spans, self.seconds)) if self.spec else ()
 
     @cached_property
-    def words(self) -> tuple[str, ...]:
-        return tuple(_words(self))
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(_sentences(self))
 
     @property
     def phases(self) -> list[tuple[str, str]]:
@@ -133,7 +134,7 @@ class StepView:
         return json.dumps(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """The data for the drawing and the HTTP API."""
+        """Collect the data for the drawing and the HTTP API."""
         return {
             "step": self.step,
             "began": self.began,
@@ -152,13 +153,13 @@ class StepView:
             ],
             "gpus": [vars(use) for use in self.gpus],
             "switches": [vars(switch) for switch in self.switches],
-            "words": list(self.words),
+            "words": list(self.sentences),
             "steps": list(self.offered),
         }
 
 
 def of_run(run: Run, step: int | None = None) -> StepView | None:
-    """The view of a step, or of the median of the latest steps that generate; None if it is unknown."""
+    """Read the view of a step, or of the median of the latest steps that generate. None if it is unknown."""
     records = StepSpans.objects.filter(run=run).order_by("-seq")
     offered = list(records.values_list("step", flat=True)[:OFFERED])
     if not offered:
@@ -177,27 +178,13 @@ def of_run(run: Run, step: int | None = None) -> StepView | None:
         record = next(spans for spans in generating if spans.seconds == middle)
     if record is None:
         return None
-    spans = tuple(Span(*span) for span in record.spans)
-    view = StepView(
-        run,
-        _spec(run),
-        record.step,
-        record.began,
-        record.seconds,
-        spans,
-        among,
-        left_out,
-        tuple(dict.fromkeys(offered)),
-        record.attempt.placement or {},
-    )
+    spec = None
+    with suppress(ContractError):  # of another version
+        spec = spec_of(run)
+    spans, steps = tuple(Span(*span) for span in record.spans), tuple(dict.fromkeys(offered))
+    placement = record.attempt.placement or {}
+    view = StepView(run, spec, record.step, record.began, record.seconds, spans, among, left_out, steps, placement)
     return replace(view, gpus=tuple(_gpus(view)))
-
-
-def _spec(run: Run) -> RunSpec | None:
-    try:
-        return spec_of(run)
-    except ContractError:  # of another version
-        return None
 
 
 # --- lanes ------------------------------------------------------------------------------------------------------------
@@ -208,7 +195,7 @@ def _lanes(view: StepView) -> Iterator[Lane]:
     for span in view.spans:
         by_lane.setdefault(span.lane, []).append(span)
     rewards = {reward.name: colour(i) for i, reward in enumerate(view.spec.rewards if view.spec else ())}
-    for key in sorted(by_lane, key=_place):
+    for key in sorted(by_lane, key=_order):
         spans, busy = by_lane[key], union(by_lane[key])
         of_reward = rewards.get(key.removeprefix(REWARD), "") if key.startswith(REWARD) else ""
         bars = tuple(_bar(span, of_reward) for span in spans)
@@ -227,29 +214,29 @@ def _gaps(spans: Sequence[Span], seconds: float) -> Iterator[tuple[float, float]
         yield until, seconds - until
 
 
-def _place(key: str) -> tuple[int, str]:
-    """The sort key of lanes: servers, the trainer, then the rewards that it waits for."""
-    order = (key.startswith(SERVER), key == TRAINER, key == REWARDS, key.startswith(REWARD), True)
-    return order.index(True), key
+def _order(key: str) -> tuple[int, str]:
+    """Rank a lane: servers, the trainer, then the rewards that it waits for."""
+    kinds = (key.startswith(SERVER), key == TRAINER, key == REWARDS, key.startswith(REWARD), True)
+    return kinds.index(True), key
 
 
 def label_of(key: str) -> str:
     if key.startswith(SERVER):
         return key.replace("vllm", "vLLM").replace("-", " ")
-    words = {TRAINER: "Trainer", REWARDS: "Rewards", EXTRA: "Dynamic sampling"}
-    return words.get(key) or key.removeprefix(REWARD)
+    labels = {TRAINER: "Trainer", REWARDS: "Rewards", EXTRA: "Dynamic sampling"}
+    return labels.get(key) or key.removeprefix(REWARD)
 
 
 def _bar(span: Span, of_reward: str) -> WaterfallBar:
-    words, colour_ = PHASES.get(span.phase, (span.phase.replace("_", " "), "c8"))
-    return WaterfallBar(words, of_reward or colour_, span.start, span.seconds)
+    label, colour_ = PHASES.get(span.phase, (span.phase.replace("_", " "), "c8"))
+    return WaterfallBar(label, of_reward or colour_, span.start, span.seconds)
 
 
 # --- GPUs -------------------------------------------------------------------------------------------------------------
 
 
 def _gpus(view: StepView) -> Iterator[GpuUse]:
-    """The use of the trainer's GPUs and of the servers', as far as they were sampled within the step."""
+    """Read the use of the trainer's GPUs and of the servers', as far as they were sampled within the step."""
     sides = {"the trainer’s GPUs": view.placement.get("gpus"), "vLLM’s GPUs": view.placement.get("server_gpus")}
     names = {gpu: f"gpu/{gpu}/util_percent" for gpus in sides.values() for gpu in gpus or ()}
     if not names:
@@ -270,7 +257,7 @@ def _gpus(view: StepView) -> Iterator[GpuUse]:
 
 
 def _means(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """The mean over the side's GPUs at each moment."""
+    """Average the use over the side's GPUs at each moment."""
     by_moment: dict[float, list[float]] = {}
     for t, value in points:
         by_moment.setdefault(round(t, 2), []).append(value)
@@ -278,10 +265,10 @@ def _means(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
         yield t, statistics.fmean(values)
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- sentences --------------------------------------------------------------------------------------------------------
 
 
-def _words(view: StepView) -> Iterator[str]:
+def _sentences(view: StepView) -> Iterator[str]:
     idle = [
         f"{'the trainer' if lane.key == TRAINER else lane.label} {lane.idle:.0%}"
         for lane in view.lanes

@@ -21,7 +21,7 @@ class EditorState:
     problems: list[tuple[str, list[str]]]
     """Invalid components: name and errors."""
     aggregation: str
-    places: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
     """The position of each spec among all rows of the form, from 0, which determines its colour."""
 
 
@@ -29,8 +29,8 @@ def posted(request: HttpRequest) -> EditorState:
     """Read the posted form of the editor."""
     specs: list[RewardSpec] = []
     problems: list[tuple[str, list[str]]] = []
-    places = []
-    for place, form in enumerate(components_from(request.POST)):
+    positions = []
+    for position, form in enumerate(components_from(request.POST)):
         name = str(form["name"].value() or form.reward.title)
         if not form.is_valid():
             problems.append((name, _sentences(form.errors)))
@@ -40,13 +40,13 @@ def posted(request: HttpRequest) -> EditorState:
             problems.append((name, [permissions.refused(RewardVersion)]))
         else:
             specs.append(form.spec())
-            places.append(place)
+            positions.append(position)
     aggregation = request.POST.get("aggregation", "")
-    return EditorState(specs, problems, aggregation if aggregation in AGGREGATIONS else AGGREGATIONS[0], places)
+    return EditorState(specs, problems, aggregation if aggregation in AGGREGATIONS else AGGREGATIONS[0], positions)
 
 
 def _sentences(errors: Any) -> list[str]:
-    """A form's errors as sentences, with the field's name unless they concern the whole form."""
+    """Write a form's errors as sentences, with the field's name unless they concern the whole form."""
     return [
         error if field == "__all__" else f"{field.removeprefix('p_').replace('_', ' ')}: {error}"
         for field, list_ in errors.items()

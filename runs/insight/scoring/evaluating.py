@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from controlplane.catalogue.rewards.turns import TrialTurn
@@ -69,18 +70,13 @@ def column(
     `recorded`: the same component's scores in the run, used where it can't or may not be scored here.
     """
     reward = LIBRARY[spec.function]
-    nothing: list[float | None] = [None] * len(completions)
+    unscored = partial(ComponentScores, spec, reward, [None] * len(completions))
     if reward.cost is Cost.TRAINER or (reward.cost is Cost.HTTP and not ask):
         if recorded is not None:
             return ComponentScores(spec, reward, recorded, how=How.RECORDED)
-        trainer = reward.cost is Cost.TRAINER
-        return ComponentScores(
-            spec,
-            reward,
-            nothing,
-            how=How.TRAINER if trainer else How.ASKS,
-            why=ONLY_TRAINER if trainer else ASKS,
-        )
+        if reward.cost is Cost.TRAINER:
+            return unscored(how=How.TRAINER, why=ONLY_TRAINER)
+        return unscored(how=How.ASKS, why=ASKS)
     if not completions:
         return ComponentScores(spec, reward, [], seconds=0.0)
     turn.late, turn.unavailable = False, ""
@@ -91,12 +87,12 @@ def column(
     if scores.failures and turn.over and _is_cut(reward, spec, params):
         turn.late = True
     if turn.unavailable:
-        return ComponentScores(spec, reward, nothing, how=How.UNAVAILABLE, why=turn.unavailable)
+        return unscored(how=How.UNAVAILABLE, why=turn.unavailable)
     unavailable = [failure.message for failure in scores.failures if failure.kind == "unavailable"]
     if reward.cost is Cost.PURE and unavailable and len(unavailable) == len(scores.failures):
-        return ComponentScores(spec, reward, nothing, how=How.UNAVAILABLE, why=unavailable[0])
+        return unscored(how=How.UNAVAILABLE, why=unavailable[0])
     if turn.late:
-        return ComponentScores(spec, reward, nothing, seconds=seconds, how=How.LATE, why="Scoring timed out.")
+        return unscored(seconds=seconds, how=How.LATE, why="Scoring timed out.")
     return ComponentScores(spec, reward, scores.values, scores.failures, scores.notes, seconds)
 
 
@@ -108,28 +104,29 @@ def _scores(
     params: dict[str, Any],
     turn: TrialTurn,
 ) -> Scores:
-    """Scores of whole completions, or the mean over each completion's turns, as in the run's chart."""
+    """Score whole completions, or take the mean over each completion's turns, as in the run's chart."""
     if not spec.per_turn:
         return score(reward, completions, rows, params, turn.tools)
     split_up = list(map(turns_of, completions))
-    places = [place for place, turns in enumerate(split_up) for _ in turns]
-    every_turn = [part for turns in split_up for part in turns]
-    scores = score(reward, every_turn, [rows[place] for place in places], params, turn.tools)
-    values = [
-        mean([value for at, value in zip(places, scores.values, strict=True) if at == place])
-        for place in range(len(split_up))
-    ]
+    owners = [index for index, turns in enumerate(split_up) for _ in turns]
+    all_turns = [part for turns in split_up for part in turns]
+    scores = score(reward, all_turns, [rows[index] for index in owners], params, turn.tools)
+    by_owner: list[list[float | None]] = [[] for _ in split_up]
+    for index, value in zip(owners, scores.values, strict=True):
+        by_owner[index].append(value)
     failures = {
-        places[failure.index]: replace(failure, index=places[failure.index]) for failure in reversed(scores.failures)
+        owners[failure.index]: replace(failure, index=owners[failure.index]) for failure in reversed(scores.failures)
     }
-    notes = dict(zip(places, scores.notes, strict=False))
+    notes = dict(zip(owners, scores.notes, strict=False))
     return Scores(
-        values, [failures[place] for place in sorted(failures)], [notes.get(i, "") for i in range(len(split_up))]
+        list(map(mean, by_owner)),
+        [failures[i] for i in sorted(failures)],
+        [notes.get(i, "") for i in range(len(split_up))],
     )
 
 
 def _params(reward: Reward, spec: RewardSpec, turn: TrialTurn) -> dict[str, Any]:
-    """The component's parameters, with time limits lowered to the page's remaining time, so that endless code doesn't
+    """Lower the time limits among the component's parameters to the page's remaining time, so that endless code doesn't
     block others."""
     waits = WAITS.get(reward.cost)
     if waits is None:
@@ -140,6 +137,6 @@ def _params(reward: Reward, spec: RewardSpec, turn: TrialTurn) -> dict[str, Any]
 
 
 def _is_cut(reward: Reward, spec: RewardSpec, params: dict[str, Any]) -> bool:
-    """True if code had less time than its limit, so that failures may be due to the page."""
+    """Test whether code had less time than its limit, so that failures may be due to the page."""
     full = reward.defaults() | spec.params
     return reward.cost is Cost.SANDBOX and any(params.get(name) != full.get(name) for name in WAITS[Cost.SANDBOX])

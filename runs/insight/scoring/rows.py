@@ -35,7 +35,7 @@ class RowPlace:
     """A row by its position in the version."""
 
     row: dict[str, Any]
-    place: int = 0
+    index: int = 0
     """The position, from 0."""
     count: int = 1
     """The version's number of rows."""
@@ -43,7 +43,7 @@ class RowPlace:
 
 
 def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
-    """The existing rows with these ids, in one read."""
+    """Read the existing rows with these ids at once."""
     cached = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
     missing = [number for number in set(numbers) if number not in cached]
     if not missing:
@@ -52,7 +52,7 @@ def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
         result = browsing.exact(version, missing, MOST_BYTES)
     except DatasetError as error:
         return RowSearch(cached, f"The rows of {version} can't be read: {error}")
-    rows = {row["row_id"]: for_rewards(row, chat=result["chat"]) for row in result["rows"]}
+    rows = {row["row_id"]: row_for_rewards(row, row["metadata"], chat=result["chat"]) for row in result["rows"]}
     for number, row in rows.items():
         _cache.put((version.sha256, number), row)
     left_out = result["left_out"]
@@ -60,28 +60,22 @@ def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
     return RowSearch(cached | rows, problem)
 
 
-def at(version: DatasetVersion | None, place: int) -> RowPlace:
-    """The row at a position; positions wrap around. A made-up row if the version has none."""
-    short, place, count = _short(version, place)
+def at(version: DatasetVersion | None, index: int) -> RowPlace:
+    """Read the row at a position; positions wrap around. A made-up row if the version has none."""
+    short, index, count = _short(version, index)
     if version is None or short is None:
         return RowPlace(dict(MADE_UP))
     problem = ""
     if _may_be_cut(short):
         search = by_number(version, [short["row_id"]])
         if short["row_id"] in search.rows:
-            return RowPlace(search.rows[short["row_id"]], place, count)
+            return RowPlace(search.rows[short["row_id"]], index, count)
         problem = search.problem
     if "prompt" not in short:
-        return RowPlace(
-            {**MADE_UP, "row": short["row_id"]}, place, count, f"{problem} An example row is shown instead."
-        )
-    row = for_rewards(short, chat=bool(version.mapping.get("chat", True)))
-    return RowPlace(row, place, count, problem and f"{problem} What is shown may be cut.")
-
-
-def for_rewards(row: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """A canonical row whose metadata is an object."""
-    return row_for_rewards(row, row["metadata"], chat=chat)
+        example = {**MADE_UP, "row": short["row_id"]}
+        return RowPlace(example, index, count, f"{problem} An example row is shown instead.")
+    row = row_for_rewards(short, short["metadata"], chat=bool(version.mapping.get("chat", True)))
+    return RowPlace(row, index, count, problem and f"{problem} What is shown may be cut.")
 
 
 def shown_prompt(row: Mapping[str, Any]) -> str:
@@ -89,21 +83,21 @@ def shown_prompt(row: Mapping[str, Any]) -> str:
     return prompt if isinstance(prompt, str) else prompt_text(prompt)
 
 
-def _short(version: DatasetVersion | None, place: int) -> tuple[dict[str, Any] | None, int, int]:
-    """A row as the version's pages show it, or from the import report if the files are gone."""
+def _short(version: DatasetVersion | None, index: int) -> tuple[dict[str, Any] | None, int, int]:
+    """Read a row as the version's pages show it, or from the import report if the files are missing."""
     if version is None:
         return None, 0, 0
     count = max(1, version.rows)
     try:
-        [row] = browsing.page(version, after=place % count, limit=1)["rows"]
+        [row] = browsing.page(version, after=index % count, limit=1)["rows"]
     except (DatasetError, ValueError):
         rows = [row for row in (version.report.get("mapped") or {}).get("preview", []) if row.get("prompt")]
-        return (rows[place % len(rows)], place % len(rows), len(rows)) if rows else (None, 0, 0)
-    return row, place % count, count
+        return (rows[index % len(rows)], index % len(rows), len(rows)) if rows else (None, 0, 0)
+    return row, index % count, count
 
 
 def _may_be_cut(row: Mapping[str, Any]) -> bool:
-    """True if a shortened row may be incomplete: too large, or with a cut or cleaned text or list in it."""
+    """Test whether a shortened row may be incomplete: too large, or with a cut or cleaned text or list in it."""
     if "too_large" in row:
         return True
     return any(isinstance(part, list) and len(part) >= 20 for part in _parts(row)) or any(

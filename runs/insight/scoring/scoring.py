@@ -117,9 +117,8 @@ def try_on(
     counted = [scores for scores in columns if scores.counts]
     if not group or not counted:
         unscored = [ScoredComponent(scores, None, None, None) for scores in columns]
-        return PlaygroundTrial(
-            unscored, [ScoredCompletion(completion, [], None, 0.0) for completion in group], None, None, aggregation
-        )
+        unscored_group = [ScoredCompletion(completion, [], None, 0.0) for completion in group]
+        return PlaygroundTrial(unscored, unscored_group, None, None, aggregation)
     weights = outcome_weights([scores.spec for scores in counted])
     result = advantages([scores.values for scores in counted], weights, len(group), aggregation)
     shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
@@ -137,7 +136,7 @@ def try_on(
 
 
 def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
-    """Each component's share of a group's variance: its covariance with the sum, over the sum's variance.
+    """Compute each component's share of a group's variance: its covariance with the sum, over the sum's variance.
 
     A negative share means that the component works against the others.
     """
@@ -153,7 +152,6 @@ def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> lis
 
 
 def _contributions(scores: ComponentScores, weight: float, aggregation: str) -> list[float]:
-    """The component's contribution to each completion's sum."""
     values = scores.values
     if aggregation == AGGREGATIONS[0]:
         return [weight * (value or 0.0) for value in values]

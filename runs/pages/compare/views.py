@@ -82,7 +82,7 @@ def series(request: HttpRequest) -> HttpResponse:
         listed(request.GET.get("metrics", ""))[: comparison.MOST_METRICS],
         x=x if x in AXES else "step",
         points=whole(request, "points", 400, 2, 1000),
-        known={run: int(seq) for run, seq in known.items() if seq.isdecimal()},
+        received={run: int(seq) for run, seq in known.items() if seq.isdecimal()},
     )
     whole_answer = {**answer, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
     return HttpResponse(msgspec.json.encode(whole_answer), content_type="application/json")

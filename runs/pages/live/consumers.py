@@ -40,7 +40,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         self.user_id: int = user.pk
         self.session_key = self.scope["session"].session_key
         self.sign_in = SocketSignIn(user.pk)
-        hub().watch_sign_in(self.sign_in)
+        hub().sign_ins.add(self.sign_in)
         await self.begin()
         self.spawn(self._stay_signed_in())
 
@@ -67,7 +67,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         for task in tasks:
             task.cancel()
         if (sign_in := getattr(self, "sign_in", None)) is not None:
-            hub().forget_sign_in(sign_in)
+            hub().sign_ins.discard(sign_in)
         await self.end()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

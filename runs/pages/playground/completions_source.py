@@ -185,7 +185,7 @@ def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSo
         offered,
         place.problem,
         version=version,
-        place=place.place,
+        place=place.index,
         count=place.count,
     )
 

@@ -70,6 +70,6 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     context: dict[str, Any] = {"run": run, "problems": config.problems, "asks": asks, "picked": rescoring.picked}
     if rescoring.replay is None or rescoring.picked is None:
         return context | {"problem": rescoring.problem}
-    parts = list(zip(rescoring.replay.parts, config.places, strict=True))
+    parts = list(zip(rescoring.replay.parts, config.positions, strict=True))
     words = ReplayWords(rescoring.replay, rescoring.picked, live=run.latest().status in ACTIVE)
     return context | {"replay": rescoring.replay, "parts": parts, "words": words}

@@ -66,7 +66,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
         own=own,
         ask=ask,
     )
-    columns = list(zip(trial.columns, config.places, strict=True))
+    columns = list(zip(trial.columns, config.positions, strict=True))
     scored = dict(zip(completions, trial.group, strict=True))
     context = {
         "trial": trial,

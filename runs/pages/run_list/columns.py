@@ -112,7 +112,7 @@ def labelled(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
     for run in runs if any(column.kind == METRIC for column in columns) else ():
         if not covered.issuperset(run.last_metrics):
             covered.update(run.last_metrics)
-            labels = {**run_charts.words(run_charts.plan_of(run)), **labels}
+            labels = {**run_charts.labels(run_charts.plan_of(run)), **labels}
     return [
         replace(column, chart_label=labels.get(column.name, "")) if column.kind == METRIC else column
         for column in columns

@@ -142,7 +142,7 @@ def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
         "form": AskForm(initial={**typed, **questions.prompt_of(dataset_row.row), "new": True}),
         "prompts": version.rows,
         "place": dataset_row,
-        "next": dataset_row.place + 1,
+        "next": dataset_row.index + 1,
         "choose_first": _choose_first(model),
     }
     return render(request, "pages/served/_ask.html", context)

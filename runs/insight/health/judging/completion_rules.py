@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from runs.insight.health.judging.rule import AXOLOTL, DIVERGENCE, OWN, HealthRule, share_rule
 
-RULES: tuple[HealthRule, ...] = (
-    share_rule(
-        id="length_cap",
+RULES: dict[str, HealthRule] = {
+    "length_cap": share_rule(
         title="Length climbs to the limit",
         about="Mean length as a share of the limit, once it has grown by a quarter since the start",
         warning=0.8,
@@ -19,8 +18,7 @@ RULES: tuple[HealthRule, ...] = (
         field="max_completion_length",
         read=True,
     ),
-    share_rule(
-        id="length_collapse",
+    "length_collapse": share_rule(
         title="Completions became short",
         about="Mean length over 10 generations, as a share of the longest usual length",
         above=False,
@@ -32,8 +30,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("empty",),
         read=True,
     ),
-    share_rule(
-        id="repetition",
+    "repetition": share_rule(
         title="Repetition",
         about="Share of the newest completions that mostly repeat themselves, beyond the first completions’ share",
         warning=0.2,
@@ -45,8 +42,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=DIVERGENCE,
         read=True,
     ),
-    share_rule(
-        id="identical",
+    "identical": share_rule(
         title="Identical completions",
         about="Share of the newest completions (80 characters or more) that are identical to another one, beyond the "
         "first completions’ share",
@@ -59,8 +55,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("entropy",),
         read=True,
     ),
-    share_rule(
-        id="gibberish",
+    "gibberish": share_rule(
         title="Gibberish",
         about="Share of the newest completions with many nonsense words, beyond the first completions’ share",
         warning=0.15,
@@ -71,8 +66,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=DIVERGENCE,
         read=True,
     ),
-    share_rule(
-        id="empty",
+    "empty": share_rule(
         title="Empty completions",
         about="Share of the newest completions without text",
         warning=0.05,
@@ -84,8 +78,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=DIVERGENCE,
         read=True,
     ),
-    share_rule(
-        id="truncation",
+    "truncation": share_rule(
         title="Truncated completions",
         about="Share of completions cut at the length limit, mean over 10 generations",
         warning=0.3,
@@ -98,4 +91,4 @@ RULES: tuple[HealthRule, ...] = (
         follows=("length_cap", "repetition", "gibberish", "entropy_rise"),
         field="max_completion_length",
     ),
-)
+}

@@ -20,37 +20,36 @@ def _length_cap(history: History) -> Signal | None:
     if lengths is None or mark is None:
         return None
     grown = lengths.value >= 1.25 * mark.start
-    words = {"start": significant(mark.start), "now": significant(float(lengths.value[-1]))}
-    return Signal(lengths.at, np.where(grown, lengths.value / history.config.cap, 0.0), words)
+    fields = {"start": significant(mark.start), "now": significant(float(lengths.value[-1]))}
+    return Signal(lengths.at, np.where(grown, lengths.value / history.config.cap, 0.0), fields)
 
 
-def _texts(which: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
-    """The share of the newest completions with a sign of decay, minus the first completions' share, since answers such
-    as grids repeat by nature."""
+def _texts(sign: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
+    """Compute the share of the newest completions with a sign of decay, minus the first completions' share, since
+    answers such as grids repeat by nature."""
 
     def of(history: History) -> Signal | None:
         newest = [text for text in history.texts if text.read][-40:]
         if sum(text.read for text in newest[-3:]) < TEXTS:
             return None
         read = np.array([text.read for text in newest], dtype=float)
-        count = np.array([which(text) for text in newest], dtype=float)
+        count = np.array([sign(text) for text in newest], dtype=float)
         window = min(3, len(newest))
         share = rolling_mean(count, window) / rolling_mean(read, window)
         first = history.first_texts
-        usual = which(first) / first.read if beyond_usual and first is not None else 0.0
+        usual = sign(first) / first.read if beyond_usual and first is not None else 0.0
         return Signal(np.array([text.step for text in newest[window - 1 :]]), np.maximum(share - usual, 0.0))
 
     return of
 
 
 def _length_collapse(history: History) -> Signal | None:
-    """Length as a share of the longest usual length."""
     lengths, mark = rolled(history.get(LENGTH), rolling_mean, 10), history.marks.get(LENGTH)
     if lengths is None or mark is None:
         return None
     usual = max(mark.start, mark.best)
-    words = {"now": significant(float(lengths.value[-1])), "usual": significant(usual)}
-    return Signal(lengths.at, lengths.value / max(usual, 1.0), words)
+    fields = {"now": significant(float(lengths.value[-1])), "usual": significant(usual)}
+    return Signal(lengths.at, lengths.value / max(usual, 1.0), fields)
 
 
 def _truncation(history: History) -> Signal | None:
@@ -59,9 +58,9 @@ def _truncation(history: History) -> Signal | None:
     if share is None or column is None:
         return None
     masked = ", and are ignored (mask_truncated_completions)" if history.config.mask_truncated else ""
-    words = {"cap": f"{history.config.cap:,}", "masked": masked}
+    fields = {"cap": f"{history.config.cap:,}", "masked": masked}
     whole = run_lengths(column.value >= 0.99)[-len(share.value) :] >= 5
-    return Signal(share.at, share.value, words, whole)
+    return Signal(share.at, share.value, fields, whole)
 
 
 OF: dict[str, Of] = {

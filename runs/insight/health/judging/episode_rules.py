@@ -19,9 +19,8 @@ def _no_tools(config: Config) -> str:
     return "" if config.tools else "The run has no tools."
 
 
-RULES: tuple[HealthRule, ...] = (
-    share_rule(
-        id="tools_failing",
+RULES: dict[str, HealthRule] = {
+    "tools_failing": share_rule(
         title="Tool fails",
         about="Share of a tool's calls that fail, over 10 generations with 20 calls or more (the tool that fails most)",
         warning=0.5,
@@ -36,8 +35,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=(*DIVERGENCE, "gibberish"),
         find="s.every=1&s.error=any&s.tool={tool_quoted}",
     ),
-    HealthRule(
-        id="tools_unused",
+    "tools_unused": HealthRule(
         title="Tools are not used",
         about="Calls of tools per episode, mean over 20 generations",
         above=False,
@@ -53,8 +51,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=(*DIVERGENCE, *DECAY),
         find="s.every=1&s.turns_to=1",
     ),
-    share_rule(
-        id="tool_spam",
+    "tool_spam": share_rule(
         title="Useless calls up to the limit",
         about="Calls as a share of the maximum that the limits allow, mean over 10 generations, while the reward has "
         "not risen for 60",
@@ -70,8 +67,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("tools_failing", *DIVERGENCE),
         find="s.sort=-turn_count",
     ),
-    share_rule(
-        id="episodes_cut",
+    "episodes_cut": share_rule(
         title="Episodes cut",
         about="Share of episodes cut by a limit of turns, time or length, mean over 10 generations",
         warning=0.5,
@@ -87,8 +83,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("truncation", "tools_failing", "tool_spam", "length_cap", "repetition", "gibberish", "entropy_rise"),
         find="s.sort=-turn_count",
     ),
-    HealthRule(
-        id="no_agents",
+    "no_agents": HealthRule(
         title="No agent takes tasks",
         about="Minutes that the trainer has waited without an agent that has an open session",
         warning=3.0,
@@ -102,8 +97,7 @@ RULES: tuple[HealthRule, ...] = (
         metric=gateway.WAITS,
         unless=lambda config: "" if config.driven_by == gateway.AGENTS else "No agents drive the run.",
     ),
-    HealthRule(
-        id="no_groups",
+    "no_groups": HealthRule(
         title="No environment sends groups",
         about="Minutes that the trainer has waited without a request from an environment; if environments do send "
         f"requests, only the minutes beyond the first {GROUPS_MINUTES:g}",
@@ -119,4 +113,4 @@ RULES: tuple[HealthRule, ...] = (
         metric=gateway.WAITS,
         unless=lambda config: "" if config.driven_by == gateway.ATROPOS else "No environments of Atropos feed the run.",
     ),
-)
+}

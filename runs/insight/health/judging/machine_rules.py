@@ -10,23 +10,21 @@ def _no_gpu(config: Config) -> str:
     return "" if config.gpus else "The run has no GPU."
 
 
-RULES: tuple[HealthRule, ...] = (
-    HealthRule(
-        id="throughput",
+RULES: dict[str, HealthRule] = {
+    "throughput": HealthRule(
         title="Slower than before",
         about="Slowdown against the usual pace, by tokens per second or seconds per step, whichever is less",
         warning=1.5,
         bad=4.0,
         hold=20,
         format="times",
-        least=1.0,
+        minimum=1.0,
         means="Steps take {value} as long as before ({now} s, was {usual} s), with fewer tokens per second. {part}",
         try_="Check who else uses the host{slowed_by}.",
         metric="step_time",
         follows=("slow_rewards", "vllm_full", "gpu_hot", "straggler", "length_cap", "gpu_idle"),
     ),
-    share_rule(
-        id="slow_rewards",
+    "slow_rewards": share_rule(
         title="Rewards take most of a step",
         about="Share of a step’s time spent on rewards, median over 20 steps",
         warning=0.6,
@@ -35,8 +33,7 @@ RULES: tuple[HealthRule, ...] = (
         metric="time/rewards_s",
         unless=_no_gpu,
     ),
-    HealthRule(
-        id="stalled",
+    "stalled": HealthRule(
         title="No recent step",
         about="Time since the last step, as a multiple of the longest step (at least a minute; for the first "
         "evaluation or save 15 minutes)",
@@ -45,7 +42,7 @@ RULES: tuple[HealthRule, ...] = (
         hold=0,
         calm=0,
         format="times",
-        least=1.0,
+        minimum=1.0,
         source=f"The thresholds are {OWN}; evaluations and saves count as part of a step.",
         means="No step has ended for {quiet}: {value} the longest step ({longest}).{who}",
         try_="Check the ends of the trainer’s and vLLM’s logs: one may be waiting for the other.",
@@ -53,8 +50,7 @@ RULES: tuple[HealthRule, ...] = (
         metric="step_time",
         follows=("no_agents", "no_groups"),
     ),
-    HealthRule(
-        id="gpu_idle",
+    "gpu_idle": HealthRule(
         title="GPU idle",
         about="Use of the least used GPU of the run, mean over whole steps of two minutes or more, without evaluations",
         above=False,
@@ -62,7 +58,7 @@ RULES: tuple[HealthRule, ...] = (
         hold=3,
         calm=10,
         format="percent100",
-        most=100.0,
+        maximum=100.0,
         means="GPU {gpu} is used only {value} of the time, over whole steps: it is waiting for something.",
         try_="Check where a step’s time goes: slow rewards on the CPU, or one side waiting for the other?",
         metric="gpu/{gpu}/util_percent",
@@ -70,8 +66,7 @@ RULES: tuple[HealthRule, ...] = (
         unless=_no_gpu,
         follows=("slow_rewards", "stalled", "no_agents", "no_groups"),
     ),
-    HealthRule(
-        id="gpu_hot",
+    "gpu_hot": HealthRule(
         title="GPU hot",
         about="Temperature of the hottest GPU of the run in °C, mean over whole steps of two minutes or more",
         warning=88.0,
@@ -84,8 +79,7 @@ RULES: tuple[HealthRule, ...] = (
         drawn=True,
         unless=_no_gpu,
     ),
-    share_rule(
-        id="gpu_memory",
+    "gpu_memory": share_rule(
         title="GPU memory creeping up",
         about="Share of a GPU’s memory, free after the first steps, that steady growth has used up",
         warning=0.5,
@@ -98,8 +92,7 @@ RULES: tuple[HealthRule, ...] = (
         metric="gpu/{gpu}/memory_mib",
         unless=_no_gpu,
     ),
-    share_rule(
-        id="host_memory",
+    "host_memory": share_rule(
         title="Host memory creeping up",
         about="Share of the host’s memory, free after the first steps, that the run’s steady growth has used up",
         warning=0.5,
@@ -111,8 +104,7 @@ RULES: tuple[HealthRule, ...] = (
         try_="Save a checkpoint soon. Check for memory kept by a custom reward or a data loader.",
         metric="host/run_memory_mib",
     ),
-    share_rule(
-        id="vllm_full",
+    "vllm_full": share_rule(
         title="vLLM’s cache full",
         about="Share of time in which the KV cache is over 95% full and requests wait, over whole steps",
         warning=0.5,
@@ -123,8 +115,7 @@ RULES: tuple[HealthRule, ...] = (
         metric="vllm/kv_cache_percent",
         unless=lambda config: "" if config.served else "The run has no vLLM server.",
     ),
-    share_rule(
-        id="straggler",
+    "straggler": share_rule(
         title="One GPU differs from the others",
         about="How far the power of one of the trainer’s GPUs is from that of the others, over whole steps",
         warning=0.35,
@@ -135,4 +126,4 @@ RULES: tuple[HealthRule, ...] = (
         metric="gpu/{gpu}/power_w",
         unless=lambda config: "" if len(config.ranks) > 1 else "The trainer has one GPU at most.",
     ),
-)
+}

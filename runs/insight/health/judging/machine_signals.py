@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from controlplane.platform.templatetags.figures import duration, significant
 from runs.insight.health.history import ROLL, Floats, History, MetricHistory, paced, rolling_median
 from runs.insight.health.judging.signal import Of, Signal, highest, rolled
+from runs.insight.metrics.chart_catalogue import STEP_PARTS
 
 WINDOW_S = 120.0
 """Whole steps are combined until they last this long."""
@@ -24,13 +25,7 @@ STEADY = 0.2
 LEAST_GROWTH = 0.03
 """The smallest growth that counts, as a share of the capacity."""
 FULL_CACHE = 95.0
-PARTS = {
-    "generation": "generation",
-    "rewards": "rewards",
-    "logps": "log-probabilities",
-    "update": "the update",
-    "weight_sync": "weights to vLLM",
-}
+PARTS = STEP_PARTS | {"update": "the update"}
 
 
 @dataclass(frozen=True)
@@ -58,12 +53,12 @@ def _whole_steps(history: History) -> _Steps | None:
 
 
 def _over_steps(column: MetricHistory, steps: _Steps) -> Signal | None:
-    """The metric's mean, at each step, over the preceding whole steps that together last WINDOW_S."""
+    """Average the metric, at each step, over the preceding whole steps that together last WINDOW_S."""
     total = np.concatenate(([0.0], np.cumsum(column.value)))
     low, high = np.searchsorted(column.t, steps.start, "right"), np.searchsorted(column.t, steps.end, "right")
-    known = (steps.start >= column.t[0]) & (steps.end <= column.t[-1] + WINDOW_S)
-    low, high, at = low[known], high[known], steps.step[known]
-    lasted = np.concatenate(([0.0], np.cumsum((steps.end - steps.start)[known])))
+    sampled = (steps.start >= column.t[0]) & (steps.end <= column.t[-1] + WINDOW_S)
+    low, high, at = low[sampled], high[sampled], steps.step[sampled]
+    lasted = np.concatenate(([0.0], np.cumsum((steps.end - steps.start)[sampled])))
     sums = np.concatenate(([0.0], np.cumsum(total[high] - total[low])))
     counts = np.concatenate(([0], np.cumsum(high - low)))
     first = np.searchsorted(lasted, lasted[1:] - WINDOW_S, "right") - 1
@@ -76,21 +71,24 @@ def _over_steps(column: MetricHistory, steps: _Steps) -> Signal | None:
 
 
 def _of_gpus(history: History, name: str, *, above: bool) -> Signal | None:
-    """The signal of the attempt's GPU with the highest (or lowest) mean over whole steps."""
-    steps = _whole_steps(history)
-    worst: Signal | None = None
-    for gpu in history.config.gpus:
-        column = history.get(f"gpu/{gpu}/{name}", 10)
-        signal = _over_steps(column, steps) if column is not None and steps is not None else None
-        if signal is None:
-            continue
-        if worst is None or bool(signal.value[-1] > worst.value[-1]) is above:
-            worst = Signal(signal.at, signal.value, {"gpu": str(gpu)})
-    return worst
+    """Choose the signal of the attempt's GPU with the highest (or lowest) mean over whole steps."""
+    signals = [
+        signal.with_fields(gpu=str(gpu))
+        for gpu in history.config.gpus
+        if (signal := _of_metric(history, f"gpu/{gpu}/{name}")) is not None
+    ]
+    if above:
+        return highest(signals)
+    return min(reversed(signals), key=lambda signal: float(signal.value[-1]), default=None)
+
+
+def _of_metric(history: History, name: str) -> Signal | None:
+    column, steps = history.get(name, 10), _whole_steps(history)
+    return _over_steps(column, steps) if column is not None and steps is not None else None
 
 
 def _throughput(history: History) -> Signal | None:
-    """The slowdown relative to the start or to the preceding window, whichever was faster."""
+    """Compute the slowdown relative to the start or to the preceding window, whichever was faster."""
     pace, newest = paced(history.get("num_tokens")), 40
     if pace is None or len(pace) < 2 * newest:
         return None
@@ -99,19 +97,18 @@ def _throughput(history: History) -> Signal | None:
         rate, seconds = max(rate, history.pace.rate), min(seconds, history.pace.seconds)
     slower = np.minimum(rate / rolling_median(pace.value, ROLL), rolling_median(pace.t, ROLL) / seconds)
     now = float(np.median(pace.t[-ROLL:]))
-    words = {"now": significant(now), "usual": significant(seconds), "part": _slow_part(history)}
-    return Signal(pace.step[ROLL - 1 :], slower, words)
+    fields = {"now": significant(now), "usual": significant(seconds), "part": _slow_part(history)}
+    return Signal(pace.step[ROLL - 1 :], slower, fields)
 
 
 def _slow_part(history: History) -> str:
-    """A sentence about the part of a step that has grown most; empty if the split is unknown."""
+    """Describe the part of a step that has grown most; empty if the split is unknown."""
     grown: list[tuple[float, str]] = []
     for part, name in PARTS.items():
         column = history.get(f"time/{part}_s", 3 * ROLL)
         if column is not None:
             now, before = float(np.median(column.value[-ROLL:])), float(np.median(column.value[: -2 * ROLL]))
-            words = f"Most of it is {name}: {significant(now)} s, was {significant(before)} s."
-            grown.append((now - before, words))
+            grown.append((now - before, f"Most of it is {name}: {significant(now)} s, was {significant(before)} s."))
     return max(grown)[1] if grown and max(grown)[0] > 0 else ""
 
 
@@ -121,8 +118,8 @@ def _slow_rewards(history: History) -> Signal | None:
     if rewards is None or len(parts) < 2:
         return None
     step_seconds = sum(float(np.median(column.value[-ROLL:])) for column in parts)
-    words = {"seconds": significant(float(rewards.value[-1])), "whole": significant(step_seconds)}
-    return Signal(rewards.at, rewards.value / max(step_seconds, 1e-9), words)
+    fields = {"seconds": significant(float(rewards.value[-1])), "whole": significant(step_seconds)}
+    return Signal(rewards.at, rewards.value / max(step_seconds, 1e-9), fields)
 
 
 def _stalled(history: History) -> Signal | None:
@@ -134,23 +131,23 @@ def _stalled(history: History) -> Signal | None:
     longest = max(float(gaps.max()) if len(gaps) else 0.0, SHORTEST_S)
     if _pauses(history, int(column.step[-1])) and not any(_pauses(history, int(step)) for step in steps[:-1]):
         longest = max(longest, FIRST_PAUSE_S)
-    who = history.hang and f" {history.hang}"
-    words = {"quiet": duration(history.quiet_s), "longest": duration(longest), "who": who}
-    return Signal(column.step[-1:], np.array([history.quiet_s / longest]), words)
+    hang = history.hang and f" {history.hang}"
+    fields = {"quiet": duration(history.quiet_s), "longest": duration(longest), "who": hang}
+    return Signal(column.step[-1:], np.array([history.quiet_s / longest]), fields)
 
 
 def _pauses(history: History, step: int) -> bool:
-    """True if the run evaluates or saves after this step."""
-    return any(every and step % every == 0 for every in (history.config.eval_every, history.config.save_every))
+    """Test whether the run evaluates or saves after this step."""
+    intervals = (history.config.eval_every, history.config.save_every)
+    return any(interval and step % interval == 0 for interval in intervals)
 
 
 def _gpu_memory(history: History) -> Signal | None:
     grown = ((gpu, _creep(history, f"gpu/{gpu}/memory_mib")) for gpu in history.config.gpus)
-    return highest(signal and signal.with_words(gpu=str(gpu)) for gpu, signal in grown)
+    return highest(signal and signal.with_fields(gpu=str(gpu)) for gpu, signal in grown)
 
 
 def _creep(history: History, name: str) -> Signal | None:
-    """The share of the initially free memory that steady growth has used up."""
     trail, capacity = history.trails.get(name) or [], history.capacity.get(name, 0.0)
     if len(trail) < CREEP or not capacity:
         return None
@@ -160,12 +157,11 @@ def _creep(history: History, name: str) -> Signal | None:
     grown = last - first
     steady = min(middle - early, late - middle) > STEADY * grown > STEADY * LEAST_GROWTH * capacity
     share = grown / max(capacity - first, 1.0) if steady else 0.0
-    words = {"start": f"{first / 1024:.0f}", "now": f"{last / 1024:.0f}", "capacity": f"{capacity / 1024:.0f}"}
-    return Signal(np.array([history.step]), np.array([share]), words)
+    fields = {"start": f"{first / 1024:.0f}", "now": f"{last / 1024:.0f}", "capacity": f"{capacity / 1024:.0f}"}
+    return Signal(np.array([history.step]), np.array([share]), fields)
 
 
 def _vllm_full(history: History) -> Signal | None:
-    """The share of vLLM's busy time in which its cache is full and requests wait."""
     cache, steps = history.get("vllm/kv_cache_percent", 10), _whole_steps(history)
     waiting, running = history.get("vllm/requests_waiting", 10), history.get("vllm/requests_running", 10)
     if cache is None or waiting is None or running is None or steps is None:
@@ -179,11 +175,9 @@ def _vllm_full(history: History) -> Signal | None:
 
 
 def _straggler(history: History) -> Signal | None:
-    """How far the power of one of the trainer's GPUs is from that of the others, over whole steps."""
-    steps, by_gpu = _whole_steps(history), {}
+    by_gpu = {}
     for gpu in history.config.ranks:
-        column = history.get(f"gpu/{gpu}/power_w", 10)
-        signal = _over_steps(column, steps) if column is not None and steps is not None else None
+        signal = _of_metric(history, f"gpu/{gpu}/power_w")
         if signal is None:
             return None
         by_gpu[gpu] = signal
@@ -193,8 +187,8 @@ def _straggler(history: History) -> Signal | None:
     typical = np.median(power, axis=0) if len(by_gpu) > 2 else power.max(axis=0)
     gaps = np.abs(power - typical) / np.maximum(typical, 1.0)
     odd = int(np.argmax(gaps[:, -1]))
-    words = {"gpu": str(list(by_gpu)[odd]), "watts": f"{power[odd, -1]:.0f}", "typical": f"{typical[-1]:.0f}"}
-    return Signal(next(iter(by_gpu.values())).at, gaps.max(axis=0), words)
+    fields = {"gpu": str(list(by_gpu)[odd]), "watts": f"{power[odd, -1]:.0f}", "typical": f"{typical[-1]:.0f}"}
+    return Signal(next(iter(by_gpu.values())).at, gaps.max(axis=0), fields)
 
 
 OF: dict[str, Of] = {

@@ -33,9 +33,8 @@ def _masked_ratio(config: Config) -> str:
     return "The correction masks, and one masked sequence makes the lowest ratio 0." if masks else ""
 
 
-RULES: tuple[HealthRule, ...] = (
-    HealthRule(
-        id="kl",
+RULES: dict[str, HealthRule] = {
+    "kl": HealthRule(
         title="KL drift",
         about="Median KL to the reference model over 10 steps",
         warning=0.5,
@@ -49,8 +48,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("not_finite", "stale", "ratio", "clip", "grad_high"),
         field="learning_rate",
     ),
-    share_rule(
-        id="clip",
+    "clip": share_rule(
         title="Clipped tokens",
         about="Share of tokens whose ratio was clipped, mean over 20 steps (without each batch’s first update)",
         warning=0.3,
@@ -65,8 +63,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("not_finite", "ratio"),
         field="learning_rate",
     ),
-    HealthRule(
-        id="ratio",
+    "ratio": HealthRule(
         title="Policy ratio",
         about="How far the mean ratio of new to old probability is from 1, over 20 steps (without each batch’s first "
         "update)",
@@ -81,8 +78,7 @@ RULES: tuple[HealthRule, ...] = (
         unless=_one_update,
         field="learning_rate",
     ),
-    HealthRule(
-        id="entropy",
+    "entropy": HealthRule(
         title="Entropy collapse",
         about="Median token entropy over 10 steps, in nats",
         above=False,
@@ -96,13 +92,12 @@ RULES: tuple[HealthRule, ...] = (
         drawn=True,
         field="learning_rate",
     ),
-    HealthRule(
-        id="entropy_rise",
+    "entropy_rise": HealthRule(
         title="Entropy rising",
         about="Median token entropy over 10 steps, relative to the lowest usual value (from 0.5 nats on)",
         warning=3.0,
         format="times",
-        least=1.0,
+        minimum=1.0,
         source=f"The threshold is {OWN}. Guides differ on its level: {AXOLOTL} to 0.5, TRL’s targets 2 to 10 nats.",
         means="The entropy is {now} nats, {value} its usual {usual}: completions may be turning into noise.",
         try_="Read some completions; then {lower_rate}, or {higher_beta}.",
@@ -111,8 +106,7 @@ RULES: tuple[HealthRule, ...] = (
         field="learning_rate",
         read=True,
     ),
-    HealthRule(
-        id="entropy_high",
+    "entropy_high": HealthRule(
         title="Entropy stays high",
         about="Median token entropy over 10 steps, in nats",
         hold=50,
@@ -122,8 +116,7 @@ RULES: tuple[HealthRule, ...] = (
         metric="entropy",
         drawn=True,
     ),
-    HealthRule(
-        id="stale",
+    "stale": HealthRule(
         title="Sampling/training mismatch",
         about="Mean gap of log-probabilities between vLLM and the trainer, median over 10 steps",
         warning=0.1,
@@ -136,8 +129,7 @@ RULES: tuple[HealthRule, ...] = (
         drawn=True,
         unless=_one_policy,
     ),
-    HealthRule(
-        id="masked",
+    "masked": HealthRule(
         title="Completions left out",
         about="Share of completions or tokens that vLLM's correction leaves out, median over 10 steps",
         warning=0.1,
@@ -151,8 +143,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("stale",),
         field="vllm_importance_sampling_mode",
     ),
-    HealthRule(
-        id="stale_mean",
+    "stale_mean": HealthRule(
         title="Importance ratio low",
         about="Mean importance ratio between vLLM and the trainer, median over 10 steps; masked sequences count 0",
         above=False,
@@ -166,8 +157,7 @@ RULES: tuple[HealthRule, ...] = (
         unless=_one_policy,
         follows=("stale", "masked"),
     ),
-    HealthRule(
-        id="stale_least",
+    "stale_least": HealthRule(
         title="Lowest importance ratio",
         about="Lowest importance ratio between vLLM and the trainer, median over 10 steps",
         above=False,
@@ -181,8 +171,7 @@ RULES: tuple[HealthRule, ...] = (
         unless=_masked_ratio,
         follows=("stale", "stale_mean"),
     ),
-    HealthRule(
-        id="grad_spikes",
+    "grad_spikes": HealthRule(
         title="Gradient spikes",
         about="Number of the last 50 steps with a gradient ten times as large as usual",
         warning=3,
@@ -196,8 +185,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("grad_high",),
         field="learning_rate",
     ),
-    HealthRule(
-        id="grad_high",
+    "grad_high": HealthRule(
         title="Large gradients",
         about="Median gradient norm over 20 steps",
         warning=10.0,
@@ -209,8 +197,7 @@ RULES: tuple[HealthRule, ...] = (
         drawn=True,
         field="learning_rate",
     ),
-    HealthRule(
-        id="grad_zero",
+    "grad_zero": HealthRule(
         title="No gradient",
         about="Median gradient norm over 20 steps",
         above=False,
@@ -223,8 +210,7 @@ RULES: tuple[HealthRule, ...] = (
         drawn=True,
         follows=("not_finite", "zero_spread", "component_low", "reward_noise"),
     ),
-    HealthRule(
-        id="lr_zero",
+    "lr_zero": HealthRule(
         title="Learning rate 0",
         about="Largest learning rate of the last 10 steps",
         above=False,
@@ -236,8 +222,7 @@ RULES: tuple[HealthRule, ...] = (
         metric="learning_rate",
         field="learning_rate",
     ),
-    HealthRule(
-        id="loss",
+    "loss": HealthRule(
         title="Exploding loss",
         about="Absolute loss, median over 10 steps; about 0 is normal",
         warning=10.0,
@@ -251,19 +236,18 @@ RULES: tuple[HealthRule, ...] = (
         follows=("kl",),
         field="learning_rate",
     ),
-    HealthRule(
-        id="not_finite",
+    "not_finite": HealthRule(
         title="Loss or gradient not finite",
         about="Number of the last 20 steps with a loss or gradient that is not finite",
         warning=2,
         bad=10,
         hold=0,
         format="count",
-        most=20.0,
+        maximum=20.0,
         source=f"The thresholds are {OWN}; one or two are usual with float16, while its loss scale adapts.",
         means="{value} of the last 20 steps had a NaN or infinite loss or gradient: they teach nothing.",
         try_="Go back to an earlier checkpoint and {lower_rate}; use bfloat16 instead of float16.",
         metric="grad_norm",
         field="learning_rate",
     ),
-)
+}

@@ -51,7 +51,7 @@ def _grad_high(history: History) -> Signal | None:
 
 
 def _not_finite(history: History) -> Signal | None:
-    """The number of steps that logged a learning rate but lack a loss or gradient norm, which the run logged before."""
+    """Count the steps that logged a learning rate but lack a loss or gradient norm, which the run logged before."""
     learning_rate = history.get("learning_rate", ROLL)
     if learning_rate is None:
         return None
@@ -60,13 +60,13 @@ def _not_finite(history: History) -> Signal | None:
         column: MetricHistory | None = history.columns.get(name)
         if column is not None:
             missing |= ~np.isin(learning_rate.step, column.step)
-        elif name in history.known:
+        elif name in history.reported:
             missing[:] = True
     return Signal(learning_rate.step[ROLL - 1 :], np.round(rolling_mean(missing.astype(float), ROLL) * ROLL))
 
 
 def _lr_zero(history: History) -> Signal | None:
-    """The largest of ten learning rates, as schedules begin and end with a step at 0."""
+    """Find the largest of ten learning rates, as schedules begin and end with a step at 0."""
     column, window = history.get("learning_rate"), 10
     if column is None or len(column) < window:
         return None

@@ -14,9 +14,8 @@ def _one_component(config: Config) -> str:
     return "" if len(config.components) > 1 else "There is one reward component."
 
 
-RULES: tuple[HealthRule, ...] = (
-    HealthRule(
-        id="reward_stuck",
+RULES: dict[str, HealthRule] = {
+    "reward_stuck": HealthRule(
         title="Reward stuck",
         about="Steps so far, while the reward shows no trend beyond two standard errors; for runs of fewer than 900 "
         "steps the bounds are proportional, down to a third",
@@ -44,8 +43,7 @@ RULES: tuple[HealthRule, ...] = (
         field="learning_rate",
         read=True,
     ),
-    HealthRule(
-        id="reward_falling",
+    "reward_falling": HealthRule(
         title="Reward falling",
         about="Share of the reward's best gain that is lost (mean over 20 generations)",
         warning=0.4,
@@ -60,8 +58,7 @@ RULES: tuple[HealthRule, ...] = (
         field="learning_rate",
         read=True,
     ),
-    share_rule(
-        id="reward_saturated",
+    "reward_saturated": share_rule(
         title="Reward at its maximum",
         about="Mean reward over 20 generations, as a share of the maximum of its components",
         mild="note",
@@ -72,15 +69,14 @@ RULES: tuple[HealthRule, ...] = (
         metric="reward",
         unless=_no_top,
     ),
-    HealthRule(
-        id="component_low",
+    "component_low": HealthRule(
         title="Reward component near 0",
         about="Mean of the lowest component over 20 generations (among those whose range starts at 0); 500 completions "
         "at 0 suffice",
         above=False,
         warning=0.001,
         hold=30,
-        least=-1e6,
+        minimum=-1e6,
         source=f"{AXOLOTL}: a component that stays at 0 is broken or too hard; it expects 0.15 within 20 steps.",
         means="{component} gives {value}: {why}.",
         try_="Try it on real completions on its page; give partial credit for partly correct answers.",
@@ -88,8 +84,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("component_failing", "component_falling", "reward_falling", "components", *DIVERGENCE, *DECAY),
         read=True,
     ),
-    HealthRule(
-        id="component_falling",
+    "component_falling": HealthRule(
         title="Reward component falling",
         about="Share of the component's best gain that is lost (mean over 20 generations)",
         warning=0.6,
@@ -102,8 +97,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("reward_falling", "components", "component_failing", *DIVERGENCE, *DECAY),
         read=True,
     ),
-    share_rule(
-        id="zero_spread",
+    "zero_spread": share_rule(
         title="Zero-variance groups",
         about="Share of training completions whose whole group got the same reward, mean over 20 generations",
         warning=0.8,
@@ -125,8 +119,7 @@ RULES: tuple[HealthRule, ...] = (
             *DECAY,
         ),
     ),
-    HealthRule(
-        id="components",
+    "components": HealthRule(
         title="One component rises, another falls",
         about="Share of its range that a component has lost while another one rose",
         warning=0.1,
@@ -141,8 +134,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("reward_falling", "component_failing", *DIVERGENCE, *DECAY),
         read=True,
     ),
-    HealthRule(
-        id="component_stuck",
+    "component_stuck": HealthRule(
         title="Component stuck while the total rises",
         about="Steps so far, while a component that checks answers stays low without a trend and the total has risen",
         warning=300,
@@ -156,8 +148,7 @@ RULES: tuple[HealthRule, ...] = (
         unless=_one_component,
         follows=("component_failing",),
     ),
-    share_rule(
-        id="component_failing",
+    "component_failing": share_rule(
         title="Reward component fails",
         about="Share of completions on which a component fails, mean over 10 generations (the highest component)",
         warning=0.1,
@@ -169,8 +160,7 @@ RULES: tuple[HealthRule, ...] = (
         logs=True,
         metric="{metric}",
     ),
-    share_rule(
-        id="reward_noise",
+    "reward_noise": share_rule(
         title="Rewards differ only by noise",
         about="Deviation of rewards within groups with spread, as a share of their range, mean over 20 generations",
         above=False,
@@ -181,8 +171,7 @@ RULES: tuple[HealthRule, ...] = (
         metric="reward_std",
         unless=_no_top,
     ),
-    HealthRule(
-        id="eval_falling",
+    "eval_falling": HealthRule(
         title="Validation reward falling",
         about="Share of the validation reward’s best gain that is lost, while the training reward is kept",
         warning=0.3,
@@ -198,8 +187,7 @@ RULES: tuple[HealthRule, ...] = (
         follows=("reward_falling", "component_falling", "components", *DIVERGENCE, *DECAY),
         unless=lambda config: "" if config.eval_every else "The run does not evaluate on held-out rows.",
     ),
-    HealthRule(
-        id="solved_falling",
+    "solved_falling": HealthRule(
         title="Fewer solved while the total rises",
         about="Share of the best gain in solved completions that is lost, while the reward is kept",
         warning=0.3,
@@ -215,4 +203,4 @@ RULES: tuple[HealthRule, ...] = (
         follows=("components", "component_falling", "reward_falling", "eval_falling", *DIVERGENCE, *DECAY),
         read=True,
     ),
-)
+}

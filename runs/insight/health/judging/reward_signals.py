@@ -38,7 +38,7 @@ ZEROS = 500
 
 
 def _still(history: History, metric: str) -> Signal | None:
-    """The number of steps without a trend, at each step."""
+    """Count the steps without a trend, at each step."""
     column, mark = history.get(metric, 30), history.marks.get(metric)
     if column is None or mark is None:
         return None
@@ -46,19 +46,19 @@ def _still(history: History, metric: str) -> Signal | None:
         return Signal(column.step, np.zeros(len(column)))
     sums = history.sums.get(metric) or Sums()
     trend, steps = _trend(column, sums), column.step
-    known = sums.n + np.arange(len(column)) >= max(2 * ROLL, ENOUGH * history.config.patience)
-    still = np.where(known & (np.abs(trend) < MOVING), steps, 0).astype(float)
+    judged = sums.n + np.arange(len(column)) >= max(2 * ROLL, ENOUGH * history.config.patience)
+    still = np.where(judged & (np.abs(trend) < MOVING), steps, 0).astype(float)
     gain = float(column.value[-ROLL:].mean()) - mark.start
     return Signal(steps, still, {"gain": change(gain) or "0"})
 
 
 def _trend(column: MetricHistory, sums: Sums) -> Floats:
-    """The slope of a least-squares line through the whole history up to each step, in standard errors; 0 for the first
-    steps."""
+    """Fit a least-squares line to the whole history up to each step. Return its slopes in standard errors; 0 for the
+    first steps."""
     fresh = column.step > sums.until if sums.n else np.ones(len(column), dtype=bool)
     x, y = np.where(fresh, column.step, 0).astype(float), np.where(fresh, column.value, 0.0)
     added = (fresh.astype(float), x, y, x * x, x * y, y * y)
-    n, sx, sy, sxx, sxy, syy = (before + np.cumsum(more) for before, more in zip(sums[1:], added, strict=True))
+    n, sx, sy, sxx, sxy, syy = (before + np.cumsum(new) for before, new in zip(sums[1:], added, strict=True))
     with np.errstate(divide="ignore", invalid="ignore"):
         vx, vy, vxy = sxx - sx * sx / n, syy - sy * sy / n, sxy - sx * sy / n
         slope = vxy / vx
@@ -68,12 +68,11 @@ def _trend(column: MetricHistory, sums: Sums) -> Floats:
 
 
 def _component_falling(history: History) -> Signal | None:
-    """The largest loss among the components with a positive weight."""
     losses = []
     for part in history.config.components:
         span = part.high - part.low if part.high is not None and part.low is not None else None
         loss = _fall(history, part.metric, span, part.low) if part.weight > 0 else None
-        losses.append(loss and loss.with_words(**_named(part)))
+        losses.append(loss and loss.with_fields(**_named(part)))
     return highest(losses)
 
 
@@ -82,8 +81,8 @@ def _named(part: Component) -> dict[str, str]:
 
 
 def _fall(history: History, metric: str, span: float | None, low: float | None) -> Signal | None:
-    """The share of the best gain that has been lost, at each step. `span`: the range of possible values, `low`: its
-    lower end, if known."""
+    """Compute the share of the best gain that has been lost, at each step. `span`: the range of possible values, `low`:
+    its lower end, if known."""
     column, mark = history.get(metric, 2 * ROLL), history.marks.get(metric)
     if column is None or mark is None:
         return None
@@ -100,13 +99,13 @@ def _fall(history: History, metric: str, span: float | None, low: float | None) 
         gone = (best - means > CHANCE * error * np.sqrt(2)) & (means - low < FLOOR * (best - low))
         lost = np.where(gone, np.maximum(lost, (best - means) / np.maximum(best - low, 1e-12)), lost)
     below = means[-1] < mark.start - 2 * error
-    words = {
+    fields = {
         "now": significant(float(means[-1])),
         "best": significant(float(mark.best)),
         "best_step": f"{mark.best_step:,}",
         "lost": "it is below its start" if below or lost[-1] > 1 else f"{100 * lost[-1]:.0f}% of its gain is lost",
     }
-    return Signal(column.step[ROLL - 1 :], lost, words)
+    return Signal(column.step[ROLL - 1 :], lost, fields)
 
 
 def _reward_saturated(history: History) -> Signal | None:
@@ -120,17 +119,15 @@ def _reward_saturated(history: History) -> Signal | None:
 
 
 def _component_low(history: History) -> Signal | None:
-    """The lowest of the components whose range starts at 0; for a penalty, 0 is the best value."""
-    lowest: tuple[Component, Signal] | None = None
-    for part in history.config.components:
-        score = rolled_early(history.get(part.metric), ROLL, 10)
-        if score is None or part.weight <= 0 or part.low != 0:
-            continue
-        if lowest is None or score.value[-1] < lowest[1].value[-1]:
-            lowest = part, score
-    if lowest is None:
+    """Find the lowest of the components whose range starts at 0; for a penalty, 0 is the best value."""
+    scores = [
+        (part, score)
+        for part in history.config.components
+        if part.weight > 0 and part.low == 0 and (score := rolled_early(history.get(part.metric), ROLL, 10)) is not None
+    ]
+    if not scores:
         return None
-    part, score = lowest
+    part, score = min(scores, key=lambda scored: float(scored[1].value[-1]))
     empty = run_lengths(history.columns[part.metric].value <= 0)[-len(score.value) :]
     mark = history.marks.get(part.metric)
     fell = mark is not None and mark.best > max(10 * abs(float(score.value[-1])), 0.01)
@@ -141,7 +138,7 @@ def _component_low(history: History) -> Signal | None:
 
 
 def _component_stuck(history: History) -> Signal | None:
-    """A component that checks answers and stays low, though the total has risen."""
+    """Find a component that checks answers and stays low, though the total has risen."""
     total, reward = history.marks.get("reward"), history.get("reward", 2 * ROLL)
     if total is None or reward is None:
         return None
@@ -167,13 +164,13 @@ def _component_failing(history: History) -> Signal | None:
     shares = []
     for part in history.config.components:
         share = rolled_early(history.get(f"rewards/{part.name}/failed"), 10, 5)
-        shares.append(share and share.with_words(**_named(part)))
+        shares.append(share and share.with_fields(**_named(part)))
     return highest(shares)
 
 
 def _reward_noise(history: History) -> Signal | None:
-    """An upper bound of the deviation within groups with spread, as a share of the reward's range: TRL's `reward_std`
-    is the whole batch's, whose square is hardly less than the mean of the groups' variances."""
+    """Estimate an upper bound of the deviation within groups with spread, as a share of the reward's range: TRL's
+    `reward_std` is the whole batch's, whose square is hardly less than the mean of the groups' variances."""
     spread, span = rolled(history.get("reward_std"), rolling_mean, ROLL), history.config.low_to_high
     zero = rolled(history.get("frac_reward_zero_std"), rolling_mean, ROLL)
     if spread is None or zero is None or not span or len(spread.value) != len(zero.value):
@@ -183,7 +180,7 @@ def _reward_noise(history: History) -> Signal | None:
 
 
 def _solved_falling(history: History) -> Signal | None:
-    """The loss of the solved share since its best, over stretches with about equally many completions."""
+    """Compute the loss of the solved share since its best, over stretches with about equally many completions."""
     whole = sum(completions for _, completions, _ in history.solved_shares)
     points: list[tuple[int, float]] = []
     count = solved = 0
@@ -196,7 +193,7 @@ def _solved_falling(history: History) -> Signal | None:
 
 
 def _lost_meanwhile(history: History, points: Sequence[tuple[int, float]], span: float) -> Signal | None:
-    """The share of the points' best gain that is lost, while the training reward is kept."""
+    """Compute the share of the points' best gain that is lost, while the training reward is kept."""
     reward, mark = history.get("reward", ROLL), history.marks.get("reward")
     if len(points) < FEWEST or reward is None or mark is None:
         return None
@@ -209,10 +206,10 @@ def _lost_meanwhile(history: History, points: Sequence[tuple[int, float]], span:
     # Judged at each evaluation, and valid until the next one, even if the training reward falls in between.
     then = np.searchsorted(reward.step[ROLL - 1 :], steps[few - 1 :], side="right") - 1
     least = mark.best - max(0.3 * (mark.best - mark.start), 3 * mark.noise)
-    kept = (then < 0) | (rolling_mean(reward.value, ROLL)[then] > least)
-    share = np.where((lost > CHANCE * wobble) & kept, lost / gain, 0.0)
-    words = {"now": significant(float(means[-1])), "best": significant(float(means.max()))}
-    return Signal(steps[few - 1 :], share, {**words, "best_step": f"{int(steps[int(np.argmax(means)) + few - 1]):,}"})
+    is_kept = (then < 0) | (rolling_mean(reward.value, ROLL)[then] > least)
+    share = np.where((lost > CHANCE * wobble) & is_kept, lost / gain, 0.0)
+    fields = {"now": significant(float(means[-1])), "best": significant(float(means.max()))}
+    return Signal(steps[few - 1 :], share, {**fields, "best_step": f"{int(steps[int(np.argmax(means)) + few - 1]):,}"})
 
 
 def _components(history: History) -> Signal | None:
@@ -225,7 +222,8 @@ def _components(history: History) -> Signal | None:
 
 
 def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int) -> Signal:
-    """The share of its range that a component has lost within `lag` generations while another rose, at each step."""
+    """Compute the share of its range that a component has lost within `lag` generations while another rose, at each
+    step."""
     gained, lost = [], []
     for part, column in columns:
         value = np.copysign(1.0, part.weight) * column.value[-length:]
@@ -241,8 +239,8 @@ def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int
     why = f"the policy may be gaming “{rising.name}”"
     if rising.checks:
         why = f"“{rising.name}” checks answers, so check what “{falling.name}” rewards"
-    words = {"rising": f"“{rising.name}”", "falling": f"“{falling.name}”", "why": why}
-    return Signal(columns[0][1].step[-len(loss) :], loss, words)
+    fields = {"rising": f"“{rising.name}”", "falling": f"“{falling.name}”", "why": why}
+    return Signal(columns[0][1].step[-len(loss) :], loss, fields)
 
 
 OF: dict[str, Of] = {

@@ -23,7 +23,8 @@ DECAY = ("gibberish", "repetition", "empty", "length_collapse", "truncation")
 
 @dataclass(frozen=True, kw_only=True)
 class HealthRule:
-    id: str
+    id: str = ""
+    """Its key in the table of rules."""
     title: str
     about: str
     """The definition of the figure, for people who set its bounds."""
@@ -41,12 +42,12 @@ class HealthRule:
     """Factor of the bounds for a run."""
     format: str = "number"
     """number, percent (of a share), percent100, times, steps, count"""
-    least: float = 0.0
-    most: float | None = None
+    minimum: float = 0.0
+    maximum: float | None = None
     """The range of valid bounds."""
     source: str = f"The thresholds are {OWN}."
     means: str
-    """The finding's sentence, with placeholders for {value}, {bound} and the signal's own words."""
+    """The finding's sentence, with placeholders for {value}, {bound} and the signal's own fields."""
     try_: str
     """The advice, with the same placeholders."""
     solved: str = ""
@@ -62,7 +63,7 @@ class HealthRule:
     logs: bool = False
     """The advice is to read logs."""
     find: str = ""
-    """The completions to read, as a query of their tab, with placeholders for the signal's own words."""
+    """The completions to read, as a query of their tab, with placeholders for the signal's own fields."""
     drawn: bool = False
     """Draw the bounds on the chart: the figure is the metric's own value, averaged over any number of steps."""
     around: float | None = None
@@ -73,5 +74,5 @@ class HealthRule:
     """The reason why the rule doesn't apply to a run; empty if it does."""
 
 
-share_rule = partial(HealthRule, format="percent", most=1.0)
+share_rule = partial(HealthRule, format="percent", maximum=1.0)
 """A rule about a share, of at most 100%."""

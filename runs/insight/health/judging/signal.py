@@ -16,13 +16,13 @@ class Signal:
     at: NDArray[np.int64] | Floats
     """The step of each value."""
     value: Floats
-    words: Mapping[str, str] = field(default_factory=dict)
-    """Further values for the rule's sentence, from the newest value."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Further fields of the rule's sentence, from the newest value."""
     sure: NDArray[np.bool_] | None = None
     """Where the evidence is overwhelming, so that a finding opens before the rule's hold is over."""
 
-    def with_words(self, **words: str) -> Signal:
-        return replace(self, words={**self.words, **words})
+    def with_fields(self, **fields: str) -> Signal:
+        return replace(self, fields={**self.fields, **fields})
 
 
 Of = Callable[[History], Signal | None]
@@ -39,7 +39,7 @@ def median(name: str, *, window: int = 10) -> Of:
 
 
 def highest(signals: Iterable[Signal | None]) -> Signal | None:
-    """The signal with the highest newest value; None if there is none."""
+    """Choose the signal with the highest newest value. None if there is no signal."""
     return max(filter(None, signals), key=lambda signal: float(signal.value[-1]), default=None)
 
 
@@ -50,7 +50,7 @@ def rolled(column: MetricHistory | None, roll: Roll, window: int) -> Signal | No
 
 
 def rolled_early(column: MetricHistory | None, window: int, least: int) -> Signal | None:
-    """Means over `window` values; at the beginning over all values so far, at least `least`."""
+    """Average over `window` values; at the beginning over all values so far, at least `least`."""
     if column is None or len(column) < least:
         return None
     growing = [float((column.value[:n] / n).sum()) for n in range(least, min(window, len(column) + 1))]
@@ -58,6 +58,6 @@ def rolled_early(column: MetricHistory | None, window: int, least: int) -> Signa
 
 
 def run_lengths(holds: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The number of true values in a row up to each value."""
+    """Count the true values in a row up to each value."""
     index = np.arange(1, len(holds) + 1)
     return index - np.maximum.accumulate(np.where(holds, 0, index))

@@ -59,7 +59,7 @@ def test_a_turn_has_its_words_calls_results_and_credit(attempt: Attempt) -> None
 def test_a_result_stands_below_its_own_call() -> None:
     episode = episodes.read(SEARCHES)
     assert episode is not None
-    names = [(part.said.role, part.said.name) for part in episode.turns[1].parts]
+    names = [(part.turn.role, part.turn.name) for part in episode.turns[1].parts]
     pairs = [("call", "search"), ("tool", "search"), ("call", "calculator"), ("tool", "calculator")]
     assert names == [("assistant", ""), *pairs]
 

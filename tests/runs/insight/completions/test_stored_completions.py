@@ -165,7 +165,7 @@ def test_past_the_limit_whole_prompts_and_the_newest_steps_keep_their_texts() ->
     assert store.one_in > 1
     assert 0 < store.whole_from < 20
     for row in SampleRow.objects.all():
-        whole = row.step >= store.whole_from or text_retention.kept(row.row, store.one_in)
+        whole = row.step >= store.whole_from or text_retention.keeps_text(row.row, store.one_in)
         assert (row.size > 0) == whole
 
 

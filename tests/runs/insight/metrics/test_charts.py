@@ -157,7 +157,7 @@ def test_what_nobody_foresaw_has_a_chart_with_those_whose_names_begin_alike() ->
 def test_metrics_have_the_words_of_the_charts() -> None:
     planned = run_charts.plan(a_spec())
     (other,) = run_charts.unforeseen(["clip_ratio/high_max", "lane/a"], planned)
-    words = run_charts.words([*planned, other])
+    words = run_charts.labels([*planned, other])
     assert words["clip_ratio/high_mean"] == "Clipped tokens: high"
     assert words["clip_ratio/high_max"] == "Clipped tokens: high max"
     assert words["eval_reward"] == "Reward, total, on held-out rows"

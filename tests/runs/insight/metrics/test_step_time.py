@@ -50,7 +50,7 @@ def test_parts_are_shares_of_the_step_and_the_first_step_is_left_out() -> None:
     assert (time.seconds, time.steps) == (10.0, 19)
     shares = {part.name: round(part.share, 3) for part in time.parts}
     assert shares == {"rewards": 0.41, "generation": 0.2, "rest": 0.2, "update": 0.19}
-    assert time.largest.words == "Rewards take 41% of each step"
+    assert time.parts[0].sentence == "Rewards take 41% of each step"
     assert [one.part.name for one in time.advice] == ["rewards"]
 
 
