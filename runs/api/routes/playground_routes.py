@@ -159,7 +159,7 @@ def replay(request: HttpRequest, payload: ReplaySettings) -> Any:
         queries.run_for(request, payload.run),
         specs,
         aggregation=aggregation,
-        which=payload.which,
+        selection=payload.which,
         step=payload.step,
         count=payload.groups,
         ask=payload.ask,
@@ -208,7 +208,7 @@ def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score)
     versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     version = _reward_version(payload.reward_version)
     with refusing(ValueError, where="messages", status=422):
-        messages = episode_scoring.known(payload.messages)
+        messages = episode_scoring.checked(payload.messages)
     scored = episode_scoring.score(version.specs, messages, _row(request, payload.row).row, turns.turn(SECONDS))
     components = [
         {"name": part.spec.name, "value": part.value, "turns": part.turns, "note": part.note, "failed": part.failed}
@@ -289,7 +289,7 @@ def _played(result: Play) -> dict[str, Any]:
         "opening": result.opening,
         "messages": result.messages,
         "end": str(result.end),
-        "end_words": result.end_words,
+        "end_words": result.end_sentence,
         "reward": result.reward,
         "cut": result.cut,
         "not_written": result.not_written,
