@@ -151,7 +151,7 @@ def replay(request: HttpRequest, payload: ReplaySettings) -> Any:
         queries.run_for(request, payload.run),
         specs,
         aggregation=aggregation,
-        which=payload.which,
+        selection=payload.which,
         step=payload.step,
         count=payload.groups,
         ask=payload.ask,
@@ -197,7 +197,7 @@ def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score)
     versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     version = _reward_version(payload.reward_version)
     with refusing(ValueError, where="messages", status=422):
-        messages = episode_scoring.known(payload.messages)
+        messages = episode_scoring.checked(payload.messages)
     scored = episode_scoring.score(version.specs, messages, _row(request, payload.row).row, turns.turn(SECONDS))
     components = [
         {"name": part.spec.name, **shapes.columns(part, "value", "turns", "note", "failed")}
@@ -273,7 +273,8 @@ def _played(result: Play) -> dict[str, Any]:
         "tools": [tool.as_dict() for tool in result.tools],
         **shapes.columns(result, "opening", "messages"),
         "end": str(result.end),
-        **shapes.columns(result, "end_words", "reward", "cut", "not_written"),
+        "end_words": result.end_sentence,
+        **shapes.columns(result, "reward", "cut", "not_written"),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from django.db.models import Count, Max, Min, Q
@@ -25,15 +26,6 @@ VISITS = {"last": "Last visit", "first": "First visit"}
 
 
 @dataclass(frozen=True)
-class OfferedPrompt:
-    """A prompt to choose, by its dataset row."""
-
-    row: int
-    runs: int
-    """How many runs visited it; 0: all of them."""
-
-
-@dataclass(frozen=True)
 class PromptAnswer:
     """A run's completions of a prompt at one visit; empty if the run never visited it or they are deleted."""
 
@@ -50,58 +42,46 @@ class PromptAnswer:
         if self.step is None:
             return ""
         visits = f" · {self.visits} visits" if self.visits > 1 else ""
-        words = "Step {} · mean reward <strong>{}</strong>{}"
-        return format_html(words, sig(self.step, 7), sig(self.mean), visits)
+        text = "Step {} · mean reward <strong>{}</strong>{}"
+        return format_html(text, sig(self.step, 7), sig(self.mean), visits)
 
 
-@dataclass(frozen=True)
-class Answers:
-    offers: list[OfferedPrompt]
-    row: int | None
-    visit: str
-    answers: list[PromptAnswer]
-    by_all: bool
-    """All runs visited the offered prompts."""
-    warning: str
-    prompt: str
-    """The prompt if it is the same for all runs, otherwise empty."""
-    expected: str = ""
-
-    @property
-    def visited_words(self) -> str:
-        if self.by_all:
-            return f"{counted(len(self.offers), 'prompt')} visited by all of them"
-        return "No prompt was visited by all of them; these were visited by some"
-
-    @property
-    def earlier(self) -> int | None:
-        return max((offer.row for offer in self.offers if offer.row < (self.row or 0)), default=None)
-
-    @property
-    def later(self) -> int | None:
-        return min((offer.row for offer in self.offers if self.row is not None and offer.row > self.row), default=None)
-
-
-def answers(runs: Sequence[Run], row: int | None, visit: str) -> Answers:
+def answers(runs: Sequence[Run], row: int | None, visit: str) -> dict[str, Any]:
     """Read the prompt of `row`, or the first one available, at each run's first or last visit."""
     offers, by_all = offered(runs)
-    rows = [offer.row for offer in offers]
+    rows = [offered_row for offered_row, _ in offers]
     row = row if row in rows else (rows[0] if rows else None)
     visit = visit if visit in VISITS else "last"
     per_run = [] if row is None else _answers(runs, row, visit)
     prompts = {(answer.prompt, answer.expected) for answer in per_run if answer.step is not None}
-    shared = prompts.pop() if len(prompts) == 1 else ("", "")
-    shas = {part(run.spec, "data").get("sha256") for run in runs}
-    warning = "" if len(shas) == 1 else DIFFERENT_DATA
-    return Answers(offers, row, visit, per_run, by_all, warning, *shared)
+    # Shown once if it is the same for all runs.
+    prompt, expected = prompts.pop() if len(prompts) == 1 else ("", "")
+    extent = "No prompt was visited by all of them; these were visited by some"
+    if by_all:
+        extent = f"{counted(len(offers), 'prompt')} visited by all of them"
+    return {
+        "offers": offers,
+        "row": row,
+        "earlier": max((offer for offer in rows if row is not None and offer < row), default=None),
+        "later": min((offer for offer in rows if row is not None and offer > row), default=None),
+        "visit": visit,
+        "extent": extent,
+        "warning": "" if len({part(run.spec, "data").get("sha256") for run in runs}) == 1 else DIFFERENT_DATA,
+        "prompt": prompt,
+        "expected": expected,
+        "answers": per_run,
+    }
 
 
-def offered(runs: Sequence[Run]) -> tuple[list[OfferedPrompt], bool]:
-    """List the prompts that all runs visited; if there are none, those of at least two, the most shared first."""
+def offered(runs: Sequence[Run]) -> tuple[list[tuple[int, int]], bool]:
+    """List the prompts that all runs visited; if there are none, those of at least two, the most shared first.
+
+    A prompt is its dataset row and the number of runs that visited it, or 0 for all of them.
+    """
     by_row = _stored(runs).values("row").annotate(runs=Count("run", distinct=True))
     several = by_row.filter(runs__gte=min(2, len(runs))).order_by("-runs", "row")
-    offers = [OfferedPrompt(row, count) for row, count in several.values_list("row", "runs")[:OFFERED]]
-    by_all = [OfferedPrompt(offer.row, 0) for offer in offers if offer.runs == len(runs)]
+    offers = list(several.values_list("row", "runs")[:OFFERED])
+    by_all = [(row, 0) for row, count in offers if count == len(runs)]
     return by_all or offers, bool(by_all)
 
 
@@ -123,30 +103,27 @@ def _answer(run: Run, sample: SampleRow, visits: int) -> PromptAnswer:
     """Sort a run's completions, the best first and those without a reward last."""
     data = sample.data
     completions = [completion for completion in data.get("completions") or () if isinstance(completion, dict)]
-    rewards = [completion["reward"] for completion in completions if isinstance(completion.get("reward"), int | float)]
-    completions.sort(
-        key=lambda completion: (
-            -completion["reward"] if isinstance(completion.get("reward"), int | float) else float("inf")
-        )
-    )
+    rewarded = [completion for completion in completions if isinstance(completion.get("reward"), int | float)]
+    rewarded.sort(key=lambda completion: -completion["reward"])
+    unrewarded = [completion for completion in completions if not isinstance(completion.get("reward"), int | float)]
     return PromptAnswer(
         run=run,
         step=sample.step,
         visits=visits,
         prompt=str(data.get("prompt") or ""),
         expected="" if data.get("answer") is None else str(data["answer"]),
-        completions=[{**completion, **_in_turns(completion)} for completion in completions],
-        mean=sum(rewards) / len(rewards) if rewards else None,
+        completions=[{**completion, **_in_turns(completion)} for completion in rewarded + unrewarded],
+        mean=fmean(completion["reward"] for completion in rewarded) if rewarded else None,
     )
 
 
 def _in_turns(completion: dict[str, Any]) -> dict[str, Any]:
-    """Add the completion's episode, if it is one, and its end in words."""
+    """Add the completion's episode, if it is one, and labels of its end."""
     messages, end = completion.get("turns"), completion.get("end")
-    end_words = ENDS.get(end, end[:24]) if isinstance(end, str) else ""
+    end_label = ENDS.get(end, end[:24]) if isinstance(end, str) else ""
     episode = episodes.read(messages) if isinstance(messages, list) else None
     was_cut = completion.get("ended") is False and not episode
-    return {"episode": episode, "end_words": end_words, "cut_words": (end_words or "cut") if was_cut else ""}
+    return {"episode": episode, "end_label": end_label, "cut_label": (end_label or "cut") if was_cut else ""}
 
 
 def _stored(runs: Sequence[Run]) -> Any:

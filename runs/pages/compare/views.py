@@ -41,12 +41,8 @@ def compare(request: HttpRequest) -> HttpResponse:
     metrics = comparison.metrics(chosen.runs)
     selected = comparison.shown_metrics(request, metrics)
     different, equal_count = comparison.differences(chosen.runs)
-    others = (
-        queries.runs_for(request)
-        .filter(archived_at=None)
-        .exclude(pk__in=chosen.runs)
-        .exclude(kind__in=("trial", *KINDS))
-    )
+    offered = queries.runs_for(request).filter(archived_at=None)
+    offered = offered.exclude(pk__in=chosen.runs).exclude(kind__in=("trial", *KINDS))
     context = {
         **_table(chosen),
         "chosen": chosen,
@@ -56,8 +52,8 @@ def compare(request: HttpRequest) -> HttpResponse:
         "axes": AXES,
         "trained": any(run.trains for run in chosen.runs),
         "differences": different,
-        **_words(chosen, equal_count),
-        "others": others.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],
+        **_texts(chosen, equal_count),
+        "offered": offered.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],
         "prompts_query": _query(request, "row", "visit"),
         "page": _document(chosen, metrics, selected),
     }
@@ -66,23 +62,23 @@ def compare(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def table(request: HttpRequest) -> HttpResponse:
-    """The runs' current state, for the page to swap in."""
+    """Show the runs' current state, for the page to swap in."""
     return render(request, "pages/compare/_table.html", _table(comparison.chosen(request)))
 
 
 @require_safe
 @gzip_page
 def series(request: HttpRequest) -> HttpResponse:
-    """Curves over the requested axis, and the final figures of the metric `of`."""
+    """Send curves over the requested axis, and the final figures of the metric `of`."""
     chosen = comparison.chosen(request, MOST_CURVES)
     x, of = request.GET.get("x", "step"), request.GET.get("of", "")
-    known = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
+    newest = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
     answer = curves(
         chosen.runs,
         listed(request.GET.get("metrics", ""))[: comparison.MOST_METRICS],
         x=x if x in AXES else "step",
         points=whole(request, "points", 400, 2, 1000),
-        received={run: int(seq) for run, seq in known.items() if seq.isdecimal()},
+        received={run: int(seq) for run, seq in newest.items() if seq.isdecimal()},
     )
     whole_answer = {**answer, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
     return HttpResponse(msgspec.json.encode(whole_answer), content_type="application/json")
@@ -90,7 +86,7 @@ def series(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def prompts(request: HttpRequest) -> HttpResponse:
-    """The completions of one prompt by each run."""
+    """Show the completions of one prompt by each run."""
     chosen = comparison.chosen(request)
     row = whole(request, "row", -1, -1, 2**31 - 1)
     looks = comparison.looks(chosen.runs)
@@ -98,30 +94,29 @@ def prompts(request: HttpRequest) -> HttpResponse:
     context = {
         "apart": _apart(chosen),
         "chosen": chosen,
-        "found": prompt_answers,
+        "visited": prompt_answers,
         "visits": compare_prompts.VISITS,
-        "columns": [(answer, looks[answer.run.pk]) for answer in prompt_answers.answers],
-        "none_words": NO_SHARED_PROMPT if len(chosen.runs) > 1 else NO_PROMPT,
+        "columns": [(answer, looks[answer.run.pk]) for answer in prompt_answers["answers"]],
+        "no_prompt": NO_SHARED_PROMPT if len(chosen.runs) > 1 else NO_PROMPT,
     }
     return render(request, "pages/compare/_prompts.html", context)
 
 
 @require_safe
 def step_times(request: HttpRequest) -> HttpResponse:
-    """The parts of each run's step time."""
+    """Show the parts of each run's step time."""
     chosen = comparison.chosen(request)
     looks = comparison.looks(chosen.runs)
     times = [(run, step_time.of_run(run)) for run in chosen.runs]
     rows = [{"run": run, "look": looks[run.pk], "time": time} for run, time in times if time is not None]
     longest = max((time.seconds for _, time in times if time), default=0.0)
-    return render(
-        request, "pages/compare/_step_times.html", {"step_times": rows, "longest": longest, "apart": _apart(chosen)}
-    )
+    context = {"step_times": rows, "longest": longest, "apart": _apart(chosen)}
+    return render(request, "pages/compare/_step_times.html", context)
 
 
 @require_safe
 def waterfalls(request: HttpRequest) -> HttpResponse:
-    """The median step of each run, all on the same time axis."""
+    """Show the median step of each run, all on the same time axis."""
     chosen = comparison.chosen(request, MOST_WATERFALLS)
     looks = comparison.looks(chosen.runs)
     views = [(looks[run.pk], view) for run in chosen.runs if (view := waterfall.of_run(run)) is not None]
@@ -139,15 +134,15 @@ def _table(chosen: Chosen) -> dict[str, Any]:
             "s": queries.summary(run, now, {}),
             "took": comparison.took(run, now),
             "tokens": run.last_metrics.get("num_tokens"),
-            "without": ",".join(other.pk for other in chosen.runs if other is not run),
+            "without": ",".join(compared.pk for compared in chosen.runs if compared is not run),
         }
         for run in chosen.runs
     ]
     return {"rows": rows, "apart": _apart(chosen), "begun": any(run.last_metrics for run in chosen.runs)}
 
 
-def _words(chosen: Chosen, equal: int) -> dict[str, str]:
-    """The page's heading, its title in the browser, and sentences about the settings."""
+def _texts(chosen: Chosen, equal: int) -> dict[str, str]:
+    """Write the page's heading, its title in the browser, and sentences about the settings."""
     several = len(chosen.runs) > 1
     heading = f"Compare {len(chosen.runs)} runs" if several else "Compare runs"
     names = ", ".join(run.name for run in chosen.runs[:2])
@@ -189,7 +184,7 @@ def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]
 
 
 def _with_added(request: HttpRequest) -> str:
-    """The query with one more run, by id or by name (the newest run of that name)."""
+    """Add a run to the query, by id or by name (the newest run of that name)."""
     query = request.GET.copy()
     (entered,) = query.pop("add")[-1:]
     word = entered.strip().replace("\0", "")

@@ -27,8 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class SignedInConsumer(AsyncWebsocketConsumer):
-    """Accept the connection so that the browser sees the close code, then close with 4401 unless a user is signed
-    in."""
+    """A consumer for signed-in users; others are accepted first, so that the browser sees the close code 4401."""
 
     async def connect(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []
@@ -160,7 +159,7 @@ def _message(text: str | None) -> dict[str, Any]:
 
 
 def still_signed_in(session_key: str | None, user_id: int) -> bool:
-    """True if the session still exists, belongs to this user, and matches the account's password and status."""
+    """Check that the session still exists, belongs to this user, and matches the account's password and status."""
     if session_key is None:
         return False
     store = import_module(settings.SESSION_ENGINE).SessionStore(session_key)

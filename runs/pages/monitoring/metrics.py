@@ -1,5 +1,5 @@
-"""The control plane's figures for Prometheus, from the database and the data folder at each request, with what the
-processes measure from Redis. Nothing is kept in a process, so any web process answers for all of them."""
+"""The control plane's figures for Prometheus, from the database and the data folder at each request, with the
+processes' own measurements from Redis. Nothing is kept in a process, so any web process answers for all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MEASURED = {
 
 
 def exposition(now: datetime) -> bytes:
-    """All figures in Prometheus' text format."""
+    """Write all figures in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_MetricFigures(now))
     return generate_latest(registry)
@@ -39,7 +39,8 @@ class _MetricFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from _runs(self._now)
-        yield from _lines()
+        stored = Run.every.aggregate(lines=Sum("last_seq"))["lines"] or 0
+        yield CounterMetricFamily("grpo_ingest_lines", "Lines of supervisors that are stored", value=stored)
         yield from _hosts(self._now)
         yield from _leases()
         yield from _measured()
@@ -57,24 +58,18 @@ def _runs(now: datetime) -> Iterator[Metric]:
     by_status = [((str(status),), float(counts.get(status, 0))) for status in RunStatus]
     yield _gauge("grpo_runs", "Runs by the status of their latest attempt", ["status"], by_status)
     queued = Attempt.objects.filter(status=RunStatus.QUEUED)
-    yield _one("grpo_queue_length", "Attempts that wait for a host", queued.count())
+    yield _single("grpo_queue_length", "Attempts that wait for a host", queued.count())
     since = queued.aggregate(since=Min("created_at"))["since"]
-    yield _one("grpo_queue_longest_wait_seconds", "Time that the oldest queued attempt has waited", _age(since, now))
+    yield _single("grpo_queue_longest_wait_seconds", "Time that the oldest queued attempt has waited", _age(since, now))
     live = Attempt.objects.filter(status__in=ON_HOST, claimed_at__isnull=False)
     heard_at = live.aggregate(heard=Min("last_seen_at"))["heard"]
-    yield _one(
+    yield _single(
         "grpo_sync_lag_seconds", "Time since the live supervisor silent for longest was heard", _age(heard_at, now)
     )
 
 
-def _lines() -> Iterator[Metric]:
-    stored = CounterMetricFamily("grpo_ingest_lines", "Lines of supervisors that are stored")
-    stored.add_metric([], Run.every.aggregate(lines=Sum("last_seq"))["lines"] or 0)
-    yield stored
-
-
 def _hosts(now: datetime) -> Iterator[Metric]:
-    """GPU readings of fresh hosts alone: an old reading would look like a current one."""
+    """Yield GPU readings of fresh hosts alone: an old reading would look like a current one."""
     hosts = list(Host.objects.only("name", "inventory", "announced_at"))
     fresh = [host for host in hosts if host.is_fresh(now)]
     yield _gauge(
@@ -84,18 +79,11 @@ def _hosts(now: datetime) -> Iterator[Metric]:
         [((host.name,), float(host in fresh)) for host in hosts],
     )
     gpus = [((host.name, str(gpu["index"])), gpu) for host in fresh for gpu in host.inventory.get("gpus") or ()]
-    yield _gauge(
-        "grpo_gpu_memory_bytes",
-        "Memory of the GPU",
-        ["host", "gpu"],
-        [(labels, gpu.get("memory_mib", 0) * MIB) for labels, gpu in gpus],
-    )
-    yield _gauge(
-        "grpo_gpu_memory_used_bytes",
-        "Memory of the GPU in use, as last announced",
-        ["host", "gpu"],
-        [(labels, gpu.get("used_mib", 0) * MIB) for labels, gpu in gpus],
-    )
+    for name, help_text, key in (
+        ("grpo_gpu_memory_bytes", "Memory of the GPU", "memory_mib"),
+        ("grpo_gpu_memory_used_bytes", "Memory of the GPU in use, as last announced", "used_mib"),
+    ):
+        yield _gauge(name, help_text, ["host", "gpu"], [(labels, gpu.get(key, 0) * MIB) for labels, gpu in gpus])
     yield _gauge(
         "grpo_gpu_utilisation_ratio",
         "Utilisation of the GPU from 0 to 1, as last announced",
@@ -112,30 +100,30 @@ def _leases() -> Iterator[Metric]:
     quarantined = sum(
         count for (_, kind, state), count in counts.items() if kind == "gpu" and state == Lease.QUARANTINED
     )
-    yield _one("grpo_gpus_quarantined", "GPUs that weren't proved free after a run", quarantined)
+    yield _single("grpo_gpus_quarantined", "GPUs that weren't proved free after a run", quarantined)
 
 
 def _measured() -> Iterator[Metric]:
     histograms = measured.histograms()
-    for name, (metric, what) in _MEASURED.items():
-        family = HistogramMetricFamily(metric, what)
+    for name, (metric, help_text) in _MEASURED.items():
+        family = HistogramMetricFamily(metric, help_text)
         if name in histograms:
             buckets, total = histograms[name]
             family.add_metric([], buckets, total)
         yield family
 
 
-def _gauge(name: str, what: str, labels: list[str], rows: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
-    family = GaugeMetricFamily(name, what, labels=labels)
+def _gauge(name: str, help_text: str, labels: list[str], rows: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
+    family = GaugeMetricFamily(name, help_text, labels=labels)
     for values, figure in rows:
         family.add_metric(values, figure)
     return family
 
 
-def _one(name: str, what: str, figure: float) -> Metric:
-    return GaugeMetricFamily(name, what, value=figure)
+def _single(name: str, help_text: str, figure: float) -> Metric:
+    return GaugeMetricFamily(name, help_text, value=figure)
 
 
 def _age(since: datetime | None, now: datetime) -> float:
-    """0 for none, and for a time in the future, after a clock was set back."""
+    """Measure seconds since a time; 0 for None, and for a time in the future, after a clock was set back."""
     return max(0.0, (now - since).total_seconds()) if since else 0.0

@@ -24,7 +24,7 @@ from runs.pages.monitoring.metrics import exposition
 @never_cache
 @require_GET
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Liveness of this web process alone: restarting it would not help any other."""
+    """Report the liveness of this web process alone: restarting it would not help any other."""
     return JsonResponse({"ok": True})
 
 
@@ -32,7 +32,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_GET
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Readiness; 503 with the problems in words."""
+    """Report readiness; 503 with the problems."""
     problems = readiness.problems()
     return JsonResponse({"ready": not problems, "problems": problems}, status=503 if problems else 200)
 
@@ -41,7 +41,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_GET
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus metrics, for an API token with read scope or the installation's metrics token."""
+    """Send Prometheus metrics to an API token with read scope or the installation's metrics token."""
     token = bearer(request)
     if not _is_ours(token):
         row = api_tokens.find(token)

@@ -76,7 +76,7 @@ class CompletionSource:
     offered: list[Offered]
     problem: str = ""
     version: DatasetVersion | None = None
-    place: int = 0
+    index: int = 0
     count: int = 1
     run: Run | None = None
     steps: Steps = field(default_factory=Steps)
@@ -85,9 +85,9 @@ class CompletionSource:
     stored: dict[str, Completion] = field(default_factory=dict)
     """Stored completions by their number in the group."""
 
-    def add_problem(self, words: str) -> None:
+    def add_problem(self, sentence: str) -> None:
         """Report a deviation from the request."""
-        self.problem = f"{self.problem} {words}".strip()
+        self.problem = f"{self.problem} {sentence}".strip()
 
     @property
     def template(self) -> str:
@@ -96,15 +96,15 @@ class CompletionSource:
 
     @property
     def group_choices(self) -> list[tuple[SampleRow, str]]:
-        return [(group, _group_words(group)) for group in self.groups]
+        return [(group, _group_label(group)) for group in self.groups]
 
     @property
     def tests(self) -> str:
         return "\n".join(map(str, self.row.get("test_cases") or ()))
 
     @property
-    def next_place(self) -> int:
-        return (self.place + 1) % self.count
+    def next_index(self) -> int:
+        return (self.index + 1) % self.count
 
 
 def read(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
@@ -119,21 +119,21 @@ def read(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
 
 
 def written(source: CompletionSource, texts: Sequence[str], of: Sequence[str]) -> dict[int, Completion]:
-    """The page's completions for scoring, by their place on it, from 0. `of`: the stored completion of each text.
+    """Map the index of each text on the page, from 0, to the completion to score. `of`: numbers of the stored ones.
     Empty new texts are skipped."""
     numbers = [*of, *[""] * len(texts)]
     completions = {}
-    for place, (text, number) in enumerate(zip(texts[:MAX_COMPLETIONS], numbers, strict=False)):
+    for index, (text, number) in enumerate(zip(texts[:MAX_COMPLETIONS], numbers, strict=False)):
         plain, stored = _BREAK.sub("\n", text), source.stored.get(number)
         if stored is not None and plain == _as_shown(stored.text):
-            completions[place] = stored
+            completions[index] = stored
         elif plain.strip() or stored is not None:
-            completions[place] = Completion(plain[:EDITABLE_CHARS])
+            completions[index] = Completion(plain[:EDITABLE_CHARS])
     return completions
 
 
 def runs_with_completions(request: HttpRequest, phrase: str) -> QuerySet[Run]:
-    """Runs with stored texts, newest first. `phrase`: a part of the name, or the run's id."""
+    """Find runs with stored texts, newest first. `phrase`: a part of the name, or the run's id."""
     matches = runs_for(request).filter(samplestore__size__gt=0).order_by("-created_at")
     phrase = phrase.replace("\0", "").strip()[:120]
     if phrase:
@@ -142,7 +142,7 @@ def runs_with_completions(request: HttpRequest, phrase: str) -> QuerySet[Run]:
 
 
 def suggested(row: Mapping[str, Any]) -> list[str]:
-    """Example completions: correct, correct in the wrong format, wrong in the right format, and neither."""
+    """Suggest completions: correct, correct in the wrong format, wrong in the right format, and neither."""
     answer = row.get("answer")
     right = "42" if answer is None else str(answer)
     thought = "I take what is given and work it out step by step."
@@ -155,13 +155,13 @@ def suggested(row: Mapping[str, Any]) -> list[str]:
 
 
 def completion(stored: Any) -> Completion:
-    """A stored completion (runs.insight.completions.groups) as rewards get it."""
+    """Convert a stored completion (runs.insight.completions.groups) for rewards."""
     turns = tuple(turn for turn in stored.turns or () if isinstance(turn, Mapping))
     return Completion(stored.text or "", turns, stored.tokens)
 
 
 def stored_row(group: SampleRow) -> dict[str, Any]:
-    """The row as far as the group itself has it, for when the dataset can't be read."""
+    """Build the row from the group alone, for when the dataset can't be read."""
     prompt, answer = group.data.get("prompt"), group.data.get("answer")
     return {
         "row": group.row,
@@ -173,26 +173,22 @@ def stored_row(group: SampleRow) -> dict[str, Any]:
 
 def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
     versions = ready_versions(request)
-    number = _number(fields.get("version"))
-    selected = versions.filter(pk=number).first() if number is not None else None
-    version = selected or versions.first()
-    place = rows.at(version, _number(fields.get("sample")) or 0)
-    offered = [Offered(text) for text in suggested(place.row)]
+    version = versions.filter(pk=number(fields.get("version")) or 0).first() or versions.first()
+    at = rows.at(version, number(fields.get("sample")) or 0)
     return CompletionSource(
         SourceKind.DATASET,
-        place.row,
-        rows.shown_prompt(place.row),
-        offered,
-        place.problem,
+        at.row,
+        rows.shown_prompt(at.row),
+        offered=[Offered(text) for text in suggested(at.row)],
+        problem=at.problem,
         version=version,
-        place=place.index,
-        count=place.count,
+        index=at.index,
+        count=at.count,
     )
 
 
 def _of_hand(fields: Mapping[str, Any]) -> CompletionSource:
-    prompt = str(fields.get("prompt") or "")[:EDITABLE_CHARS]
-    answer = str(fields.get("answer") or "")[:EDITABLE_CHARS]
+    prompt, answer = (str(fields.get(name) or "")[:EDITABLE_CHARS] for name in ("prompt", "answer"))
     lines = _BREAK.sub("\n", str(fields.get("tests") or ""))[:EDITABLE_CHARS].split("\n")
     row = {
         "row": None,
@@ -214,9 +210,9 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource
         source.add_problem("This run no longer exists. Choose another one.")
         return source
     source.run = run
-    group_id = _number(fields.get("group"))
+    group_id = number(fields.get("group"))
     group = valid(run).filter(pk=group_id).first() if group_id is not None else None
-    source.steps = steps(run, group.step if group else _number(fields.get("step")))
+    source.steps = steps(run, group.step if group else number(fields.get("step")))
     if source.steps.step is None:
         source.add_problem("This run has no completions yet.")
         return source
@@ -255,7 +251,7 @@ def _take(source: CompletionSource, group: SampleRow | None) -> None:
         )
 
 
-def _group_words(group: SampleRow) -> str:
+def _group_label(group: SampleRow) -> str:
     row = "A prompt without a row" if group.row is None else f"Row {group.row}"
     reward = f"reward {sig(group.reward_low)} to {sig(group.reward_high)}"
     evaluation = ", evaluation" if group.mode == "eval" else ""
@@ -263,17 +259,17 @@ def _group_words(group: SampleRow) -> str:
 
 
 def _as_shown(text: str) -> str:
-    """The text as the page shows it and sends it back."""
+    """Convert a text to what the page shows and sends back."""
     return _BREAK.sub("\n", text)[:EDITABLE_CHARS].replace("\0", "\ufffd")
 
 
-def _number(value: object) -> int | None:
+def number(value: object, digits: int = 18) -> int | None:
     text = str(value or "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None
 
 
 def _wrong(right: str) -> str:
-    """A wrong answer of the same kind."""
+    """Write a wrong answer of the same kind."""
     try:
         return str(int(right.replace(",", "")) + 1)
     except ValueError:

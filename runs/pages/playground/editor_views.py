@@ -31,7 +31,7 @@ CHECKED = "catalogue/rewards/_code_check.html"
 @operator_required
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
-    """?function=KEY: begins with this function of the library."""
+    """Start a config; ?function=KEY: with this function of the library."""
     key = request.GET.get("function", "")
     may_use = key in LIBRARY and (not LIBRARY[key].admin_only or person(request).may_administer)
     keys = [key for key in ((key,) if may_use else START) if key in LIBRARY]
@@ -94,7 +94,7 @@ def check(request: HttpRequest) -> HttpResponse:
 
 
 def samples_of(request: HttpRequest) -> list[code_check.Sample]:
-    """The playground's completions, as in the form; may be empty."""
+    """Read the playground's completions from the form; may be empty."""
     texts = request.POST.getlist("completion")
     if not any(text.strip() for text in texts):
         return []

@@ -82,13 +82,13 @@ class Play:
     """One of ENDS; "" while it continues."""
     problem: str = ""
     not_written: str = ""
-    """Why the model has written no turn; the episode can continue."""
+    """Reason for which the model has written no turn; the episode can continue."""
     cut: int = 0
     """Number of cut results."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
 
     @property
-    def end_words(self) -> str:
+    def end_sentence(self) -> str:
         return ENDS[self.end]
 
     @property
@@ -158,7 +158,7 @@ def play(
     until: float,
     write: Callable[[Play], WrittenMove] | None = None,
 ) -> Play:
-    """Carry out the moves, then one more by `write`, which gets the play so far and may raise NotWritten.
+    """Play the moves, then one more by `write`, which gets the play so far and may raise NotWritten.
 
     `until`: deadline by the monotonic clock. The environment's errors become `problem`.
     """
@@ -215,10 +215,10 @@ def _carry_out(result: Play, carried: Executor, played: OpenEpisode, move: Writt
 
 def _readable(answer: EnvironmentAnswer, limits: EpisodeLimits) -> tuple[EnvironmentAnswer, bool]:
     """Cut an answer to the length limit; the flag tells whether it was cut."""
-    text, most = answer.text.encode(errors="replace").decode(), most_characters(limits)
-    if len(text) <= most:
+    text, limit = answer.text.encode(errors="replace").decode(), most_characters(limits)
+    if len(text) <= limit:
         return replace(answer, text=text), False
-    return replace(answer, text=f"{text[:most]}\n(cut here: the result is too long)"), True
+    return replace(answer, text=f"{text[:limit]}\n(cut here: the result is too long)"), True
 
 
 def _message(name: str, answer: EnvironmentAnswer) -> dict[str, Any]:

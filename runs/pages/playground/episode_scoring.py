@@ -27,7 +27,7 @@ class ComponentScore:
     turns: list[float | None] = field(default_factory=list)
     """Scores of the turns, if the component scores each."""
     note: str = ""
-    """Why there is no score, or the component's note."""
+    """Reason for a missing score, or the component's note."""
     failed: bool = False
     in_total: bool = True
 
@@ -40,7 +40,7 @@ class EpisodeScores:
 
     @property
     def apart(self) -> bool:
-        """True if some turn scores don't count in the total."""
+        """Some turn scores don't count in the total."""
         return any(component.turns and not component.in_total for component in self.components)
 
     @property
@@ -62,10 +62,10 @@ def read(text: str) -> list[dict[str, Any]]:
         messages = storable(json.loads(text or "[]"))
     except (ValueError, RecursionError):
         messages = None
-    return known(messages)
+    return checked(messages)
 
 
-def known(messages: Any) -> list[dict[str, Any]]:
+def checked(messages: Any) -> list[dict[str, Any]]:
     """Check parsed messages. Raises ValueError."""
     fine = isinstance(messages, list) and all(isinstance(message, dict) and "role" in message for message in messages)
     if not fine or not any(message["role"] == "assistant" for message in messages):

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
+from django.utils.text import capfirst
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.catalogue.datasets.queries import ready_versions
@@ -21,7 +22,7 @@ from controlplane.catalogue.versioned.parameter_forms import PARAM, PREFIX, Text
 from controlplane.catalogue.versioned.queries import offered_versions, version_for
 from controlplane.platform.accounts.roles import admin_required, operator_required
 from runs.insight.scoring import rows
-from runs.pages.playground import episode_play, episode_scoring, model_turn
+from runs.pages.playground import completions_source, episode_play, episode_scoring, model_turn
 from runs.pages.playground.episode_play import (
     LONGEST_TEXT,
     MOST_CALLS,
@@ -41,22 +42,19 @@ LONGEST_SOURCE = 100_000
 @operator_required
 @require_GET
 def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """The playground of an environment; an episode starts on request."""
+    """Show the playground of an environment; an episode starts on request."""
     version = version_for(EnvironmentVersion, request, environment_id, number)
     tools: list[ToolDescription] = []
-    problem, has_game = "", False
+    context: dict[str, Any] = {}
     try:
         opened = episode_play.executor(version, turns.turn(OPENING_S).tools)
+        tools, context["has_game"] = opened.descriptions, opened.has_game
     except Unusable as error:
-        problem = str(error)
-    else:
-        tools, has_game = opened.descriptions, opened.has_game
-    context = {
+        context["problem"] = str(error)
+    context |= {
         "environment": version.environment,
         "version": version,
         "tools": tools,
-        "problem": problem,
-        "has_game": has_game,
         "form": ArgumentsForm(tools[0], prefix=new_prefix()) if tools else None,
         "dataset_versions": ready_versions(request),
         "seed": secrets.randbelow(10_000),
@@ -68,7 +66,7 @@ def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @operator_required
 @require_GET
 def call_row(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Fields for the arguments of ?tool=; ?row=1: as a removable call of a move."""
+    """Show fields for the arguments of ?tool=; ?row=1: as a removable call of a move."""
     version = version_for(EnvironmentVersion, request, environment_id, number)
     tools = _tools(version)
     tool = next((described for described in tools if described.name == request.GET.get("tool")), None)
@@ -101,43 +99,39 @@ def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @require_POST
 def play(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
     """Replay the moves and add the form's; ?back=1 drops the last one, ?stay=1 adds none, ?begin=1 starts again."""
-    version = version_for(EnvironmentVersion, request, environment_id, number)
-    place = _row(request)
-    try:
-        moves = [] if request.GET.get("begin") else episode_play.read_moves(request.POST.get("moves", ""))
-    except ValueError as error:
-        return _played(request, version, Play(problem=str(error), limits=version.episode_limits), place, [])
-    wrong: list[ArgumentsForm] = []
-    if request.GET.get("back"):
-        moves = moves[:-1]
-    elif not request.GET.get("begin") and not request.GET.get("stay"):
-        move, wrong = _move(request.POST, _tools(version))
-        moves += [] if wrong else [move]
-    until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
-    result = episode_play.play(version, tools, place.row, _number(request.POST.get("seed")), moves, until)
-    return _played(request, version, result, place, wrong)
+    return _play(request, environment_id, number, by_model=False)
 
 
 @operator_required
 @require_POST
 def model(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
     """Replay the moves and let a model write one more; ?on=1: the page requests the next one automatically."""
+    return _play(request, environment_id, number, by_model=True)
+
+
+def _play(request: HttpRequest, environment_id: int, number: int, *, by_model: bool) -> HttpResponse:
     version = version_for(EnvironmentVersion, request, environment_id, number)
-    place, form = _row(request), PlayerForm(request.POST)
+    at, form, begins = _row(request), PlayerForm(request.POST), bool(request.GET.get("begin"))
     try:
-        moves = [] if request.GET.get("begin") else episode_play.read_moves(request.POST.get("moves", ""))
+        moves = [] if begins else episode_play.read_moves(request.POST.get("moves", ""))
     except ValueError as error:
-        return _played(request, version, Play(problem=str(error), limits=version.episode_limits), place, [])
+        return _played(request, version, Play(problem=str(error), limits=version.episode_limits), at, [])
+    wrong: list[ArgumentsForm] = []
+    if request.GET.get("back") and not by_model:
+        moves = moves[:-1]
+    elif not (by_model or begins or request.GET.get("stay")):
+        move, wrong = _move(request.POST, _tools(version))
+        moves += [] if wrong else [move]
     until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
 
     def write(so_far: Play) -> WrittenMove:
         if not form.is_valid():
             raise NotWritten(form.problem)
-        return model_turn.write(form.player(), place.row["prompt"], so_far, tools, until - time.monotonic())
+        return model_turn.write(form.player(), at.row["prompt"], so_far, tools, until - time.monotonic())
 
-    seed = _number(request.POST.get("seed"))
-    result = episode_play.play(version, tools, place.row, seed, moves, until, write)
-    return _played(request, version, result, place, [], on=bool(request.GET.get("on")))
+    seed = _whole(request.POST.get("seed"))
+    result = episode_play.play(version, tools, at.row, seed, moves, until, write if by_model else None)
+    return _played(request, version, result, at, wrong, on=by_model and bool(request.GET.get("on")))
 
 
 @operator_required
@@ -146,7 +140,7 @@ def scores(request: HttpRequest, environment_id: int, number: int) -> HttpRespon
     """Score the page's messages with the chosen reward config."""
     version_for(EnvironmentVersion, request, environment_id, number)
     offered = offered_versions(RewardVersion, request.POST.get("reward_version"))
-    chosen = offered.filter(pk=_number(request.POST.get("reward_version"))).first()
+    chosen = offered.filter(pk=_whole(request.POST.get("reward_version"))).first()
     context: dict[str, Any] = {"config": chosen}
     try:
         messages = episode_scoring.read(request.POST.get("episode", ""))
@@ -175,8 +169,7 @@ def check_tool(request: HttpRequest) -> HttpResponse:
             raise signature.NoTool(f"it is longer than {LONGEST_SOURCE:,} characters")
         tool = signature.described(source)
     except signature.NoTool as error:
-        words = str(error)
-        return render(request, "catalogue/environments/_check.html", {"problem": f"{words[:1].upper()}{words[1:]}."})
+        return render(request, "catalogue/environments/_check.html", {"problem": f"{capfirst(str(error))}."})
     shown = json.dumps(tool.as_dict(), indent=2, ensure_ascii=False)
     return render(request, "catalogue/environments/_check.html", {"tool": (tool.name, shown)})
 
@@ -185,7 +178,7 @@ def _played(
     request: HttpRequest,
     version: Any,
     result: Play,
-    place: rows.RowPlace,
+    at: rows.RowPlace,
     wrong: list[ArgumentsForm],
     *,
     on: bool = False,
@@ -194,12 +187,12 @@ def _played(
         "environment": version.environment,
         "version": version,
         "play": result,
-        "prompt": rows.shown_prompt(place.row),
-        "row_problem": place.problem,
+        "prompt": rows.shown_prompt(at.row),
+        "row_problem": at.problem,
         "wrong": wrong,
         "text": request.POST.get("text", "") if wrong or result.not_written else "",
         "on": on and not (result.end or result.problem or result.not_written),
-        "reward_version": _number(request.POST.get("reward_version")),
+        "reward_version": _whole(request.POST.get("reward_version")),
         "reward_versions": offered_versions(RewardVersion) if result.turns else (),
     }
     return render(request, "catalogue/environments/_episode.html", context)
@@ -216,8 +209,8 @@ def _row(request: HttpRequest) -> rows.RowPlace:
     """Read the dataset row, or make one of the typed prompt."""
     chosen = request.POST.get("dataset_version", "")
     if chosen:
-        version = ready_versions(request).filter(pk=_number(chosen)).first()
-        return rows.at(version, max(0, _number(request.POST.get("place"))))
+        version = ready_versions(request).filter(pk=_whole(chosen)).first()
+        return rows.at(version, _whole(request.POST.get("place")))
     prompt, answer = (request.POST.get(name, "")[:LONGEST_TEXT] for name in ("prompt", "row_answer"))
     row = {**rows.MADE_UP, "prompt": [{"role": "user", "content": prompt}], "answer": answer or None}
     return rows.RowPlace(row)
@@ -244,6 +237,5 @@ def _calls(post: QueryDict, tools: list[ToolDescription]) -> tuple[list[Call], l
     return calls, forms
 
 
-def _number(text: object) -> int:
-    written = str(text or "")
-    return int(written) if written.isascii() and written.isdecimal() and len(written) < 10 else 0
+def _whole(text: object) -> int:
+    return completions_source.number(text, digits=9) or 0

@@ -15,7 +15,7 @@ from runs.pages.playground.episode_play import NotWritten, Play, PlayedTurn, Wri
 from workers.environments.entry import without_thinking
 from workers.environments.executor import Call
 from workers.rewards.entries.judge_client import JudgeClient
-from workers.rewards.tools import Endpoint, Tools, Unavailable
+from workers.rewards.tools import Tools, Unavailable
 
 AT_ONCE = 4
 """Concurrent requests of all pages; each blocks a web thread."""
@@ -100,7 +100,8 @@ def write(
     if reply.trouble:
         hint = NO_TOOLS if play.tools and reply.trouble.startswith("It answered 4") and "tool" in reply.trouble else ""
         raise NotWritten(f"{player.endpoint} has written no turn. {reply.trouble} {hint}".strip())
-    move = _move(_without_key(reply.body, endpoint))
+    text = reply.body.decode(errors="replace")
+    move = _move(text.replace(endpoint.key, "[key]") if endpoint.key else text)
     if play.tools and not move.calls and "<tool_call>" in move.text:
         raise NotWritten(AS_TEXT)
     return move
@@ -128,27 +129,18 @@ def _body(player: ModelPlayer, prompt: str | Sequence[Message], play: Play) -> d
 
 def _turn(number: int, turn: PlayedTurn) -> list[Message]:
     message: Message = {"role": "assistant", "content": without_thinking(turn.move.text)}
-    ids = [f"call_{number}_{place}" for place in range(len(turn.move.calls))]
-    if ids:
-        message["tool_calls"] = [
-            {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": _as_text(call.arguments)}}
-            for call_id, call in zip(ids, turn.move.calls, strict=True)
-        ]
-        answers = [
-            {"role": "tool", "tool_call_id": call_id, "content": answer.text}
-            for call_id, (_, answer) in zip(ids, turn.answers, strict=False)
-        ]
-        return [message, *answers]
-    return [message, *({"role": "user", "content": answer.text} for _, answer in turn.answers)]
-
-
-def _as_text(arguments: Any) -> str:
-    return json.dumps(arguments) if isinstance(arguments, Mapping) else "{}"
-
-
-def _without_key(body: bytes, endpoint: Endpoint) -> str:
-    text = body.decode(errors="replace")
-    return text.replace(endpoint.key, "[key]") if endpoint.key else text
+    if not turn.move.calls:
+        return [message, *({"role": "user", "content": answer.text} for _, answer in turn.answers)]
+    message["tool_calls"] = []
+    for index, call in enumerate(turn.move.calls):
+        arguments = json.dumps(call.arguments) if isinstance(call.arguments, Mapping) else "{}"
+        function = {"name": call.name, "arguments": arguments}
+        message["tool_calls"].append({"id": f"call_{number}_{index}", "type": "function", "function": function})
+    answers = [
+        {"role": "tool", "tool_call_id": call["id"], "content": answer.text}
+        for call, (_, answer) in zip(message["tool_calls"], turn.answers, strict=False)
+    ]
+    return [message, *answers]
 
 
 def _move(body: str) -> WrittenMove:

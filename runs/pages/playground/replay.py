@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.catalogue.rewards.turns import TrialTurn
 from runs.insight.completions import groups
@@ -42,8 +42,8 @@ class StoredGroup:
     completions: Sequence[groups.StoredCompletion]
 
     @property
-    def place(self) -> str:
-        """Step and dataset row in words."""
+    def label(self) -> str:
+        """Step and dataset row."""
         number = self.row.get("row")
         return f"Step {self.step}" if number is None else f"Step {self.step}, row {number}"
 
@@ -53,6 +53,12 @@ class Rescored:
     stored: StoredGroup
     columns: list[ComponentScores]
     """One column per component, in the config's order."""
+
+
+class Note(NamedTuple):
+    tone: str
+    text: str
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,13 +91,16 @@ class GroupMember:
         return "white space only" if self.text else "nothing"
 
     @property
-    def climbed(self) -> int:
-        """Ranks gained; negative if it fell."""
-        return 0 if self.rank_before is None or self.rank_now is None else self.rank_before - self.rank_now
+    def rank_change(self) -> Note:
+        climbed = 0 if self.rank_before is None or self.rank_now is None else self.rank_before - self.rank_now
+        if not climbed:
+            return Note("muted", "=", "As in the run")
+        tone, text = ("good", f"↑{climbed}") if climbed > 0 else ("bad", f"↓{-climbed}")
+        return Note(tone, text, f"From rank {self.rank_before}")
 
     @property
     def turned(self) -> bool:
-        """True if the sign of the advantage flipped."""
+        """The sign of the advantage flipped."""
         return (self.advantage_before or 0.0) * self.advantage_now < 0
 
 
@@ -108,9 +117,27 @@ class GroupReplay:
         return bool(self.pairs.turned or self.pairs.untied or self.pairs.made_equal)
 
     @property
+    def note(self) -> Note:
+        """The most important change."""
+        if self.flat_now:
+            return Note("chip warn", "loses its spread")
+        if self.flat_before:
+            return Note("chip good", "gains a spread")
+        if self.pairs.turned:
+            return Note("chip warn", f"{self.pairs.turned} of {self.pairs.all} pairs inverted")
+        if self.reordered:
+            return Note("muted small", f"{self.pairs.untied} ties broken, {self.pairs.made_equal} made equal")
+        return Note("muted small", "same order")
+
+    @property
     def shown(self) -> list[GroupMember]:
         changed = sorted(self.members, key=lambda member: -abs(member.change))[:SHOWN_MEMBERS]
         return sorted(changed, key=lambda member: member.number)
+
+    @property
+    def left_out(self) -> str:
+        shown, total = min(len(self.members), SHOWN_MEMBERS), len(self.members)
+        return f"The {shown} of its {total} completions that change most." if shown < total else ""
 
     @property
     def moved(self) -> float:
@@ -162,8 +189,8 @@ class RewardReplay:
 
     @property
     def pairs(self) -> PairCounts:
-        every = [group.pairs for group in self.groups]
-        return PairCounts(*(sum(getattr(counts, name) for counts in every) for name in PairCounts.__dataclass_fields__))
+        names = PairCounts.__dataclass_fields__
+        return PairCounts(*(sum(getattr(group.pairs, name) for group in self.groups) for name in names))
 
     @property
     def reordered(self) -> int:
@@ -194,14 +221,14 @@ class RewardReplay:
 
     @property
     def movers(self) -> list[tuple[GroupReplay, GroupMember]]:
-        every = [(group, member) for group in self.groups for member in group.members if member.change]
-        every.sort(key=lambda mover: (-abs(mover[1].change), mover[0].stored.pk, mover[1].number))
-        return every[:MOVERS]
+        movers = [(group, member) for group in self.groups for member in group.members if member.change]
+        movers.sort(key=lambda mover: (-abs(mover[1].change), mover[0].stored.pk, mover[1].number))
+        return movers[:MOVERS]
 
     @property
     def widest(self) -> float:
-        every = [member for group in self.groups for member in group.members]
-        return max((max(abs(m.advantage_before or 0.0), abs(m.advantage_now)) for m in every), default=0.0) or 1.0
+        members = [member for group in self.groups for member in group.members]
+        return max((max(abs(m.advantage_before or 0.0), abs(m.advantage_now)) for m in members), default=0.0) or 1.0
 
 
 def score(
@@ -235,7 +262,7 @@ def score(
 
 
 def recorded_as(spec: Mapping[str, Any], component: RewardSpec) -> str:
-    """The name of the run's component with the same function and parameters, or ""."""
+    """Find the name of the run's component with the same function and parameters, or ""."""
     defaults = LIBRARY[component.function].defaults()
     for part in spec.get("rewards") or ():
         is_same = isinstance(part, Mapping) and part.get("function") == component.function
@@ -262,12 +289,12 @@ def compare(
         of_size = sorted(of_step, key=lambda scored: len(scored.stored.completions))
         for _, same_size in groupby(of_size, key=lambda scored: len(scored.stored.completions)):
             replays += _batch(list(same_size), aggregation, scale)
-    places = {scored.stored.pk: place for place, scored in enumerate(rescored)}
-    replays.sort(key=lambda group: places[group.stored.pk])
+    order_of = {scored.stored.pk: index for index, scored in enumerate(rescored)}
+    replays.sort(key=lambda group: order_of[group.stored.pk])
     shares = [_shares(scored.columns, aggregation) for scored in rescored]
-    parts = [_part(place, spec, rescored) for place, spec in enumerate(specs)] if rescored else []
-    for place, part in enumerate(parts):
-        part.share = mean([group_shares[place] for group_shares in shares])
+    parts = [_part(index, spec, rescored) for index, spec in enumerate(specs)] if rescored else []
+    for index, part in enumerate(parts):
+        part.share = mean([group_shares[index] for group_shares in shares])
     scaling = "normalized by component" if aggregation == "normalize_then_sum" else str(scale)
     return RewardReplay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
 
@@ -275,12 +302,12 @@ def compare(
 def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
     size = len(batch[0].stored.completions)
     counting = [
-        place for place, group in enumerate(batch[0].columns) if any(scored.columns[place].counts for scored in batch)
+        index for index, group in enumerate(batch[0].columns) if any(scored.columns[index].counts for scored in batch)
     ]
     if not counting or not size:
         return []
-    values = [[value for group in batch for value in group.columns[place].values] for place in counting]
-    weights = outcome_weights([batch[0].columns[place].spec for place in counting])
+    values = [[value for group in batch for value in group.columns[index].values] for index in counting]
+    weights = outcome_weights([batch[0].columns[index].spec for index in counting])
     result = advantages(values, weights, size, aggregation, scale)
     return [
         _group(
@@ -302,14 +329,14 @@ def _group(scored: Rescored, totals: Sequence[float | None], pushed: Sequence[fl
             number=item.number,
             text=item.text or "",
             before=item.reward,
-            now=totals[place],
-            rank_before=ranks_before[place],
-            rank_now=ranks_now[place],
+            now=totals[index],
+            rank_before=ranks_before[index],
+            rank_now=ranks_now[index],
             advantage_before=item.advantage,
-            advantage_now=pushed[place],
-            scores=[column.values[place] for column in scored.columns],
+            advantage_now=pushed[index],
+            scores=[column.values[index] for column in scored.columns],
         )
-        for place, item in enumerate(stored)
+        for index, item in enumerate(stored)
     ]
     recorded = [total for total in before if total is not None]
     return GroupReplay(
@@ -321,8 +348,8 @@ def _group(scored: Rescored, totals: Sequence[float | None], pushed: Sequence[fl
     )
 
 
-def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> ComponentReplay:
-    columns = [group.columns[place] for group in rescored]
+def _part(index: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> ComponentReplay:
+    columns = [group.columns[index] for group in rescored]
     worst = next((group for group in columns if not group.counts), columns[0])
     part = ComponentReplay(spec, columns[0].reward, worst.how, worst.why)
     values = [value for group in columns for value in group.values]
@@ -330,7 +357,9 @@ def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> Compone
     part.before = mean([item.rewards.get(spec.name) for group in rescored for item in group.stored.completions])
     part.none = sum(value is None for value in values)
     part.failed = sum(len({failure.index for failure in group.failures}) for group in columns)
-    part.failures = _few((group.stored, failure) for group in rescored for failure in group.columns[place].failures)
+    part.failures = _first_of_each(
+        (group.stored, failure) for group in rescored for failure in group.columns[index].failures
+    )
     seconds = [group.seconds for group in columns if group.seconds is not None]
     part.seconds = math.fsum(seconds) if seconds else None
     return part
@@ -341,8 +370,8 @@ def _shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float 
     return [next(shares) if scores.counts else None for scores in columns]
 
 
-def _few(failures: Iterable[tuple[StoredGroup, Failure]]) -> list[tuple[StoredGroup, Failure]]:
-    """The first failure of each message."""
+def _first_of_each(failures: Iterable[tuple[StoredGroup, Failure]]) -> list[tuple[StoredGroup, Failure]]:
+    """Choose the first failure of each message."""
     by_message: dict[str, tuple[StoredGroup, Failure]] = {}
     for stored, failure in failures:
         by_message.setdefault(failure.message, (stored, failure))

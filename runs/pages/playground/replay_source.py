@@ -23,11 +23,11 @@ MOST_BYTES = 24 * 2**20
 """Bytes of the stored groups."""
 MOST_COMPLETIONS = 8192
 NEWEST, SPREAD, ONE = "newest", "spread", "one"
-WHICH = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "Of one step"}
+SELECTIONS = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "Of one step"}
 
 
 @dataclass(frozen=True)
-class KeptCompletions:
+class ReplayableGroups:
     """The stored groups that can be replayed: those that still have their texts."""
 
     first: int | None = None
@@ -47,19 +47,19 @@ class Picked:
     problems: list[str] = field(default_factory=list)
 
 
-def kept(run: Run) -> KeptCompletions:
+def replayable(run: Run) -> ReplayableGroups:
     sampled = _sampled(run)
     counts = sampled.aggregate(groups=Count("pk", filter=Q(size__gt=0)), gone=Count("pk", filter=Q(size=0)))
     steps = sampled.filter(size__gt=0).order_by("step").values_list("step", flat=True)
-    return KeptCompletions(steps.first(), steps.last(), **counts)
+    return ReplayableGroups(steps.first(), steps.last(), **counts)
 
 
-def pick(run: Run, which: str, step: int | None, count: int) -> Picked:
-    """About `count` groups of whole steps, in training order. Steps without texts are skipped."""
+def pick(run: Run, selection: str, step: int | None, count: int) -> Picked:
+    """Pick about `count` groups of whole steps, in training order. Steps without texts are skipped."""
     sampled = _sampled(run)
     of_steps = sampled.filter(size__gt=0).values("step").annotate(many=Count("pk"), size=Sum("size")).order_by("step")
     step_sizes = list(of_steps.values_list("step", "many", "size"))
-    steps = _steps(step_sizes, which, step, count)
+    steps = _steps(step_sizes, selection, step, count)
     chosen: list[int] = []
     size = many = 0
     cut = False
@@ -77,24 +77,24 @@ def pick(run: Run, which: str, step: int | None, count: int) -> Picked:
 
 
 def _sampled(run: Run) -> QuerySet[SampleRow]:
-    """Groups of training, and of an evaluation, which has no others."""
+    """Find the groups of training, or those of an evaluation run."""
     return valid(run).filter(mode="eval" if run.kind == EVALUATION else "train")
 
 
-def _steps(known: Sequence[tuple[int, int, int]], which: str, step: int | None, count: int) -> list[int]:
-    """`known`: (step, groups, bytes) of the steps that have texts, in order."""
-    if not known:
+def _steps(sizes: Sequence[tuple[int, int, int]], selection: str, step: int | None, count: int) -> list[int]:
+    """Choose among the steps that have texts. `sizes`: their (step, groups, bytes), in order."""
+    if not sizes:
         return []
-    if which == ONE:
-        earlier = [at for at, _, _ in known if step is None or at <= step] or [known[0][0]]
+    if selection == ONE:
+        earlier = [at for at, _, _ in sizes if step is None or at <= step] or [sizes[0][0]]
         return earlier[-1:]
-    if which == NEWEST:
-        return _while_room(reversed(known), count)
-    usual = sorted(many for _, many, _ in known)[len(known) // 2]
-    number = min(len(known), max(1, round(count / usual)))
-    places = [round(i * (len(known) - 1) / max(1, number - 1)) for i in range(number)]
+    if selection == NEWEST:
+        return _while_room(reversed(sizes), count)
+    usual = sorted(many for _, many, _ in sizes)[len(sizes) // 2]
+    number = min(len(sizes), max(1, round(count / usual)))
+    indices = [round(i * (len(sizes) - 1) / max(1, number - 1)) for i in range(number)]
     # The last step comes first, in case there is room for only one.
-    return _while_room([known[place] for place in dict.fromkeys([len(known) - 1, *places])], count)
+    return _while_room([sizes[index] for index in dict.fromkeys([len(sizes) - 1, *indices])], count)
 
 
 def _while_room(steps: Any, count: int) -> list[int]:
@@ -113,16 +113,16 @@ def _read(run: Run, samples: Sequence[SampleRow], picked: Picked) -> None:
     read = rows.by_number(run.dataset_version, numbers) if numbers else rows.RowSearch({})
     missing = 0
     for sample in samples:
-        known: Mapping[str, Any] | None = read.rows.get(sample.row) if sample.row is not None else None
-        missing += known is None
+        stored: Mapping[str, Any] | None = read.rows.get(sample.row) if sample.row is not None else None
+        missing += stored is None
         prompt = sample.data.get("prompt")
-        row = stored_row(sample) if known is None else known
+        row = stored_row(sample) if stored is None else stored
         text = prompt if isinstance(prompt, str) else rows.shown_prompt(row)
         picked.groups.append(StoredGroup(sample.pk, sample.step, row, text, completions(sample.data)))
     if missing:
         why = read.problem or f"{run.dataset_version} doesn't have every row."
-        which = f"{missing} groups go" if missing > 1 else "1 group goes"
-        picked.problems.append(f"{why} {which} by the prompt and the answer that the run stored.")
+        groups = f"{missing} groups go" if missing > 1 else "1 group goes"
+        picked.problems.append(f"{why} {groups} by the prompt and the answer that the run stored.")
     sha256 = (run.spec.get("data") or {}).get("sha256")
     if sha256 and run.dataset_version.sha256 and sha256 != run.dataset_version.sha256:
         picked.problems.append(f"{run.dataset_version} is not what the run was trained on: its checksum differs.")

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.html import format_html, format_html_join
 from django.views.decorators.http import require_http_methods
 
 from controlplane.platform.accounts.roles import operator_required
+from controlplane.platform.templatetags.figures import sig
 from runs.engine.models import Run
 from runs.engine.queries import run_for
+from runs.engine.sentences import counted
 from runs.engine.states import ACTIVE
 from runs.insight.scoring.composition import posted
 from runs.pages.playground import replay_source
-from runs.pages.playground.replay_source import COUNTS, SPREAD, WHICH
-from runs.pages.playground.replay_words import ReplayWords, kept_words
+from runs.pages.playground.completions_source import number
+from runs.pages.playground.replay import Note, RewardReplay
+from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, Picked, ReplayableGroups
 from runs.pages.playground.rescoring import rescored
 
 GONE = "This run no longer exists. Choose another one."
+COMPONENTS = "Advantages of components normalized one by one, over the groups of a step that are here."
+BY_GROUP = "Advantages scaled by each group's spread."
+UNSCALED = "Advantages not scaled, as in the run."
+SCALINGS = {
+    "batch": "Advantages scaled by the spread of a step's groups that are here.",
+    "none": UNSCALED,
+    "False": UNSCALED,
+}
+"""The run's scale_rewards, unless it scales by group -> what it means here."""
 
 
 @operator_required
 @require_http_methods(["GET", "POST"])
 def replay(request: HttpRequest) -> HttpResponse:
-    """GET shows the chosen run; POST scores its groups."""
+    """Show the chosen run; POST scores its groups."""
     fields = request.POST if request.method == "POST" else request.GET
     run_id = fields.get("replay", "")
     try:
@@ -32,23 +46,19 @@ def replay(request: HttpRequest) -> HttpResponse:
     except Http404:
         run = None
     if request.method == "GET":
-        return render(
-            request, "pages/playground/_replay_run.html", _chosen(run, GONE if run_id and run is None else "")
-        )
-    if run is None:
-        return render(request, "pages/playground/_replay.html", {"problem": GONE if run_id else "Choose a run first."})
-    return render(request, "pages/playground/_replay.html", _scored(request, run))
+        context = _chosen(run) if run else {"problem": GONE if run_id else ""}
+        return render(request, "pages/playground/_replay_run.html", context)
+    context = _scored(request, run) if run else {"problem": GONE if run_id else "Choose a run first."}
+    return render(request, "pages/playground/_replay.html", context)
 
 
-def _chosen(run: Run | None, problem: str) -> dict[str, Any]:
-    if run is None:
-        return {"problem": problem}
-    kept = replay_source.kept(run)
+def _chosen(run: Run) -> dict[str, Any]:
+    groups = replay_source.replayable(run)
     return {
         "run": run,
-        "kept": kept,
-        "kept_words": kept_words(kept, live=run.latest().status in ACTIVE),
-        "which": WHICH,
+        "replayable": groups,
+        "extent": replayable_text(groups, live=run.latest().status in ACTIVE),
+        "selections": SELECTIONS,
         "spread": SPREAD,
         "counts": COUNTS,
         "usual_count": COUNTS[1],
@@ -57,13 +67,13 @@ def _chosen(run: Run | None, problem: str) -> dict[str, Any]:
 
 def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     config, fields = posted(request), request.POST
-    step, count, asks = fields.get("step", ""), fields.get("groups", ""), bool(fields.get("ask"))
+    count, asks = fields.get("groups", ""), bool(fields.get("ask"))
     rescoring = rescored(
         run,
         config.specs,
         aggregation=config.aggregation,
-        which=fields.get("which", ""),
-        step=int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else None,
+        selection=fields.get("which", ""),
+        step=number(fields.get("step"), digits=9),
         count=int(count) if count in map(str, COUNTS) else COUNTS[1],
         ask=asks,
     )
@@ -71,5 +81,54 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     if rescoring.replay is None or rescoring.picked is None:
         return context | {"problem": rescoring.problem}
     parts = list(zip(rescoring.replay.parts, config.positions, strict=True))
-    words = ReplayWords(rescoring.replay, rescoring.picked, live=run.latest().status in ACTIVE)
-    return context | {"replay": rescoring.replay, "parts": parts, "words": words}
+    summary = _summary(rescoring.replay, rescoring.picked, live=run.latest().status in ACTIVE)
+    return context | {"replay": rescoring.replay, "parts": parts, "summary": summary}
+
+
+def _summary(replay: RewardReplay, picked: Picked, *, live: bool) -> dict[str, Any]:
+    """Write the verdict, the extent and the scaling of a replay."""
+    verdict, shown = Note("good", "No group's order changes."), len(replay.shown)
+    if replay.reordered:
+        groups = _many(len(replay.groups), "group")
+        verdict = Note("warn", f"The order changes in {sig(replay.reordered, 9)} of {groups}.")
+    clauses = format_html_join("", "; {}", ((clause,) for clause in _left_out(replay, picked, live=live)))
+    first, last = replay.steps
+    steps = f"step {last}" if first == last else f"steps {first} to {last}"
+    few = f"The {shown} groups that change most" if shown < len(replay.groups) else ""
+    return {
+        "verdict": verdict,
+        "scored": format_html("{} completions of {}{}.", sig(replay.completions, 9), steps, clauses),
+        "scaling": COMPONENTS if replay.aggregation == "normalize_then_sum" else SCALINGS.get(replay.scale, BY_GROUP),
+        "groups_title": few or "Groups, the most changed first",
+    }
+
+
+def _left_out(replay: RewardReplay, picked: Picked, *, live: bool) -> Iterator[str]:
+    groups = len(replay.groups)
+    if groups < replay.requested:
+        text = f"scoring timed out after {groups} of {replay.requested} groups"
+        yield format_html('<strong class="warn">{}</strong>', text)
+    if picked.cut:
+        yield "the rest of these steps is left out, as it is too much for one page"
+    if picked.gone:
+        yield f"{_many(picked.gone, 'group')} of these steps had no stored texts"
+    if live:
+        yield "the run continues"
+
+
+def replayable_text(groups: ReplayableGroups, *, live: bool) -> str:
+    """Describe the groups that can be replayed."""
+    if not groups.groups and groups.gone:
+        return (
+            "The texts of this run's completions are no longer stored, only their scores: nothing can be scored again."
+        )
+    if not groups.groups:
+        return f"This run has no completions {'yet' if live else 'stored'}."
+    steps = f"step {groups.first}" if groups.first == groups.last else f"steps {groups.first} to {groups.last}"
+    gone = f"; of {sig(groups.gone, 9)} more, only the scores are stored" if groups.gone else ""
+    continues = " The run continues: new completions appear in the next replay." if live else ""
+    return f"{_many(groups.groups, 'group')} of {steps} with their texts{gone}.{continues}"
+
+
+def _many(number: int, noun: str) -> str:
+    return counted(number, noun).replace(str(number), sig(number, 9), 1)

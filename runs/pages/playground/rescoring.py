@@ -10,7 +10,7 @@ from controlplane.catalogue.rewards import turns
 from runs.engine.models import Run
 from runs.pages.playground import replay_source
 from runs.pages.playground.replay import RewardReplay, compare, score
-from runs.pages.playground.replay_source import COUNTS, SPREAD, WHICH, Picked
+from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, Picked
 from workers.contract.run.spec import RewardSpec
 
 SECONDS = 25.0
@@ -25,15 +25,15 @@ _room = threading.BoundedSemaphore(AT_ONCE)
 @dataclass(frozen=True)
 class Rescoring:
     problem: str = ""
-    """Why there is nothing to compare."""
+    """Reason for which there is nothing to compare."""
     picked: Picked | None = None
     replay: RewardReplay | None = None
 
 
 def rescored(
-    run: Run, specs: Sequence[RewardSpec], *, aggregation: str, which: str, step: int | None, count: int, ask: bool
+    run: Run, specs: Sequence[RewardSpec], *, aggregation: str, selection: str, step: int | None, count: int, ask: bool
 ) -> Rescoring:
-    """Pick, score and compare groups. Invalid `which` and `count` fall back to the defaults of replay_source.
+    """Pick, score and compare groups. Invalid `selection` and `count` fall back to the defaults of replay_source.
 
     `ask`: also call other servers.
     """
@@ -42,9 +42,8 @@ def rescored(
     if not _room.acquire(timeout=WAIT_S):
         return Rescoring(BUSY)
     try:
-        picked = replay_source.pick(
-            run, which if which in WHICH else SPREAD, step, count if count in COUNTS else COUNTS[1]
-        )
+        selection, count = selection if selection in SELECTIONS else SPREAD, count if count in COUNTS else COUNTS[1]
+        picked = replay_source.pick(run, selection, step, count)
         return _compared(run, specs, picked, aggregation, ask)
     finally:
         _room.release()

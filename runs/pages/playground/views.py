@@ -1,4 +1,4 @@
-"""The playground beside the editor: completions, and their scores by the form's rewards."""
+"""The playground next to the editor: completions, and their scores by the form's rewards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.insight.scoring.composition import posted
 from runs.insight.scoring.scoring import PlaygroundTrial, ScoredCompletion, ScoredComponent
 from runs.pages.playground import completions_source
 from runs.pages.playground.completions_source import CompletionSource, Offered, SourceKind
-from runs.pages.playground.replay_source import SPREAD, WHICH
+from runs.pages.playground.replay_source import SELECTIONS, SPREAD
 from workers.rewards.advantages import AGGREGATIONS
 
 KINDS = {SourceKind.DATASET: "A dataset", SourceKind.RUN: "A run", SourceKind.HAND: "By hand"}
@@ -40,10 +40,10 @@ def sample(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_GET
 def runs(request: HttpRequest) -> HttpResponse:
-    """Runs with stored completions, for the playground or (for=replay) the replay."""
+    """List runs with stored completions, for the playground or (for=replay) the replay."""
     phrase = request.GET.get("q", "")
     matches = completions_source.runs_with_completions(request, phrase)
-    context = {"runs": matches, "wanted": phrase, "replay": request.GET.get("for") == "replay"}
+    context = {"runs": matches, "phrase": phrase, "replay": request.GET.get("for") == "replay"}
     return render(request, "catalogue/rewards/_runs.html", context)
 
 
@@ -71,7 +71,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
     context = {
         "trial": trial,
         "columns": columns,
-        "beside": [(place, _cells(columns, scored.get(place))) for place in range(len(texts))],
+        "beside": [(index, _cells(columns, scored.get(index))) for index in range(len(texts))],
         "problems": config.problems,
         "source_problem": source.problem if source.kind == SourceKind.RUN and not source.stored else "",
         "next_step": _next_step(trial, source),
@@ -114,18 +114,19 @@ def _verdict(trial: PlaygroundTrial) -> tuple[str, str]:
 
 
 def _cells(columns: list[tuple[ScoredComponent, int]], scored: ScoredCompletion | None) -> dict[str, Any]:
-    """Pair a completion's scores with their components and places; {} without a score."""
+    """Pair a completion's scores with their components and positions; {} without a score."""
     if scored is None or not scored.scores:
         return {}
     return {
         "scored": scored,
-        "cells": [(*column_and_place, cell) for column_and_place, cell in zip(columns, scored.scores, strict=True)],
+        "cells": [(*numbered, cell) for numbered, cell in zip(columns, scored.scores, strict=True)],
     }
 
 
 def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The context of playground/_playground.html for the source named by the form or the address. Posted completions
-    keep their texts."""
+    """Build the context of playground/_playground.html for the source that the form or the address names.
+
+    Posted completions keep their texts."""
     source = completions_source.read(request, fields)
     if request.method == "POST" and isinstance(fields, QueryDict) and fields.getlist("completion"):
         numbers = [*fields.getlist("of"), *[""] * completions_source.MAX_COMPLETIONS]
@@ -139,19 +140,19 @@ def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str,
         "dataset_versions": ready_versions(request),
         "hand": {name: fields.get(name, "") for name in ("prompt", "answer", "tests")},
         "replay_run": fields.get("replay", ""),
-        "which": WHICH,
+        "selections": SELECTIONS,
         "spread": SPREAD,
     }
 
 
 def _address(request: HttpRequest, source: CompletionSource) -> str:
-    """The page's address with the source in it, so that a reload restores it."""
+    """Put the source into the page's address, so that a reload restores it."""
     path = urlsplit(request.headers.get("HX-Current-URL", "")).path
     if not path.startswith("/rewards/"):
         return ""
     parameters: dict[str, object] = {"from": source.kind}
     if source.kind == SourceKind.DATASET and source.version:
-        parameters |= {"version": source.version.pk, "sample": source.place}
+        parameters |= {"version": source.version.pk, "sample": source.index}
     elif source.kind == SourceKind.RUN and source.run:
         parameters |= {"run": source.run.pk, "group": source.group.pk if source.group else ""}
     return f"{path}?{urlencode(parameters)}"

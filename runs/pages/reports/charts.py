@@ -31,7 +31,7 @@ class Numbers:
 
     series: Mapping[str, Series]
     starts: Sequence[float]
-    """When each attempt began to train, in Unix seconds."""
+    """Start of each attempt's training, in Unix seconds."""
 
     def get(self, metric: str) -> Series:
         recorded = self.series.get(DERIVED.get(metric, metric), EMPTY)

@@ -135,18 +135,18 @@ def _y_axis(picture: Picture, curves: Sequence[ReportCurve]) -> _Axis:
 
 def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
     for tick in y.ticks():
-        yield _rule(LEFT, y.at(tick), x.end, y.at(tick), "line")
+        yield _rule(x, y.at(tick), "line")
         yield _label(LEFT - 6, y.at(tick) + 4, _number_text(tick) + picture.suffix, "ink-3", anchor="end")
     for tick in x.ticks():
         yield _label(x.at(tick), HEIGHT - BOTTOM + 15, _number_text(tick), "ink-3", anchor="middle")
-    yield _rule(LEFT, y.start, x.end, y.start, "line-strong")
+    yield _rule(x, y.start, "line-strong")
     yield _label((LEFT + x.end) / 2, HEIGHT - 8, picture.x_title, "ink-3", anchor="middle")
     for bound in picture.bounds:
         if bound.value <= 0 and y.log:
             continue
         height = (y.start - y.at(bound.value)) / (y.start - y.end)
         if ON_AXIS <= height <= 1:
-            yield _rule(LEFT, y.at(bound.value), x.end, y.at(bound.value), "line-strong", dash=DASHES["dot"])
+            yield _rule(x, y.at(bound.value), "line-strong", dash=DASHES["dot"])
             # The worse bound is labelled at the other end, so that the labels don't overlap.
             anchor, at = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
             yield _label(at, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
@@ -256,9 +256,9 @@ def _label(
     return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_escaped(cut)}</text>'
 
 
-def _rule(x1: float, y1: float, x2: float, y2: float, colour: str, *, dash: str = "") -> str:
+def _rule(x: _Axis, height: float, colour: str, *, dash: str = "") -> str:
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{COLOURS[colour]}"{dashes}/>'
+    return f'<path d="M{x.start:.1f} {height:.1f}L{x.end:.1f} {height:.1f}" stroke="{COLOURS[colour]}"{dashes}/>'
 
 
 def _escaped(text: str) -> str:

@@ -78,7 +78,6 @@ class Sort:
     flipped: bool = False
     """The displayed value grows as the stored one falls, like an age."""
     has_nulls: bool = True
-    """True if some runs lack it."""
 
 
 def _ranks(lookup: str, values: Iterable[str]) -> Case:
@@ -105,7 +104,7 @@ TAG = "tag"
 
 
 class HasTag(Func):
-    """True if a JSON list contains a word, in each database's own way."""
+    """Condition that a JSON list contains a word, in each database's own way."""
 
     output_field = BooleanField()
 

@@ -92,24 +92,15 @@ class RunListRow:
 
     @property
     def failed_at_once(self) -> bool:
-        """True if it failed before its first step."""
+        """Failed before its first step."""
         return self.attempt.status == RunStatus.FAILED and not self.run.step
 
     @property
-    def health(self) -> HealthCell | None:
+    def health(self) -> dict[str, Any] | None:
         """The run's health. A failed run shows its failure instead, however healthy the policy was."""
         if self.attempt.status == RunStatus.FAILED:
-            return HealthCell(self.attempt.reason.replace("_", " "), "bad", [])
+            return {"word": self.attempt.reason.replace("_", " "), "chip": "bad", "titles": []}
         return _health(self.run.health)
-
-
-@dataclass(frozen=True)
-class HealthCell:
-    word: str
-    chip: str
-    """Colour and shape of components/status.html."""
-    titles: list[str]
-    """Findings, the worst first."""
 
 
 def row_of(run: Run, queue_positions: Mapping[str, int], columns: list[Column]) -> RunListRow:
@@ -119,11 +110,13 @@ def row_of(run: Run, queue_positions: Mapping[str, int], columns: list[Column]) 
     return RunListRow(run, summary, attempt, placement_text(attempt), values, values.cells(columns))
 
 
-def _health(assessment: Mapping[str, Any]) -> HealthCell | None:
+def _health(assessment: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Describe the verdict, and name the findings, the worst first."""
     verdict = assessment.get("verdict")
     if verdict not in HEALTH:
         return None
     findings = [finding for finding in assessment.get("findings", []) if finding.get("level") in ("bad", "warning")]
     findings.sort(key=lambda finding: list(HEALTH).index(finding["level"]))
     chip = {"bad": "bad", "warning": "warn", "well": "good"}[verdict]
-    return HealthCell(HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])
+    titles = [str(finding.get("title", "")) for finding in findings]
+    return {"word": HEALTH[verdict].lower(), "chip": chip, "titles": titles}

@@ -38,7 +38,7 @@ from runs.pages.run_list.columns import (
     offered,
     with_figures,
 )
-from runs.pages.run_list.groups import Grouping, grouping
+from runs.pages.run_list.groups import grouping
 from runs.pages.run_list.query import ARCHIVED, HEALTH_FILTERS, KINDS, SORTS, STATUSES, TAG, RunListQuery
 from runs.pages.run_list.row import RunListRow, row_of
 
@@ -69,7 +69,7 @@ class RunListing:
     gpus: int
     rising: int
     """Running runs whose reward is higher now than at their start."""
-    grouping: Grouping | None
+    grouping: dict[str, Any] | None
     """None: runs are listed one by one."""
 
     @property
@@ -95,7 +95,7 @@ class RunListing:
 
     @cached_property
     def hides_runs(self) -> bool:
-        """True if an empty list is due to filters, chosen or default."""
+        """An empty list is due to filters, chosen or default."""
         return self.query.filtered or Run.objects.exists()
 
     @property
@@ -103,7 +103,8 @@ class RunListing:
         """(label, address without it) of each active filter, and of the groups."""
         labels = self.query.filters()
         if self.grouping:
-            labels["group"] = f"grouped by {self.grouping.label[0].lower()}{self.grouping.label[1:]}"
+            label = self.grouping["label"]
+            labels["group"] = f"grouped by {label[0].lower()}{label[1:]}"
         return [(label, self.query.address(**{name: ""})) for name, label in labels.items()]
 
     @cached_property

@@ -25,8 +25,7 @@ from runs.insight import diagnosis
 from runs.insight.health.page import card
 from runs.insight.metrics import step_time
 from runs.pages.run_page import limits, notes
-from runs.pages.run_page.head_facts import makings, status_facts
-from runs.pages.run_page.notices import quarantine_of, resume_texts, wait_banner
+from runs.pages.run_page.head_facts import makings, quarantine_of, resume_texts, status_facts, wait_banner
 from runs.pages.run_page.receipt import receipt_of
 from workers.contract.run import evaluation, jobs
 from workers.contract.wire.names import LOG_NAMES, EndReason, EventKind, StopMode

@@ -69,32 +69,6 @@ class PhaseSpan:
         return f"{self.seconds:.0f}" if self.going else ""
 
 
-@dataclass(frozen=True)
-class Phases:
-    """The phases of one attempt in order."""
-
-    attempt: Attempt
-    spans: list[PhaseSpan]
-    title: str
-
-    @property
-    def seconds(self) -> float:
-        return sum(span.seconds for span in self.spans)
-
-    @property
-    def took(self) -> str:
-        return took(self.seconds)
-
-    @property
-    def minutes(self) -> float:
-        return self.seconds / 60
-
-    @property
-    def parts(self) -> list[dict[str, Any]]:
-        """Segments for components/bar.html, in minutes."""
-        return [{"label": s.label, "value": s.seconds / 60, "colour": s.colour} for s in self.spans]
-
-
 def lines(run: Run, before: int = 0) -> tuple[list[dict[str, Any]], int]:
     """Read the newest PAGE events, optionally before event `before`; and the id where the next page starts, or 0."""
     events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-pk")
@@ -130,17 +104,28 @@ def _beside(event: RunEvent, text: str, several_attempts: bool) -> Iterator[str]
         yield f"step {event.step}"
 
 
-def phases(run: Run, now: datetime | None = None) -> list[Phases]:
-    """List the phases of all attempts that have any, the latest first."""
+def phases(run: Run, now: datetime | None = None) -> list[dict[str, Any]]:
+    """Describe the phases of all attempts that have any, the latest first."""
     kinds = ("status", EventKind.PHASE, EventKind.STAGE, EventKind.TRAINING)
     events = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("pk")
     by_attempt: dict[str, list[RunEvent]] = {}
     for event in events:
         by_attempt.setdefault(event.attempt_id, []).append(event)
     attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
-    spans = [(attempt, _spans(attempt, by_attempt.get(attempt.pk, []), now or timezone.now())) for attempt in attempts]
-    several = len(attempts) > 1
-    return [Phases(attempt, own, f"Attempt {attempt.number}" if several else "Phases") for attempt, own in spans if own]
+    now, several = now or timezone.now(), len(attempts) > 1
+    spans = {attempt: _spans(attempt, by_attempt.get(attempt.pk, []), now) for attempt in attempts}
+    return [
+        {
+            "attempt": attempt,
+            "title": f"Attempt {attempt.number}" if several else "Phases",
+            "spans": own,
+            "took": took(sum(span.seconds for span in own)),
+            "minutes": sum(span.seconds for span in own) / 60,
+            "bar": [{"label": span.label, "value": span.seconds / 60, "colour": span.colour} for span in own],
+        }
+        for attempt, own in spans.items()
+        if own
+    ]
 
 
 def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[PhaseSpan]:

@@ -16,7 +16,6 @@ class PaletteEntry:
     synonyms: str = ""
     operators: bool = False
     admins: bool = False
-    args: tuple[str, ...] = ()
     part: str = ""
     """An id within the page."""
     query: str = ""

@@ -26,6 +26,8 @@ from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.artifacts import STORE
 from workers.contract.wire.documents import ContractError, from_dict
 
+LISTED = 3
+"""Names in a sentence."""
 PURPOSES = {
     Secret.Kind.HUB: "model downloads",
     Secret.Kind.STORE: "checkpoints",
@@ -39,7 +41,7 @@ class SecretView:
 
     row: Secret
     trouble: str
-    """Why the secret can't be decrypted, or ""."""
+    """Reason for which the secret can't be decrypted, or ""."""
     configs: tuple[RewardConfig, ...]
     attempts: tuple[Attempt, ...]
     """Attempts of runs that are queued or on a host."""
@@ -55,12 +57,8 @@ class SecretView:
         return PURPOSES.get(Secret.Kind(self.row.kind), "nobody")
 
     @property
-    def no_address(self) -> SafeString:
-        return SafeString('<span class="muted">the model hub</span>')
-
-    @property
     def last_use(self) -> SafeString:
-        """When it was last sent, and to what."""
+        """Time and receiver of its last use."""
         if not self.row.used_at:
             return SafeString('<span class="muted">never</span>')
         to: str | SafeString = ""
@@ -155,6 +153,6 @@ def _attempts() -> dict[str, list[Attempt]]:
     return attempts
 
 
-def _listed(names: list[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _listed(names: list[str]) -> str:
+    rest = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + rest

@@ -3,7 +3,7 @@ name, a path, a log, a person, or a link into the installation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from django.urls import reverse
@@ -26,20 +26,13 @@ GROUPS = 6
 """Shown groups, the newest ones."""
 
 
-@dataclass(frozen=True)
-class SharedGroup:
-    step: int
-    prompt: str
-    completions: list[groups.StoredCompletion]
-
-
 def run_of(link: SharedLink) -> Run:
     run: Run = queries.with_attempts(Run.objects.filter(pk=link.run_id)).get()
     return run
 
 
 def now(link: SharedLink, run: Run) -> dict[str, Any]:
-    """Context of the parts that change while the run is live."""
+    """Build the context of the parts that change while the run is live."""
     attempt, figures = run.latest(), queries.summary(run, positions={})
     data = run.spec.get("data") if isinstance(run.spec, dict) else None
     return {
@@ -60,7 +53,7 @@ def now(link: SharedLink, run: Run) -> dict[str, Any]:
 
 
 def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
-    """Context of the whole page."""
+    """Build the context of the whole page."""
     charts = with_bounds(run_charts.plan_of(run), run)
     document = {
         "id": "run",
@@ -75,7 +68,7 @@ def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
 
 
 def metrics(run: Run) -> list[str]:
-    """Metrics of its charts; no others are revealed."""
+    """List the metrics of its charts; no others are revealed."""
     return run_charts.metrics(run_charts.plan_of(run))
 
 
@@ -88,13 +81,14 @@ def _tiles(run: Run) -> list[Tile]:
 
 
 def _model(run: Run) -> str:
-    """Hub id of the model, or the last part of its folder."""
+    """Name the model by its hub id, or the last part of its folder."""
     model = run.spec.get("model") if isinstance(run.spec, dict) else None
     path = str(model.get("path") or "") if isinstance(model, dict) else ""
     return path if path.count("/") == 1 and path[0].isalnum() else path.rstrip("/").rpartition("/")[2]
 
 
-def _groups(run: Run) -> list[SharedGroup]:
-    newest = valid(run).filter(mode="train").order_by("-step", "line")[:GROUPS]
-    shared = [SharedGroup(row.step, str(row.data.get("prompt") or ""), groups.completions(row.data)) for row in newest]
-    return [group for group in shared if any(completion.text is not None for completion in group.completions)]
+def _groups(run: Run) -> Iterator[dict[str, Any]]:
+    for row in valid(run).filter(mode="train").order_by("-step", "line")[:GROUPS]:
+        completions = groups.completions(row.data)
+        if any(completion.text is not None for completion in completions):
+            yield {"step": row.step, "prompt": str(row.data.get("prompt") or ""), "completions": completions}

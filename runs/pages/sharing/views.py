@@ -1,18 +1,21 @@
-"""Shared links of a run: the page that manages them, and the public pages behind them."""
+"""Shared links of a run: the form and the page that manage them, and the public pages behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, time, timedelta
 from functools import wraps
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -25,7 +28,6 @@ from runs.engine.sharing import links
 from runs.engine.sharing.models import SharedLink
 from runs.insight.metrics import views as metrics_views
 from runs.pages.sharing import content
-from runs.pages.sharing.forms import ShareForm
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -33,6 +35,57 @@ HEADERS = {
     "X-Robots-Tag": "noindex, nofollow",
 }
 UNKNOWN = "It may be mistyped or cut off, or it ended long ago."
+DAYS = (1, 7, 30)
+OWN = "date"
+
+
+class ShareForm(forms.Form):
+    lasts = forms.ChoiceField(label="The link ends", widget=forms.RadioSelect)
+    date = forms.DateField(
+        label="Last day",
+        required=False,
+        help_text="The link ends with this day, by the clock of UTC.",
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+    )
+    with_completions = forms.BooleanField(
+        label="Include completions",
+        required=False,
+        help_text="Shows the newest prompts and the model’s answers, with their rewards. They may hold private data.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        longest = settings.SHARE_MAX_DAYS
+        offered = [(str(days), f"in {days} day{'s' if days > 1 else ''}") for days in DAYS if days <= longest]
+        self.fields["lasts"].choices = [*offered, (OWN, "on a day of my choice")]  # type: ignore[attr-defined]
+        self.fields["lasts"].initial = next((days for days, _ in offered if days == "7"), OWN)
+        today = timezone.now().date()
+        bounds = {"min": today.isoformat(), "max": (today + timedelta(days=longest - 1)).isoformat()}
+        self.fields["date"].widget.attrs.update(bounds)
+
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        data: dict[str, Any] = self.cleaned_data
+        now = timezone.now()
+        if data.get("lasts") == OWN and "date" in data:
+            try:
+                data["until"] = _end_of(data["date"], now)
+            except ValidationError as error:
+                self.add_error("date", error)
+        elif data.get("lasts"):
+            data["until"] = now + timedelta(days=int(data["lasts"]))
+        return data
+
+
+def _end_of(day: Any, now: datetime) -> datetime:
+    if day is None:
+        raise ValidationError("Choose the last day.")
+    end = datetime.combine(day, time.max, UTC)
+    if end <= now:
+        raise ValidationError("This day is over. Choose today or a later one.")
+    if end > now + timedelta(days=settings.SHARE_MAX_DAYS):
+        raise ValidationError(f"A link lasts {settings.SHARE_MAX_DAYS} days at most. Choose an earlier day.")
+    return end
 
 
 # --- pages for signed-in users ------------------------------------------------------------------------------------
@@ -48,9 +101,14 @@ def share(request: HttpRequest, run_id: str) -> HttpResponse:
             raise PermissionDenied(
                 "Making a link requires the operator role. Ask an admin of this installation for it."
             )
-        if form.is_valid() and (address := _made(request, run, form)):
-            keep_once(request, f"link to {run.pk}", address)
-            return redirect("run_share", run.pk)
+        if form.is_valid():
+            until, with_completions = form.cleaned_data["until"], form.cleaned_data["with_completions"]
+            try:
+                _, token = links.make(run, person(request), until=until, with_completions=with_completions)
+                keep_once(request, f"link to {run.pk}", address_of(request, token))
+                return redirect("run_share", run.pk)
+            except links.NotShared as error:
+                form.add_error(None, str(error))
     context = {
         "run": run,
         "form": form,
@@ -63,7 +121,7 @@ def share(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _obstacle(run: Run, *, may_operate: bool) -> str:
-    """Why this user can't share the run, or ""."""
+    """Explain why this user can't share the run, or ""."""
     if not may_operate:
         return "Operators make and revoke links."
     if not settings.SHARE_MAX_DAYS:
@@ -84,17 +142,6 @@ def revoke(request: HttpRequest, run_id: str, link_id: int) -> HttpResponseBase:
 
 def address_of(request: HttpRequest, token: str) -> str:
     return request.build_absolute_uri(reverse("shared", args=[token]))
-
-
-def _made(request: HttpRequest, run: Run, form: ShareForm) -> str:
-    """Create the link and return its address; "" adds an error to the form."""
-    chosen = form.cleaned_data
-    try:
-        _, token = links.make(run, person(request), until=chosen["until"], with_completions=chosen["with_completions"])
-    except links.NotShared as error:
-        form.add_error(None, str(error))
-        return ""
-    return address_of(request, token)
 
 
 # --- public pages behind a link -----------------------------------------------------------------------------------
@@ -131,18 +178,17 @@ def shared(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
 
 @_by_link
 def shared_now(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
-    """The parts that change, for the page to swap in."""
+    """Show the parts that change, for the page to swap in."""
     return render(request, "pages/sharing/_now.html", {**content.now(link, content.run_of(link)), "parts": True})
 
 
 @_by_link
 def shared_series(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
-    """Points of its charts, in the format of a run's page."""
-    run = content.run_of(link)
-    known, requested = content.metrics(run), listed(request.GET.get("metrics", ""))
-    return metrics_views.points_of(request, run, [name for name in known if name in requested] if requested else known)
+    """Send points of its charts, in the format of a run's page."""
+    run, requested = content.run_of(link), listed(request.GET.get("metrics", ""))
+    shown = [name for name in content.metrics(run) if not requested or name in requested]
+    return metrics_views.points_of(request, run, shown)
 
 
-def _closed(request: HttpRequest, status: int, title: str, what: str) -> HttpResponse:
-    context: dict[str, Any] = {"title": title, "what": what}
-    return render(request, "pages/sharing/ended.html", context, status=status)
+def _closed(request: HttpRequest, status: int, title: str, reason: str) -> HttpResponse:
+    return render(request, "pages/sharing/ended.html", {"title": title, "reason": reason}, status=status)

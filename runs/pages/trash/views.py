@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -26,16 +25,6 @@ from runs.engine.trash import deleting, naming, purging
 from runs.engine.trash.kinds import KINDS, DeletableKind
 
 MOST_LISTED = 200
-
-
-@dataclass(frozen=True)
-class DeletionConfirmation:
-    """A row that a user is about to delete."""
-
-    row: Any
-    obstacles: list[str]
-    consequences: list[str]
-    address: str
 
 
 @require_safe
@@ -63,29 +52,29 @@ def delete(request: HttpRequest, kind_slug: str) -> HttpResponseBase:
         messages.info(request, f"No {kind.label} is left of these to delete.")
         return redirect("deleted")
     until = timezone.now() + timedelta(days=settings.DELETED_KEPT_DAYS)
-    pending_rows = [
-        DeletionConfirmation(row, list(kind.obstacles(row)), list(kind.consequences(row)), kind.address(row))
-        for row in rows
-    ]
-    able = [pending for pending in pending_rows if not pending.obstacles]
-    unable = [pending for pending in pending_rows if pending.obstacles]
+    able, unable = [], []
+    for row in rows:
+        obstacles = list(kind.obstacles(row))
+        pending = {"row": row, "address": kind.address(row), "obstacles": obstacles}
+        if obstacles:
+            unable.append(pending)
+        else:
+            able.append({**pending, "consequences": list(kind.consequences(row))})
     context = {"kind": kind, "able": able, "unable": unable, "until": until, "section": kind.listed}
     return render(request, "pages/trash/delete.html", context | _deletion_texts(kind, able, unable))
 
 
-def _deletion_texts(
-    kind: DeletableKind, able: list[DeletionConfirmation], unable: list[DeletionConfirmation]
-) -> dict[str, str]:
+def _deletion_texts(kind: DeletableKind, able: list[dict[str, Any]], unable: list[dict[str, Any]]) -> dict[str, str]:
     listed = reverse(kind.listed)
     several = f"{len(able)} {kind.title.lower()}"
     alone = next(iter(able or unable)) if len(able or unable) == 1 else None
     frees: Iterable[str] = ()
     if kind.model is Run and len(able) > 1:
-        frees = disk.sum_of([disk.of_run(pending.row) for pending in able]).parts
+        frees = disk.sum_of([disk.of_run(pending["row"]) for pending in able]).parts
     return {
-        "heading": f"Delete {alone.row.name if alone else several}?" if able else "It can’t be deleted now",
+        "heading": f"Delete {alone['row'].name if alone else several}?" if able else "It can’t be deleted now",
         "act": f"Delete {kind.label if alone else several}",
-        "cancel": alone.address if alone else listed,
+        "cancel": alone["address"] if alone else listed,
         "back": f"{listed}#profiles" if kind.slug == "profile" else listed,
         "frees": ", ".join(frees),
     }

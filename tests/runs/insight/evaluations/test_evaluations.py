@@ -166,7 +166,7 @@ def test_a_checkpoint_is_compared_with_the_model_before_training_by_prompt(run: 
     side_by_side = f"/runs/compare/?runs={base.pk},{checkpoint.pk}"
     assert side_by_side in text
     answers = prompts.answers([base, checkpoint], None, "last")
-    assert [len(answer.completions) for answer in answers.answers] == [2, 2]
+    assert [len(answer.completions) for answer in answers["answers"]] == [2, 2]
 
 
 def test_the_page_is_followed_while_evaluations_run(run: Run) -> None:

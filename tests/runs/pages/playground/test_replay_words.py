@@ -4,8 +4,8 @@ import pytest
 
 from runs.insight.scoring.ordering import PairCounts
 from runs.pages.playground.replay import GroupMember, GroupReplay, StoredGroup
-from runs.pages.playground.replay_source import KeptCompletions
-from runs.pages.playground.replay_words import GroupWords, MemberWords, kept_words
+from runs.pages.playground.replay_source import ReplayableGroups
+from runs.pages.playground.replay_views import replayable_text
 
 
 def a_member(before, now):
@@ -22,7 +22,7 @@ def a_group(*, flat_before=False, flat_now=False, **counts):
     [(3, 1, "good", "↑2"), (1, 2, "bad", "↓1"), (1, 1, "muted", "="), (None, 2, "muted", "=")],
 )
 def test_a_completion_climbs_or_falls(before, now, tone, text):
-    note = MemberWords(a_member(before, now), a_group()).rank_change
+    note = a_member(before, now).rank_change
     assert (note.tone, note.text) == (tone, text)
 
 
@@ -37,25 +37,25 @@ def test_a_completion_climbs_or_falls(before, now, tone, text):
     ],
 )
 def test_a_group_names_its_most_important_change(group, text):
-    assert GroupWords(group).note.text == text
+    assert group.note.text == text
 
 
 def test_a_group_without_a_row_is_named_by_its_step():
-    assert a_group().stored.place == "Step 3"
+    assert a_group().stored.label == "Step 3"
 
 
 @pytest.mark.parametrize(
-    ("kept", "live", "words"),
+    ("groups", "live", "text"),
     [
-        (KeptCompletions(), True, "This run has no completions yet."),
-        (KeptCompletions(), False, "This run has no completions stored."),
-        (KeptCompletions(1, 1, 1), False, "1 group of step 1 with their texts."),
+        (ReplayableGroups(), True, "This run has no completions yet."),
+        (ReplayableGroups(), False, "This run has no completions stored."),
+        (ReplayableGroups(1, 1, 1), False, "1 group of step 1 with their texts."),
         (
-            KeptCompletions(1, 5, 1200, 3),
+            ReplayableGroups(1, 5, 1200, 3),
             False,
             "1,200 groups of steps 1 to 5 with their texts; of 3 more, only the scores are stored.",
         ),
     ],
 )
-def test_the_card_says_what_can_be_replayed(kept, live, words):
-    assert kept_words(kept, live=live) == words
+def test_the_card_says_what_can_be_replayed(groups, live, text):
+    assert replayable_text(groups, live=live) == text

@@ -45,7 +45,7 @@ def attempt() -> Attempt:
 
 
 def spans(run: Run) -> dict[str, str]:
-    return {span.label: span.took for span in timeline.phases(run, now=at(400))[0].spans}
+    return {span.label: span.took for span in timeline.phases(run, now=at(400))[0]["spans"]}
 
 
 def test_each_phase_lasts_until_the_next_one_begins(attempt: Attempt) -> None:
@@ -61,7 +61,7 @@ def test_each_phase_lasts_until_the_next_one_begins(attempt: Attempt) -> None:
 
 
 def test_the_last_phase_of_a_live_attempt_goes_on(attempt: Attempt) -> None:
-    assert [s.label for s in timeline.phases(attempt.run)[0].spans if s.going] == ["Training"]
+    assert [s.label for s in timeline.phases(attempt.run)[0]["spans"] if s.going] == ["Training"]
 
 
 def test_an_end_ends_the_last_phase(attempt: Attempt) -> None:
@@ -76,14 +76,14 @@ def test_an_end_ends_the_last_phase(attempt: Attempt) -> None:
 
 def test_a_hosts_clock_that_is_behind_makes_no_negative_phase(attempt: Attempt) -> None:
     RunEvent.objects.filter(kind="phase").update(at=at(-50))
-    assert all(span.seconds >= 0 for span in timeline.phases(attempt.run)[0].spans)
+    assert all(span.seconds >= 0 for span in timeline.phases(attempt.run)[0]["spans"])
 
 
 def test_every_attempt_has_its_own_phases_the_latest_first(attempt: Attempt) -> None:
     Attempt.objects.filter(pk=attempt.pk).update(status=RunStatus.STOPPED)
     attempt.run.attempts.create(id=f"{attempt.run_id}-2", number=2, resume_step=5)
     found = timeline.phases(Run.objects.get(pk=attempt.run_id))
-    assert [of.attempt.number for of in found] == [2, 1]
+    assert [of["attempt"].number for of in found] == [2, 1]
 
 
 def test_a_line_says_who_did_it_and_people_by_their_name(attempt: Attempt) -> None:
@@ -123,7 +123,7 @@ def test_the_timeline_takes_as_many_queries_for_many_events_as_for_few(
 
 def test_a_run_that_waits_has_one_phase() -> None:
     found = timeline.phases(a_run())
-    assert [span.label for span in found[0].spans] == ["Waiting in the queue"]
+    assert [span.label for span in found[0]["spans"]] == ["Waiting in the queue"]
 
 
 def test_a_step_that_the_sentence_names_is_not_said_again(attempt: Attempt) -> None:
