@@ -78,7 +78,7 @@ def runs_csv(request: HttpRequest) -> HttpResponse:
 
 
 def _csv_row(run: Run) -> list[Any]:
-    attempt, summary = run.latest(), queries.summary(run, places={})
+    attempt, summary = run.latest(), queries.summary(run, positions={})
     model, dataset = (comparison.part(run.spec, part).get(key) for part, key in (("model", "path"), ("data", "name")))
     return [
         *(run.pk, run.name, attempt.status, attempt.reason, run.kind, model, dataset, run.step, run.max_steps),
