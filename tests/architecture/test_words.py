@@ -11,7 +11,7 @@ from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 PACKAGES = ("controlplane", "runs", "workers")
 VERBS = frozenset((Path(__file__).parent / "verbs.txt").read_text().split())
-"""Add a verb when a docstring needs one. A property is described by a noun, so it is left out."""
+"""Add a verb when a docstring needs one. Properties and parameters of __init__ are described by nouns."""
 VAGUE = {"one": 0}
 """Names that say nothing of a value, with how often each may still stand as a variable, parameter or function."""
 
@@ -34,8 +34,10 @@ def test_docstrings_of_functions_begin_with_a_verb() -> None:
     for path, tree in trees():
         for function in functions(tree):
             text = ast.get_docstring(function)
-            is_property = any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
-            if text and not is_property and text.split()[0].rstrip(".,:;") not in VERBS:
+            described_by_nouns = function.name in ("__init__", "__post_init__") or any(
+                "property" in ast.unparse(decorator) for decorator in function.decorator_list
+            )
+            if text and not described_by_nouns and text.split()[0].rstrip(".,:;") not in VERBS:
                 others.append(f"{path}:{function.lineno} {text.splitlines()[0]}")
     assert others == []
 
