@@ -315,13 +315,13 @@ def test_a_prompt_that_all_visited_is_shown_at_each_ones_last_visit(client: Clie
     visited(second, 4, 5, 0.5)
     visited(second, 6, 5, 0.5)
     answer = client.get("/runs/compare/prompts/", {"runs": f"{first.pk},{second.pk}"})
-    found = answer.context["found"]
-    assert [offer.row for offer in found.offers] == [4]
-    assert [(a.step, a.visits, a.mean) for a in found.answers] == [(9, 2, 0.625), (5, 1, 0.5)]
+    visits = answer.context["visited"]
+    assert [row for row, _ in visits["offers"]] == [4]
+    assert [(a.step, a.visits, a.mean) for a in visits["answers"]] == [(9, 2, 0.625), (5, 1, 0.5)]
     text = answer.content.decode()
     assert text.index("says 1.0") < text.index("says 0.25") < text.index("says 0.5")
     answer = client.get("/runs/compare/prompts/", {"runs": f"{first.pk},{second.pk}", "visit": "first", "row": "4"})
-    assert [a.step for a in answer.context["found"].answers] == [1, 5]
+    assert [a.step for a in answer.context["visited"]["answers"]] == [1, 5]
 
 
 def test_without_a_prompt_of_all_those_of_some_are_offered(client: Client) -> None:

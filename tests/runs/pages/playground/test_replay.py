@@ -85,7 +85,8 @@ def test_a_group_whose_best_is_now_the_worst():
     replay = replayed([stored("5", "4", before=[1.0, 0.0])])
     assert (replay.reordered, replay.pairs, replay.turned) == (1, PairCounts(1, 1, 0, 0), 1)
     [group] = replay.groups
-    assert [(one.rank_before, one.rank_now, one.climbed) for one in group.members] == [(1, 2, -1), (2, 1, 1)]
+    ranks = [(one.rank_before, one.rank_now, one.rank_change.text) for one in group.members]
+    assert ranks == [(1, 2, "↓1"), (2, 1, "↑1")]
     assert [round(one.advantage_now, 3) for one in group.members] == [-0.707, 0.707]
     assert [member.number for _, member in replay.movers] == [1, 2]
     assert replay.change == pytest.approx((1.707 + 0.707) / 2, abs=1e-3)
