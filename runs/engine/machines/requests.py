@@ -59,8 +59,8 @@ def reconcile(now: datetime) -> None:
     for attempt, source in demands.unmet:
         if time.monotonic() - begun > BUDGET_S:
             return
-        request = _insert(attempt, source)
-        if request is not None and (problem := _send(request)):
+        inserted = _insert(attempt, source)
+        if inserted is not None and (problem := _send(inserted)):
             demands.expectations[attempt.pk] = problem
     _store_expectations(demands.expectations)
     MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(ended_at__lt=now - HISTORY).delete()

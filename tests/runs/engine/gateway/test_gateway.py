@@ -13,6 +13,7 @@ from controlplane.platform.http import tokens
 from runs.engine.gateway import endpoint
 from runs.engine.models import Attempt, Run
 from runs.engine.scheduling import queueing
+from runs.engine.spec import spec_of
 from runs.intake.host_api import claiming
 from tests.runs.builders import SERVER, a_host, a_run, a_user
 from workers.contract.run import gateway
@@ -51,7 +52,7 @@ def test_a_run_with_a_server_leases_both() -> None:
 def test_the_trainer_gets_the_hash_of_the_key_alone() -> None:
     run = a_gateway()
     key = tokens.gateway_key(run.pk)
-    assert claiming._key(run) == {gateway.KEY_DIGEST: hashlib.sha256(key.encode()).hexdigest()}
+    assert claiming._key(run, spec_of(run)) == {gateway.KEY_DIGEST: hashlib.sha256(key.encode()).hexdigest()}
     assert key not in str(run.spec)
     assert key != tokens.gateway_key("another")
 
