@@ -53,7 +53,7 @@ def _document(
 ) -> Callable[..., HttpResponseBase]:
     """Accept a POST of one JSON object."""
 
-    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY:
             return error_json(413, f"More than {MAX_BODY} bytes.", where="body", fix="Send less.")
         try:
