@@ -53,9 +53,7 @@ def _document(
 ) -> Callable[..., HttpResponseBase]:
     """Accept a POST of one JSON object."""
 
-    @_from_host
-    @wraps(view)
-    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY:
             return error_json(413, f"More than {MAX_BODY} bytes.", where="body", fix="Send less.")
         try:
@@ -64,7 +62,7 @@ def _document(
             return error_json(400, "The body is not a JSON object.", where="body", fix="Send one JSON object.")
         return view(request, document, *args, **kwargs)
 
-    return guarded
+    return wraps(view)(_from_host(guarded))
 
 
 def _not_this_host(name: str, token: str) -> JsonResponse:
