@@ -64,10 +64,10 @@ def test_lanes_their_idle_shares_and_what_one_step_ahead_would_give() -> None:
     assert idle == {"vllm": 0.5, "trainer": 0.6}
     assert [lane.gaps for lane in view.lanes if lane.key == "trainer"] == [((1.0, 6.0),)]
     assert len([bar for lane in view.lanes for bar in lane.bars if bar.phase == "forward and backward"]) == 2
-    words = " ".join(view.words)
-    assert "Idle: vLLM 50%, the trainer 60%." in words
-    assert "One step ahead would overlap generation with training: about 1.4 times the steps." in words
-    assert "The step waits 2 s for rewards" in words
+    sentences = " ".join(view.sentences)
+    assert "Idle: vLLM 50%, the trainer 60%." in sentences
+    assert "One step ahead would overlap generation with training: about 1.4 times the steps." in sentences
+    assert "The step waits 2 s for rewards" in sentences
     assert [(switch.name, switch.on, switch.other_s) for switch in view.switches] == [
         ("One step ahead", False, 7.0),
         ("Rewards beside generation", False, 8.0),
