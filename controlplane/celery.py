@@ -1,7 +1,5 @@
 """The control plane's Celery app: dataset validation and the tick. Runs never run inside a task."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,8 +1,6 @@
 """Django settings. Everything that an installation can choose comes from the environment. The data folder
 (CONTROLPLANE_DATA, default .data beside manage.py) has the secret key, the database and the uploads."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The URLs of runs and of everything that is built on the catalogue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.urls import include, path

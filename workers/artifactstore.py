@@ -4,8 +4,6 @@ A checkpoint is complete once its manifest is stored, which lists its files with
 file by file, where an earlier upload ended. A download is used only if all hashes are right.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

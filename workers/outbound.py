@@ -10,8 +10,6 @@ Safeguards:
 - Exceptions never contain the request's headers or the server's words.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import io

@@ -4,8 +4,6 @@ Deadlines are settings so that tests can scale them. The launcher passes the set
 environment (`as_env`), without any variable of the worker's own that could contain a secret.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -177,7 +175,7 @@ class HostSettings:
     """The time, after the end, for which a control plane that doesn't know the attempt is retried."""
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str] | None = None) -> HostSettings:
+    def from_env(cls, env: Mapping[str, str] | None = None) -> "HostSettings":
         """Read the settings from the environment. Raises SettingsError."""
         source = os.environ if env is None else env
         hints = typing.get_type_hints(cls)

@@ -1,7 +1,5 @@
 """The Celery tasks of the catalogue, which call the worker's functions; beat sends those that reconcile."""
 
-from __future__ import annotations
-
 import logging
 
 import redis

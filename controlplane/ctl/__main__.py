@@ -1,7 +1,5 @@
 """The entry point: `./grpoctl …`, or `python3 -m controlplane.ctl …` in an environment with httpx and PyYAML."""
 
-from __future__ import annotations
-
 import os
 import sys
 

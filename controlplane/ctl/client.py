@@ -1,7 +1,5 @@
 """Requests to the API: retried while it can't be reached, delayed when it says so, with errors in words."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

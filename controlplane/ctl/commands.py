@@ -1,7 +1,5 @@
 """The commands of grpoctl; each returns its exit code, or None for success."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

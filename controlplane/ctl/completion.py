@@ -1,7 +1,5 @@
 """Shell completion for bash and zsh, made from the parser: commands, their options and choices."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The control plane's address and the token: from the environment, or as stored by `grpoctl login`."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

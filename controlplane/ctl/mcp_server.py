@@ -1,7 +1,5 @@
 """The MCP server: tools that read runs and their results and, with a token that may operate, launch and stop runs."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from mcp.server.mcpserver import MCPServer

@@ -1,7 +1,5 @@
 """Output: tables and single items for terminals, JSON or YAML for programs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

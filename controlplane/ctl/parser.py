@@ -1,7 +1,5 @@
 """The commands and options of grpoctl: the argparse parser, of which shell completion is made, too."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Waits for a run: its status until it ends, and its log as it is written."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The data folder and its secret key. Standard library only: manage.py uses it before Django is loaded."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Rows that people can delete and restore for a while, and archive. Final deletion is in runs.engine.trash."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import TypeVar
 

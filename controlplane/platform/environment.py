@@ -3,8 +3,6 @@
 Standard library only: the settings and manage.py use it before Django is loaded.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 No duplicate keys, no NaN, no unpaired surrogates, at most MOST_LEVELS levels. Syntax errors name the line.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

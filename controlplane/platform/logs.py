@@ -3,8 +3,6 @@
 Loaded with the settings, so no models here.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -3,8 +3,6 @@
 Standard library only: the settings use it before Django is loaded.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Serves selected files of installed packages as static files, and nothing else of these packages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from importlib.metadata import version

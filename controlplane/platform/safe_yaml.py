@@ -4,8 +4,6 @@ No anchors, aliases or tags, no duplicate keys, no second document, by default a
 sexagesimal numbers, `yes` and `off` are text, as in YAML 1.2.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable
 from typing import Any

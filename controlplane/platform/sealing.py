@@ -1,7 +1,5 @@
 """Encryption of small secrets at rest with a key derived from the installation's, which is not in the database."""
 
-from __future__ import annotations
-
 import base64
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ Every address has the version of the collected files, so browsers keep them unti
 The package's own middleware is async and would cost each request two more thread switches.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterator

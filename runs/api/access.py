@@ -1,7 +1,5 @@
 """Access to the API by personal tokens, its error answers, and its router. A session of a browser gives no access."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping

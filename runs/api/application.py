@@ -1,7 +1,5 @@
 """The API's application: its routes and their description, how bodies are read, errors and the audit."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A run to launch, as a program describes it: a document (a spec or another tool's config) and settings over it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager

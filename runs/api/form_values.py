@@ -1,7 +1,5 @@
 """A page's form, filled from JSON: what isn't sent is as the page shows it first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 

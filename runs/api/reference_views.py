@@ -1,7 +1,5 @@
 """The page of the API's reference, made from its OpenAPI description."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache

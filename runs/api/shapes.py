@@ -1,7 +1,5 @@
 """The shapes of the API's requests and answers, and rows as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Changes by people to runs, alert targets, presets and machine sources, as the Events page shows them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controlplane.platform.activity.recording import Watched, acting, renamed, watch

@@ -1,7 +1,5 @@
 """A run's checkpoints: those that were saved, those that still exist, and the one to resume from."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ The files are on the host, so a model counts as deleted only when its host says 
 plane removes the copy in the artifact store (runs.engine.artifacts.upkeep).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta

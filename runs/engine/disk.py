@@ -1,7 +1,5 @@
 """The disk space of a run: its folder on hosts, as they measure it, its copies in the artifact store, and its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,7 +74,7 @@ def sum_of(disks: Iterable[Disk]) -> Disk:
     return Disk(tuple(by_size), *(sum(getattr(disk, column) for disk in disks) for column in columns))
 
 
-def sum_of_run() -> Subquery[Any]:
+def sum_of_run() -> "Subquery[Any]":
     """Build a subquery for a query of runs: the run's bytes on all hosts; NULL if no host has measured it."""
     sizes = RunDisk.objects.filter(run=OuterRef("pk")).order_by().values("run")
     return Subquery(sizes.annotate(sum=Sum("bytes")).values("sum"))

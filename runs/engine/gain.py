@@ -1,7 +1,5 @@
 """The gain of a run's reward (the mean of its last rewards minus that of its first), and a figure over several runs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ class Spread:
     high: float | None
 
     @classmethod
-    def of(cls, values: Sequence[float | None]) -> Spread:
+    def of(cls, values: Sequence[float | None]) -> "Spread":
         numbers = [value for value in values if value is not None]
         if not numbers:
             return cls(0, None, None, None, None)

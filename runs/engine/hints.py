@@ -4,8 +4,6 @@ Hints may be lost, duplicated or late, because readers go by their cursors. So n
 writer.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

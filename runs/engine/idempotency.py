@@ -1,7 +1,5 @@
 """Idempotent creation: a double click, a reload or a second tab creates no second row."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The database rows of runs and attempts, without side effects."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from datetime import datetime
@@ -100,7 +98,7 @@ class Run(Deletable):
         names = self.group.runs.values_list("name", flat=True) if self.group else ()
         return distinguish(names).get(self.name, [])
 
-    def latest(self) -> Attempt:
+    def latest(self) -> "Attempt":
         """Find the attempt whose status, reason, lease and receipt the run shows. No query if they are prefetched."""
         return max(self.attempts.all(), key=lambda attempt: attempt.number)
 

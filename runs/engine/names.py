@@ -1,7 +1,5 @@
 """Telling similar run names apart, such as those of a sweep: the parts in which each differs from the others."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Queries for runs. `run_for` is the one gate through which a view obtains a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -68,7 +66,7 @@ class Summary(TypedDict):
     ended_at: str | None
     receipt: dict[str, Any] | None
     exit_codes: dict[str, int]
-    health: HealthSummary
+    health: "HealthSummary"
     state: str
     """Changes whenever the head of the run's page must be reloaded."""
 

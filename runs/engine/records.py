@@ -1,7 +1,5 @@
 """The database rows of runs' reports: events, metrics, samples and logs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import models
@@ -21,7 +19,7 @@ class RunEvent(models.Model):
     step = models.IntegerField(null=True)
     actor = models.CharField(max_length=150, blank=True)
     """User name, `supervisor`, `tick`, ..."""
-    data: models.JSONField[dict[str, Any], dict[str, Any]] = models.JSONField(default=dict)
+    data: "models.JSONField[dict[str, Any], dict[str, Any]]" = models.JSONField(default=dict)
 
     class Meta:
         ordering = ("id",)

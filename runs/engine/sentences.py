@@ -1,7 +1,5 @@
 """The sentences of the timeline and the status line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

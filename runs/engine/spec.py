@@ -1,7 +1,5 @@
 """Freezing catalogue rows into a run's spec, so that later edits don't change the run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

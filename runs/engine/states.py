@@ -3,8 +3,6 @@
 Few statuses, many reasons: a reason has exactly one final status and one sentence.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from workers.contract.wire.names import EndReason

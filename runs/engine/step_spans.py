@@ -1,7 +1,5 @@
 """The stored timings of a run's steps."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

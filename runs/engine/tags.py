@@ -1,7 +1,5 @@
 """Tags and archiving of runs. Every change is recorded in the timeline."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A run's timeline: adding an event, and reading the events as pages show them."""
 
-from __future__ import annotations
-
 from typing import Any, TypedDict
 
 from django.db import transaction

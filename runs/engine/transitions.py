@@ -1,7 +1,5 @@
 """The only way to change a status: a guarded UPDATE, its event in the same transaction, and a hint on commit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The control plane's Celery tasks for runs: short and idempotent. What they do is in the modules that they call."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from datetime import datetime

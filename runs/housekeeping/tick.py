@@ -1,8 +1,6 @@
 """The tick: catches up on everything that should have happened and didn't. Every step is guarded, so that concurrent
 ticks do nothing twice."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """A failed attempt's diagnosis, as the run page shows it: the reported causes in the catalogue's words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

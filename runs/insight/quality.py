@@ -1,7 +1,5 @@
 """The quality of a saved model: the figures of its run at its step, and the run's health."""
 
-from __future__ import annotations
-
 import sys
 from bisect import bisect_right
 from collections.abc import Sequence

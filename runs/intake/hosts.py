@@ -1,7 +1,5 @@
 """The API for hosts, with the host's token: announcements, every 10 s, leaving, and results of model inspections."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import wraps

@@ -1,7 +1,5 @@
 """The demo run, and the stage that `manage.py demo` has reached before there is one: a file in the data folder."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """python3 -m workers.diagnosis FOLDER_OR_LOG [--json]: why a run failed, and what to do."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

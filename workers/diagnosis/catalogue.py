@@ -1,7 +1,5 @@
 """The catalogue of causes: catalogue.toml, read and checked once."""
 
-from __future__ import annotations
-
 import functools
 import re
 import string
@@ -26,7 +24,7 @@ class Confidence(StrEnum):
         """The position in the order of confidence; 0 for certain."""
         return list(Confidence).index(self)
 
-    def lowered(self, steps: int = 1) -> Confidence:
+    def lowered(self, steps: int = 1) -> "Confidence":
         return list(Confidence)[min(self.rank + steps, 2)]
 
 

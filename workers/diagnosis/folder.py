@@ -1,7 +1,5 @@
 """Diagnosis of an attempt's folder, a run's folder, or a single log."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Judgement of the lines that match entries of the catalogue, and a ranking of the causes by likelihood."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """A reader of logs of any size and content: lines that may be evidence, without their prefixes, with their numbers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

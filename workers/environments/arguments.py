@@ -1,7 +1,5 @@
 """Checks a call's arguments with its tool's schema, and explains to the model what doesn't fit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A calculator tool: the four operations, powers, brackets and a few functions of numbers."""
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

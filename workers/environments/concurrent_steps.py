@@ -4,8 +4,6 @@ A blocked function is left behind: its daemon thread stays, another thread takes
 that what it waits for can be closed.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -3,8 +3,6 @@
 The same seed gives the same entries. Standard library only.
 """
 
-from __future__ import annotations
-
 import json
 import random
 

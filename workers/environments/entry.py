@@ -1,7 +1,5 @@
 """The definition of a library entry: parameters, texts for people, and sessions, one per episode."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

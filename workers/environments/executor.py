@@ -5,8 +5,6 @@ MB, ends early, returns NaN, lists other tools than before) becomes a sentence f
 episode; never an exception here. Results have the calls' order.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -184,7 +182,7 @@ class Executor:
         self._part_of_tool[tool.name] = part.name
         self._tool[tool.name] = tool
 
-    def _take(self, episode: OpenEpisode, name: str, opening: _Opening, done: StepResult) -> None:
+    def _take(self, episode: OpenEpisode, name: str, opening: "_Opening", done: StepResult) -> None:
         if isinstance(done.value, BaseException):
             why = f"it can't be opened: {_message(done.value)}"
         elif _plain(opening.tools) != _plain(self._tools_of_part[name]):
@@ -204,7 +202,7 @@ class Executor:
 
     # --- a turn ---------------------------------------------------------------------------------------------------
 
-    def _planned(self, move: Move) -> _Planned:
+    def _planned(self, move: Move) -> "_Planned":
         planned = _Planned(move, [None] * max(len(move.calls), 1), [])
         if not move.calls:
             self._plan_text(planned)
@@ -226,7 +224,7 @@ class Executor:
             planned.tasks.append((StepSequence(steps, deadline=move.deadline, leave=session.close), numbers))
         return planned
 
-    def _plan_text(self, planned: _Planned) -> None:
+    def _plan_text(self, planned: "_Planned") -> None:
         move = planned.move
         session = move.episode.sessions.get(self._game)
         if session is None:
@@ -272,7 +270,7 @@ class Executor:
         episode.sessions[part] = opening.session
         return True
 
-    def _collected(self, planned: _Planned) -> list[EnvironmentAnswer]:
+    def _collected(self, planned: "_Planned") -> list[EnvironmentAnswer]:
         for task, numbers in planned.tasks:
             over = ""
             for number, done in zip(numbers, task.results, strict=True):

@@ -5,8 +5,6 @@ its lock; a folder gets its name when it is complete. It is deleted with the cor
 attempt has ended. If it can't be written (a full disk, another owner), each process builds an index in memory.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

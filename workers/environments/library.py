@@ -1,7 +1,5 @@
 """All entries, by key. Specs refer to these keys: never rename one or change its meaning."""
 
-from __future__ import annotations
-
 from workers.environments import calculator, openenv, sandboxed, search, textarena
 from workers.environments.entry import Entry
 

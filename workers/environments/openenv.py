@@ -1,8 +1,6 @@
 """Environment servers with OpenEnv's protocol: their tools, or a text game. The client runs in the interpreter of
 workers.packages."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """Tools whose code runs in the sandbox: an admin's own function, and an interpreter for the model's code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

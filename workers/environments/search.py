@@ -4,8 +4,6 @@ The index is built once per corpus and setting, at the first session, and cached
 process's Tools. Building takes 5 seconds and 0.4 GB for 100,000 documents of 100 words; a query takes a millisecond.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import unicodedata

@@ -1,7 +1,5 @@
 """A tool's name, description and JSON schema, parsed from a Python function's source without executing it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import keyword

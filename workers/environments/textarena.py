@@ -1,7 +1,5 @@
 """TextArena's games for one player: the model's text is a move, and the game answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

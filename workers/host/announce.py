@@ -4,8 +4,6 @@ The Celery worker's own process reports, so a silent host is one that launches c
 trainer's interpreter for its capabilities: importing TRL takes ten seconds, and this program never imports it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

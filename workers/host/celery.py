@@ -5,8 +5,6 @@
 Prefork, because the launcher must spawn from a main thread, where a pool child runs its tasks.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 

@@ -1,7 +1,5 @@
 """Deletes a folder on this host: one checkpoint of an attempt, or the whole folder of an attempt that has ended."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The inventory of this host: its resources, their use, and its models."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

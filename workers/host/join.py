@@ -7,8 +7,6 @@ Like manage.py, this needs nothing but python3 and pip: it builds `.venv` and `.
 stays in the foreground, for systemd or a container to run. SIGTERM ends it; runs on this host continue.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

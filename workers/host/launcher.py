@@ -1,7 +1,5 @@
 """Launches an attempt: its folder, its spec, a detached supervisor and its lock. Repeated deliveries change nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

@@ -1,7 +1,5 @@
 """A host's membership of a control plane: joining, and the stored address, name, token and Redis user."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

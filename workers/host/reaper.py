@@ -8,8 +8,6 @@ An attempt is reaped because it was claimed, so a missing or empty folder proves
 processes, and proves that GPUs and ports are free.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

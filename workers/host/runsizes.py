@@ -1,7 +1,5 @@
 """Measures the size of each run's folder on this host's disk, by walking over all files from time to time."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

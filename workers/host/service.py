@@ -5,8 +5,6 @@ this program. A host on a machine that was lent by an engine (GRPO_LEAVE_AFTER_S
 idle for that long, or once its runs have ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -5,8 +5,6 @@ stops it can't: each supervisor then gets a file with the reason and whether to 
 until the supervisors have handed over their receipts.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

@@ -1,7 +1,5 @@
 """Uploads a checkpoint to the artifact store after its run has ended, if the run could not upload it itself."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from threading import Thread

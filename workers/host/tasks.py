@@ -1,7 +1,5 @@
 """Celery tasks for the control plane's commands: short, idempotent, and without logic of their own."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

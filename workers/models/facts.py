@@ -4,8 +4,6 @@ A config that contradicts the weights is refused, because all estimates before a
 lengths) rely on it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Standard library only; nothing is executed or unpickled.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@ Each answer is limited in size, and all of them together in time. The hub redire
 is checked like the first request, https stays https, and only the hub gets the token.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping
@@ -62,7 +60,7 @@ class Hub:
     offline: bool = False
 
     @classmethod
-    def of(cls, token_file: Path | None, environment: Mapping[str, str] | None = None) -> Hub:
+    def of(cls, token_file: Path | None, environment: Mapping[str, str] | None = None) -> "Hub":
         """Read the environment. `token_file`: the host's setting, before the token of a user signed in on the host."""
         env = os.environ if environment is None else environment
         home = Path(env.get("HF_HOME") or "~/.cache/huggingface").expanduser()
@@ -74,7 +72,7 @@ class Hub:
             offline=offline.upper() in _TRUE,
         )
 
-    def files(self, model: str, revision: str = "") -> HubFiles:
+    def files(self, model: str, revision: str = "") -> "HubFiles":
         """Open the model's repository. Raises HubUnavailable, Gated, InspectionError."""
         return HubFiles(self, model, revision or hub_files.NEWEST, time.monotonic() + WITHIN_S)
 

@@ -4,8 +4,6 @@ Nothing is executed or unpickled. A local path must be inside the host's allowed
 links; a hub id is looked up in the local cache first.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The models in this host's model folders and in its cache of the hub, with facts from their files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path

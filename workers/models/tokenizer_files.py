@@ -3,8 +3,6 @@
 The files are read as bytes: nothing in them is parsed or run on the host.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

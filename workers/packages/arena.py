@@ -1,7 +1,5 @@
 """TextArena: the single-player games that work offline, and how to play one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The task families of reasoning-gym 0.1.25, as the dataset page offers them. A test compares them with the package."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 VERSION = "0.1.25"

@@ -1,7 +1,5 @@
 """Finds or builds the interpreter that has the third-party packages, and opens a sandbox in it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

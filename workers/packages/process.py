@@ -4,8 +4,6 @@ A program that ends, hangs or breaks the protocol is killed, and its requests fa
 program, which knows none of the previous sessions. Keys travel over stdin, and not in an argument or a variable.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -67,7 +65,7 @@ class PackageProcess:
         if running is not None:
             running.end()
 
-    def _living(self) -> _Running:
+    def _living(self) -> "_Running":
         with self._lock:
             if self._closed:
                 raise Trouble("It was closed.", "gone")

@@ -1,7 +1,5 @@
 """reasoning-gym: generates rows of its task families, and scores a model's answers with its own checkers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ lists and in double precision: TRL uses single precision, so the two agree to ab
 TRL's code. A score of None doesn't apply: it is excluded from sums, means and deviations.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ All are plain left-to-right searches. Completions are hostile text (a model unde
 which a pattern is slow), so nothing may take more than linear time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 FENCE = "```"

@@ -1,7 +1,5 @@
 """All rewards, by key. Specs refer to these keys: never rename one or change its meaning."""
 
-from __future__ import annotations
-
 from workers.rewards.entries import (
     answer,
     choice,

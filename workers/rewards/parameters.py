@@ -1,7 +1,5 @@
 """Parameters of library entries: typed fields with help and limits, as forms show them and specs hold them."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

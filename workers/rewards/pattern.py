@@ -5,8 +5,6 @@ time is detected by trials: for each of its repeats, on texts that nearly match 
 many times, and an end that matches nothing).
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import math

@@ -1,7 +1,5 @@
 """The definition of a reward: a function, parameters, a range, the dataset columns it reads, and texts for people."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

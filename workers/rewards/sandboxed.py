@@ -1,7 +1,5 @@
 """Shared parts of rewards that run code: their sandbox, and the effect of a program's end on the score."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar

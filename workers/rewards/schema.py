@@ -4,8 +4,6 @@ The schema's patterns are matched with the model's text, so they use workers.rew
 deadline that each keyword checks.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import threading

@@ -4,8 +4,6 @@ Any error of a reward (an exception, a wrong number of scores, NaN, infinity, te
 then count as not applicable.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import traceback

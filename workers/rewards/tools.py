@@ -1,7 +1,5 @@
 """Tools of rewards and environments beyond plain functions: sandboxes, servers, caches. Opened at their first use."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -60,8 +58,8 @@ class Tools:
     def __init__(
         self,
         *,
-        open_sandbox: Callable[[tuple[str, ...]], Sandbox],
-        open_package: Callable[[str], Sandbox] | None = None,
+        open_sandbox: "Callable[[tuple[str, ...]], Sandbox]",
+        open_package: "Callable[[str], Sandbox] | None" = None,
         endpoint: Callable[[str], Endpoint] = endpoint_from_environment,
         trainer: Mapping[str, Callable[..., object]] | None = None,
         corpus: Callable[[str], Path] = no_corpora,
@@ -104,14 +102,14 @@ class Tools:
             self._put((key, count), slots)
             return slots
 
-    def sandbox(self, *preload: str) -> Sandbox:
+    def sandbox(self, *preload: str) -> "Sandbox":
         """Return a sandbox whose zygote has imported these modules. Raises SandboxUnavailable."""
         with self._lock:
             if preload not in self._sandboxes:
                 self._sandboxes[preload] = self._open(preload)
             return self._sandboxes[preload]
 
-    def package(self, name: str) -> Sandbox:
+    def package(self, name: str) -> "Sandbox":
         """Return a sandbox of the interpreter with third-party packages, which has imported
         workers.packages.inside.`name`. Raises Unavailable and SandboxUnavailable."""
         with self._lock:
@@ -139,7 +137,7 @@ class Tools:
             tool.close()
 
 
-def _open_package(name: str) -> Sandbox:
+def _open_package(name: str) -> "Sandbox":
     from workers.sandbox.selftest import best as best_backend
 
     return open_sandbox(name, best_backend())

@@ -1,7 +1,5 @@
 """`python -m workers.sandbox [--json]`: attack every backend on this machine, and report which ones hold."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -4,8 +4,6 @@ That code can reach everything in this process, so the process holds nothing of 
 verdict.
 """
 
-from __future__ import annotations
-
 import linecache
 import sys
 import traceback

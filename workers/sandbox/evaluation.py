@@ -1,7 +1,5 @@
 """An evaluation on the caller's side: its pipes, the data received, and the outcome."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket

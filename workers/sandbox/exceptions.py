@@ -1,7 +1,5 @@
 """Passes exceptions between processes: as name, text and plain values, from which the other side recreates them."""
 
-from __future__ import annotations
-
 import builtins
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Determines the outcome of an evaluation from its exit report and its process's own messages."""
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ evaluates text. Such code would run in the process that holds the verdict. So fr
 test ends at the interpreter's audit event for such an action; code can't remove an audit hook.
 """
 
-from __future__ import annotations
-
 import ast
 import collections
 import dataclasses

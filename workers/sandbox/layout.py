@@ -1,8 +1,6 @@
 """Lists the files that sandboxed code may read (the interpreter, its libraries and their dependencies), and builds the
 bubblewrap command that hides all others: no home folder, no project data, no system settings."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ Iterators are drained, and iterated again on the other side. Views and numbers o
 Builtin functions are passed by name, and so are a candidate's functions that a test passes back (`apply(square, 3)`).
 """
 
-from __future__ import annotations
-
 import builtins
 import re
 import sys

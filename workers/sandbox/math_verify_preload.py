@@ -1,8 +1,6 @@
 """A preload that imports math-verify and uses it once. Its grammar fills tables with the first formulas, and SymPy its
 caches: a fork that inherits both needs milliseconds for a comparison, and a cold one a tenth of a second."""
 
-from __future__ import annotations
-
 import logging
 
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify

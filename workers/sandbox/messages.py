@@ -12,8 +12,6 @@ channel, and when it returns, the fork ends with os._exit(0):
 which the candidate's fork must never hold.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct

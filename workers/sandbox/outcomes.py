@@ -1,7 +1,5 @@
 """The sandbox's interface: its jobs, their limits, and their outcomes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any

@@ -5,8 +5,6 @@ object with one member, named by the tag. Decoding yields exactly these types. A
 its plain value, which the plain type's own methods return, so that no override is called.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The caller's side of the sandbox: runs evaluations in parallel, each in fresh forks of a prewarmed interpreter."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import select
@@ -86,7 +84,7 @@ class Sandbox:
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(self._parallel)
 
-    def __enter__(self) -> Sandbox:
+    def __enter__(self) -> "Sandbox":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -4,8 +4,6 @@ Otherwise each fork would, for example, create more than a hundred syntax tree t
 runs only its own code.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Finds the best backend that holds on this machine: each is attacked, and the first without an escape is used."""
 
-from __future__ import annotations
-
 import os
 import socket
 import tempfile
@@ -18,7 +16,7 @@ ORDER = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
 
 _LIMITS = Limits(seconds=10, memory_mb=64, disk_mb=2)
 _SHORT = Limits(seconds=0.3, memory_mb=64)
-_cached: BackendReport | None = None
+_cached: "BackendReport | None" = None
 _lock = threading.Lock()
 
 
@@ -95,7 +93,7 @@ def _succeeded(outcome: Outcome) -> str:
 class AttackTargets:
     """Targets in this process: a secret file, a folder to write to, a listening port."""
 
-    def __enter__(self) -> AttackTargets:
+    def __enter__(self) -> "AttackTargets":
         self._folder = _temporary_folder()
         self._path = Path(self._folder.name)
         (self._path / "secret").write_text("secret")

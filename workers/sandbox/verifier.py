@@ -5,8 +5,6 @@ test has passed if it ran to its end, called the candidate, and got an answer to
 cause no more than a value, an exception, or a failure.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import reprlib

@@ -4,8 +4,6 @@ It has one thread, and never sees the code that is run: a request travels over t
 passes through here unread. So a fork inherits nothing of another evaluation.
 """
 
-from __future__ import annotations
-
 import array
 import errno
 import gc

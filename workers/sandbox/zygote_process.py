@@ -3,8 +3,6 @@
 Also closes the caller's descriptors in processes that the caller forks, such as a data loader's workers.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The messages between the caller and the zygote: fixed binary fields, which can't contain code."""
 
-from __future__ import annotations
-
 import struct
 from typing import Final, NamedTuple
 
@@ -47,7 +45,7 @@ class ForkOrder(NamedTuple):
         return _ORDER.pack(*self)
 
     @classmethod
-    def unpack(cls, data: bytes) -> ForkOrder:
+    def unpack(cls, data: bytes) -> "ForkOrder":
         return cls._make(_ORDER.unpack(data))
 
 
@@ -65,5 +63,5 @@ class ExitReport(NamedTuple):
         return _REPORT.pack(*self)
 
     @classmethod
-    def unpack(cls, data: bytes) -> ExitReport:
+    def unpack(cls, data: bytes) -> "ExitReport":
         return cls._make(_REPORT.unpack(data))

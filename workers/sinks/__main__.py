@@ -5,8 +5,6 @@ The supervisor starts this beside the trainer; after the end it can be started b
 environment with the sinks' packages if this host has none, and continues in that environment.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

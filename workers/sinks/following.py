@@ -1,7 +1,5 @@
 """The follower of outbox.jsonl for one sink: it sends rows, stores its cursor, and retries with growing pauses."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -36,7 +34,7 @@ class Cursor:
     """The sink's own state, for when it is opened again."""
 
     @classmethod
-    def read(cls, path: Path) -> Cursor:
+    def read(cls, path: Path) -> "Cursor":
         """Read the cursor; return the beginning if the file is missing or broken."""
         try:
             value = json.loads(path.read_text())

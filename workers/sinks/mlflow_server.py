@@ -1,8 +1,6 @@
 """The MLflow sink: a tracking server over HTTP, which stores a metric once for each time and step, so that batches may
 be repeated."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The sinks' program: runs a thread for each sink of an attempt, so that a hanging sink delays no other."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The interface of a sink, and the data that it gets about a run."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """The TensorBoard sink: an event file in the attempt's folder, written without TensorFlow. After a restart the file is
 truncated to the cursor's size, so that no row is in it twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

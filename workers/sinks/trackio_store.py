@@ -1,8 +1,6 @@
 """The trackio sink: a SQLite file in the attempt's folder for `TRACKIO_DIR=… trackio show`, written without trackio's
 server; or the server or Space of an endpoint. A line's number is its id there, so that no line is stored twice."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime

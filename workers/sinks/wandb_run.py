@@ -5,8 +5,6 @@ the server for the next step, and sends from there. Without a key the files stay
 sync`. Each step counts once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The token comes on standard input, so that no argument list or environment conta
 once; the process that supervises is detached from it.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

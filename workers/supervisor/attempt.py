@@ -4,8 +4,6 @@ The main thread calls tick(), which handles exits, stops and the current step. N
 network, NVML and the dataset, and deliver results through the inbox or a background call.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

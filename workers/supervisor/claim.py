@@ -1,7 +1,5 @@
 """Prepares an attempt before anything is started: the claim, dataset and corpora, and the GPUs' baselines."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import time

@@ -4,8 +4,6 @@ A child gets an allow-list of the host's environment, so that neither the token 
 can reach model or reward code. workers.contract.stack.commands derives the rest from the spec.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The last steps of an attempt: from the end's reason to its receipt, and until the control plane has everything."""
 
-from __future__ import annotations
-
 import logging
 import math
 from typing import Any

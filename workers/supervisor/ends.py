@@ -1,7 +1,5 @@
 """The reason of an attempt's end, from exits and a table of log patterns; and its diagnosis, from the logs."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """Downloads models from the hub by a child in the trainer's interpreter, and reports progress and failures."""
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """The hang watch: notices that no training step ends, and explains which process waits for which."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

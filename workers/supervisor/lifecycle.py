@@ -1,7 +1,5 @@
 """The supervisor's main loop: claim the attempt, tick it to its end, and never leave a process behind."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import time

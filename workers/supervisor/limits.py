@@ -1,7 +1,5 @@
 """Enforces a run's limits and early-stop rules on the host, so that they hold while the control plane is away."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

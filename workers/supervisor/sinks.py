@@ -1,8 +1,6 @@
 """Keeps a run's sinks running in a process beside its trainer: it is restarted after a crash, and nothing waits for it,
 except for a short time at the end."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -19,7 +17,7 @@ POLL_S = 2.0
 
 
 class Sinks:
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: "Shared") -> None:
         self._shared = shared
         self._starts = 0
         self._restart_at: float | None = None

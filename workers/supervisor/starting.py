@@ -1,7 +1,5 @@
 """The first steps of an attempt: prepares dataset and GPU baselines, then starts the vLLM servers and the trainer."""
 
-from __future__ import annotations
-
 import os
 
 from workers.contract.run import jobs

@@ -6,8 +6,6 @@ The trainer starts in SERVERS_STARTING if it can do so while the servers start. 
 step returns the next step and never waits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Starts and ends the process that uploads an attempt's checkpoints, during the training and after its end."""
 
-from __future__ import annotations
-
 import logging
 import os
 

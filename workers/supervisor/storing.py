@@ -4,8 +4,6 @@ A separate process, so that a slow store delays neither the supervisor's ticks n
 standard input; the store's keys come from the control plane and stay in this process's memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -1,7 +1,5 @@
 """The steps while the trainer runs: training, settling after its end, and saving for a stop."""
 
-from __future__ import annotations
-
 from workers.contract.run import jobs
 from workers.contract.wire.names import SAVING, EndReason, EventKind, FileName, Phase
 from workers.supervisor.ends import End

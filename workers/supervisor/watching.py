@@ -1,7 +1,5 @@
 """Reads the trainer's lines and the machine's figures, and writes them to the outbox."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Collection
 from statistics import median
@@ -40,7 +38,7 @@ class Stall(NamedTuple):
 class TrainerWatch:
     """Reads metrics.jsonl as it grows."""
 
-    def __init__(self, folder: AttemptFolder, report: Reporting, pace: StepPace, limits: LimitWatch) -> None:
+    def __init__(self, folder: AttemptFolder, report: Reporting, pace: "StepPace", limits: LimitWatch) -> None:
         self._folder = folder
         self._report = report
         self._tail = Tail(folder / FileName.METRICS, trainer_line)

@@ -5,8 +5,6 @@ codes: 0 trained (or stopped as requested), 3 the spec can't be trained, 4 there
 server has failed, 7 a reward has failed on too many rows; the last line on stderr is then a sentence for people.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import io

@@ -3,8 +3,6 @@
 Standard library only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

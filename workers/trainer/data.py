@@ -1,7 +1,5 @@
 """The canonical dataset file: its rows in memory, and the columns that TRL gets."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
@@ -26,7 +24,7 @@ Row = dict[str, Any]
 class Table(Mapping[int, Row]):
     """Rows by id, built from the columns on each access, so that a million rows are just a few arrays."""
 
-    def __init__(self, table: pa.Table, *, chat: bool) -> None:
+    def __init__(self, table: "pa.Table", *, chat: bool) -> None:
         self.arrow = table
         self.chat = chat
         self._ids = table.column("row_id").to_numpy()

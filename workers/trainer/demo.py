@@ -1,7 +1,5 @@
 """The demo's problems and recommended settings, as plain data; standard library only."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `--check FILE` builds the real GRPOConfig of {"grpo": {...}, "processes": n} and prints {"ok": bool, "error": str}.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import enum

@@ -8,8 +8,6 @@ a sentence for people in the last line of stderr. FILE gets a line of JSON at mo
 HF_ENDPOINT, HF_HOME and HF_TOKEN have their usual meaning for huggingface_hub, which does the downloading.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import signal

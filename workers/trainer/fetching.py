@@ -1,7 +1,5 @@
 """Observation of a download from outside: how much is in the cache, and whether it grows."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -51,7 +49,7 @@ class FileListing:
     files: tuple[HubFile, ...]
 
     @classmethod
-    def of(cls, model: str, info: ModelInfo) -> FileListing:
+    def of(cls, model: str, info: "ModelInfo") -> "FileListing":
         files = []
         for sibling in info.siblings or []:
             if hub_files.is_needed(sibling.rfilename):

@@ -3,8 +3,6 @@
 Served models and the rollout gateway listen through it. Errors have the shape that OpenAI's clients read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

@@ -4,8 +4,6 @@ Served models take `ModelRequest`s, whose sampling settings count. The rollout g
 decides how tokens are sampled, so settings of the request are ignored, and a header of the answer names them.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

@@ -4,8 +4,6 @@ All ranks know every group's rewards, draw the same prompts and generate equal s
 an idle one. TRL sees one batch with its rewards: everything after generation is TRL's own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ between two generations must include the completions. And TRL's sampler draws ea
 new process starts afresh, so a resumed second epoch would repeat the first one's order.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ so it starts as a model for which GRPO is made: it knows the answer and often do
 `--problems FILE` writes the demo's dataset and `--demo-config` prints its settings; neither loads torch.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random
@@ -101,7 +99,7 @@ def make(folder: Path, *, seed: int, steps: int) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def make_tokenizer() -> Qwen2Tokenizer:
+def make_tokenizer() -> "Qwen2Tokenizer":
     """Make Qwen2's tokenizer without merges: one token per byte, so that it reads any text, and per word of WORDS.
 
     It must be Qwen2's class: AutoTokenizer uses that for a Qwen2 model's folder, whatever was saved.
@@ -126,7 +124,7 @@ def make_tokenizer() -> Qwen2Tokenizer:
     return tokenizer
 
 
-def _warm_up(model: Any, tokenizer: Qwen2Tokenizer, draw: random.Random, steps: int) -> None:
+def _warm_up(model: Any, tokenizer: "Qwen2Tokenizer", draw: random.Random, steps: int) -> None:
     """Train supervised on prompts with completions of mixed quality; only the completions count for the loss."""
     import torch
 
@@ -167,7 +165,7 @@ def _example(draw: random.Random, fact: tuple[int, str, int], *, faulty: bool, c
     return question, thought + tagged_answer
 
 
-def _batch(examples: list[tuple[str, str]], tokenizer: Qwen2Tokenizer) -> tuple[Any, Any, Any]:
+def _batch(examples: list[tuple[str, str]], tokenizer: "Qwen2Tokenizer") -> tuple[Any, Any, Any]:
     """Tokenize a batch into (token ids, attention mask, labels), each (examples, tokens), padded on the right."""
     import torch
 

@@ -1,7 +1,5 @@
 """One training, from a checked spec to its last checkpoint."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import traceback

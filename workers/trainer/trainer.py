@@ -4,8 +4,6 @@ Nothing here draws a random number or changes a tensor that TRL uses, so the tra
 GRPOTrainer with the same arguments and attention kernels; `bench overhead` proves it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path

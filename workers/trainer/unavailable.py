@@ -1,7 +1,5 @@
 """Reasons why a hub model is unavailable: huggingface_hub's exceptions as sentences."""
 
-from __future__ import annotations
-
 import errno
 import os
 from typing import TypeVar

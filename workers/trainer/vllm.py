@@ -1,7 +1,5 @@
 """python -m workers.trainer.vllm ARGUMENTS: vLLM's own command line, whose imports take a fifth less here."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys

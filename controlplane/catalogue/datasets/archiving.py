@@ -1,7 +1,5 @@
 """Archiving of versions of datasets and corpora, and deletion with their files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial

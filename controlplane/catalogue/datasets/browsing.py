@@ -1,7 +1,5 @@
 """Rows for pages: of a ready version by position or filter, one in full, and previews of a mapping."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Derivation of a version from some rows of another one."""
 
-from __future__ import annotations
-
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import make_folder
 from controlplane.catalogue.datasets.importing import new_version

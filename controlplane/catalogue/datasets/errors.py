@@ -1,7 +1,5 @@
 """Errors of datasets; their messages are for people."""
 
-from __future__ import annotations
-
 
 class DatasetError(Exception):
     """The dataset can't be used like this."""

@@ -1,7 +1,5 @@
 """Downloads of a version's rows, streamed from the reader process to the browser."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator, Generator, Iterator

@@ -1,7 +1,5 @@
 """The folders of versions: created, locked, copied and removed."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

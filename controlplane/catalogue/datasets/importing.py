@@ -3,8 +3,6 @@
 Each function changes the database and queues the rest for the worker (controlplane.catalogue.datasets.worker).
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Datasets and their versions. A ready version never changes: runs refer to it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

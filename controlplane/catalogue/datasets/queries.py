@@ -1,7 +1,5 @@
 """Access to datasets and versions: the only way for views to get one."""
 
-from __future__ import annotations
-
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Lower
 from django.http import Http404, HttpRequest

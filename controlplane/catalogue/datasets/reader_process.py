@@ -4,8 +4,6 @@
 an early end once it is no longer wanted. `stream` yields the child's output as it is written.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

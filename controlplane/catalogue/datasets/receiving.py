@@ -1,7 +1,5 @@
 """An incoming file on disk: hashed, limited in size, and removed if anything fails."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import unicodedata

@@ -4,8 +4,6 @@ Names are only checked by their syntax, and paths by where they resolve to; anot
 (controlplane.catalogue.datasets.fetching).
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import asdict, dataclass

@@ -5,8 +5,6 @@ has them. So a control plane that lost its disk, or was restored from its databa
 still request a run's rows from the control plane, not from the store.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Only the reader process opens them (`reader.prompts.chat`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Support for tools in a model's chat template, as the reader process finds it in an uploaded tokenizer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any

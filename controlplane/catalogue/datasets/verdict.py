@@ -1,7 +1,5 @@
 """The verdict on a dataset version without a step under way: tone, icon, sentence and details."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

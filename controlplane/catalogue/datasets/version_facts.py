@@ -1,7 +1,5 @@
 """Facts of a ready dataset version as definition rows: (label, value)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The queue of the worker's tasks, and the progress of a version."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each step runs in a child process and ends with one UPDATE that applies only whi
 that was interrupted (a killed worker, a full disk) starts again from the beginning.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """Exports a version of an environment as YAML, and imports YAML into the editor."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controlplane.catalogue.environments.forms import LIMITS, EnvironmentEditor, editor_from

@@ -1,7 +1,5 @@
 """Finds environments that use a corpus; such a corpus can't be deleted."""
 
-from __future__ import annotations
-
 from controlplane.catalogue.datasets.corpora.queries import titles_in
 from controlplane.catalogue.datasets.models import CorpusVersion
 from controlplane.catalogue.environments.models import EnvironmentVersion

@@ -1,7 +1,5 @@
 """The editor of an environment: a form for it, one for its limits, and one for each part, built from the schemas."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Environments and their versions: tools to call and games to play. A version never changes: runs refer to it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +19,7 @@ class Environment(Item):
     objects = Kept["Environment"]()
     every = models.Manager["Environment"]()
 
-    def newest(self) -> EnvironmentVersion:
+    def newest(self) -> "EnvironmentVersion":
         """Find the newest version, in one query. Every environment has one: both are created in one transaction."""
         return self.versions.order_by("-number")[0]
 

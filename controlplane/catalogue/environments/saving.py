@@ -1,7 +1,5 @@
 """Saves parts and limits as a version of a new environment, a changed environment or a clone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +17,7 @@ class EnvironmentComposition(saving.Composition):
     kind = EnvironmentVersion.kind
 
     @classmethod
-    def of(cls, version: EnvironmentVersion) -> EnvironmentComposition:
+    def of(cls, version: EnvironmentVersion) -> "EnvironmentComposition":
         return cls(version.parts, version.limits)
 
     def columns(self) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Presents the library, and the tools of an environment as the model sees them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

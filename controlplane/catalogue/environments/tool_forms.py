@@ -1,7 +1,5 @@
 """Builds a form for a tool's arguments from its JSON schema."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages of an environment: a version, and the editor with its new rows and the preview of its tools."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST

@@ -1,7 +1,5 @@
 """accelerate's YAML: processes, precision, and the sharding by DeepSpeed or FSDP."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

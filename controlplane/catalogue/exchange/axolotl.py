@@ -1,7 +1,5 @@
 """Axolotl's YAML for GRPO."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

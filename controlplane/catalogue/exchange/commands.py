@@ -1,7 +1,5 @@
 """Command lines: launchers, TRL's and vLLM's, with the variables before them, as one mapping of options."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A DeepSpeed JSON: its sharding and numbers become settings, and its tuned rest is kept as a part of the profile."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

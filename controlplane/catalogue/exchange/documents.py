@@ -1,7 +1,5 @@
 """Reading of any config from bytes: the kind of document, recognised by its content, and its values."""
 
-from __future__ import annotations
-
 import json
 import re
 import zipfile

@@ -1,7 +1,5 @@
 """The rules for the keys of a format, and the interpreter that applies a table of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Our own documents: a run's spec, with or without its attempt, and a hardware profile's YAML."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Nothing is executed: only plain values are taken.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

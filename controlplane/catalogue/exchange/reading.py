@@ -3,8 +3,6 @@
 A value's path is its place in the run's spec: `grpo.learning_rate`, `hardware.server.gpus`, `lora.r`, `model.path`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any

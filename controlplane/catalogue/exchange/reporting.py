@@ -1,8 +1,6 @@
 """Reporting of a document's training to W&B, TensorBoard and others, as sinks of a run. Configs name them by keys,
 commands and scripts by environment variables as well."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controlplane.catalogue.exchange.keys import Leave, Rule, Take, flag, names, text

@@ -1,7 +1,5 @@
 """Dynamic sampling under the names of other trainers: ms-swift, verl, NeMo RL and OpenRLHF."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controlplane.catalogue.exchange.keys import Rule, Take, flag, text, whole

@@ -1,7 +1,5 @@
 """TRL's YAML, and the options of command lines that start a GRPO training or its vLLM server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ What a format has no key for follows in `#!` comment lines, so that an import he
 JSON has no comments: it holds the sharding, offload and the tuned part of a profile, and no more.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The last ten minutes of a host's GPU utilization: stored with its inventory, and drawn as lines of a chart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sends commands to hosts over Celery; the only module that does, so tests patch it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests model inspections from hosts over Celery; hosts answer over HTTP."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.utils import timezone

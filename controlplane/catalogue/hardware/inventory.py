@@ -3,8 +3,6 @@
 This happens on arrival, so that readers of the stored row can rely on it, and again for pages.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Describes the connections between a host's GPUs: one line if all pairs are alike, otherwise a small table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

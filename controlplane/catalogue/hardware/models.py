@@ -1,7 +1,5 @@
 """Hosts as they announce themselves, model inspections, and hardware profiles."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -13,7 +11,7 @@ from controlplane.platform.deletable import Deletable, Kept, unique_name
 class HostsInUse(models.Manager["Host"]):
     """Manager without removed hosts."""
 
-    def get_queryset(self) -> models.QuerySet[Host]:
+    def get_queryset(self) -> "models.QuerySet[Host]":
         return super().get_queryset().filter(removed_at=None)
 
 

@@ -1,7 +1,5 @@
 """Prices of a host's GPUs per hour: the admins' form, and money in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +23,7 @@ class Money:
         number = f"{self.amount:,.2f}" if self.amount < 1000 else f"{self.amount:,.0f}"
         return f"{number} {self.currency}" if self.currency[:1].isalpha() else f"{self.currency}{number}"
 
-    def __mul__(self, factor: float) -> Money:
+    def __mul__(self, factor: float) -> "Money":
         return Money(self.amount * factor, self.currency)
 
 

@@ -4,8 +4,6 @@ Names are the contract's: HardwareSpec's without a prefix, ServerSpec's with `se
 GRPOConfig's for the batch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

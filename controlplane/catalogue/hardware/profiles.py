@@ -1,7 +1,5 @@
 """Hardware profiles as plain values, and the settings that a launch takes from one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from math import prod

@@ -1,7 +1,5 @@
 """Access to hardware rows: the only way for views to get one."""
 
-from __future__ import annotations
-
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404

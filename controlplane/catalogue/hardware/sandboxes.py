@@ -1,7 +1,5 @@
 """A host's isolation of code that rewards run: the host's report and an admin's permission."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from controlplane.catalogue.hardware import inventory

@@ -5,8 +5,6 @@ says how. Batches are divided into as few passes as the named cards have room fo
 inserts them once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """One-time join codes: created for an operator or a machine's provider, and used up by the first machine."""
 
-from __future__ import annotations
-
 import secrets
 from datetime import datetime, timedelta
 

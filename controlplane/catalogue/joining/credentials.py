@@ -1,7 +1,5 @@
 """Tokens of hosts: random and stored as hashes, so that revoking one takes effect at once."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Exchanges a machine's join code for credentials: all or nothing, with every refusal in words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.db import IntegrityError, transaction

@@ -3,8 +3,6 @@
 Without an ACL file Redis loses its users at a restart, so missing ones are created again from the stored hashes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Credentials of hosts, and the one-time codes that machines exchange for them."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.db import models
 from django.db.models import Q

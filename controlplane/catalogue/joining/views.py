@@ -1,7 +1,5 @@
 """The route by which a machine joins: it has only its code, neither a session nor a token."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Scores reference answers: which components judge them, on which completion, and which scores are failures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Checks of a dataset version's reference answers, and the answers that fail."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.db import models
 from django.urls import reverse

@@ -1,7 +1,5 @@
 """Presents a check: the verdict and the results of its components."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from controlplane.catalogue.references.judging import AnswerJudge, judges

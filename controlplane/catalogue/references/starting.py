@@ -1,7 +1,5 @@
 """Starts and stops checks of reference answers, and derives versions without the rows whose answers fail."""
 
-from __future__ import annotations
-
 from django.db import transaction
 
 from controlplane.catalogue.datasets import deriving

@@ -1,7 +1,5 @@
 """Pages of reference checks: the list with the form that starts one, and a check's result."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

@@ -3,8 +3,6 @@
 Results are stored after each batch, so that a check that was interrupted (a killed worker) continues there.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

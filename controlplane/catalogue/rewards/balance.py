@@ -1,7 +1,5 @@
 """Computes how much each component of a config can move the total, and whether one dominates the others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

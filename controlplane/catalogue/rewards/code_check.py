@@ -1,7 +1,5 @@
 """Checks of custom code before it is saved: signature, syntax, and a trial on samples in the web's sandbox."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exports a version of a reward config as YAML, and imports YAML into the editor."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controlplane.catalogue.rewards import saving

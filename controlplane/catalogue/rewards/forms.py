@@ -1,7 +1,5 @@
 """The editor of a reward config, built from the library's schemas."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Presents the reward library: by group, with ranges in words and worked examples."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar

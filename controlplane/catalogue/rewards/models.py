@@ -1,7 +1,5 @@
 """Reward configs and their versions. A version never changes: runs refer to it."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from controlplane.catalogue.versioned.kind import ItemKind
@@ -22,7 +20,7 @@ class RewardConfig(Item):
     objects = Kept["RewardConfig"]()
     every = models.Manager["RewardConfig"]()
 
-    def newest(self) -> RewardVersion:
+    def newest(self) -> "RewardVersion":
         """Find the newest version, in one query. Every config has one: both are created in one transaction."""
         return self.versions.order_by("-number")[0]
 

@@ -1,7 +1,5 @@
 """Saves components as a version: of a new config, a changed config or a clone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +18,7 @@ class RewardComposition(saving.Composition):
     kind = RewardVersion.kind
 
     @classmethod
-    def of(cls, version: RewardVersion) -> RewardComposition:
+    def of(cls, version: RewardVersion) -> "RewardComposition":
         return cls(version.components, version.aggregation, version.failed_share)
 
     def columns(self) -> dict[str, Any]:

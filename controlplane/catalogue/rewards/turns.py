@@ -5,8 +5,6 @@ slices run in between. workers.sandbox decides which backend works on this machi
 turn has the reason.
 """
 
-from __future__ import annotations
-
 import atexit
 import itertools
 import os

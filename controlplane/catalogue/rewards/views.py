@@ -1,7 +1,5 @@
 """Pages of the reward library and of a version, and the fragments that the editor requests."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_POST

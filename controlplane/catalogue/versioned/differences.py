@@ -1,7 +1,5 @@
 """The changes between a version and the previous one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import unified_diff

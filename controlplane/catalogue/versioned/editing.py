@@ -3,8 +3,6 @@
 Rows are added and removed in the browser, so each has a random prefix; the hidden field `row` repeats them in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar

@@ -1,7 +1,5 @@
 """The pages that edit an item: a new one, an existing one, and one from an imported document."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """A kind of named items with versions: reward configs, environments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

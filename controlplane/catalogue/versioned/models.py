@@ -1,7 +1,5 @@
 """An item with a name, and its versions. A version never changes: runs refer to it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any, ClassVar, cast
 

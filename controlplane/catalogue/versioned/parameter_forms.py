@@ -1,7 +1,5 @@
 """Builds form rows for entries of a library: a field for each parameter of the entry's schema."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Reads documents whose parts are entries of a library (reward configs, environments) into the values of a form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar

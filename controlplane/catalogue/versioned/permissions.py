@@ -1,7 +1,5 @@
 """Permissions for parts that contain code. Operators may use code that an admin has saved, unchanged."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

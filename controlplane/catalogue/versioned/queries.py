@@ -1,7 +1,5 @@
 """Access to items and their versions: the only way for views to get one."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from django.db.models import Count, Exists, Model, OuterRef, Q, QuerySet

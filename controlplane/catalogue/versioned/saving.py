@@ -1,7 +1,5 @@
 """Saves a composition as a version of a new item, a changed item or a clone; archives items."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self, TypeVar
 
 from django.db import IntegrityError, transaction
@@ -27,7 +25,7 @@ class Composition:
         """List the columns of a version that stores it."""
         raise NotImplementedError
 
-    def same_as(self, composition: Composition) -> bool:
+    def same_as(self, composition: "Composition") -> bool:
         """Compare as runs do: missing fields and parameters are defaults."""
         return self._full() == composition._full()
 

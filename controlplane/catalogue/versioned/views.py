@@ -1,7 +1,5 @@
 """The list of items, an item's versions, and actions on a whole item: clone, archive."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

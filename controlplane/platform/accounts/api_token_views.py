@@ -1,7 +1,5 @@
 """The page of API tokens: make one (shown once), list, revoke. Admins also see and revoke other people's tokens."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect

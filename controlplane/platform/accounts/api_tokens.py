@@ -3,8 +3,6 @@
 Only the SHA-256 is stored. `ApiTokenAct` records that a token was made, used for a change, or revoked.
 """
 
-from __future__ import annotations
-
 import secrets
 from copy import copy
 from datetime import datetime, timedelta

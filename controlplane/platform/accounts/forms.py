@@ -1,7 +1,5 @@
 """The forms of the sign-in, password and users pages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

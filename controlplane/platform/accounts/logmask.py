@@ -4,8 +4,6 @@ Readers of logs must not be able to use those links, and Django logs the path of
 with the settings, so no models here.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 

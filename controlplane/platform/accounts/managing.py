@@ -1,7 +1,5 @@
 """Account management by admins: roles, disabling and enabling, limits. At least one admin always remains."""
 
-from __future__ import annotations
-
 from django.db import transaction
 from django.shortcuts import get_object_or_404
 

@@ -1,7 +1,5 @@
 """Users and roles. Viewers see everything; operators launch, stop and upload; admins manage users and secrets."""
 
-from __future__ import annotations
-
 import json
 
 from django.conf import settings

@@ -4,8 +4,6 @@ An account of the provider never becomes a local account of the same name or add
 could take over the account here.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable

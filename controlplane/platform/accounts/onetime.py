@@ -1,7 +1,5 @@
 """One-time sign-in links, for the first start and for invitations. The first person who opens a link uses it up."""
 
-from __future__ import annotations
-
 import secrets
 from datetime import timedelta
 from urllib.parse import quote

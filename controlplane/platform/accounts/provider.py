@@ -4,8 +4,6 @@ Unlike allauth's own it is the only one, its discovery document must name the co
 signature is always checked, and claims aren't stored.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jwt

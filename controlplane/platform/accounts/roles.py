@@ -1,7 +1,5 @@
 """Role checks as view decorators. A middleware already requires people to sign in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec

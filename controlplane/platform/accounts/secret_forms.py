@@ -1,7 +1,5 @@
 """The form of a secret. The key is never sent back to the page: an empty field keeps the stored one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

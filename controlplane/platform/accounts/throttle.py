@@ -1,7 +1,5 @@
 """Throttling of password guesses: failures are counted in the database, so all web processes see them."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.utils import timezone

@@ -1,7 +1,5 @@
 """The users page: admins invite users by one-time link, assign roles, disable and enable accounts."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.contrib import messages
 from django.db import transaction

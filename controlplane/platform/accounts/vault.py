@@ -3,8 +3,6 @@
 Nothing else decrypts secrets. A decrypted secret goes into one answer or one process and is stored nowhere.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The pages of signing in and out, and of passwords."""
 
-from __future__ import annotations
-
 import time
 
 from django.conf import settings as site

@@ -1,7 +1,5 @@
 """The filters of the Events page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

@@ -1,7 +1,5 @@
 """Acts of people in this installation, which the Events page and the API show, and the kinds of their objects."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.conf import settings

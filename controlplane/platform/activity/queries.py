@@ -1,7 +1,5 @@
 """Queries of acts: those that a person may see, filtered, and with the addresses of their objects."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Acts follow from the rows that a person's request saves and deletes, so pages an
 `record` is for UPDATEs. Automatic work (the tick, workers, hosts) is not recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field

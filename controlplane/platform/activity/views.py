@@ -1,7 +1,5 @@
 """The Events page: who did what in this installation."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """The recorded models of accounts and the catalogue. The apps of runs add theirs in runs.engine.audit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controlplane.platform.activity.recording import Phrase, Watched, renamed, watch

@@ -1,7 +1,5 @@
 """The documentation and the glossary as pages of the installation, and the end of a person's tour."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The glossary of GRPO: glossary.toml, read once."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from functools import cache

@@ -3,8 +3,6 @@
 The rules apply to the address of the connection, so neither DNS changes nor notations matter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit

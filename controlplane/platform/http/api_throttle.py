@@ -4,8 +4,6 @@ Token buckets for each token, and for each address without a known token. Counte
 ASGI; it does no other work.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

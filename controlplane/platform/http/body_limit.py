@@ -5,8 +5,6 @@ general, larger for the requests in `controlplane.setup.serving.body_sizes`. Asy
 work.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import logging

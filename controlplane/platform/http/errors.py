@@ -1,7 +1,5 @@
 """The error pages, and the format of JSON errors: {"error": {"what", "where", "fix"}}."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any

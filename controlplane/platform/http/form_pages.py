@@ -3,8 +3,6 @@
 The texts are in the session, encrypted: the table of sessions reveals no token, and a message would put it in a cookie.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -2,8 +2,6 @@
 
 A page with 137 fields spent half of its time in those templates. All other widgets still use them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pages by cursor: newest first, without skipped or repeated rows while rows are added; and other query parameters."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import datetime

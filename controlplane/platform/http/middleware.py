@@ -1,7 +1,5 @@
 """Middleware: protective headers, pages for refused methods, no NUL, and the sign-in requirement of all views."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.contrib.auth.middleware import LoginRequiredMiddleware

@@ -6,8 +6,6 @@ sync, all of it under the GIL. Here a request switches threads once, and threads
 CONN_MAX_AGE. Async because it is ASGI; it does no other work.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor

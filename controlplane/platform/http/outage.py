@@ -1,7 +1,5 @@
 """Database outages: the errors that count as one, and a single log line per outage."""
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """Bodies of API requests: size limits, gzip, strict decoding; and the bearer token."""
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

@@ -1,7 +1,5 @@
 """Files as responses: large ones streamed under WSGI and ASGI, or only a requested part; safe cells of CSV files."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

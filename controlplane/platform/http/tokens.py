@@ -4,8 +4,6 @@ them.
 Random tokens, of people's programs and of hosts, are stored `hashed`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 

@@ -1,7 +1,5 @@
 """Stores uploads on disk chunk by chunk with their checksum, and stops at the size limit."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 from collections.abc import Iterator

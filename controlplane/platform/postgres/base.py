@@ -5,8 +5,6 @@ pool makes requests wait while the server refuses, hides the cause, and after a 
 connection and the next; here a refusal is reported at once, and the first dead connection discards the others.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import threading

@@ -6,8 +6,6 @@ lock that wakes it, and only its holder polls SQLite, every millisecond. Single 
 SQLite's own retries.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time

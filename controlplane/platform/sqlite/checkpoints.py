@@ -5,8 +5,6 @@ several times a second, while every writer waits for the disk. Here a commit onl
 block no writer. SQLite's own checkpoints remain for a log of LOG_PAGES, in case the thread doesn't keep up.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import sqlite3

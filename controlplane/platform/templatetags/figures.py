@@ -1,7 +1,5 @@
 """Formats numbers, times and sizes on pages: few digits, small grey units, a dash for a missing value."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Navigation items, and small drawings that several pages use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,8 +1,6 @@
 """The "?" next to a word: `{% term "kl" %}`, `{% term_of_metric "kl" %}`, `{% term_of_chart chart %}`; and the help of
 form fields, in Python because templates are too slow for the many fields of New run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import template

@@ -3,8 +3,6 @@
 The package's own tag lists its archive of 1,700 files at an icon's first use, and writes the SVG anew at each.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.resources import files
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Attributes, links and texts that are shown only if there is a value. Loaded in every template."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 from typing import Any
 

@@ -1,7 +1,5 @@
 """URLs of scripts and the typeface, and preload links."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from functools import cache

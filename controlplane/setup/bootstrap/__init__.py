@@ -6,8 +6,6 @@ environment that has the required packages is used unchanged. CONTROLPLANE_BOOTS
 for images, and for machines without network access.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -4,8 +4,6 @@ No uv.lock, which would contain the package index's address in every entry. `--u
 for a newer 3.11 would lack packages that 3.11.2 needs.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

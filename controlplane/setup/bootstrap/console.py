@@ -1,7 +1,5 @@
 """Messages to the waiting user, and programs that the installation runs."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

@@ -5,8 +5,6 @@ mark, or a stamp with another hash, triggers a rebuild, which is quick because d
 neither was made by someone else: it is used if it has the required packages, and never deleted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """The installers: uv if available (on PATH, fetched before, or installable by pip), otherwise pip with venv."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,8 +1,6 @@
 """`python -m controlplane.setup.bootstrap.on_demand NAME` builds an environment unless it exists: the trainer's,
 or one that only some installations need (lm-eval, environments, atropos, sinks)."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -3,8 +3,6 @@
 The versions are in workers.contract.stack.packages.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One program of the control plane in the foreground, for containers and services, which watch each program."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable

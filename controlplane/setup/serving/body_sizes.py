@@ -4,8 +4,6 @@ Large only for uploads by operators, with a session or an API token, and for req
 HMAC, checked without the database) or a host.
 """
 
-from __future__ import annotations
-
 import re
 from http.cookies import CookieError, SimpleCookie
 from importlib import import_module

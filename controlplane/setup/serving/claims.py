@@ -1,7 +1,5 @@
 """Exclusive claims of `up` and `demo`: the data folder, and a port."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
@@ -25,7 +23,7 @@ class ServingRefused(Exception):
 
 
 @contextlib.contextmanager
-def data_folder_lock(data: Path, command: str) -> Iterator[DataFolderLock]:
+def data_folder_lock(data: Path, command: str) -> "Iterator[DataFolderLock]":
     """Lock the data folder. The lock of a dead process doesn't block: the kernel has released it. Raises
     ServingRefused."""
     handle = os.open(data / "serving.lock", os.O_RDWR | os.O_CREAT, 0o600)

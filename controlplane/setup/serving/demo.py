@@ -1,8 +1,6 @@
 """The demo: installs the trainer if it is missing, makes a tiny model and a few hundred problems, and launches a
 run."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """An installation on one machine: the environment of its processes, and its programs."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

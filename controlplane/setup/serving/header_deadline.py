@@ -1,7 +1,5 @@
 """The web's HTTP protocol, which closes a connection that doesn't send a whole request header in time."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The runs at the end of `up` or `demo`: counted and left training, or stopped."""
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The outcome of the demo run: the JSON object of `demo --once --json`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

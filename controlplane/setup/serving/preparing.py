@@ -1,7 +1,5 @@
 """Prepares the data folder before the web starts: database, static files, the host's token. Quick if up to date."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Child processes: they end with this process, are restarted when they die, and are stopped together."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The course of an `up`: claim folder and port, prepare, start the children, watch them, stop them."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

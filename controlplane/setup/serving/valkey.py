@@ -1,7 +1,5 @@
 """The embedded Redis: the server program, its arguments, and a check that it responds."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The first admin, and the messages of `up` and `demo` once the page responds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.conf import settings

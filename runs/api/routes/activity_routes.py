@@ -1,7 +1,5 @@
 """The events: what people did in this installation."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Any
 

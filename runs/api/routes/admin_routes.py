@@ -1,7 +1,5 @@
 """Administration: users, secrets and targets of alerts. Every route needs a token that may administer."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Corpora, which environments search, and checks of a dataset's reference answers."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from typing import Annotated, Any

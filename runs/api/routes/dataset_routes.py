@@ -1,7 +1,5 @@
 """Datasets: reading, mapping, browsing, deriving, archiving, renaming, deleting."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Evaluations of a run's checkpoints, and trials of hardware profiles."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from typing import Annotated, Any

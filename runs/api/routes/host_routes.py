@@ -1,7 +1,5 @@
 """Hosts, warm servers and the queue."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any, Literal
 

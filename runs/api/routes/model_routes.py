@@ -1,7 +1,5 @@
 """Models: checkpoints of runs, base models on hosts, and the jobs on a checkpoint."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, Literal

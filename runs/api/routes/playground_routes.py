@@ -1,7 +1,5 @@
 """The playground: rewards on completions, replays of a run's stored completions, tools and episodes of environments."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """Hardware profiles and presets of health checks: list, read, make, change, delete."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any
 

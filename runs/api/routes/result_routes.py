@@ -1,7 +1,5 @@
 """Results of runs: logs, metrics, completions, events, health findings, receipts, checkpoints."""
 
-from __future__ import annotations
-
 import codecs
 from functools import partial
 from typing import Annotated, Any, Literal

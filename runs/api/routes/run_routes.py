@@ -1,7 +1,5 @@
 """Runs: list, read, check, launch, stop, resume, tag, rename, delete."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, Any, Literal

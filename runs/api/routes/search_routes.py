@@ -1,7 +1,5 @@
 """The search of the command palette."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from django.http import HttpRequest

@@ -1,7 +1,5 @@
 """Served models: by an OpenAI-compatible API with a key, and in the chat with the trained model and its base."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated, Any, Literal
 

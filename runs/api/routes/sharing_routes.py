@@ -1,7 +1,5 @@
 """Sharing: links for people without an account, reports, and mail about a run."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 

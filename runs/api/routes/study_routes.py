@@ -1,7 +1,5 @@
 """Studies of runs: learnability checks, prompts by difficulty, differing settings, exports, inspections of models."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Annotated, Any, Literal
 

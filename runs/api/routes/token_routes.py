@@ -1,7 +1,5 @@
 """Tokens: the one of the request, and a person's tokens. No program can make one: a stolen token must expire."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest

@@ -1,7 +1,5 @@
 """Deleted objects: list, restore, delete for good; `mark` and `rename` for the routes of each kind."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest

@@ -4,8 +4,6 @@
 may run in several workers: a row belongs to the worker whose UPDATE claimed it.
 """
 
-from __future__ import annotations
-
 import logging
 import uuid
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Mail about one run to the people who follow it, each by an alert target for this run only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The text of messages: one line per event, for Slack-compatible webhooks and for mail."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

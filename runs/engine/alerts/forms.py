@@ -1,7 +1,5 @@
 """The form of an alert target. The stored address is never sent to the page; an empty field keeps it."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import urlsplit
 

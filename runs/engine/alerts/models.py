@@ -1,7 +1,5 @@
 """Alert targets and their deliveries."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -33,7 +31,7 @@ class AlertTarget(models.Model):
     """The encrypted address; anyone who knows a webhook's address can post there."""
     shown = models.CharField(max_length=200)
     """The address as pages show it, without its secret part."""
-    wants: models.JSONField[list[str], list[str]] = models.JSONField(default=list)
+    wants: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
     """Values of Topic."""
     private_too = models.BooleanField(default=False)
     """True if a webhook may be at a private address."""

@@ -1,7 +1,5 @@
 """Sending one message to one target: to its webhook, or by the installation's mail server."""
 
-from __future__ import annotations
-
 import smtplib
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The Celery tasks of alerts."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from kombu.exceptions import KombuError
 

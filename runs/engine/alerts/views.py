@@ -1,7 +1,5 @@
 """The alerts page with targets, their events and deliveries, for admins; and the dialog of a run's bell."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render

@@ -1,7 +1,5 @@
 """Copies of checkpoints in the artifact store: the store settings sent to hosts, and the state that hosts report."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.db import transaction

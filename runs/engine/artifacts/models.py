@@ -1,7 +1,5 @@
 """Copies of checkpoints in the artifact store, with their next check by upkeep."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from runs.engine.models import Attempt

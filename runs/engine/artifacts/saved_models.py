@@ -1,7 +1,5 @@
 """Models that runs saved, and base models on hosts. `model_for` is the only gate to a saved model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode

@@ -4,8 +4,6 @@ from the control plane, since their host may never come back.
 While a run is active, its own process on the host uploads checkpoints and removes the copies of deleted ones.
 """
 
-from __future__ import annotations
-
 import logging
 from datetime import datetime, timedelta
 

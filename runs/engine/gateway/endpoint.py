@@ -3,8 +3,6 @@
 An endpoint that other machines reach listens to the network without encryption, so only admins may open one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from django.http import Http404, HttpRequest, HttpResponse

@@ -1,7 +1,5 @@
 """Actions on a host: drain it, release quarantined resources, declare it lost, revoke and remove it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from django.db import transaction

@@ -1,7 +1,5 @@
 """Storing a host's announcements, and shortening their interval while the Hardware page is open."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

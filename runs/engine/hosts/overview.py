@@ -1,7 +1,5 @@
 """The Hardware page's summary line and queue."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A host's membership in words: when it joined, its version and its clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 

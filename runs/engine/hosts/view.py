@@ -1,7 +1,5 @@
 """Host views for pages and preflight: the announcement, read defensively, and the leases on its resources."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ No table lists them: the files are <job's run id>.tar, or .tar.part while incomp
 job's result has the checksum.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -4,8 +4,6 @@ Each start returns the job of its kind that is under way, if there is one, and r
 people, or QueueFull.
 """
 
-from __future__ import annotations
-
 import re
 
 from controlplane.catalogue.hardware import inventory

@@ -1,7 +1,5 @@
 """The jobs on a checkpoint, with their progress and their results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime

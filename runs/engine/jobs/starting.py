@@ -1,7 +1,5 @@
 """Starting a job on a checkpoint, as a run of its own kind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

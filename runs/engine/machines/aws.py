@@ -3,8 +3,6 @@
 Spot prices change hourly and aren't listed. P5e is missing, because AWS sells it only in blocks of reserved time.
 """
 
-from __future__ import annotations
-
 import csv
 from dataclasses import dataclass
 from decimal import Decimal

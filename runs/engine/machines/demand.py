@@ -4,8 +4,6 @@ It walks the queue as the dispatcher does. Machines on their way count as hosts 
 so that two runs that fit on one machine request only one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

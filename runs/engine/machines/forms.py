@@ -1,7 +1,5 @@
 """The form of a machine source: the fields of every kind, and the options of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """Hosts that leave: a host reports it once no run is on it, and its credentials end."""
 
-from __future__ import annotations
-
 import logging
 from datetime import datetime
 

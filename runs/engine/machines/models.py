@@ -1,7 +1,5 @@
 """Sources of machines, and the requests for machines."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 
@@ -25,7 +23,7 @@ class MachineSource(models.Model):
     """Also the beginning of its hosts' names."""
     kind = models.CharField(max_length=16)
     """A key of KINDS; another version may know others."""
-    options: models.JSONField[dict[str, str], dict[str, str]] = models.JSONField(default=dict)
+    options: "models.JSONField[dict[str, str], dict[str, str]]" = models.JSONField(default=dict)
     control_url = models.CharField(max_length=300)
     """The control plane's address, as its machines reach it."""
     most = models.IntegerField(default=1)
@@ -95,7 +93,7 @@ class MachineRequest(models.Model):
     source = models.ForeignKey(MachineSource, on_delete=models.PROTECT, related_name="requests")
     attempt = models.ForeignKey("runs.Attempt", null=True, on_delete=models.SET_NULL, related_name="+")
     """The attempt that it was requested for; others may use it."""
-    offers: models.JSONField[dict[str, Any], dict[str, Any]] = models.JSONField(default=dict)
+    offers: "models.JSONField[dict[str, Any], dict[str, Any]]" = models.JSONField(default=dict)
     """The source's inventory at the time of the request; the source may have changed since."""
     host_name = models.CharField(max_length=64, unique=True)
     code = models.ForeignKey("joining.JoinCode", null=True, on_delete=models.SET_NULL, related_name="+")

@@ -1,7 +1,5 @@
 """The section of the Hardware page about machines on demand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 

@@ -4,8 +4,6 @@ An engine starts `python3 -m workers.host.join` with a join code on the machine,
 claims, stops and receipts are the same.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

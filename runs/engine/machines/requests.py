@@ -4,8 +4,6 @@ Every step is a guarded UPDATE, so that two concurrent workers do nothing twice.
 transactions, since a call may take half a minute.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import secrets

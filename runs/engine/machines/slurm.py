@@ -4,8 +4,6 @@ A job's host keeps its data in FOLDER/<name>, and all hosts of a source keep the
 that the nodes and the control worker share. The join code is in a file there, with mode 0600.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Machine sources and their machines: a part of the Hardware page, and pages for admins."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponseBase

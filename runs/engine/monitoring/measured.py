@@ -1,8 +1,6 @@
 """Durations measured by the control plane's processes, as histograms summed in Redis, so that any web process can serve
 the metrics of all. A killed process loses at most FLUSH_S of its measurements."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

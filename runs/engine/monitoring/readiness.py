@@ -1,8 +1,6 @@
 """Readiness of the control plane: database, migrations, Redis, and beat with its worker. Problems are described without
 addresses and drivers' messages, because anybody may read them."""
 
-from __future__ import annotations
-
 import logging
 import time
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The hosts on which a checkpoint can be used: the one that saved it, one that shares its folder, or any, if a copy is
 in the artifact store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.utils import timezone

@@ -1,7 +1,5 @@
 """Dispatching: going through the queue, leasing all that an attempt needs, and launching it."""
 
-from __future__ import annotations
-
 import logging
 from datetime import datetime
 from typing import Any

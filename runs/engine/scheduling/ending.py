@@ -1,7 +1,5 @@
 """The end of an attempt: final status, receipt, leases, and the next run in the queue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import transaction

@@ -4,8 +4,6 @@ One run's part is within a receipt's margin, and counts as idle memory for the n
 it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Launching, from a frozen spec to a queued attempt: submit, resume, and the checks before them."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 A partial unique constraint on (host, resource) is the lock: of two dispatchers one gets an IntegrityError.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +59,7 @@ class Hold:
     owner: str
 
     @classmethod
-    def of(cls, run: Run, how: Waits) -> Hold:
+    def of(cls, run: Run, how: Waits) -> "Hold":
         return cls(how, run.pk, run.name, run.owner.get_username())
 
 

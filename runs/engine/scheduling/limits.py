@@ -4,8 +4,6 @@ Both are checked with the user's row locked, so that two launches or two dispatc
 run counts for its owner, even if another user resumed it; trials count like any run.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.conf import settings

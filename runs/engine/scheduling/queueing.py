@@ -4,8 +4,6 @@ A later run may overtake a waiting one only if that can't delay it. So free reso
 reserved for it, on each host where it could start once other runs have ended; runs behind it get the rest.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -119,7 +117,7 @@ class Capacity:
         """Group -> its runs on hosts."""
 
     @classmethod
-    def read(cls) -> Capacity:
+    def read(cls) -> "Capacity":
         return cls(Host.objects.all(), leasing.leased(), IdleServers.read())
 
     def read_again(self) -> None:

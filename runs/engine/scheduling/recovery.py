@@ -7,8 +7,6 @@ If a cluster takes its machine back, that is no failure of the run: a resume is 
 resumes, and isn't counted as long as each attempt gets further.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass

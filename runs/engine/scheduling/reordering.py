@@ -4,8 +4,6 @@ A move names a neighbour, not a position, so a repeated request changes nothing 
 is not moved, and the user gets a message. Only the moved run's row changes: it takes the priority of its new position.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The time and money that a run has used over its attempts, for its limits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from controlplane.catalogue.hardware.models import Host

@@ -1,7 +1,5 @@
 """Stopping: the request is one UPDATE, delivered by push and by poll. No process is signalled from here."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence

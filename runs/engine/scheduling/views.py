@@ -1,7 +1,5 @@
 """Operator actions on queued runs: moving, setting the priority, removing."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render

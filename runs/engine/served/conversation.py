@@ -1,7 +1,5 @@
 """The chat with a served model: sending, stopping, presence of viewers, and the turns sent to its supervisor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The endpoint of a model that is served with a key: its address, and how to call it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from ipaddress import ip_address
 

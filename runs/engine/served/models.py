@@ -1,7 +1,5 @@
 """The database rows of served models: presence of viewers, chat turns and answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings
@@ -34,7 +32,7 @@ class Turn(models.Model):
     parent = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
     """The turn that it continues; None: a new chat."""
     system = models.TextField(blank=True)
-    prompt: models.JSONField[Any, Any] = models.JSONField()
+    prompt: "models.JSONField[Any, Any]" = models.JSONField()
     """Messages without the system prompt, the last one the user's; a string if the dataset has plain-text prompts."""
     row = models.IntegerField(null=True)
     """The row of the run's dataset version whose prompt this is."""
@@ -67,7 +65,7 @@ class Answer(models.Model):
     error = models.TextField(blank=True)
     tokens = models.IntegerField(null=True)
     seconds = models.FloatField(null=True)
-    scores: models.JSONField[Any, Any] = models.JSONField(null=True)
+    scores: "models.JSONField[Any, Any]" = models.JSONField(null=True)
     """[{"name", "value", "note"}] by the run's rewards; None: not scored yet."""
 
     class Meta:

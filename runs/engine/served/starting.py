@@ -1,7 +1,5 @@
 """The served model of a checkpoint: the live one, or a new one."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 

@@ -1,8 +1,6 @@
 """Links that share a run: creating, finding and revoking them. A link ends when it expires or is revoked, when its run
 is archived or deleted, and when its creator's account is disabled."""
 
-from __future__ import annotations
-
 import secrets
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Links that show one run to people without an account."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.db import models
 

@@ -3,8 +3,6 @@
 Deleting only marks a row: lists and forms leave it out, its name is free, and its data stays until `purge_at`.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

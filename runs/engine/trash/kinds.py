@@ -4,8 +4,6 @@ A run's frozen spec includes its rewards, environment and profile, so these can 
 doesn't include a dataset's rows, which hosts fetch again at a resume, so a dataset with runs can't be deleted.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Renaming rows. Links use ids and stay valid; a run's frozen spec keeps the name of its launch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import IntegrityError, transaction

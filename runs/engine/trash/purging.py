@@ -3,8 +3,6 @@
 Each round continues where the last one ended, so an absent host delays only its own runs, and a crash loses nothing.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from datetime import datetime

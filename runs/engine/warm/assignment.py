@@ -1,7 +1,5 @@
 """Assignment of warm servers: to an attempt at its start, back at its end; and the end of servers that no run uses."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime, timedelta
 

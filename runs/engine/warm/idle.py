@@ -1,7 +1,5 @@
 """The idle warm servers during one pass through the queue: those that fit a run, and those that could make room."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -36,7 +34,7 @@ class IdleServers:
         self._servers = list(servers)
 
     @classmethod
-    def read(cls) -> IdleServers:
+    def read(cls) -> "IdleServers":
         rows = WarmServer.objects.filter(
             used_by=None,
             leaving="",

@@ -1,7 +1,5 @@
 """The database rows of warm servers: the settings that a run must share, the current user, and a requested end."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from django.db import models

@@ -1,7 +1,5 @@
 """Warm servers as people see them: their resources, users, idle times and ends; and the button that ends one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Comparison of runs: their looks, differing settings, and cost."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -74,7 +72,7 @@ class SettingDifference:
     """A setting that differs between the runs."""
 
     name: str
-    values: list[Value]
+    values: "list[Value]"
 
 
 @dataclass(frozen=True)

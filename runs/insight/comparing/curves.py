@@ -1,7 +1,5 @@
 """The curves of several runs, from the outlines of their chunks, and each run's final figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -131,7 +129,7 @@ def _whole(keys: Iterable[Key]) -> dict[Key, list[Points]]:
     return by_key
 
 
-def _outline(data: bytes | memoryview[int] | None) -> Points:
+def _outline(data: "bytes | memoryview[int] | None") -> Points:
     return Points.unpack_rows([data] if data else [])
 
 
@@ -147,14 +145,14 @@ class _RunClock:
         self.first = np.array([attempt.first_seq for attempt in self.attempts], dtype="<i8")
         self.gpus = max((len(attempt.gpus) for attempt in self.attempts), default=0)
 
-    def tokens(self, points: Points) -> NDArray[np.float64] | None:
+    def tokens(self, points: Points) -> "NDArray[np.float64] | None":
         import numpy as np
 
         if self.counted is None:
             return None
         return np.round(np.interp(points.seq, self.counted.seq, self.counted.value, left=0.0))
 
-    def time(self, points: Points, *, hours: bool) -> NDArray[np.float64]:
+    def time(self, points: Points, *, hours: bool) -> "NDArray[np.float64]":
         """Measure seconds, or GPU hours, which count from the lease and once per GPU."""
         import numpy as np
 
@@ -197,7 +195,7 @@ def better(metric: str) -> str:
     return "low" if plain in LESS_IS_BETTER else ""
 
 
-def _short(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _short(values: "NDArray[np.float64]") -> "NDArray[np.float64]":
     """Round to five significant digits: more than a chart can show, in half the bytes."""
     import numpy as np
 

@@ -1,7 +1,5 @@
 """A run's prompts by difficulty: never, sometimes or always solved; and one prompt over the run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Changes of one prompt's episodes over its visits: the figures of each visit, and two episodes turn by turn."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

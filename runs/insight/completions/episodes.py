@@ -4,8 +4,6 @@ Messages may be odd or old (contract.run.episodes describes the current ones): a
 nevertheless, and missing figures are left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The filter of the completions tab: parsed from a query string, and written into the page's links."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields, replace
 from urllib.parse import urlencode

@@ -4,8 +4,6 @@ Text retention removes most of their size, but the rest of each group, its row a
 still grow for as long as the run trains.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

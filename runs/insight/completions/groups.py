@@ -1,7 +1,5 @@
 """Stored prompt groups: their figures, their form without texts, and reading both forms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Progress of each prompt over a run: updated when its groups arrive, recounted when a resume voids visits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -42,7 +40,7 @@ class Visit:
     best: float | None
 
     @classmethod
-    def of(cls, group: SampleRow) -> Visit:
+    def of(cls, group: SampleRow) -> "Visit":
         """Make the visit of a group that has a row of the dataset."""
         row = group.row if group.row is not None else -1
         return cls(row, group.step, group.completions, group.solved, group.reward_mean, group.reward_high)

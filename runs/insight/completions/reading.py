@@ -1,7 +1,5 @@
 """Reading stored completions: one step as a table, a search over all steps from the newest, one whole group."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -33,7 +31,7 @@ CHUNK = 50
 class CompletionRow:
     """A completion as a table row."""
 
-    group: GroupView
+    group: "GroupView"
     completion: StoredCompletion
     scores: list[tuple[str, float | None]]
     """Each component's score, in the config's order, which determines the colours."""

@@ -1,7 +1,5 @@
 """Solved completions: one definition for ingest, the pages and the export, and its description."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ A hash of the row number selects these prompts, so they are the same at every vi
 a larger one.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -1,7 +1,5 @@
 """A prompt or completion as chat turns: from stored messages, or from text with a chat template's markers."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

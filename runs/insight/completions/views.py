@@ -4,8 +4,6 @@ Each view renders a part of the run page's tab. Its links are addresses of the r
 which the tab's script follows in place.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

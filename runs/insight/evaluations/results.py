@@ -1,7 +1,5 @@
 """Results of evaluations, and a checkpoint's difference from the model that the run started with."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

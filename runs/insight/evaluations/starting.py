@@ -1,7 +1,5 @@
 """Starting an evaluation of a run's starting model or of a checkpoint, as a run of its own kind."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,7 +35,7 @@ class EvaluationSetup:
     temperature: float
 
     @property
-    def key(self) -> SetupKey:
+    def key(self) -> "SetupKey":
         return SetupKey(self.dataset.pk, self.prompts, self.generations, self.rewards.pk, self.temperature)
 
 

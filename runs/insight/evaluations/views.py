@@ -1,7 +1,5 @@
 """The evaluations of a run: starting them, and the base compared with checkpoints."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

@@ -5,8 +5,6 @@ figure has been back within the bound, by a tenth of it, for the rule's calm. So
 nothing, and a figure that oscillates around a bound opens one finding, not twenty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple

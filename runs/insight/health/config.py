@@ -1,7 +1,5 @@
 """The parts of a run's frozen spec that the rules need."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Health bounds as lines on the charts of the metrics that they judge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

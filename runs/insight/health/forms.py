@@ -1,7 +1,5 @@
 """The form of a preset: its name and, for each rule, a switch and two bounds, validated per field."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

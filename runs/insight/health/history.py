@@ -1,7 +1,5 @@
 """A run's metrics as the rules read them: the newest steps, and a memory of the earlier ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -50,7 +48,7 @@ class MetricHistory:
     def __len__(self) -> int:
         return len(self.value)
 
-    def pick(self, mask: NDArray[np.bool_]) -> MetricHistory:
+    def pick(self, mask: NDArray[np.bool_]) -> "MetricHistory":
         return MetricHistory(self.step[mask], self.t[mask], self.value[mask])
 
 

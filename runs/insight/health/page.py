@@ -1,8 +1,6 @@
 """The health card of the run page: the stored assessment's verdict, findings with their bounds and sources, and all
 checks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """A run's health bounds: the rules' defaults, overridden by a preset."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +25,7 @@ class RuleBounds:
     def off(self) -> bool:
         return self.warning is None and self.bad is None
 
-    def scaled(self, factor: float) -> RuleBounds:
+    def scaled(self, factor: float) -> "RuleBounds":
         warning, bad = (None if bound is None else bound * factor for bound in (self.warning, self.bad))
         return RuleBounds(warning, bad, self.source)
 

@@ -1,7 +1,5 @@
 """Reading a run's history from a bounded number of rows, regardless of the run's length."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The health presets that ship with the product."""
 
-from __future__ import annotations
-
 from typing import Any
 
 SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [

@@ -1,7 +1,5 @@
 """Signs of decay in completions: repetitive, empty, identical and nonsensical text."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

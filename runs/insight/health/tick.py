@@ -1,7 +1,5 @@
 """Assessing active and recently ended runs: the assessment is stored in the run, and changes become events."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Health presets, built-in and custom, and the choice of a run's preset."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, HttpResponseBase

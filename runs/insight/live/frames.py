@@ -1,7 +1,5 @@
 """Frames for viewers: everything after a cursor, read from the store and encoded once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ The asynchronous counterpart of consumers.py. A reader reads and encodes new row
 Viewers take them at their own pace; one that falls behind catches up from the store to the reader's position.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -60,7 +58,7 @@ class Viewer:
         self._cursor = cursor
         self._send = send
 
-    async def run(self, reader: Reader) -> None:
+    async def run(self, reader: "Reader") -> None:
         """Deliver frames until cancelled or until the run no longer exists."""
         while (number := await self._catch_up(reader)) is not None:
             # In step: the reader's frames are consecutive, and this cursor is where the next one begins.
@@ -68,7 +66,7 @@ class Viewer:
                 await self._deliver(frame)
                 number += 1
 
-    async def _catch_up(self, reader: Reader) -> int | None:
+    async def _catch_up(self, reader: "Reader") -> int | None:
         """Catch up from the store to the reader's position. Return the number of the reader's next frame. None: the run
         no longer exists."""
         while True:

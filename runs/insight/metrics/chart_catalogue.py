@@ -3,8 +3,6 @@
 There is no chart of the KL with beta 0, of a ratio that is 1 by construction, or of vLLM's gap without its correction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 

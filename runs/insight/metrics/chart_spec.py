@@ -1,7 +1,5 @@
 """The definition of the run page's charts: lines, bounds, texts. Data only; the browser draws them."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +67,7 @@ class Chart:
     """The lines are parts of a whole, stacked."""
 
     @classmethod
-    def single(cls, id_: str, title: str, metric: str, label: str, colour: str, **fields: Any) -> Chart:
+    def single(cls, id_: str, title: str, metric: str, label: str, colour: str, **fields: Any) -> "Chart":
         """Make a chart of one line. `fields`: further ones of the chart."""
         return cls(id_, title, (ChartLine(metric, label, colour),), **fields)
 

@@ -3,8 +3,6 @@
 Charts of tools and turns have a line for each reported metric, so they appear with the first step.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial

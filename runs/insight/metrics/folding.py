@@ -1,7 +1,5 @@
 """Folding raw rows into chunks of about 1,000 points per metric, and removing what a resume made void."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -158,7 +156,7 @@ def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
     return 0
 
 
-def _steps_of(pk: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _steps_of(pk: int) -> "tuple[NDArray[np.int64], NDArray[np.int32]]":
     data, points = MetricChunk.objects.values_list("data", "points").get(pk=pk)
     unpacked = Points.unpack(data, points)
     return unpacked.seq, unpacked.step

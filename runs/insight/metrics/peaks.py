@@ -4,8 +4,6 @@ The trainer reports what torch reserved in each rank; a vLLM server takes its sh
 rest of the measured peak is CUDA contexts, NCCL buffers and memory in use before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

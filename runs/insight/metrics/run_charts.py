@@ -3,8 +3,6 @@
 The page reserves their space before any number arrives.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace

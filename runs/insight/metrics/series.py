@@ -4,8 +4,6 @@ A long history is read as the outlines of its chunks, and as whole chunks only w
 request. So no answer reads more than about a hundred chunks per metric, however long the run is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
@@ -76,20 +74,20 @@ WHOLE = Window()
 class Points:
     """Columns of equal length, ordered by seq."""
 
-    seq: NDArray[np.int64]
-    step: NDArray[np.int32]
-    t: NDArray[np.float64]
-    value: NDArray[np.float64]
+    seq: "NDArray[np.int64]"
+    step: "NDArray[np.int32]"
+    t: "NDArray[np.float64]"
+    value: "NDArray[np.float64]"
 
     def __len__(self) -> int:
         return len(self.seq)
 
     @property
-    def columns(self) -> tuple[NDArray[Any], ...]:
+    def columns(self) -> "tuple[NDArray[Any], ...]":
         return self.seq, self.step, self.t, self.value
 
     @classmethod
-    def of(cls, points: Sequence[tuple[int, int | None, float, float]]) -> Points:
+    def of(cls, points: Sequence[tuple[int, int | None, float, float]]) -> "Points":
         import numpy as np
 
         return cls(
@@ -100,7 +98,7 @@ class Points:
         )
 
     @classmethod
-    def unpack(cls, data: bytes | memoryview[int], points: int) -> Points:
+    def unpack(cls, data: "bytes | memoryview[int]", points: int) -> "Points":
         import numpy as np
 
         raw = bytes(data)
@@ -112,7 +110,7 @@ class Points:
         return b"".join(column.tobytes() for column in self.columns)
 
     @classmethod
-    def unpack_rows(cls, parts: Sequence[bytes | memoryview[int]]) -> Points:
+    def unpack_rows(cls, parts: "Sequence[bytes | memoryview[int]]") -> "Points":
         """Unpack several `pack_rows` at once: rows can be concatenated as bytes, columns can't."""
         import numpy as np
 
@@ -127,7 +125,7 @@ class Points:
             rows[name] = getattr(self, name)
         return rows.tobytes()
 
-    def pick(self, index: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Points:
+    def pick(self, index: "NDArray[np.bool_] | NDArray[np.int64] | slice") -> "Points":
         return Points(*(column[index] for column in self.columns))
 
 
@@ -258,7 +256,7 @@ def _outlines(chunks: Iterable[_Chunk]) -> Points:
     return Points.unpack_rows([chunk.outline for chunk in chunks])
 
 
-def _read_details(run: Run, requests: Mapping[str, _MetricRequest]) -> None:
+def _read_details(run: Run, requests: "Mapping[str, _MetricRequest]") -> None:
     """Read the chunks whose outlines are too coarse: one query for all metrics."""
     needs = {name: request.needs for name, request in requests.items() if request.needs}
     if not needs:
@@ -272,7 +270,7 @@ def _read_details(run: Run, requests: Mapping[str, _MetricRequest]) -> None:
 class _MetricRequest:
     """A request for one metric: its outline if that is fine enough, otherwise the seqs of the chunks it needs."""
 
-    def __init__(self, chunks: list[_Chunk], tail: Points, window: Window, clock: _ProgressClock, count: int) -> None:
+    def __init__(self, chunks: list[_Chunk], tail: Points, window: Window, clock: "_ProgressClock", count: int) -> None:
         self.details: list[Points] = []
         self._tail, self._window, self._clock, self._count = tail, window, clock, count
         self._outline = self._cut(join([_outlines(chunks), tail]))
@@ -313,19 +311,19 @@ class _ProgressClock:
     counted: Points
     """The numbers of tokens so far."""
 
-    def x(self, points: Points, of: str) -> NDArray[np.float64]:
+    def x(self, points: Points, of: str) -> "NDArray[np.float64]":
         if of == "time":
             return points.t
         return self.tokens(points) if of == "tokens" else self.steps(points).astype("<f8")
 
-    def tokens(self, points: Points) -> NDArray[np.float64]:
+    def tokens(self, points: Points) -> "NDArray[np.float64]":
         import numpy as np
 
         if not len(self.counted):
             return np.zeros(len(points))
         return np.interp(points.seq, self.counted.seq, self.counted.value, left=0.0)
 
-    def steps(self, points: Points) -> NDArray[np.int32]:
+    def steps(self, points: Points) -> "NDArray[np.int32]":
         import numpy as np
 
         if not len(self.counted) or not bool((points.step == NO_STEP).any()):

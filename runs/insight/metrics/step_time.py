@@ -1,7 +1,5 @@
 """The parts of a step's time, and advice on shortening them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The durations are estimates: phases that overlap now would run one after the oth
 effects of sharing a machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Each point is the mean of an equal number of consecutive rewards; the last one m
 two that doubles when there are too many points, so only the points and the count are stored.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any

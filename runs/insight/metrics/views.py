@@ -1,7 +1,5 @@
 """A run's metrics: their points for charts, and their names."""
 
-from __future__ import annotations
-
 import gzip
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ It is read from the timings that the trainer reports (`StepSpans`). Lanes may ov
 batch belongs to the step that trains on the current one.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The reward config in the editor's form, saved or not: the basis of playground and replay scores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scoring completions by a config's components, with outcomes; shared by the playground and the replay."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Ranks within a group, and the agreement of pairs between two scorings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Dataset rows as the trainer passes them to rewards, in full even if a page shows less."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping

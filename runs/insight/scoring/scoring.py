@@ -1,7 +1,5 @@
 """Trying rewards on completions of one row: their scores, and the advantages that training would use."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ ASKING = 60.0
 @dataclass(frozen=True)
 class ScoredCompletion:
     completion: Completion
-    scores: list[Cell]
+    scores: "list[Cell]"
     total: float | None
     advantage: float
 

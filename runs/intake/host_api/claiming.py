@@ -1,7 +1,5 @@
 """Claims, a supervisor's first request; it starts nothing unless the answer is `go`."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Attempts whose tokens are no longer valid: their host was revoked, or they handed over everything long ago."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import timedelta
 

@@ -5,8 +5,6 @@ stores new lines at once. A busy one starts at most one group in PAUSE_S, so tha
 the number of transactions.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import queue

@@ -4,8 +4,6 @@ Replaying a batch changes nothing. Lines after a gap are left out; the acknowled
 continue. Only life-cycle events move the status.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Reports of reapers: a supervisor that is alive, or the remains of a dead one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.db import transaction

@@ -5,8 +5,6 @@ back, with the database locked, so single-row statements are slow. The ORM's bul
 build their queries. Table and column names are constants of this code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain

@@ -5,8 +5,6 @@ much as its lines. All other requests (an event that moves the status, a chat, a
 go through Django, which can refuse them. It is async because it is an ASGI application.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any
 

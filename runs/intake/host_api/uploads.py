@@ -1,7 +1,5 @@
 """Uploads of completions and logs; a part that is sent repeatedly is stored once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

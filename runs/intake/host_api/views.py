@@ -1,8 +1,6 @@
 """The API for hosts, authenticated by the attempt's token: supervisors call claim, dataset, corpus, sync, samples and
 logs; reapers call reaped; launchers call not_launched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path

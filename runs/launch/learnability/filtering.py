@@ -1,7 +1,5 @@
 """The difficulty filter: a dataset version without the prompts that a run has solved too rarely or too often."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from controlplane.catalogue.datasets import deriving

@@ -1,7 +1,5 @@
 """Results of a check: groups without spread, cut and failed completions, rewards, step time, and a verdict."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The page of a learnability check."""
 
-from __future__ import annotations
-
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase

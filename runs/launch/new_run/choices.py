@@ -3,8 +3,6 @@
 The page's form (forms.LaunchForm) and what a program sends (choices_of) are two sources of the same choices.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Drafts of launches for preflight, made from the choices and the catalogue, and the forecast of their placement."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast

@@ -3,8 +3,6 @@
 Nothing is stored or sent: the attempt described here exists only on the page.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import threading

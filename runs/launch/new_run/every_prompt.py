@@ -1,7 +1,5 @@
 """A learnability check with the settings of another one, over every training prompt; one for each check."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from controlplane.platform.accounts.models import User

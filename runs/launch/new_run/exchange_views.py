@@ -1,7 +1,5 @@
 """Import of a config into the New run form, and exports of the form or of a run in the formats of other tools."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

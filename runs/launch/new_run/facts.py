@@ -1,7 +1,5 @@
 """Facts about hosts, machines and datasets for preflight, read from their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

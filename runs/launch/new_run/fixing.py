@@ -1,7 +1,5 @@
 """Clones with a diagnosis's fix: the form's values with the catalogue's changes, each with its reason."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass

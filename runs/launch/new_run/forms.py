@@ -3,8 +3,6 @@
 The fields validate single values; preflight judges whether the launch makes sense.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

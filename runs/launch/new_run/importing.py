@@ -1,7 +1,5 @@
 """Import of another tool's config, or of a run's spec, over the values in the New run form."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The Preflight panel of the New run page: the findings' verdict, the launch button, memory, and time and cost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 The Preflight panel asks with every change of the form, so the number of queries is fixed and what they read is bounded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

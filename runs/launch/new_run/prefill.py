@@ -1,7 +1,5 @@
 """The New run form's initial values: defaults, a link's choices, a profile's values, or a run's frozen spec."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count

@@ -1,7 +1,5 @@
 """The multi-turn search example: questions, the corpus that answers them, the environment and the rewards."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ They are launched together or not at all, belong to a RunGroup with a bound on h
 tag, and are compared by default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapreplace

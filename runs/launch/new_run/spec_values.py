@@ -1,7 +1,5 @@
 """A spec's values as values of the launch's fields: for clones, imports and the API."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Starts from another run's checkpoint: problems of a run that would train its weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The New run page: the form, live preflight, model inspection, commands, and clones."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ no side effects.
 A finding of grade STOP blocks the launch. Findings about fields are in the order of the form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from runs.launch.preflight import hosts, memory, room

@@ -4,8 +4,6 @@ Speed is ranked by what decides it most: who generates the completions, what lie
 are unpacked for each pass, and how many GPUs work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A launch in preparation: plain values from the form and the catalogue, which checks read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

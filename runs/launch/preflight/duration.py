@@ -9,8 +9,6 @@ completions × (prompt + completion limit) of the two runs, and the new tokens t
 **A rule of thumb** on GPUs, for a model whose size is known: workers.contract.stack.step_time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A draft's memory by workers.contract.memory, on the host that suits it best."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

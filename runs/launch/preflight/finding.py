@@ -1,7 +1,5 @@
 """Preflight findings: a grade, the field, the cause, and fixes that the form can apply."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """Hosts that can ever take this run or can take it now, and its owner's limits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runs.engine.scheduling.leasing import runs_code

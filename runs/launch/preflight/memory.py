@@ -1,7 +1,5 @@
 """Memory of each GPU and of the host: excess, its largest part, and the cheapest remedies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

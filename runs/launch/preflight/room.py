@@ -1,7 +1,5 @@
 """Spare memory of the GPUs: fewer passes for the same step, with vLLM's share, offered as one click."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The form that selects hardware profiles to try, with the host's capacity for each of them."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass
 from typing import Any

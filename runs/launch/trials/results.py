@@ -1,7 +1,5 @@
 """The results of a trial's candidates, read from their runs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ They are leased, supervised and ended like any run. A candidate that could never
 trial stores the reason.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

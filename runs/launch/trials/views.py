@@ -1,7 +1,5 @@
 """The pages of trials: choosing candidates, results, stopping."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

@@ -1,7 +1,5 @@
 """Several runs' completions of the same prompts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -1,7 +1,5 @@
 """The comparison page and the data it loads."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recipes: a dataset, rewards, a model and a profile that go together, up to a filled New run page."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable

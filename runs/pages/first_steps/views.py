@@ -1,7 +1,5 @@
 """The start page with the four things that a run needs, the page of a recipe, and the demo until it is a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

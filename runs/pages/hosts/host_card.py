@@ -1,7 +1,5 @@
 """A host's card on the Hardware page: every state, text and button that its template draws."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Adding a host and revoking one: pages for operators."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit
 
 from django import forms

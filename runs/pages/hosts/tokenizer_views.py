@@ -1,7 +1,5 @@
 """A model's tokenizer for a dataset version: a host inspects the model and uploads its tokenizer and chat template."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

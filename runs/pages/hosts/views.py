@@ -1,7 +1,5 @@
 """The Hardware page: hosts, GPUs and their holders, and the actions of operators."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render

@@ -1,7 +1,5 @@
 """Websockets for signed-in users: a cursor and a pump. The sign-in is checked for as long as the socket is open."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Actions on a model: merge, convert, benchmark, download, delete, and push to the hub with a card to edit first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django import forms

@@ -3,8 +3,6 @@
 All names are escaped, so that none can end the head, a table or a code block.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

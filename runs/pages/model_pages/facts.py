@@ -1,7 +1,5 @@
 """The facts on a model's page: its quality, its files, its lineage, and why it can't be used."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from django.urls import reverse

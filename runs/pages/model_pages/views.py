@@ -1,7 +1,5 @@
 """The list of models, and one model's page with its lineage, its evaluations and its jobs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The control plane's figures for Prometheus, from the database and the data folder at each request, with the
 processes' own measurements from Redis. Nothing is kept in a process, so any web process answers for all of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Endpoints for containers, load balancers and Prometheus: /healthz, /readyz and /metrics."""
 
-from __future__ import annotations
-
 import hmac
 
 from django.conf import settings

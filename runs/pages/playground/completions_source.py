@@ -4,8 +4,6 @@ The page identifies a source by a few fields and the source is read again on eac
 between is reported and never an error. Texts can be edited: a stored one keeps its turns and tokens while unchanged.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

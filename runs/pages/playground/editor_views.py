@@ -1,7 +1,5 @@
 """The page for editing and trying a reward config, and the check of its custom code."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse

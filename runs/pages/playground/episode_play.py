@@ -4,8 +4,6 @@ Nothing is kept between requests: each replays all moves on the same row with th
 earlier moves again, and an environment with randomness of its own may answer them differently.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The scores that a reward config gives an episode of the playground."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The playground of an environment: call its tools, play an episode by hand or let a model play, and score it."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

@@ -1,7 +1,5 @@
 """A model's turn in an episode, from an OpenAI-compatible endpoint of the secrets page."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@
 replay_source selects the groups and their rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The selection of a run's stored prompt groups for a replay, with their rows; bounded in size."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The replay: a run's stored completions scored by the config in the editor, before it costs GPU hours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A replay as a whole: a run's stored groups picked, scored again and compared, a few replays at a time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass

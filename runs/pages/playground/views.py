@@ -1,7 +1,5 @@
 """The playground next to the editor: completions, and their scores by the form's rewards."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping
 from typing import Any

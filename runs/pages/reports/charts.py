@@ -1,7 +1,5 @@
 """A run's charts, and runs over each other, as pictures: with the lines, colours, scales and smoothing of the pages."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The report of several runs side by side: what differs, their figures, and their curves over each other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 

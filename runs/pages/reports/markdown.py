@@ -1,7 +1,5 @@
 """Markdown and the archive around it."""
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

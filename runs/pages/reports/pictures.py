@@ -2,8 +2,6 @@
 fonts into the web image for lines and bands. The look is that of the pages' charts in the light theme.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The report of a run: Markdown, its charts as pictures, and its exact spec."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any

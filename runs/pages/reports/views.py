@@ -1,7 +1,5 @@
 """Reports to download: of a run, and of the runs of a comparison."""
 
-from __future__ import annotations
-
 import math
 
 from django.http import HttpRequest, HttpResponse

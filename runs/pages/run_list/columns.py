@@ -1,7 +1,5 @@
 """The run list's columns: the usual ones, and any setting or metric of the runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

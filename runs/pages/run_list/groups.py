@@ -1,7 +1,5 @@
 """The run list in groups by tag or setting: how many runs each has, and the mean and spread of their results."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The run list's address: filters, order and page; and the runs that match, in that order."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -141,7 +139,7 @@ class RunListQuery:
     page: int = 1
 
     @classmethod
-    def of(cls, parameters: Mapping[str, str]) -> RunListQuery:
+    def of(cls, parameters: Mapping[str, str]) -> "RunListQuery":
         entered = {f.name: parameters.get(f.name, "").replace("\0", "").strip() for f in fields(cls)}
         texts = {name: value[: LONGEST.get(name, USUAL_LENGTH)] for name, value in entered.items()}
         sort, page = texts.pop("sort"), texts.pop("page")

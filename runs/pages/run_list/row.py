@@ -1,7 +1,5 @@
 """A run's row in the run list: what its cells say."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The run list's page: rows, a summary line, and the choices of filters."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The run list, its CSV file, actions on several runs, and saved views."""
 
-from __future__ import annotations
-
 import csv
 from typing import Any
 

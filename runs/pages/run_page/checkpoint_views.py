@@ -1,7 +1,5 @@
 """The checkpoints tab: each checkpoint with its figures, and the resume from any that still exists."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Facts and banners in a run page's head: its model, dataset, rewards, profile and placement, its status, its waits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The run page's head: facts, failure cause, stop dialogs."""
 
-from __future__ import annotations
-
 import re
 import signal
 from datetime import datetime

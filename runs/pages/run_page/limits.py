@@ -1,7 +1,5 @@
 """A run's limits and early-stop rules: as sentences, and as bars of their use."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runs.engine.models import Attempt, Run

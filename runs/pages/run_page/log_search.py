@@ -1,7 +1,5 @@
 """Search in a stored log, block by block: bounded in memory and time, whatever the log's size."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator

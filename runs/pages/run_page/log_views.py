@@ -1,7 +1,5 @@
 """A run's logs and timeline."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """A run's estimated and measured memory, GPU by GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

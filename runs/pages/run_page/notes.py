@@ -1,7 +1,5 @@
 """A run's notes: Markdown that several people edit without overwriting each other unseen."""
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 from hashlib import sha256
 

@@ -1,7 +1,5 @@
 """A run's notes and tags, edited in the head of its page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase

@@ -1,7 +1,5 @@
 """A receipt as text: the proof of a run's end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The sections of a run's frozen spec as definition rows: (label, value)."""
 
-from __future__ import annotations
-
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString

@@ -1,7 +1,5 @@
 """A run's timeline: events as lines, and phases with their durations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A run's page: its head, the tabs without a module of their own, and stop."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

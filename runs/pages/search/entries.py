@@ -1,7 +1,5 @@
 """Pages and actions of the command palette, and their users."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from controlplane.platform.accounts.models import User

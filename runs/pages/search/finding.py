@@ -4,8 +4,6 @@ Every query goes through its kind's permission gate and is bounded: runs are fou
 RUNS_SEARCHED; all other kinds have short tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Uses of secrets: the reward configs that name them, and the runs that wait or run with them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The secrets page: keys of judges, players, W&B and MLflow, the model hub's token, the store for checkpoints. Admins
 only; stored values are never shown."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect

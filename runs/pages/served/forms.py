@@ -1,7 +1,5 @@
 """Forms of the chat: message, device, and serving with a key."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

@@ -1,7 +1,5 @@
 """Serving a model with a key, and the address that a host's served models listen on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

@@ -1,7 +1,5 @@
 """The chat page's model state and turns."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any

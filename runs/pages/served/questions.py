@@ -1,7 +1,5 @@
 """Questions to a served model: a typed message or a prompt of the run's dataset, as a turn of the chat."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import Http404

@@ -1,7 +1,5 @@
 """Scores of an answer by its run's own rewards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controlplane.catalogue.rewards import turns

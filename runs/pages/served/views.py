@@ -1,7 +1,5 @@
 """The chat with a saved model: its page, its turns, and the parts that the page polls."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

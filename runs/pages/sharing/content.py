@@ -1,8 +1,6 @@
 """The content of a shared run: state, figures, charts, health, and optionally its newest completions. Never a host's
 name, a path, a log, a person, or a link into the installation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shared links of a run: the form and the page that manage them, and the public pages behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
 from functools import wraps

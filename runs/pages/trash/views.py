@@ -1,7 +1,5 @@
 """Deletion with its consequences, the page of recently deleted objects, and renaming in place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any

@@ -4,8 +4,6 @@ Standard library only. `estimate` answers for given hardware and settings; the n
 `vllm`, the parameter counts in `shapes`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Shapes of common models, for estimates without an inspected model: sizes from their config.json."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

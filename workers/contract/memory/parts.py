@@ -1,7 +1,5 @@
 """Parts of a memory estimate, and the settings that decide them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 

@@ -4,8 +4,6 @@ The same completions are trained on in fewer passes, so a step learns the same: 
 passes of a step. Only `bnpo` is normalised over each pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

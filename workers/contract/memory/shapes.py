@@ -1,7 +1,5 @@
 """A model's parameters by kind, from its config: kinds differ in how they are quantized, copied and gathered."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -6,8 +6,6 @@ a checkpointed layer is computed again in the backward pass. They are held again
 (tests/gpu/memory.json).
 """
 
-from __future__ import annotations
-
 from workers.contract.memory.parts import Part, Parts, Peak, Settings
 from workers.contract.memory.shapes import Shape, adapter, targets_mlp
 from workers.contract.run.hardware import (

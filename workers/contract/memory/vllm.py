@@ -1,7 +1,5 @@
 """vLLM's share of a GPU: weights, activations of its profiling pass, and the rest as KV cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from workers.contract.memory.shapes import Shape

@@ -4,8 +4,6 @@ The control plane puts ChatNews into the answers to a supervisor's syncs, the su
 it is, and the program answers with lines of EventKind.ANSWER.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any

@@ -4,8 +4,6 @@ A line is written once, by `event_line` or `metrics_line`: its time, kind, step 
 adds a seq in front. After that its bytes don't change until the control plane parses them.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -4,8 +4,6 @@ Lanes may overlap, and so may phases of a lane: what is generated for the next b
 step's record. The trainer writes lines of EventKind.SPANS.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ sampled with, truncated at a cap (TRL's `token_truncate`; Yao et al. 2025 call i
 default, and a run without it trains exactly as TRL does. Standard library only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

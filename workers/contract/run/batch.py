@@ -4,8 +4,6 @@ Compared with the real GRPOConfig by tests/runs/launch/preflight/test_trl.py. Th
 runs.launch.preflight.checks.batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -45,7 +43,7 @@ class Batch:
     num_generations_eval: int | None = None
 
     @classmethod
-    def of(cls, grpo: Mapping[str, Any], processes: int) -> Batch:
+    def of(cls, grpo: Mapping[str, Any], processes: int) -> "Batch":
         """Read the batch of a run's GRPO settings; TRL's defaults for those that it hasn't set."""
         sizes: dict[str, Any] = {name: int(grpo[name]) for name in ARGUMENTS if grpo.get(name)}
         return cls(**sizes, processes=max(1, processes))

@@ -1,7 +1,5 @@
 """The standard benchmarks that are offered: tasks of EleutherAI's lm-eval, by its names."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

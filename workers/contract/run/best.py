@@ -1,7 +1,5 @@
 """The best checkpoint of a run by a metric: the trainer keeps it, and the page marks it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 The scores are the same; only the time differs. Off by default. Standard library only.
 """
 
-from __future__ import annotations
-
 from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.hardware import HardwareSpec, Rollout
 from workers.contract.run.problem import Problem

@@ -5,8 +5,6 @@ the normal form NFC. The schema's metadata has {"format": FORMAT, "name", "about
 names a corpus by its title: "<name> v<version>".
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

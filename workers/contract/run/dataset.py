@@ -5,8 +5,6 @@ Its columns are COLUMNS. `prompt` is a list of messages, `metadata` a JSON objec
 prompt is plain text, the content of its only message.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -15,8 +15,6 @@ A turn is one message of the model with what answers it: the results of its call
 with the outcome's share. A key may be missing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any

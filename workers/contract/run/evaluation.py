@@ -1,8 +1,6 @@
 """Evaluation of a model or checkpoint: completions of held-out prompts, scored, with nothing trained. Standard library
 only."""
 
-from __future__ import annotations
-
 from math import ceil, lcm
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rollout gateway's names, kinds and metrics. Standard library only."""
 
-from __future__ import annotations
-
 from workers.contract.run.episodes import EpisodeSpec
 
 KEY_DIGEST = "GRPO_GATEWAY_KEY_SHA256"

@@ -1,7 +1,5 @@
 """GGUF files, to which llama.cpp's own script converts a model. Standard library only."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

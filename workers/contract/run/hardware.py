@@ -1,7 +1,5 @@
 """Hardware profiles: the use of a host by a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -182,7 +180,7 @@ class HardwareSpec:
         server = self.vllm_server
         return server.gpu_memory_utilization if server and not server.attached else None
 
-    def with_vllm_share(self, share: float | None) -> HardwareSpec:
+    def with_vllm_share(self, share: float | None) -> "HardwareSpec":
         """Change the share of vLLM; the same profile for None, and without a vLLM of the run's own."""
         if share is None or self.vllm_share is None:
             return self

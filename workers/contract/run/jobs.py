@@ -4,8 +4,6 @@ A job's spec is that of the run, with the job's kind and hardware. spec.start_fr
 the adapter of spec.model, or all weights.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

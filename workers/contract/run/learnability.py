@@ -4,8 +4,6 @@ Every completion is then the starting model's, and a step does all the work that
 duration and its memory are the run's. Standard library only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import ceil
 from typing import Any

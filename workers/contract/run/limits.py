@@ -1,7 +1,5 @@
 """Limits of a run, and rules on its metrics that end it before its last step. Standard library only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

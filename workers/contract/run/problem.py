@@ -1,7 +1,5 @@
 """A violation of a rule of the training stack."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

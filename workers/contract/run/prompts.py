@@ -7,8 +7,6 @@ reward; and to its root where the advantages of a group are divided by their sta
 off by default, and a run without them trains exactly as TRL does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

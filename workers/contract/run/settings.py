@@ -4,8 +4,6 @@ of runs that it applies to. Types and defaults are those of the contract's datac
 GRPOConfig's arguments (`grpo.…`) are TRL's, and have no entry here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import types

@@ -1,7 +1,5 @@
 """Metric sinks: other programs that a run's metrics are sent to. Standard library only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 TENSORBOARD, WANDB, TRACKIO, MLFLOW = "tensorboard", "wandb", "trackio", "mlflow"

@@ -1,7 +1,5 @@
 """The run spec, the attempt spec, and the vLLM servers that follow from them."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Sequence

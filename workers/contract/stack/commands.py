@@ -4,8 +4,6 @@ Standard library only and without side effects, so that hosts start exactly the 
 supervisor.commands adds the host's part (inherited environment, secrets).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """DeepSpeed's configuration: the one that follows from a hardware profile, or one that a profile keeps."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Standard library only, since pages generate these from a spec. The script does t
 server, waits until it responds, trains, and ends what it has started.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Settings of hardware profiles that the training stack doesn't support."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ Without a GPU torch is not in the hashed lock, because its CPU build has another
 machine with a GPU everything comes from a lock of its own, since vLLM's pins differ from a machine without one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 ENVIRONMENT = ".venv-environments"

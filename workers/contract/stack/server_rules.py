@@ -1,7 +1,5 @@
 """Inconsistencies between the vLLM servers and the pinned GPUs of a hardware profile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync

@@ -10,8 +10,6 @@
 The constants fit the runs recorded in tests/gpu/results.json within a factor of 2, all on H200s; other cards differ.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil, inf
 

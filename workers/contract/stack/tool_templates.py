@@ -4,8 +4,6 @@ TRL finds its parser by the exact text of a template, so one changed by a single
 launch be checked where TRL isn't installed; tests/trainer compares them with the installed TRL.
 """
 
-from __future__ import annotations
-
 READABLE = {
     "deepseek_r1_distill": "56a1447ad31926fdc21fb07e56e5642bd9c850c4f52d8c8af7bbe5f079a84f5f",
     "gemma4": "33204f1acb5bd0002713e16a593847f24ceeafe711ed88bda2a352dc996a3373",

@@ -1,7 +1,5 @@
 """Invalid GRPOConfig values that TRL only notices once the model is loaded, or never; and arguments reserved for us."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

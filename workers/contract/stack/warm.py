@@ -5,8 +5,6 @@ the other. The base weights never change, since only adapters reach it: it is st
 and without vLLM's development routes. Whatever it has loaded of one run is removed before the next one is served.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import asdict, replace

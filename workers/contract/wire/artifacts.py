@@ -1,7 +1,5 @@
 """Checkpoints in the artifact store: the store's address, the answers to hosts, and the state of each upload."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum

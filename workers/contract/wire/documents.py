@@ -1,7 +1,5 @@
 """JSON <-> dataclasses, strictly."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

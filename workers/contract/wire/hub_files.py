@@ -1,8 +1,6 @@
 """Files of a hub repository: which ones a run needs, whether a folder is complete, and messages when they are
 unavailable. Standard library only: the host's inspection and the trainer's download share the list and the messages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from fnmatch import fnmatchcase

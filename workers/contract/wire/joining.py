@@ -1,7 +1,5 @@
 """The agreement of a control plane and a joining host: names, versions, the queue and its keys in Redis."""
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from ipaddress import ip_address

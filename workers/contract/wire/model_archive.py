@@ -4,8 +4,6 @@ The bytes depend on nothing but the files' names and contents, so that any part 
 where it was interrupted, and two archives of one model have one checksum.
 """
 
-from __future__ import annotations
-
 import tarfile
 from bisect import bisect_right
 from collections.abc import Sequence

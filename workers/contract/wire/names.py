@@ -1,7 +1,5 @@
 """Names shared by both sides: files of an attempt, event kinds, phases, stop modes, Celery tasks."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 SCHEMA = 1

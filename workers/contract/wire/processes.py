@@ -1,7 +1,5 @@
 """Processes of the operating system: they die with their parent, and give way on machines with GPUs."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -3,8 +3,6 @@
 The body is a line of JSON, {"files": [[name, bytes], ...]} sorted by name, followed by the files themselves.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """TextArena in a fork of the sandbox. A game is replayed from its seed to the last move, so that no state is kept."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Sequence

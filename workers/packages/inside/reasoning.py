@@ -4,8 +4,6 @@ Some of its checkers evaluate an answer as Python, so that a hostile answer coul
 Therefore `eval` in those families reads literals only, and sympy parses formulas only.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.abc
 import importlib.machinery
@@ -40,7 +38,7 @@ class _Dummy(types.ModuleType):
             raise AttributeError(name)
         return _Dummy(name)
 
-    def __call__(self, *args: object, **options: object) -> _Dummy:
+    def __call__(self, *args: object, **options: object) -> "_Dummy":
         return self
 
 

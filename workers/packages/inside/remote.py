@@ -8,8 +8,6 @@ package's own prints don't reach stdout. The program ends with its stdin. `ips`:
 the host; null: those that a look-up returns.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Correctness rewards that compare the completion's answer with the row's: as text, or as a number."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Correctness rewards for choices and for words: the option chosen, and the words shared with the answer."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -4,8 +4,6 @@ A program that hangs, floods its output or dies gets a low score; only a missing
 reward.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

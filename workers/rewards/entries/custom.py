@@ -7,8 +7,6 @@ It gets a batch: the completions' texts, and the columns of `columns_of` by the 
 number or None for each completion. An exception is a failure of the rows, reported with its traceback.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field

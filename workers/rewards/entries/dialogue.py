@@ -6,8 +6,6 @@ parser didn't understand is still text: <tool_call>{"name": â€¦, "arguments": {â
 it.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The reward of an episode's environment, which its answers carry."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ completion is hostile text that aims at a high score: it is fenced by a random m
 scale in the answer's last line is accepted.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

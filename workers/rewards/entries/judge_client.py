@@ -3,8 +3,6 @@
 The key is only in the request: it is removed from a server's message that repeats it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import threading

@@ -1,7 +1,5 @@
 """Shared parts of rewards that ask a judge: its server's parameters and the fenced texts of its prompt."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

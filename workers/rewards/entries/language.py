@@ -1,7 +1,5 @@
 """A reward for the language that a completion is written in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ math-verify parses LaTeX with a grammar and compares with SymPy, and both can ta
 (9^9^9^9). So it runs only in the sandbox, in an interpreter that has already imported it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A reward model: a sequence-classification model that TRL runs on the trainer's device, for one number."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A ranking is easier to give than a number, and its scores always differ within a
 answer that isn't a ranking of all completions is a failure of the whole group.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import secrets

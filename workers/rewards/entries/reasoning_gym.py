@@ -1,7 +1,5 @@
 """A reward by reasoning-gym's checkers, for rows that reasoning-gym generated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Both run as programs in the sandbox. The reference runs once for all completions
 for later batches.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Format rewards for structure: JSON with a schema, a regular expression, XML elements."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

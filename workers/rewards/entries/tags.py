@@ -1,7 +1,5 @@
 """Format rewards for tags and boxes around a completion's thoughts and its answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

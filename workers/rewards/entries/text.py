@@ -1,7 +1,5 @@
 """Rewards for the text's length, its variety, and how little it repeats itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """TRL's own rewards. They need TRL, and some need token ids, so only the trainer scores with them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

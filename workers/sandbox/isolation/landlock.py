@@ -1,7 +1,5 @@
 """Restricts this process and its children by Landlock: they may read some folders, and change nothing."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

@@ -1,7 +1,5 @@
 """Restricts the zygote and its forks: their resources, privileges and system calls."""
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os

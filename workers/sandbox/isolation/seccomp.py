@@ -4,8 +4,6 @@ All other calls fail with EPERM. The program is a binary search by the call's nu
 runs it once for each possible number.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

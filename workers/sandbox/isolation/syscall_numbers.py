@@ -1,7 +1,5 @@
 """The numbers of the system calls relevant to sandboxed code, on x86_64 and aarch64."""
 
-from __future__ import annotations
-
 _READS = """
 read 0 63; write 1 64; readv 19 65; writev 20 66; pread64 17 67; pwrite64 18 68; preadv 295 69; pwritev 296 70
 open 2 -; openat 257 56; openat2 437 437; close 3 57; close_range 436 436; stat 4 -; fstat 5 80; lstat 6 -

@@ -1,7 +1,5 @@
 """Finds the parts of a test that run and assert something: an assertion that never runs would pass silently."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping
 

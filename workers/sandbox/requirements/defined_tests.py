@@ -1,7 +1,5 @@
 """Runs the functions and classes that a test only defines, as pytest and unittest would, until the first failure."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Finds forbidden parts of tests. A test runs in a separate process, so it can't share the candidate's input, output,
 random numbers or folder; and it must not use functions that turn a value into code."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Resolves the unbound names of a test: finds those of a library, and those that may let the candidate judge itself."""
 
-from __future__ import annotations
-
 import ast
 import sys
 

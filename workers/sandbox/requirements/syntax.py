@@ -1,7 +1,5 @@
 """Reads the syntax of a test: its nodes, the names that it binds, and the full names behind imports."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ examine the plain values that they return. A test that needs more ("Stack" as a 
 argument) can't be judged: `Requirements.problem` says why, and such a test never passes.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re
@@ -94,7 +92,7 @@ class Requirements:
         return [sorted(self.names), library, list(self.runs), self.problem]
 
     @classmethod
-    def unpacked(cls, test: str, packed: list[Any]) -> Requirements:
+    def unpacked(cls, test: str, packed: list[Any]) -> "Requirements":
         names, library, runs, problem = packed
         return cls(
             test, frozenset(names), {name: tuple(place) for name, place in library.items()}, tuple(runs), problem

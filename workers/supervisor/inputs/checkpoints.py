@@ -3,8 +3,6 @@
 Nothing is unpickled: a torch file is a zip archive, whose end shows whether it is complete.
 """
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager

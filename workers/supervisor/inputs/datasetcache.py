@@ -4,8 +4,6 @@ Several supervisors share the folder. A cached file is a hard link to the file i
 system has no hard links. After any failure here a run just fetches its dataset from the control plane.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

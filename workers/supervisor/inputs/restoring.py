@@ -1,7 +1,5 @@
 """Fetches checkpoints that other hosts saved from the artifact store, and verifies them before use."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

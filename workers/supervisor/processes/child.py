@@ -4,8 +4,6 @@ Children get no PR_SET_PDEATHSIG: it would need code between fork and exec in a 
 only direct children. If a supervisor is killed, the reaper ends its processes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """An attempt's folder: its paths, its small files, and its lock."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib
@@ -38,7 +36,7 @@ class AttemptFolder:
         self._fd: int | None = None
 
     @classmethod
-    def of(cls, runs_dir: Path, run_id: str, number: int) -> AttemptFolder:
+    def of(cls, runs_dir: Path, run_id: str, number: int) -> "AttemptFolder":
         """Return the folder of an attempt, which may not exist. Raises ValueError for an invalid run id."""
         if not _RUN_ID.fullmatch(run_id):
             raise ValueError(f"{run_id!r} is not a run id")
@@ -175,7 +173,7 @@ class AttemptFolder:
             return False
         return True
 
-    def host_stop(self) -> HostStop:
+    def host_stop(self) -> "HostStop":
         """Read why and how the host stops the attempt. Without such a file somebody else has sent the SIGTERM."""
         content = self.read_json(FileName.HOST_STOP) or {}
         for reason in (EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED):

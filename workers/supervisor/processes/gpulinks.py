@@ -1,7 +1,5 @@
 """Reads the connections between this host's GPUs by NVML: NVLinks, or paths over PCIe."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any

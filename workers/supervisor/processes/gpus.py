@@ -4,8 +4,6 @@ Calls may hang if a driver fails, so they are made in threads. NVML names proces
 inside containers, so GPUs are proved free by memory and never by pid.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ twice in a row and, if the kernel can tell, none is left.
 The supervisor ends its descendants with this, and the reaper those of a dead supervisor.
 """
 
-from __future__ import annotations
-
 import logging
 import signal
 import time

@@ -1,7 +1,5 @@
 """Finds the listeners on this host's TCP ports, as the kernel reports them."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Finds the user who holds an abstract Unix socket, by the kernel's sock_diag interface."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

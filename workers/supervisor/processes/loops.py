@@ -1,7 +1,5 @@
 """Threads that call tick() repeatedly, and single background calls: both keep slow work off the main thread."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random

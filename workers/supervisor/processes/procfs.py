@@ -1,7 +1,5 @@
 """Reads processes from /proc: identities that survive pid reuse, process trees, and signals to exactly one process."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -3,8 +3,6 @@
 GPUs are read more often than samples are sent: a sample has the peak memory in use since the previous one.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection
 

@@ -3,8 +3,6 @@
 Used by the supervisor, and by the reaper after a supervisor has died.
 """
 
-from __future__ import annotations
-
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Proves that the GPUs are free: two consecutive samples within a margin of the baseline, before a deadline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

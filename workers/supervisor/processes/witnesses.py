@@ -3,8 +3,6 @@
 Nothing here stops a process or needs its help, except the fallback for stacks.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Uploads a model's archive part by part from the model's own files, without a copy of the archive on this host."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

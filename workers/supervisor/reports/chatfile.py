@@ -1,7 +1,5 @@
 """Passes the turns of a served model's chat from the control plane's answers to the serving program."""
 
-from __future__ import annotations
-
 import logging
 import os
 from dataclasses import replace

@@ -3,8 +3,6 @@
 For threads and Celery's short tasks only, never the supervisor's main thread.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -78,7 +76,7 @@ class Control:
         )
 
     @classmethod
-    def of(cls, settings: HostSettings, token: str, *, follow: bool = False, alive: bool = True) -> Control:
+    def of(cls, settings: HostSettings, token: str, *, follow: bool = False, alive: bool = True) -> "Control":
         """Return a client. `follow`: follow a control plane that moves, by the file that the host's worker writes."""
         return cls(
             url=settings.control_url,

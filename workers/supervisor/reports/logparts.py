@@ -4,8 +4,6 @@ The stream is the bytes that the control plane stores, counted from 0. Each sect
 sent, so that a reaper can also map the stream's bytes to the file's.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

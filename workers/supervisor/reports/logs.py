@@ -5,8 +5,6 @@ bytes of a slow log, occasional windows of a fast log. The tail is sent at the e
 left out. The uploads form one stream of bytes from 0, whatever was left out (`logparts`).
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The main thread appends; the sync thread reads batches after the last confirmed 
 stops neither: lines that can't be written stay in memory until they can, and are sent from there.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """Sends everything to the control plane: the outbox's lines, completions, logs and figures."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import time

@@ -1,7 +1,5 @@
 """Uploads completions: the lines of samples.jsonl, in separate requests after the metrics."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ The file decides: lines after the confirmed one are read from the outbox, whethe
 minutes or has lost its last minute.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

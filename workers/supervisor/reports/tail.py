@@ -1,7 +1,5 @@
 """Follows a growing JSONL file line by line, and survives anything that it may contain."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checks the trainer's lines: each is added to the outbox unchanged, or left out and counted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from workers.contract.reports.lines import EVENT_DATA, Line, problem_of, read_line

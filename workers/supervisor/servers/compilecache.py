@@ -4,8 +4,6 @@ Each program uses keys of its own in its folder, so several attempts can share a
 own VLLM_CACHE_ROOT, TORCHINDUCTOR_CACHE_DIR or TRITON_CACHE_DIR takes precedence.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

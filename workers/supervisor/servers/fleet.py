@@ -1,7 +1,5 @@
 """All vLLM servers of an attempt: its own are started, verified, watched and ended; attached ones are only polled."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Combines the metrics of all vLLM servers into one set of figures: counts and rates are summed, shares averaged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 

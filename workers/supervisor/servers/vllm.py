@@ -3,8 +3,6 @@
 Each probe's `tick` runs in its own thread; the main thread reads the plain attributes.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The warm server that an attempt uses in place of its own: another attempt on this host, known by its folder."""
 
-from __future__ import annotations
-
 from workers.contract.run.spec import AttemptSpec, WarmPlace
 from workers.contract.stack.warm import model_files
 from workers.contract.wire.names import FileName

@@ -3,8 +3,6 @@
 Repeats the checks of the profile form and the New run page, because a spec may be written by hand.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 

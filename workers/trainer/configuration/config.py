@@ -1,7 +1,5 @@
 """GRPOConfig and the LoRA config: the user's settings, those implied by the hardware, and those reserved for us."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

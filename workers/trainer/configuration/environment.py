@@ -1,7 +1,5 @@
 """The process environment, set before torch and the Hugging Face libraries are imported and read it."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

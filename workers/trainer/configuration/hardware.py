@@ -3,8 +3,6 @@
 Plain dictionaries, so that all but the quantization can be tested without those libraries.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from workers.contract.memory.trainer import merges

@@ -1,7 +1,5 @@
 """Faster imports for the trainer and vLLM: they are half of a warm start."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import importlib.metadata

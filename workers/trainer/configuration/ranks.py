@@ -1,7 +1,5 @@
 """The launch of ranks with torchrun, and the report of the first rank that failed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

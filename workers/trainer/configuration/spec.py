@@ -1,7 +1,5 @@
 """The attempt's spec.json: read and checked before anything slow is imported."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

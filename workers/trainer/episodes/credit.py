@@ -14,8 +14,6 @@ A turn without a score, or without another turn to compare with, adds 0: its tok
 tokens that the model didn't write, which carry no loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

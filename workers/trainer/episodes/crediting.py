@@ -1,7 +1,5 @@
 """The components of a run that score each turn: their scores of a batch, and the advantages from them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +29,7 @@ class TurnCredit:
     """Component -> scores[completion][turn] of this rank's last batch; written by the reward functions."""
 
     @classmethod
-    def of(cls, run: RunSpec) -> TurnCredit | None:
+    def of(cls, run: RunSpec) -> "TurnCredit | None":
         """Read the run's components; None if all score whole completions."""
         columns = {reward.name: column for column, reward in enumerate(run.rewards) if reward.per_turn}
         if not columns:

@@ -1,7 +1,5 @@
 """An episode in the trainer: its messages, their tokens, the environment's rewards, and how it ended."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

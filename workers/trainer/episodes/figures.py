@@ -1,7 +1,5 @@
 """Metrics of episodes over all ranks; their names are in workers.contract.run.episodes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -39,7 +37,7 @@ class EpisodeStats:
     """(tool, seconds, error) of each call."""
 
     @classmethod
-    def of(cls, episode: Episode) -> EpisodeStats:
+    def of(cls, episode: Episode) -> "EpisodeStats":
         calls = tuple(
             (str(answer.get("name", "")), float(answer.get("seconds", 0.0)), str(answer.get("error", "")))
             for turn in episode.turns

@@ -5,8 +5,6 @@ and tensor parallelism slice what they gather by the size of a rank's own share,
 together. So the prompts of all ranks are redistributed for each turn, which also balances the work.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

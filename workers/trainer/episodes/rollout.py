@@ -6,8 +6,6 @@ never tokenized again: an answer's tokens are appended to those that the model w
 sampled.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence

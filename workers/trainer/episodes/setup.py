@@ -1,7 +1,5 @@
 """Preparation of a run with episodes before its model is loaded, so that every problem is found early."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The chat template of a run with episodes: renders tools and results for the model, and parses its calls."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -62,7 +60,7 @@ def choose(
     game: bool,
     arguments: Mapping[str, Any],
     keeps: bool = True,
-) -> Chat:
+) -> "Chat":
     """Choose a template that can render episodes, and let the tokenizer parse calls.
 
     `name`: TRL's template to use in place of the tokenizer's own. `game`: the model's texts are answered. `arguments`:

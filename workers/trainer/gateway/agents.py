@@ -1,7 +1,5 @@
 """Rollouts that agents drive: a step's tasks go out, and their sessions come back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any

@@ -1,7 +1,5 @@
 """Rollouts that Atropos' environments feed: batches of scored groups, in place of the dataset's."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ so does every request if the chat template changes earlier messages once later o
 tokens written by the model is the session's episode.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +43,7 @@ class Branch:
     def all_ids(self) -> list[int]:
         return [*self.prompt_ids, *self.ids]
 
-    def extended(self, suffix: Sequence[int], answers: Sequence[Message]) -> Branch:
+    def extended(self, suffix: Sequence[int], answers: Sequence[Message]) -> "Branch":
         """Append the tokens that follow the model's last message; they carry no loss."""
         last = self.turns[-1]
         return replace(
@@ -65,7 +63,7 @@ class Branch:
         *,
         version: int,
         full: bool,
-    ) -> Branch:
+    ) -> "Branch":
         """Append the model's answer. `sent`: the message as the client will send it back."""
         start = len(self.ids)
         turn = ModelTurn(start, start + len(ids), {**message, "tokens": len(ids)})
@@ -90,7 +88,7 @@ class Branches:
     leaves: set[int] = field(default_factory=set)
     """Indexes of branches that no other continues."""
 
-    def chat(self, chat: Chat, messages: Sequence[Message], tools: str, ends: frozenset[int]) -> tuple[Branch, int]:
+    def chat(self, chat: "Chat", messages: Sequence[Message], tools: str, ends: frozenset[int]) -> tuple[Branch, int]:
         """Find the branch of a chat request before its answer, and the number of the one it continues (-1: none)."""
         plain_messages = tuple(plain(message) for message in messages)
         number = self._continued(lambda branch: branch.tools == tools and _begins(plain_messages, branch.messages))
@@ -190,7 +188,7 @@ def _without_ids(items: Sequence[Any]) -> list[Any]:
     return [{k: v for k, v in item.items() if k != "ids"} if isinstance(item, dict) else item for item in items]
 
 
-def _suffix(chat: Chat, new: Sequence[Message], *, ended: bool) -> list[int]:
+def _suffix(chat: "Chat", new: Sequence[Message], *, ended: bool) -> list[int]:
     """Tokenize new messages after a branch; empty if the branch's tokens would change."""
     if any(message["role"] == "assistant" for message in new):
         return []

@@ -1,7 +1,5 @@
 """Conversion between requests and tokens: renders chats, limits answers to the context, and parses completions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -9,8 +9,6 @@
 A step's tasks wait for agents, and agents wait for tasks.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Engines of the gateway: vLLM servers, or the trainer's main thread, which generates batches."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Environments are started with `--openai.server_type vllm`, which calls /generate
 are sampled with the run's settings whatever a request says, since the training divides by its temperature.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

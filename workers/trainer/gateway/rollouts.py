@@ -1,7 +1,5 @@
 """TRL's rollout_func where programs of the user's drive the episodes: what agents and Atropos have in common."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 It asks for no key and clears its queue on request, so it listens on loopback only, in the run's process tree.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

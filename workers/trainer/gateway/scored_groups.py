@@ -1,7 +1,5 @@
 """Episodes from the groups that Atropos' environments send: checked, and split into prompt and turns."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

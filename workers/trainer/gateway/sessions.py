@@ -4,8 +4,6 @@ A task is one completion of a prompt's group. It is handed to one agent at a tim
 in time is lost: its task is handed out once more, and if that agent is lost too, the task ends without a score.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import secrets
@@ -34,7 +32,7 @@ class AgentTask:
     evaluation: bool = False
     """True if it belongs to an evaluation, which isn't trained on."""
     handed_out: int = 0
-    session: AgentSession | None = None
+    session: "AgentSession | None" = None
     """The session that counts, once it has ended or its last agent is lost."""
 
 

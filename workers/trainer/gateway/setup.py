@@ -1,7 +1,5 @@
 """A run's gateway: checked before the model is loaded, and opened once there is a policy."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Jobs: work on a run's model other than training. Each kind is a module with a `run` function."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

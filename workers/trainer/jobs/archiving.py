@@ -1,7 +1,5 @@
 """The archive of a model's files: checked here, and sent by the supervisor, since this process has no token."""
 
-from __future__ import annotations
-
 import time
 
 from workers.contract.run.jobs import ArchiveSettings

@@ -4,8 +4,6 @@ The model answers on loopback, with a key that only this process and lm-eval's h
 reason; the others continue.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

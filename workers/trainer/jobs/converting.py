@@ -4,8 +4,6 @@ The script runs in a separate process on the CPU. It gets no secret, no token an
 safetensors.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Generation by a served model: requests, results, and what every engine offers."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -8,8 +8,6 @@ the weights. Rounding to 16 bits may flip a close choice, and can lose updates t
 digit: such a merge is refused, and float32 is the alternative.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

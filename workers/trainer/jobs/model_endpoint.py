@@ -7,8 +7,6 @@
 Requests beyond the engine's concurrency wait, at most MOST_WAITING of them. Generation ends when its client hangs up.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Programs that the trainer runs: their output goes to its log, and their last lines explain failures."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Log-probabilities of the tokens of prompts, several prompts per forward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Files are uploaded over the hub's HTTP API. A repository that the push has created but can't fill is deleted again.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -4,8 +4,6 @@ It ends after `idle_minutes` without either. Turns come from FileName.CHAT, whic
 as lines of EventKind.ANSWER.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -91,7 +89,7 @@ def _chat(job: ModelJob, engine: ModelEngine, usage: Usage, settings: ServeSetti
     return inbox.must_give_way
 
 
-def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, ask: Ask, ended: _Ended) -> None:
+def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, ask: Ask, ended: "_Ended") -> None:
     lines = _AnswerLines(job.metrics, turn=turn.number, model=ask.model)
     with usage.answering():
         try:

@@ -4,8 +4,6 @@ Calls are parsed in one form, that of Hermes and Qwen: JSON between <tool_call> 
 uses another form are refused, so that their calls aren't passed on as text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

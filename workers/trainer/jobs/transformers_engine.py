@@ -4,8 +4,6 @@ An adapter is loaded on its base, and disabled for answers of the base. A full c
 unless the base isn't needed. Only safetensors are read.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -138,7 +136,7 @@ class TransformersEngine(ModelEngine):
         off = self._adapter and model == BASE
         return self._models[model].disable_adapter() if off else contextlib.nullcontext()
 
-    def _finish(self, tokens: list[int], limit: int, text: _TextStreamer, ended: Callable[[], bool]) -> Finish:
+    def _finish(self, tokens: list[int], limit: int, text: "_TextStreamer", ended: Callable[[], bool]) -> Finish:
         if text.cut or (tokens and tokens[-1] in self._ends(self._models[TRAINED])):
             return Finish.STOP
         if len(tokens) >= limit:

@@ -3,8 +3,6 @@
 Prompts are tokenized here, so that missing chat templates and prompts that are too long are treated as by transformers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -3,8 +3,6 @@
 FileName.WARM says who uses the server and whether it must end. Standard library only: no GPU, no torch.
 """
 
-from __future__ import annotations
-
 import time
 
 from workers.contract.run.jobs import WarmNews

@@ -1,7 +1,5 @@
 """Callbacks of the training loop: they write progress, and stop all ranks at the same step."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import suppress
@@ -23,7 +21,7 @@ from workers.trainer.scoring.failures import Failures
 class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
     """The writer of metrics.jsonl. Only rank 0's LineFile writes; all ranks take part in gathering memory figures."""
 
-    def __init__(self, metrics: LineFile, stop: StopCallback, times: StepTimes, waterfall: Waterfall) -> None:
+    def __init__(self, metrics: LineFile, stop: "StopCallback", times: StepTimes, waterfall: Waterfall) -> None:
         self._metrics = metrics
         self._stop = stop
         self._times = times

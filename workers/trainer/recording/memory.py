@@ -1,7 +1,5 @@
 """GPU memory of the ranks: its cap, and its peaks."""
 
-from __future__ import annotations
-
 import torch
 
 from workers.contract.run.hardware import HardwareSpec

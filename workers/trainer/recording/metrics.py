@@ -1,7 +1,5 @@
 """metrics.jsonl: the trainer's lines, flushed one by one, in the form of `workers.contract.reports.lines`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """samples.jsonl: the completions of each generation with their rewards, one prompt group per line."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Container, Sequence

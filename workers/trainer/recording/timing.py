@@ -3,8 +3,6 @@
 Standard library only.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Iterator

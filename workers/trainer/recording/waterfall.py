@@ -4,8 +4,6 @@ A step's window reaches from its start to the start of the next, so its checkpoi
 cross the end of a window, such as the generation of the next batch, are in both. Standard library only.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

@@ -5,8 +5,6 @@ run needs neither: an adapter of a few megabytes is loaded over HTTP. The name i
 answering from its prefix cache when the files of an old name change.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -9,8 +9,6 @@ comes from. A checkpoint holds nothing of a batch in flight: a resumed training 
 the checkpoint's weights. Standard library only.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading

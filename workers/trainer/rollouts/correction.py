@@ -1,7 +1,5 @@
 """The importance sampling correction for vLLM: how much of a batch it truncates or masks, and sampling without it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Standard library only, like the client of a single server.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -21,7 +19,7 @@ T = TypeVar("T")
 OnArrival = Callable[[int, T], None]
 
 
-def connect(spec: AttemptSpec) -> ServerFanout:
+def connect(spec: AttemptSpec) -> "ServerFanout":
     """Create clients of the spec's servers, own or attached, without a request."""
     settings = spec.run.hardware.server
     assert settings is not None  # noqa: S101  # otherwise servers_of would find none

@@ -1,7 +1,5 @@
 """Statistics of what each prompt has taught, and draws of prompts by them: the same on all ranks and after a resume."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Sequence
 from pathlib import Path

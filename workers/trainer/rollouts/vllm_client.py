@@ -4,8 +4,6 @@ TRL's own client waits forever for a server that has died; here each failure is 
 time-out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

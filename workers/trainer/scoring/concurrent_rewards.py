@@ -5,8 +5,6 @@ of the batch. Only the time changes: when the whole batch is scored, early score
 and everything else is scored then.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import queue

@@ -4,8 +4,6 @@ Each rank notes its own; `settle` gathers the notes after each batch, so that al
 same step.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Container, Sequence

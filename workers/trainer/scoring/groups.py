@@ -1,7 +1,5 @@
 """Whole groups of completions: scored by one rank for all, passed on when they are complete, and their advantages."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ Passing only the model's name to TRL is not enough: it would use the policy's re
 if the model has none.
 """
 
-from __future__ import annotations
-
 import sys
 import traceback
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """TRL reward functions made from the run's reward specs and the library, and the tools that they need."""
 
-from __future__ import annotations
-
 import functools
 import os
 import time
@@ -79,7 +77,7 @@ class RewardSet:
     reward_weights: Any
 
     @classmethod
-    def of(cls, trainer: Any, start: int, stop: int | None = None) -> RewardSet:
+    def of(cls, trainer: Any, start: int, stop: int | None = None) -> "RewardSet":
         return cls(**{entry.name: getattr(trainer, entry.name)[start:stop] for entry in fields(cls)})
 
     def give_to(self, trainer: Any) -> None:

@@ -1,8 +1,6 @@
 """TRL's rewards behind the library's entries of the same names, scored one completion at a time: an exception is a
 failure of that row only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

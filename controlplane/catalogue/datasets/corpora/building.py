@@ -1,7 +1,5 @@
 """Creation of corpora, whose documents the background worker's child process builds, and of the sample."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

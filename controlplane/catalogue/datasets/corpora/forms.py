@@ -1,7 +1,5 @@
 """The forms that create a corpus from columns or a text file, and the box to try a query."""
 
-from __future__ import annotations
-
 from django import forms
 from django.http import QueryDict
 

@@ -1,7 +1,5 @@
 """Documents from a text file, one per paragraph; in Markdown, the heading above is the title."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Access to corpora: for pages, for the forms of tools, for the playground, and for the spec of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

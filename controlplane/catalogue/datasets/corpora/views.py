@@ -1,7 +1,5 @@
 """Pages of corpora: the list, creating one from columns or a text file, and a version with a query to try."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

@@ -1,8 +1,6 @@
 """The fetching process, FOLDER hub|path|tasks: stores the source and prints {"bytes", "sha256", "found"} or {"refused":
 {...}}."""
 
-from __future__ import annotations
-
 import errno
 import json
 import resource

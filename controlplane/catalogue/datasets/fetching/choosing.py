@@ -3,8 +3,6 @@
 Only names and text are examined. A dataset script is never run and never needed.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence

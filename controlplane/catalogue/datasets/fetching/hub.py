@@ -1,7 +1,5 @@
 """A split of a dataset on the Hugging Face hub, at the commit that its revision currently names."""
 
-from __future__ import annotations
-
 import errno
 import re
 import threading

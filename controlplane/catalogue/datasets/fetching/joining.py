@@ -3,8 +3,6 @@
 A single file stays unchanged, whatever its kind and compression.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
@@ -113,7 +111,7 @@ def _too_large(limit: int) -> NotFetched:
     return NotFetched(f"The files are larger than {limit // 2**20:,} MiB, the most that this installation accepts.")
 
 
-def _with_schema(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+def _with_schema(batch: "pa.RecordBatch", schema: "pa.Schema", name: str) -> "pa.RecordBatch":
     if sorted(batch.schema.names) != sorted(schema.names):
         raise NotFetched(f"The columns of {name} are not those of the first file.", "Upload the one you need.")
     return batch.select(schema.names).cast(schema)

@@ -1,7 +1,5 @@
 """The copy of a file, or of a folder of shards, from this server."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The start of the process that fetches a source, and its answer as columns of the version."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

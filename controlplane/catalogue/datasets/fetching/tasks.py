@@ -1,7 +1,5 @@
 """Tasks that reasoning-gym generates, in the sandbox of the interpreter that has it: nothing is fetched."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

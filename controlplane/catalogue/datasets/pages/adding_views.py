@@ -1,8 +1,6 @@
 """Pages that add a dataset or a version of one: from an upload, typed rows, the hub, a path on the server, or tasks
 of reasoning-gym."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse

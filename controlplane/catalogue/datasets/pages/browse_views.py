@@ -1,7 +1,5 @@
 """Pages to browse a version: problems, filtered rows, single rows, export, and derived versions."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

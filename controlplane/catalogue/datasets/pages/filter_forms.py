@@ -1,7 +1,5 @@
 """The forms of a row filter (reader.versions.filtering.RowFilter), for viewing, exporting and deriving."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, cast

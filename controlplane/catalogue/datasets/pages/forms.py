@@ -1,7 +1,5 @@
 """The forms for adding a dataset: an upload, typed rows, the hub, a path on the server, tasks of reasoning-gym."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import PurePath

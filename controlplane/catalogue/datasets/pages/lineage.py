@@ -1,7 +1,5 @@
 """A version's lineage: its parents, the versions and runs made from it, and other versions of the same file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The form of a mapping: the columns' roles, the prompt's format, the tokenizer, the split."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 from django import forms

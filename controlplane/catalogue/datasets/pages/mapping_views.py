@@ -1,7 +1,5 @@
 """Pages of a version's mapping: previews on real rows, and the import."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

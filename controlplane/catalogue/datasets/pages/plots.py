@@ -1,7 +1,5 @@
 """Small plots as coordinates of SVG rectangles, which templates draw without scripts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

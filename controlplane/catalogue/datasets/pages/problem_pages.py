@@ -1,7 +1,5 @@
 """A report's problems for its pages: the first of each kind, or one kind page by page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.paginator import Paginator

@@ -1,7 +1,5 @@
 """The template contexts of a version's pages."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

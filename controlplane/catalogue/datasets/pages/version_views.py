@@ -1,7 +1,5 @@
 """Actions on a whole version: cancel its check, retry, archive, delete."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect

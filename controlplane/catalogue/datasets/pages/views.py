@@ -1,7 +1,5 @@
 """The list of datasets, and a version's own page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.paginator import Paginator

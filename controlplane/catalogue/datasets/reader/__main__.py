@@ -4,8 +4,6 @@ Limits are set before the modules of a verb are imported. Exit codes: 0, limits.
 full disk; 1 with a traceback for unexpected errors.
 """
 
-from __future__ import annotations
-
 import errno
 import gc
 import json

@@ -1,7 +1,5 @@
 """The verbs `corpus` and `search`: columns of a file become documents, and a query is tried on them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Excerpts of uploaded data that are safe to store and show: no control characters, no broken encoding."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """File names in a version's folder. Files are written under temporary names first, so existing ones are complete."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The child's resource limits, which it sets before it opens uploaded data."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -4,8 +4,6 @@ An `error` makes a row unusable; a `warning` doesn't. Rows with an error are bad
 dropped or nothing is imported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The child's progress in a small file, replaced at most twice a second, which pages may read at any time."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """The verb `sample`: small files with usable rows, to look at and to fill with other rows."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

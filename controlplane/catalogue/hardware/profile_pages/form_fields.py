@@ -1,7 +1,5 @@
 """Form fields for values that are entered as text: GPU indexes, names, addresses, variables, JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

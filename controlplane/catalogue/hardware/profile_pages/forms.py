@@ -1,7 +1,5 @@
 """The profile form, with a typed field for each field of the contract's dataclasses and of a profile's batch."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Presents a memory estimate as bars and figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Fills a profile's form from our own YAML, or from the hardware settings of another tool's config."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

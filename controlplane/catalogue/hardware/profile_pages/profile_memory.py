@@ -1,7 +1,5 @@
 """Estimates which usual models fit a hardware profile on GPUs of a given size."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any

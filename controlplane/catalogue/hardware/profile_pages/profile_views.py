@@ -1,7 +1,5 @@
 """Pages of hardware profiles: view, create, change, archive, export and import as YAML."""
 
-from __future__ import annotations
-
 from django.contrib import messages
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase

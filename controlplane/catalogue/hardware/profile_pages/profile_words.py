@@ -1,7 +1,5 @@
 """Short descriptions of hardware profiles for lists."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

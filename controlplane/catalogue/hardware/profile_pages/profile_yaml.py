@@ -1,7 +1,5 @@
 """Exports a hardware profile as a YAML document, and imports one into the profile form."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """`{% words_of profile as words %}`: a short description of a hardware profile; `{% grouped_profiles profiles as
 groups %}`: by GPUs and memory."""
 
-from __future__ import annotations
-
 from django import template
 
 from controlplane.catalogue.hardware.profile_pages import profile_words

@@ -1,8 +1,6 @@
 """`manage.py bench [NAME] [--json] [options of the benchmark]`: the benchmarks in tests/benchmarks, with the machine's
 load for each figure."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -1,7 +1,5 @@
 """`manage.py demo`: like `up`, with a language model that learns arithmetic while you watch."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """`manage.py link`: a one-time sign-in link for an admin who can't sign in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`manage.py serve prepare|web|worker`: one program of the control plane in the foreground."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

@@ -1,7 +1,5 @@
 """`manage.py test [--all | --changed [REV]] [--postgres] [pytest arguments]`: tests, in parallel unless named."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`manage.py tick`: one round of housekeeping, as Celery beat runs it every five seconds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand

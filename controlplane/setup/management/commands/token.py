@@ -1,7 +1,5 @@
 """`manage.py token`: an API token without a browser, for administrators of the installation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

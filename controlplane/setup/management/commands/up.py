@@ -1,7 +1,5 @@
 """`manage.py up`: serve the control plane and act as a host on this machine, until Ctrl-C."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

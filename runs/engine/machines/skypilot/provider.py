@@ -1,8 +1,6 @@
 """Machines of SkyPilot: a cluster of one machine for each host, in any cloud, Kubernetes or Slurm that its API server
 reaches."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

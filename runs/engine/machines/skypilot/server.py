@@ -3,8 +3,6 @@
 Written for 0.14.1. Some of its answers hold pickled Python objects beside the JSON; those are never read.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -4,8 +4,6 @@ The join code is a secret of the task: SkyPilot sets it as an environment variab
 owner and to its admins. The first command moves it into a file.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from typing import Any

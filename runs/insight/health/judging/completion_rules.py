@@ -1,7 +1,5 @@
 """Rules about completions: their lengths, and signs of decay in their text."""
 
-from __future__ import annotations
-
 from runs.insight.health.judging.rule import AXOLOTL, DIVERGENCE, OWN, HealthRule, share_rule
 
 RULES: dict[str, HealthRule] = {

@@ -1,7 +1,5 @@
 """Signals of the rules about completions: their lengths, and signs of decay in their text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

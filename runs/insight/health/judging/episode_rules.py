@@ -1,7 +1,5 @@
 """Rules about episodes: tools that fail, are never called or are called uselessly, and truncated episodes."""
 
-from __future__ import annotations
-
 from runs.insight.health.config import Config
 from runs.insight.health.judging.rule import DECAY, DIVERGENCE, OWN, HealthRule, share_rule
 from workers.contract.run import gateway

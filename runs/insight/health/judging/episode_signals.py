@@ -1,7 +1,5 @@
 """Signals of the rules about episodes."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rules about the machine: speed, stalls, idle GPUs."""
 
-from __future__ import annotations
-
 from runs.insight.health.config import Config
 from runs.insight.health.judging.rule import OWN, HealthRule, share_rule
 

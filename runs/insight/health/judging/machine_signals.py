@@ -1,7 +1,5 @@
 """Signals of the rules about the machine, over whole steps, so that the phases of a step cause no findings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

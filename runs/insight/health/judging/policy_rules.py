@@ -1,7 +1,5 @@
 """Rules about the policy's updates: divergence, entropy, gradients."""
 
-from __future__ import annotations
-
 from runs.insight.health.config import Config
 from runs.insight.health.judging.rule import ATROPOS, AXOLOTL, OWN, HealthRule, share_rule
 

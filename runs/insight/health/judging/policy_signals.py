@@ -1,7 +1,5 @@
 """Signals of the rules about the policy's updates."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from controlplane.platform.templatetags.figures import significant

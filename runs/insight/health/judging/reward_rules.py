@@ -1,7 +1,5 @@
 """Rules about rewards: progress, components, groups."""
 
-from __future__ import annotations
-
 from runs.insight.health.config import Config
 from runs.insight.health.judging.rule import AXOLOTL, DECAY, DIVERGENCE, OWN, HealthRule, share_rule
 

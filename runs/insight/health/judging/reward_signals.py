@@ -1,7 +1,5 @@
 """Signals of the rules about rewards."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The definition of a health rule, as data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@
 preset; other presets override them. The first bound opens a finding at the level `mild`, the second a bad one.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from runs.insight.health.judging import completion_rules, episode_rules, machine_rules, policy_rules, reward_rules

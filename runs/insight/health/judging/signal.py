@@ -1,7 +1,5 @@
 """Signals, the figures that rules judge over the newest steps, and common ways to compute them from a metric."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +19,7 @@ class Signal:
     sure: NDArray[np.bool_] | None = None
     """Where the evidence is overwhelming, so that a finding opens before the rule's hold is over."""
 
-    def with_fields(self, **fields: str) -> Signal:
+    def with_fields(self, **fields: str) -> "Signal":
         return replace(self, fields={**self.fields, **fields})
 
 

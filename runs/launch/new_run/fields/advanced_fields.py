@@ -1,7 +1,5 @@
 """The remaining fields of GRPOConfig as form fields, typed by the schema of the host's trainer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

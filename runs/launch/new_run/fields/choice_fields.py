@@ -1,7 +1,5 @@
 """The fields that choose rows of the catalogue, and the queries of what they offer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Several runs of one launch: seeds, a small grid of settings, and the variations that they make."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product

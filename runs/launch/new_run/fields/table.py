@@ -1,7 +1,5 @@
 """The fields of the New run page: fields.toml, with the types, bounds and defaults of the contract's table."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

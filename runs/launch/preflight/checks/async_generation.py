@@ -1,7 +1,5 @@
 """Checks of generating one step ahead: obstacles, costs, and runs that would profit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft

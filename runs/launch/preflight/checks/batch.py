@@ -1,7 +1,5 @@
 """Batch sizes that break a rule of workers.contract.run.batch, the nearest valid ones, and the steps of the data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft

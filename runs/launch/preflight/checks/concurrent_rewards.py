@@ -1,7 +1,5 @@
 """Checks of concurrent rewards: obstacles, rewards that wait, and runs that would profit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft

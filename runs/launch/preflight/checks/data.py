@@ -1,7 +1,5 @@
 """The dataset version: chosen, valid, not empty, and with enough validation rows for the evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft

@@ -1,7 +1,5 @@
 """The host's disk: enough for the run's files and its checkpoints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

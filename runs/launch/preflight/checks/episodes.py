@@ -1,7 +1,5 @@
 """Checks of a run's environment: its parts, their needs on the host, limits, rewards and chat template."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

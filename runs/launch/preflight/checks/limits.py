@@ -1,7 +1,5 @@
 """Limits, early-stop rules and the best checkpoint: impossible ones, and metrics that will never be logged."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """LoRA: existing target modules, settings that TRL or vLLM refuses, and its way to vLLM: merged or as an adapter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

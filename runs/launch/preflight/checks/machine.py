@@ -1,7 +1,5 @@
 """Abilities of a host's machine: torch with its GPUs, bf16, optional kernels, shared memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runs.engine.hosts.view import LEAST_SHM_MIB

@@ -1,7 +1,5 @@
 """The model: available, suited to the data, trainable in its format, with enough context."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

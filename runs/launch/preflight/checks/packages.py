@@ -1,7 +1,5 @@
 """Packages in a host's trainer environment: what the profile needs, and known combinations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The hardware profile: chosen, consistent, and the run's deviations from its intended settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """Dynamic sampling and prompts by difficulty: obstacles, and costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft

@@ -1,7 +1,5 @@
 """Reward components: unique names, existing functions, valid parameters, available columns and secrets."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

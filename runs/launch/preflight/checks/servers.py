@@ -1,7 +1,5 @@
 """vLLM servers: parallelism, ports, weight transfer, and external servers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 

@@ -1,7 +1,5 @@
 """Arguments of GRPOConfig: existing names, valid values, and combinations that don't work together."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Settings that TRL accepts but that don't have the effect that people expect."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

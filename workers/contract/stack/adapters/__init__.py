@@ -4,8 +4,6 @@ kernels/VLLM-VERSION/ holds configs of vLLM's shrink and expand kernels, in vLLM
 `python -m tests.gpu.lora_kernels` makes them. speed.json holds what `python -m tests.gpu.lora` measured.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The verb `check`: detects the format, runs both passes over the file, and reports the results."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Validation of single rows under a mapping."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The check of a text for valid Python, without executing it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Rows with the same key, found in bounded memory: hashes in unnamed temporary files, sorted in parts."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path

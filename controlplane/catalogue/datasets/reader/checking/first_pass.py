@@ -1,7 +1,5 @@
 """The quick half of the check: types, required fields, roles and lengths of every row, and equal prompts."""
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from contextlib import closing
@@ -125,8 +123,8 @@ def _possible(mapping: ColumnMapping, sampled: Schema) -> ColumnMapping:
 
 
 def _add(
-    batch: _FirstPassFindings, result: FirstPassResult, collector: Collector, duplicates: Duplicates
-) -> _RecordPosition:
+    batch: "_FirstPassFindings", result: FirstPassResult, collector: Collector, duplicates: Duplicates
+) -> "_RecordPosition":
     """Add a batch's results. Returns its last record, or the one at which the collector gave up."""
     for position, problems in batch.problems:
         for problem in problems:
@@ -163,8 +161,8 @@ class _FirstPassFindings:
     end: _RecordPosition
     columns: Counts = field(default_factory=dict)
     problems: list[tuple[_RecordPosition, list[DataProblem]]] = field(default_factory=list)
-    keys: array[int] = field(default_factory=partial(array, "q"))
-    lines: array[int] = field(default_factory=partial(array, "q"))
+    keys: "array[int]" = field(default_factory=partial(array, "q"))
+    lines: "array[int]" = field(default_factory=partial(array, "q"))
 
 
 def _checked(batch: records.RecordBatch, sampled: Schema, checker: Checker) -> _FirstPassFindings:

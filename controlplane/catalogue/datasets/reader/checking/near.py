@@ -4,8 +4,6 @@ A batch of texts is split into words and hashed with numpy at once; numbers coun
 words (Chinese, Japanese, Korean) is split into characters.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from functools import lru_cache
@@ -94,7 +92,7 @@ class NearDuplicates(Closing):
         self._count = 0
         self._bands = SpilledPairs(folder)
 
-    def add(self, signatures: Signatures) -> None:
+    def add(self, signatures: "Signatures") -> None:
         """Add prompts, whose signatures were computed in this process or in a fork of it; lines must ascend."""
         rows = signatures.records
         rows["begins"] += np.uint64(self._excerpts_end)

@@ -5,8 +5,6 @@ only results are sent, and a process that is ahead waits until its result is rec
 one: they share its limits and die with it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import traceback

@@ -1,7 +1,5 @@
 """The collector of problems: counts them by kind, keeps the first ones, and writes all of them to a file."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +115,6 @@ class _LineSet:
             piece[index] |= bit
             self._size += 1
 
-    def in_common(self, lines: _LineSet) -> int:
+    def in_common(self, lines: "_LineSet") -> int:
         pairs = ((piece, lines._pieces[at]) for at, piece in self._pieces.items() if at in lines._pieces)
         return sum((int.from_bytes(own, "big") & int.from_bytes(piece, "big")).bit_count() for own, piece in pairs)

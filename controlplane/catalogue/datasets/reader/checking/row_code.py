@@ -1,7 +1,5 @@
 """The check of the Python in a row: answers and tests that don't parse, and tests that no reward can judge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

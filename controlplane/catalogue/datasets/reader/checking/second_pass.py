@@ -1,7 +1,5 @@
 """The slow half of the check: duplicate keys, broken code, unusable tests, near-duplicates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial

@@ -4,8 +4,6 @@ Each block is sorted before it is written, and the starts of its parts are remem
 block.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Chat messages in common formats: role and content, or from and value, as lists or as JSON text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Column values for the mapping: text, answer, list of tests, tags; or the row's problem."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

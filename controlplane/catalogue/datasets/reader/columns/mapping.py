@@ -3,8 +3,6 @@
 Plain Python without side effects: the child maps the whole file with it, and forms validate with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -75,7 +73,7 @@ class ColumnMapping:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ColumnMapping:
+    def from_dict(cls, data: Mapping[str, Any]) -> "ColumnMapping":
         """Parse a mapping; unknown fields are ignored."""
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 

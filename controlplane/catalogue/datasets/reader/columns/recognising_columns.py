@@ -3,8 +3,6 @@
 Plain Python: the child proposes with it, and pages show the proposal. Schemas are data; the first match wins.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

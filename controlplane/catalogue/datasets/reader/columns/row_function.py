@@ -7,8 +7,6 @@ It returns the row that the mapping uses: `prompt` (a text or messages), optiona
 becomes metadata. None leaves the row out. An error in it is a problem of the row.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,7 +69,7 @@ def problem(source: str) -> str:
 
 
 @contextmanager
-def opened(mapping: ColumnMapping | None, backend: str | None) -> Iterator[RowFunction | None]:
+def opened(mapping: ColumnMapping | None, backend: str | None) -> "Iterator[RowFunction | None]":
     """Open the function of a mapping, for the block; None without one. `backend`: the sandbox's, tested by the caller
     of the reader."""
     if mapping is None or mapping.transform != CUSTOM:

@@ -4,8 +4,6 @@ It isn't a format string: a placeholder is a plain name, which can't access attr
 {}, so \\boxed{} needs no escaping.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

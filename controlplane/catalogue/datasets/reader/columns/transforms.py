@@ -1,7 +1,5 @@
 """The built-in transforms, which extract from a response the answer that rewards compare with."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

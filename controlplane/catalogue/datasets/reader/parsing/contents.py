@@ -1,7 +1,5 @@
 """Values in rows that JSON allows but training can't use."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.excerpts import visible

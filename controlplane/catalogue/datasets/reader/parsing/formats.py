@@ -1,7 +1,5 @@
 """The detection of a file's format from its content, since names and declared types can be wrong."""
 
-from __future__ import annotations
-
 import csv
 import re
 from dataclasses import dataclass

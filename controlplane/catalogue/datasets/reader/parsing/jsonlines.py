@@ -3,8 +3,6 @@
 Nothing here trusts the file: line lengths and nesting are limited, and every excerpt is cut and cleaned.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Elements are delimited by brackets alone, skipping strings; each is then read li
 don't match, parsing resumes after the next `}, {`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

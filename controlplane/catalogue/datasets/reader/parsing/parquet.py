@@ -3,8 +3,6 @@
 pyarrow is imported inside functions, so that a check of JSON Lines never loads it.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import re

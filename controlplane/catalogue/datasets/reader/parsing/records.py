@@ -1,7 +1,5 @@
 """The rows of a file of any format, each with its number, its line and its problems."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Keys that occur twice in one JSON object: parsers keep only one of them, so the text is searched."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The columns and types of a file, and which are usual, to detect rows of another schema."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any

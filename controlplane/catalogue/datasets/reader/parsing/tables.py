@@ -1,7 +1,5 @@
 """The reader of CSV and TSV: the records of a table with their first lines; a broken record affects no other."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import deque

@@ -1,7 +1,5 @@
 """The content of a gzip file, unpacked while reading and with limits, so that a small file can't expand without end."""
 
-from __future__ import annotations
-
 import gzip as gzip_file
 import io
 import zlib

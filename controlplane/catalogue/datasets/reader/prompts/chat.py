@@ -5,8 +5,6 @@ time, length and number sizes, in a child with a memory limit. It gets the same 
 text equals the trainer's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +45,7 @@ class ChatRenderer:
             self._tokenizer = _tokenizer(folder / TOKENIZER, self._special.values())
 
     @classmethod
-    def that_counts(cls, folder: Path | None) -> ChatRenderer:
+    def that_counts(cls, folder: Path | None) -> "ChatRenderer":
         """Create a renderer that can count tokens. Raises TemplateProblem if the folder's files don't allow that."""
         if folder is None:
             raise TemplateProblem("The tokenizer to count with is no longer available.")

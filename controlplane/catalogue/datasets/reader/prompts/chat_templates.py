@@ -1,7 +1,5 @@
 """A chat template in jinja2's immutable sandbox, set up as in transformers, with limits."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

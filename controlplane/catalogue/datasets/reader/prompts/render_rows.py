@@ -3,8 +3,6 @@
 A page requests it at each keystroke, so pyarrow and tokenizers are loaded only if a row needs them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The verb `tools`: whether a model's chat template can show tools, calls and results."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path

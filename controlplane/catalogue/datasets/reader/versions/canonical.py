@@ -1,7 +1,5 @@
 """The writer of canonical rows: one Parquet file per version, byte-identical for identical rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path

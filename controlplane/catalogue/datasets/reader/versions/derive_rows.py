@@ -4,8 +4,6 @@ Rows keep their row_id, so that it refers to the same row in runs on either vers
 stay validation rows. Tokens, if the filter needs them, are counted as in the import.
 """
 
-from __future__ import annotations
-
 import heapq
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping

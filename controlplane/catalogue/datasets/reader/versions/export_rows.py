@@ -1,7 +1,5 @@
 """The verb `export`: writes all or filtered rows of a ready version as JSON Lines or Parquet."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO

@@ -3,8 +3,6 @@
 `RowFilter` is plain Python, for forms and for storing a version's origin; `matching` uses pyarrow, in the child.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -59,7 +57,7 @@ class RowFilter:
         return {name: value for name, value in asdict(self).items() if value != getattr(RowFilter, name)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RowFilter:
+    def from_dict(cls, data: Mapping[str, Any]) -> "RowFilter":
         """Parse a filter. Raises FilterError for an invalid one."""
         try:
             row_filter: RowFilter = msgspec.convert(data, cls, strict=True)
@@ -95,7 +93,7 @@ class RowFilter:
         return "; ".join(filter(None, conditions))
 
 
-def matching(batch: pa.RecordBatch, row_filter: RowFilter) -> list[int]:
+def matching(batch: "pa.RecordBatch", row_filter: RowFilter) -> list[int]:
     """Find the indexes of matching rows in the batch (columns of canonical.SCHEMA), in order.
 
     Raises FilterError for conditions that only a derived version may have.
@@ -141,7 +139,7 @@ def _rows(number: int, adjective: str = "") -> str:
     return f"{number:,} {adjective}row{'s' * (number != 1)}"
 
 
-def _prompt_chars(batch: pa.RecordBatch) -> Any:
+def _prompt_chars(batch: "pa.RecordBatch") -> Any:
     import numpy as np
     import pyarrow.compute as pc
 
@@ -153,7 +151,7 @@ def _prompt_chars(batch: pa.RecordBatch) -> Any:
     return np.bincount(rows, weights=lengths[is_counted], minlength=row_count).astype(np.int64) + between
 
 
-def _with_text(batch: pa.RecordBatch, text: str) -> Any:
+def _with_text(batch: "pa.RecordBatch", text: str) -> Any:
     import numpy as np
     import pyarrow.compute as pc
 
@@ -168,7 +166,7 @@ def _with_text(batch: pa.RecordBatch, text: str) -> Any:
     return matches | _bools(pc.match_substring(batch.column("metadata"), inside, ignore_case=True))
 
 
-def _messages(batch: pa.RecordBatch) -> tuple[Any, Any, Any]:
+def _messages(batch: "pa.RecordBatch") -> tuple[Any, Any, Any]:
     """Return (roles, contents, row indexes) of all messages of the batch."""
     import pyarrow.compute as pc
 

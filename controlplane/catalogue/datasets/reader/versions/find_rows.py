@@ -3,8 +3,6 @@
 Unfiltered pages are read from `shown` instead.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hints about a dataset before training on it, with the figures behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

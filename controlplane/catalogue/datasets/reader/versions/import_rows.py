@@ -1,7 +1,5 @@
 """The verb `import`: maps a source to the rows of a version, or reports the problems that prevent it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing

@@ -3,8 +3,6 @@
 The child writes them beside the Parquet file; the web reads them, since they contain only shortened texts.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,7 +66,7 @@ def page(folder: Path, start: int, limit: int) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in text.splitlines()[:limit]]
 
 
-def _little_endian(numbers: array[int]) -> array[int]:
+def _little_endian(numbers: "array[int]") -> "array[int]":
     if array("H", [1]).tobytes() != b"\x01\x00":
         numbers = array("Q", numbers)
         numbers.byteswap()

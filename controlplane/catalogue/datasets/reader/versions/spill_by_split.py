@@ -3,8 +3,6 @@
 Rows wait in an unnamed file beside the version, and take three bytes of memory each.
 """
 
-from __future__ import annotations
-
 import struct
 import tempfile
 from array import array

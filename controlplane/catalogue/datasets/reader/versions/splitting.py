@@ -4,8 +4,6 @@ Deterministic: the same prompts in the same order with the same seed give the sa
 first row, so none is in both splits.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -25,7 +23,7 @@ class Split:
     seed: int = 42
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any] | None) -> Split:
+    def from_dict(cls, data: Mapping[str, Any] | None) -> "Split":
         """Parse a split. Raises ValueError with a message for people."""
         share, seed = (data or {}).get("share", cls.share), (data or {}).get("seed", cls.seed)
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:

@@ -1,7 +1,5 @@
 """Statistics of canonical rows, collected in one pass with bounded memory."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

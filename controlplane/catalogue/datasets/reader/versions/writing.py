@@ -1,7 +1,5 @@
 """The files of a ready version, written from a stream of its rows: ROWS, SHOWN, statistics and the first rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, zip_longest
 from pathlib import Path
