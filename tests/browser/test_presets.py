@@ -215,7 +215,7 @@ def test_a_target_of_alerts_is_added_tried_edited_and_deleted(
     page.get_by_label("The webhook may be inside our network").check()
     page.get_by_role("button", name="Add target").click()
     expect(page.get_by_text("Team channel is saved. Send a test")).to_be_visible()
-    expect(page.locator("td .address")).not_to_contain_text("/hook")
+    expect(page.locator("td .anywhere")).not_to_contain_text("/hook")
     page.get_by_role("button", name="Send a test").click()
     sent = page.locator("#deliveries tbody tr")
     expect(sent.locator(".chip")).to_have_text("Sent")

@@ -1,6 +1,10 @@
 """Fetches checkpoints that other hosts saved from the artifact store, and verifies them before use."""
 
+import fcntl
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from workers.artifactstore import ArtifactStore, Corrupted, StoreError
@@ -19,7 +23,21 @@ def restore_missing(spec: AttemptSpec, settings: HostSettings, control: Control)
     for folder in _checkpoint_folders(spec, settings):
         target = settings.runs_dir / folder
         if not target.exists():
-            _fetch_with_retries(spec, folder, target, settings, control)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _alone(target.parent):
+                if not target.exists():
+                    _fetch_with_retries(spec, folder, target, settings, control)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other attempt on this host fetches into the folder. A killed one holds no lock."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _checkpoint_folders(spec: AttemptSpec, settings: HostSettings) -> list[str]:
