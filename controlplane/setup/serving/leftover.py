@@ -30,7 +30,7 @@ def stop_all(serving: RunningServices, user: User, report: Callable[[str], None]
     from runs.engine.scheduling.stopping import request_stop
 
     active = Attempt.objects.filter(status__in=ACTIVE)
-    attempts = list(active)
+    attempts = list(active.all())
     if not attempts:
         return True
     report(f"Stopping {plural(len(attempts), 'run')} …")
