@@ -10,8 +10,7 @@ from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result,
 from workers.rewards import sandboxed
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost
-from workers.rewards.tools import Tools, Unavailable
-from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, SandboxUnavailable
+from workers.sandbox.outcomes import Job, Kind, Limits, Outcome
 from workers.sandbox.pool import Sandbox
 
 LONGEST_SOURCE = 100_000
@@ -67,13 +66,10 @@ class ToolParams(Params):
         "returns is what the model reads. Helpers begin with _.",
         widget="code",
         longest=LONGEST_SOURCE,
+        rule=signature.problem,
     )
     seconds: float = param(10.0, "Time for one call.", min=0.1, max=600.0)
     memory_mb: int = param(256, "Memory for one call, in MiB.", min=16, max=16_384)
-
-    def problem(self) -> str | None:
-        error = signature.problem(self.source)
-        return f"source: {error}" if error else None
 
 
 @dataclass(frozen=True)
@@ -94,9 +90,7 @@ class _OwnTool(EpisodeSession):
         source = self._params.source + _CALL.replace("{most}", str(MOST_CHARACTERS + 1))
         job = Job(source, "__grpo_call__", (self._tool.name, dict(arguments)))
         outcome = self._sandbox.call(job, _limits(self._params, seconds))
-        if outcome.kind is not Kind.OK:
-            return _failed(outcome, self._name)
-        return _read(str(outcome.value), self._name)
+        return _read(str(outcome.value), self._name) if outcome.kind is Kind.OK else _failed(outcome, self._name)
 
 
 class _Interpreter(EpisodeSession):
@@ -104,16 +98,11 @@ class _Interpreter(EpisodeSession):
         self._name, self._params, self._sandbox = name, params, sandbox
 
     def tools(self) -> list[ToolDescription]:
-        schema = {
-            "type": "object",
-            "properties": {"code": {"type": "string", "description": "A complete Python program."}},
-            "required": ["code"],
-        }
         description = (
             "Run Python code. Answers what it prints and the value of its last expression. Every call starts afresh: "
             "variables of earlier calls are gone. There are no files, network or further processes."
         )
-        return [ToolDescription(self._name, description, schema)]
+        return [ToolDescription.of_text(self._name, description, "code", "A complete Python program.")]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         source = _INTERPRETER.replace("{most}", str(MOST_CHARACTERS + 1))
@@ -137,23 +126,14 @@ def _read(text: str, name: str) -> Result:
 
 
 def _failed(outcome: Outcome, name: str) -> Result:
-    """Return an error for the model in place of a result."""
-    message = outcome.message or f"It ended as {outcome.kind}."
     if outcome.trouble:
-        return Result(f"{name} is not available: {message}", ToolError.UNAVAILABLE)
-    return Result(f"{name} failed. {message}", _ERRORS.get(outcome.kind, ToolError.RAISED))
+        return Result(f"{name} is not available: {outcome.ending}", ToolError.UNAVAILABLE)
+    return Result(f"{name} failed. {outcome.ending}", _ERRORS.get(outcome.kind, ToolError.RAISED))
 
 
 def _limits(params: ToolParams | InterpreterParams, seconds: float) -> Limits:
-    most = max(0.01, min(params.seconds, seconds))
-    return Limits(seconds=most, memory_mb=params.memory_mb, value_bytes=8 * MOST_CHARACTERS)
-
-
-def _sandbox(tools: Tools) -> Sandbox:
-    try:
-        return sandboxed.sandbox(tools)
-    except SandboxUnavailable as error:
-        raise Unavailable(str(error)) from None
+    shorter = max(0.01, min(params.seconds, seconds))
+    return Limits(seconds=shorter, memory_mb=params.memory_mb, value_bytes=8 * MOST_CHARACTERS)
 
 
 OWN_TOOL = Entry(
@@ -162,7 +142,7 @@ OWN_TOOL = Entry(
     help="A function of your own, which runs in the sandbox only.",
     params=ToolParams,
     kind=EntryKind.TOOL,
-    open=lambda name, params, tools: _OwnTool(name, params, _sandbox(tools)),
+    open=lambda name, params, tools: _OwnTool(name, params, sandboxed.sandbox(tools)),
     cost=Cost.SANDBOX,
     use="When nothing of the library fits. Name, description and arguments are read from the function's text. Each "
     "call runs in a fresh process without files, network or other packages than the trainer's.",
@@ -175,7 +155,7 @@ INTERPRETER = Entry(
     help="Runs Python that the model writes, in the sandbox.",
     params=InterpreterParams,
     kind=EntryKind.TOOL,
-    open=lambda name, params, tools: _Interpreter(name, params, _sandbox(tools)),
+    open=lambda name, params, tools: _Interpreter(name, params, sandboxed.sandbox(tools)),
     cost=Cost.SANDBOX,
     use="For models that calculate or check by code. It answers what the code prints and the value of its last "
     "expression. Each call is a fresh process: no variable is kept.",
