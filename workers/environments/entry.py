@@ -21,7 +21,7 @@ class EntryKind(StrEnum):
     TOOL = "tool"
     """Functions that the model calls; keeps no state between calls."""
     GAME = "game"
-    """Answers the model's text with an observation."""
+    """Answers the model's text."""
     SERVER = "server"
     """Has tools and state, gives rewards, and may end the episode."""
 

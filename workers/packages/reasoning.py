@@ -37,7 +37,6 @@ class Recipe:
 
     family: str
     rows: int
-    """The number of rows."""
     seed: int = 0
     level: int = 0
     """The level of difficulty, from 1; 0: the package's default settings."""

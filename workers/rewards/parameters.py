@@ -58,7 +58,6 @@ class Described:
     params: type[Params]
     _: dataclasses.KW_ONLY
     use: str = ""
-    """When to use it."""
     admin_only: bool = False
     """True if only admins may add it to a config or an environment, or change it there."""
     package: str = ""

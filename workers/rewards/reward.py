@@ -139,9 +139,8 @@ class Reward(Described):
     """Dataset columns that the reward needs."""
     cost: Cost = Cost.PURE
     low: str = ""
-    """The meaning of its lowest score."""
     high: str = ""
-    """The meaning of its highest score."""
+    """The meanings of its lowest and its highest score."""
     examples: tuple[Example, ...] = ()
     typical: tuple[float, float] | None = None
     """The usual range of scores of an unbounded reward."""

@@ -41,7 +41,6 @@ class PackageInterpreter:
     package: str
     """The package's name, such as workers.packages.inside."""
     folder: str
-    """The package's folder."""
 
 
 def current() -> FileLayout:

@@ -117,7 +117,12 @@ def _become_nobody() -> None:
 
 def takes(filter_: kernel.SeccompFilter) -> bool:
     """Return whether the kernel accepts a seccomp filter, by trying in a separate process."""
-    return _succeeds_in_fork(lambda: kernel.install(filter_.address) is None)
+
+    def is_installed() -> bool:
+        kernel.install(filter_.address)
+        return True
+
+    return _succeeds_in_fork(is_installed)
 
 
 def _succeeds_in_fork(attempt: Callable[[], bool]) -> bool:
