@@ -89,8 +89,7 @@ def without_thinking(text: str) -> str:
 
 
 Open = Callable[[str, Any, "Tools"], EpisodeSession]
-"""(name of the part, params, tools) -> a session, not yet reset. Raises workers.rewards.tools.Unavailable and
-SandboxUnavailable."""
+"""(name of the part, params, tools) -> a session, not yet reset. Raises workers.rewards.tools.Unavailable."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result,
 from workers.rewards import sandboxed
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost
-from workers.sandbox.outcomes import Job, Kind, Limits, Outcome
+from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, SandboxUnavailable
 from workers.sandbox.pool import Sandbox
 
 LONGEST_SOURCE = 100_000
@@ -136,13 +136,20 @@ def _limits(params: ToolParams | InterpreterParams, seconds: float) -> Limits:
     return Limits(seconds=shorter, memory_mb=params.memory_mb, value_bytes=8 * MOST_CHARACTERS)
 
 
+def _sandbox(tools: Tools) -> Sandbox:
+    try:
+        return sandboxed.sandbox(tools)
+    except SandboxUnavailable as error:
+        raise Unavailable(str(error)) from None
+
+
 OWN_TOOL = Entry(
     key="python_tool",
     title="Own Python tool",
     help="A function of your own, which runs in the sandbox only.",
     params=ToolParams,
     kind=EntryKind.TOOL,
-    open=lambda name, params, tools: _OwnTool(name, params, sandboxed.sandbox(tools)),
+    open=lambda name, params, tools: _OwnTool(name, params, _sandbox(tools)),
     cost=Cost.SANDBOX,
     use="When nothing of the library fits. Name, description and arguments are read from the function's text. Each "
     "call runs in a fresh process without files, network or other packages than the trainer's.",
@@ -155,7 +162,7 @@ INTERPRETER = Entry(
     help="Runs Python that the model writes, in the sandbox.",
     params=InterpreterParams,
     kind=EntryKind.TOOL,
-    open=lambda name, params, tools: _Interpreter(name, params, sandboxed.sandbox(tools)),
+    open=lambda name, params, tools: _Interpreter(name, params, _sandbox(tools)),
     cost=Cost.SANDBOX,
     use="For models that calculate or check by code. It answers what the code prints and the value of its last "
     "expression. Each call is a fresh process: no variable is kept.",
