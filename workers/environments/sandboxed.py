@@ -10,6 +10,7 @@ from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result,
 from workers.rewards import sandboxed
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost
+from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, SandboxUnavailable
 from workers.sandbox.pool import Sandbox
 
