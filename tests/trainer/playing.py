@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.environments import encyclopaedia
-from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation, Result, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.environments.library import LIBRARY
 from workers.rewards.parameters import Params, param
 from workers.trainer.__main__ import main as train
@@ -45,9 +45,9 @@ class Echo(EpisodeSession):
     def reset(self, row: Mapping[str, Any], seed: int) -> str:
         return f" ({seed % 10})"
 
-    def answer(self, text: str, seconds: float) -> Observation:
+    def answer(self, text: str, seconds: float) -> Result:
         self._round += 1
-        return Observation(f"{self._round}", float(self._round), done=self._round >= self._rounds)
+        return Result(f"{self._round}", reward=float(self._round), done=self._round >= self._rounds)
 
 
 class Blocking(EpisodeSession):
@@ -73,8 +73,8 @@ class Blocking(EpisodeSession):
 class Broken(Echo):
     """Its rewards are no numbers."""
 
-    def answer(self, text: str, seconds: float) -> Observation:
-        return Observation("fine", float("nan"))
+    def answer(self, text: str, seconds: float) -> Result:
+        return Result("fine", reward=float("nan"))
 
 
 class Uneven(Echo):

@@ -31,12 +31,12 @@ def problem(tool: ToolDescription, arguments: Any) -> str:
     if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
         return f"The arguments of {name} must be a JSON object."
     properties, required = parameters.get("properties"), parameters.get("required")
-    known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+    named: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     if missing := [key for key in (required if isinstance(required, list) else ()) if key not in arguments]:
         return f"{name} needs {', '.join(map(repr, missing))}."
     open_ended = "additionalProperties" in parameters or "patternProperties" in parameters
-    if unknown := [] if open_ended else [key[:100] for key in arguments if key not in known]:
-        has = ", ".join(known) or "none"
+    if unknown := [] if open_ended else [key[:100] for key in arguments if key not in named]:
+        has = ", ".join(named) or "none"
         return f"{name} has no argument {', '.join(map(repr, unknown[:MOST_NAMED]))}. Its arguments are: {has}."
     text = _text(tool)
     try:

@@ -64,10 +64,10 @@ def _value(node: ast.expr) -> float | int:
         value = _value(node.operand)
         return -value if isinstance(node.op, ast.USub) else value
     if isinstance(node, ast.BinOp) and type(node.op) in _TWO:
-        left, right = _value(node.left), _value(node.right)
-        if isinstance(node.op, ast.Pow) and left and abs(right) * math.log10(max(abs(left), 1.0) + 1) > 100:
+        base, operand = _value(node.left), _value(node.right)
+        if isinstance(node.op, ast.Pow) and base and abs(operand) * math.log10(max(abs(base), 1.0) + 1) > 100:
             raise OverflowError("The result is too large.")
-        return _bounded(_TWO[type(node.op)](left, right))
+        return _bounded(_TWO[type(node.op)](base, operand))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
         if node.keywords:
             raise InvalidExpression("Functions take plain numbers only.")
@@ -91,12 +91,8 @@ class _Calculator(EpisodeSession):
         self._name, self._digits = name, params.digits
 
     def tools(self) -> list[ToolDescription]:
-        schema = {
-            "type": "object",
-            "properties": {"expression": {"type": "string", "description": "Arithmetic, such as (3 + 4) * 2 ** 3."}},
-            "required": ["expression"],
-        }
-        return [ToolDescription(self._name, "Calculate the value of an arithmetic expression.", schema)]
+        description, about = "Calculate the value of an arithmetic expression.", "Arithmetic, such as (3 + 4) * 2 ** 3."
+        return [ToolDescription.of_text(self._name, description, "expression", about)]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         try:

@@ -51,7 +51,7 @@ class StepSequence:
     """One per step once `run` has ended."""
     _begun: float = 0.0
     _ends: float = float("inf")
-    _left: bool = False
+    _is_left: bool = False
 
 
 def run(sequences: Sequence[StepSequence], *, at_once: int) -> None:
@@ -83,7 +83,7 @@ class _Round:
         threading.Thread(target=self._work, daemon=True, name="episode-call").start()
 
     def _leave(self, sequence: StepSequence, now: float) -> None:
-        sequence._left = True
+        sequence._is_left = True
         sequence.results.append(StepResult(LeftBehind("It took too long."), now - sequence._begun))
         self._end(sequence)
         threading.Thread(target=sequence.leave, daemon=True, name="episode-leave").start()
@@ -109,13 +109,13 @@ class _Round:
                 if not self._finished(sequence, step):
                     break
             with self._changed:
-                if sequence._left:
+                if sequence._is_left:
                     return
                 self._end(sequence)
 
     def _finished(self, sequence: StepSequence, step: TimedStep) -> bool:
         with self._changed:
-            if sequence._left:
+            if sequence._is_left:
                 return False
             begun = sequence._begun = time.monotonic()
             seconds = min(step.seconds, sequence.deadline - begun)
@@ -129,7 +129,7 @@ class _Round:
             except BaseException as error:  # also SystemExit, which must not end the caller
                 value = error
         with self._changed:
-            if sequence._left:
+            if sequence._is_left:
                 return False
             sequence.results.append(StepResult(value, time.monotonic() - begun))
             sequence._ends = float("inf")

@@ -23,15 +23,15 @@ _WORKS = ("a tide clock", "a seven-arched bridge", "a moss atlas", "a glass orga
 _GOODS = ("blue pottery", "smoked pears", "copper bells", "woven sails", "juniper soap", "chess sets", "rye beer")
 
 
-def documents(count: int = ENTRIES, seed: int = SEED) -> list[dict[str, str]]:
-    """Return `count` entries: {"title", "text"}."""
-    return [{"title": entry["title"], "text": entry["text"]} for entry in _entries(count, seed)]
+def documents() -> list[dict[str, str]]:
+    """Return the entries: {"title", "text"}."""
+    return [{"title": entry["title"], "text": entry["text"]} for entry in _entries()]
 
 
-def questions(count: int = ENTRIES, seed: int = SEED) -> list[dict[str, str]]:
+def questions() -> list[dict[str, str]]:
     """Return one question per entry: {"question", "answer"}. Only the entry's text has the answer together with the
     name in question."""
-    return [{"question": entry["question"], "answer": entry["answer"]} for entry in _entries(count, seed)]
+    return [{"question": entry["question"], "answer": entry["answer"]} for entry in _entries()]
 
 
 def lines(rows: list[dict[str, str]]) -> bytes:
@@ -39,18 +39,16 @@ def lines(rows: list[dict[str, str]]) -> bytes:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
 
 
-def _entries(count: int, seed: int) -> list[dict[str, str]]:
-    draw = random.Random(seed)  # noqa: S311  samples, not secrets
+def _entries() -> list[dict[str, str]]:
+    draw = random.Random(SEED)  # noqa: S311  samples, not secrets
     stems = [first + middle for first in _FIRST for middle in _MIDDLE]
     towns = _shuffled([stem + end for stem in stems for end in _TOWNS], draw)
     rivers = _shuffled([stem + end for stem in stems for end in _RIVERS], draw)
     people = _shuffled([f"{first} {stem}{end}" for first in stems for stem in stems[::7] for end in _FAMILY], draw)
     kinds = (_person, _river, _town)
-    if count > 3 * len(rivers):
-        raise ValueError(f"There are names for {3 * len(rivers)} entries.")
     return [
         kinds[number % 3](draw, people[number], rivers[number // 3], towns[number // 3], towns[-1 - number])
-        for number in range(count)
+        for number in range(ENTRIES)
     ]
 
 
@@ -59,30 +57,30 @@ def _shuffled(names: list[str], draw: random.Random) -> list[str]:
     return names
 
 
-def _person(draw: random.Random, person: str, river: str, town: str, other: str) -> dict[str, str]:
+def _person(draw: random.Random, person: str, river: str, town: str, nearby: str) -> dict[str, str]:
     trade, work, year = draw.choice(_TRADES), draw.choice(_WORKS), draw.randrange(1610, 1890)
     text = (
-        f"{person} was a {trade} who was born in {other} in {year}. After years of travel, {person.split()[0]} made "
+        f"{person} was a {trade} who was born in {nearby} in {year}. After years of travel, {person.split()[0]} made "
         f"{work}, which still stands in the hall of the town. Letters show that the work took {draw.randrange(3, 19)} "
         "years."
     )
-    return _entry(person, text, f"In which town was {person} born?", other)
+    return _entry(person, text, f"In which town was {person} born?", nearby)
 
 
-def _river(draw: random.Random, person: str, river: str, town: str, other: str) -> dict[str, str]:
-    length, known = draw.randrange(21, 940), ("trout", "red clay", "late ice", "mills")
+def _river(draw: random.Random, person: str, river: str, town: str, nearby: str) -> dict[str, str]:
+    length, features = draw.randrange(21, 940), ("trout", "red clay", "late ice", "mills")
     text = (
-        f"The {river} is a river of {length} kilometres. It rises in the hills above {other} and is crossed by "
-        f"{draw.randrange(2, 30)} bridges. Its water is known for {draw.choice(known)}."
+        f"The {river} is a river of {length} kilometres. It rises in the hills above {nearby} and is crossed by "
+        f"{draw.randrange(2, 30)} bridges. Its water is known for {draw.choice(features)}."
     )
     return _entry(f"{river} (river)", text, f"How many kilometres long is the river {river}?", str(length))
 
 
-def _town(draw: random.Random, person: str, river: str, town: str, other: str) -> dict[str, str]:
+def _town(draw: random.Random, person: str, river: str, town: str, nearby: str) -> dict[str, str]:
     goods = draw.choice(_GOODS)
     text = (
         f"{town} is a town of {draw.randrange(2, 90) * 100} people on the {river}. It was founded in "
-        f"{draw.randrange(900, 1500)} by settlers from {other}, and its market sells {goods}, "
+        f"{draw.randrange(900, 1500)} by settlers from {nearby}, and its market sells {goods}, "
         "which the town is known for."
     )
     return _entry(town, text, f"What is the town of {town} known for selling?", goods)

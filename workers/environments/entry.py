@@ -21,7 +21,7 @@ class EntryKind(StrEnum):
     TOOL = "tool"
     """Functions that the model calls; keeps no state between calls."""
     GAME = "game"
-    """Answers the model's text with an observation."""
+    """Answers the model's text."""
     SERVER = "server"
     """Has tools and state, gives rewards, and may end the episode."""
 
@@ -35,6 +35,12 @@ class ToolDescription:
     parameters: Mapping[str, Any]
     """A JSON Schema of an object."""
 
+    @classmethod
+    def of_text(cls, name: str, description: str, argument: str, about: str) -> "ToolDescription":
+        """Describe a function with a text as its only argument."""
+        properties = {argument: {"type": "string", "description": about}}
+        return cls(name, description, {"type": "object", "properties": properties, "required": [argument]})
+
     def as_dict(self) -> dict[str, Any]:
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
@@ -42,25 +48,15 @@ class ToolDescription:
 
 @dataclass(frozen=True)
 class Result:
-    """The answer to a call."""
+    """The answer to a call, or a game's answer to the model's text."""
 
     text: str
     """The text for the model; in case of an error, a sentence about it."""
     error: ToolError | None = None
     reward: float | None = None
-    """The environment's reward for the call."""
+    """The environment's reward for the call or the move."""
     done: bool = False
     """The episode is over."""
-
-
-@dataclass(frozen=True)
-class Observation:
-    """A game's answer to the model's text."""
-
-    text: str
-    reward: float | None = None
-    done: bool = False
-    error: ToolError | None = None
 
 
 class EpisodeSession:
@@ -78,7 +74,7 @@ class EpisodeSession:
         """Call a tool with arguments that fit its schema. `seconds`: time left for the call."""
         raise NotImplementedError
 
-    def answer(self, text: str, seconds: float) -> Observation:
+    def answer(self, text: str, seconds: float) -> Result:
         """Answer the model's message in a game. `text`: without its thinking."""
         raise NotImplementedError
 
@@ -103,11 +99,5 @@ class Entry(Described):
     kind: EntryKind
     open: Open = field(repr=False)
     cost: Cost = Cost.PURE
-    use: str = ""
-    """When to use it."""
-    admin_only: bool = False
-    """True if only admins may add it to an environment or change it there, as it contains code."""
     name_of: Callable[[Any], str] | None = field(default=None, repr=False)
     """Returns the part's name from checked params; None: people choose it."""
-    package: str = ""
-    """The distribution it needs in the interpreter of workers.packages; "": none."""

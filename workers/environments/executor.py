@@ -8,13 +8,14 @@ episode; never an exception here. Results have the calls' order.
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from workers.contract.run.episodes import EpisodeLimits, PartSpec, ToolError
 from workers.environments import arguments
 from workers.environments.concurrent_steps import LeftBehind, StepResult, StepSequence, TimedStep, run
-from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation, Result, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.environments.library import LIBRARY
 from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox.outcomes import SandboxUnavailable
@@ -94,12 +95,10 @@ class Executor:
     def __init__(
         self, parts: Sequence[PartSpec], limits: EpisodeLimits, tools: Tools, *, library: Mapping[str, Entry] = LIBRARY
     ) -> None:
-        """Opens every part once to list its tools. Raises Unusable."""
+        """Open every part once to list its tools. Raises Unusable."""
         self._limits = limits
         self._tools = tools
-        self._parts: list[tuple[PartSpec, Entry, Any]] = []
-        for part in parts:
-            self._parts.append((part, *_entry_of(part, library)))
+        self._parts = [(part, *_entry_of(part, library)) for part in parts]
         stateful = [part.name for part, entry, _ in self._parts if entry.kind is not EntryKind.TOOL]
         if len(stateful) > 1:
             raise Unusable(
@@ -131,22 +130,19 @@ class Executor:
         """Open and reset the sessions of one episode per row."""
         episodes = [OpenEpisode({part.name: None for part, _, _ in self._parts}) for _ in rows]
         seconds = max(OPENING_S, self._limits.call_s)
-        tasks, places = [], []
+        openings: list[tuple[OpenEpisode, str, _Opening]] = []
         for episode, row, seed in zip(episodes, rows, seeds, strict=True):
             for number, (part, _, _) in enumerate(self._parts):
-                opening = _Opening(self, number, row, seed)
-                tasks.append(StepSequence([TimedStep(opening.run, seconds)], leave=opening.close))
-                places.append((episode, part.name, opening))
-        run(tasks, at_once=self._limits.at_once)
-        for (episode, name, opening), task in zip(places, tasks, strict=True):
-            self._take(episode, name, opening, task.results[0])
+                openings.append((episode, part.name, _Opening(self, number, row, seed)))
+        results = self._opened([opening for _, _, opening in openings], seconds)
+        for (episode, name, opening), value in zip(openings, results, strict=True):
+            self._take(episode, name, opening, value)
         return episodes
 
     def carry_out(self, moves: Sequence[Move]) -> list[list[EnvironmentAnswer]]:
         """Return one answer per call, or one to the text."""
         rounds = [self._planned(move) for move in moves]
-        tasks = [task for planned in rounds for task, _ in planned.tasks]
-        run(tasks, at_once=self._limits.at_once)
+        run([task for planned in rounds for task, _ in planned.tasks], at_once=self._limits.at_once)
         return [self._collected(planned) for planned in rounds]
 
     def close(self, episodes: Sequence[OpenEpisode]) -> None:
@@ -163,16 +159,20 @@ class Executor:
 
     def _describe(self) -> None:
         openings = [_Opening(self, number, {}, 0, reset=False) for number in range(len(self._parts))]
-        tasks = [StepSequence([TimedStep(opening.run, OPENING_S)], leave=opening.close) for opening in openings]
-        run(tasks, at_once=self._limits.at_once)
-        for (part, entry, _), opening, task in zip(self._parts, openings, tasks, strict=True):
+        results = self._opened(openings, OPENING_S)
+        for (part, entry, _), opening, value in zip(self._parts, openings, results, strict=True):
             opening.close()
-            value = task.results[0].value
             if isinstance(value, BaseException):
                 raise Unusable(f"{entry.title} ({part.name}) can't be opened: {_message(value)}")
             self._tools_of_part[part.name] = opening.tools
             for tool in opening.tools:
                 self._add(part, tool)
+
+    def _opened(self, openings: "Sequence[_Opening]", seconds: float) -> list[Any]:
+        """Run the openings, and return the exception of each; None if it succeeded."""
+        tasks = [StepSequence([TimedStep(opening.run, seconds)], leave=opening.close) for opening in openings]
+        run(tasks, at_once=self._limits.at_once)
+        return [task.results[0].value for task in tasks]
 
     def _add(self, part: PartSpec, tool: ToolDescription) -> None:
         if tool.name in self._part_of_tool:
@@ -182,9 +182,9 @@ class Executor:
         self._part_of_tool[tool.name] = part.name
         self._tool[tool.name] = tool
 
-    def _take(self, episode: OpenEpisode, name: str, opening: "_Opening", done: StepResult) -> None:
-        if isinstance(done.value, BaseException):
-            why = f"it can't be opened: {_message(done.value)}"
+    def _take(self, episode: OpenEpisode, name: str, opening: "_Opening", value: Any) -> None:
+        if isinstance(value, BaseException):
+            why = f"it can't be opened: {_message(value)}"
         elif _plain(opening.tools) != _plain(self._tools_of_part[name]):
             why = "it has other tools than at the start of the run."
         else:
@@ -229,25 +229,23 @@ class Executor:
         session = move.episode.sessions.get(self._game)
         if session is None:
             why = move.episode.problem or "there is no game."
-            planned.answers[0] = EnvironmentAnswer(
-                f"The game can't continue: {why}", ToolError.UNAVAILABLE, failed=True
-            )
+            text = f"The game can't continue: {why}"
+            planned.answers[0] = EnvironmentAnswer(text, ToolError.UNAVAILABLE, failed=True)
             return
         step = TimedStep(lambda seconds: session.answer(move.text, seconds), self._limits.call_s)
         planned.tasks.append((StepSequence([step], deadline=move.deadline, leave=session.close), [0]))
 
     def _refusal(self, move: Move, number: int, call: Call) -> EnvironmentAnswer | None:
         if number >= self._limits.calls:
-            most = f"{self._limits.calls} call{'s' if self._limits.calls != 1 else ''}"
-            return EnvironmentAnswer(f"Not carried out: at most {most} in one turn.", ToolError.LIMIT)
+            limit = f"{self._limits.calls} call{'s' if self._limits.calls != 1 else ''}"
+            return EnvironmentAnswer(f"Not carried out: at most {limit} in one turn.", ToolError.LIMIT)
         if call.unreadable:
             return EnvironmentAnswer(_UNREADABLE, ToolError.UNREADABLE)
         part = self._part_of_tool.get(call.name)
         if part is None:
-            known = ", ".join(self._part_of_tool) or "none"
-            return EnvironmentAnswer(
-                f"There is no tool called {call.name[:100]!r}. The tools are: {known}.", ToolError.UNKNOWN
-            )
+            names = ", ".join(self._part_of_tool) or "none"
+            text = f"There is no tool called {call.name[:100]!r}. The tools are: {names}."
+            return EnvironmentAnswer(text, ToolError.UNKNOWN)
         if move.episode.sessions.get(part) is None and not self._reopened(move.episode, part):
             why = move.episode.missing.get(part, "it has ended.")
             failed = part in self._stateful
@@ -261,9 +259,7 @@ class Executor:
             return False
         number = next(number for number, (spec, _, _) in enumerate(self._parts) if spec.name == part)
         opening = _Opening(self, number, {}, 0, reset=False)
-        task = StepSequence([TimedStep(opening.run, self._limits.call_s)], leave=opening.close)
-        run([task], at_once=1)
-        value = task.results[0].value
+        [value] = self._opened([opening], self._limits.call_s)
         if isinstance(value, BaseException):
             self._lose(episode, part, f"it can't be opened: {_message(value)}")
             return False
@@ -273,18 +269,18 @@ class Executor:
     def _collected(self, planned: "_Planned") -> list[EnvironmentAnswer]:
         for task, numbers in planned.tasks:
             over = ""
-            for number, done in zip(numbers, task.results, strict=True):
-                answer = self._answer(planned.move, number, done)
+            for number, result in zip(numbers, task.results, strict=True):
+                answer = self._answer(planned.move, number, result)
                 if over and not answer.failed:
                     answer = EnvironmentAnswer(over, ToolError.UNAVAILABLE)
                 planned.answers[number] = answer
                 over = over or ("The episode is over." if answer.done else "")
         return [answer or EnvironmentAnswer("", ToolError.UNAVAILABLE) for answer in planned.answers]
 
-    def _answer(self, move: Move, number: int, done: StepResult) -> EnvironmentAnswer:
-        """Convert the result of a call, or of the model's text."""
-        value, seconds = done.value, done.seconds
+    def _answer(self, move: Move, number: int, result: StepResult) -> EnvironmentAnswer:
+        value, seconds = result.value, result.seconds
         called = move.calls[number].name if move.calls else ""
+        subject = called or "The game"
         part = self._part_of_tool[called] if called else self._game
         stateful = part in self._stateful
         if isinstance(value, LeftBehind):
@@ -292,25 +288,22 @@ class Executor:
                 move.episode.sessions[part] = None  # closed by the task's `leave`
                 if stateful:
                     self._lose(move.episode, part, "it took too long.")
-            who, limit = called or "The game", self._limits.call_s
+            limit = self._limits.call_s
             took = f"took longer than {limit:g} s" if seconds >= limit else "had no time left in this episode"
-            return EnvironmentAnswer(f"{who} {took}, and was stopped.", ToolError.TIMEOUT, seconds, failed=stateful)
+            return EnvironmentAnswer(f"{subject} {took}, and was stopped.", ToolError.TIMEOUT, seconds, failed=stateful)
         if isinstance(value, BaseException):
-            error = _error_of(value)
-            return EnvironmentAnswer(
-                f"{called or 'The game'} failed: {_message(value)}", error, seconds, failed=not called
-            )
-        kind = Result if called else Observation
-        if not isinstance(value, kind):
-            text = f"{called or 'The game'} failed: it returned {type(value).__name__}, which is no answer."
+            text = f"{subject} failed: {_message(value)}"
+            return EnvironmentAnswer(text, _error_of(value), seconds, failed=not called)
+        if not isinstance(value, Result):
+            text = f"{subject} failed: it returned {type(value).__name__}, which is no answer."
             return EnvironmentAnswer(text, ToolError.RAISED, seconds, failed=stateful)
-        return self._read(value, called or "The game", seconds)
+        return self._read(value, subject, seconds)
 
-    def _read(self, value: Result | Observation, who: str, seconds: float) -> EnvironmentAnswer:
+    def _read(self, value: Result, subject: str, seconds: float) -> EnvironmentAnswer:
         error = str(value.error) if value.error else ""
         text = value.text if isinstance(value.text, str) else str(value.text)
         if len(text) > MOST_CHARACTERS:
-            text, error = f"{who} answered {len(text):,} characters, which is too much to read.", ToolError.OUTPUT
+            text, error = f"{subject} answered {len(text):,} characters, which is too much to read.", ToolError.OUTPUT
         text = text[: self._limits.output_tokens * CHARACTERS_PER_TOKEN]
         reward, failed = value.reward, False
         if reward is not None:
@@ -373,10 +366,8 @@ def _calling(session: EpisodeSession, call: Call) -> Any:
 
 def _closing(session: EpisodeSession) -> Any:
     def close(seconds: float) -> None:
-        try:
+        with suppress(Exception):  # it is gone either way
             session.close()
-        except Exception:  # noqa: S110  # it is gone either way
-            pass
 
     return close
 

@@ -29,20 +29,20 @@ def opened(corpus: Path, documents: int, setting: str, build: Callable[[], Any])
     `setting`: everything besides the file that the index depends on. `build` may return None if there is nothing to
     index.
     """
-    place = corpora.index_folder(corpus) / _name(corpus, setting)
-    if (index := _loaded(place, documents)) is not None:
+    folder = corpora.index_folder(corpus) / _name(corpus, setting)
+    if (index := _loaded(folder, documents)) is not None:
         return index
-    with _alone(place.parent) as may_write:
-        if may_write and (index := _loaded(place, documents)) is not None:
+    with _alone(folder.parent) as may_write:
+        if may_write and (index := _loaded(folder, documents)) is not None:
             return index  # another process has built it meanwhile
         built = build()
         if not may_write or built is None:
             return built
         try:
-            _store(built, place)
+            _store(built, folder)
         except (OSError, ValueError):
             return built
-    return _loaded(place, documents) or built
+    return _loaded(folder, documents) or built
 
 
 def _name(corpus: Path, setting: str) -> str:
@@ -55,29 +55,29 @@ def _name(corpus: Path, setting: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def _loaded(place: Path, documents: int) -> Any:
+def _loaded(folder: Path, documents: int) -> Any:
     """Load an index; None if it is missing or damaged."""
     import bm25s
 
     try:
-        index = bm25s.BM25.load(place, mmap=True, allow_pickle=False)
+        index = bm25s.BM25.load(folder, mmap=True, allow_pickle=False)
         scores = index.scores
         whole = scores["num_docs"] == documents and len(scores["indptr"]) == len(index.vocab_dict) + 1
         if not whole or not len(scores["data"]) == len(scores["indices"]) == scores["indptr"][-1]:
             return None
-        os.utime(place)
+        os.utime(folder)
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return index
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
+def _alone(parent: Path) -> Iterator[bool]:
     """Lock the folder. Yields whether the block may write into it; no other process does meanwhile."""
     lock = -1
     with suppress(OSError):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        parent.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(parent / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         yield lock >= 0
@@ -86,18 +86,18 @@ def _alone(folder: Path) -> Iterator[bool]:
             os.close(lock)
 
 
-def _store(index: Any, place: Path) -> None:
-    draft = place.with_name(f"draft-{os.getpid()}-{threading.get_ident()}")
+def _store(index: Any, folder: Path) -> None:
+    draft = folder.with_name(f"draft-{os.getpid()}-{threading.get_ident()}")
     try:
         index.save(draft, allow_pickle=False, show_progress=False)
         for path in draft.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-        shutil.rmtree(place, ignore_errors=True)  # a damaged one
-        draft.replace(place)
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged one
+        draft.replace(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    _make_room(place.parent)
+    _make_room(folder.parent)
 
 
 def _make_room(folder: Path) -> None:

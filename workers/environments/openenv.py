@@ -6,15 +6,16 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from workers import outbound
 from workers.contract.run.episodes import ToolError
-from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation, Result, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.packages.interpreter import PackageMissing
 from workers.packages.process import Trouble
-from workers.rewards.parameters import Params, param
+from workers.rewards.parameters import Params, param, server_param
 from workers.rewards.reward import Cost
 from workers.rewards.tools import Endpoint, Tools, Unavailable
 
@@ -25,9 +26,7 @@ _PLACE = re.compile(r"\{(\w{1,60})\}")
 
 @dataclass(frozen=True)
 class OpenEnvParams(Params):
-    endpoint: str = param(
-        "", "Name of the server on the secrets page: its address and key.", widget="secret", longest=40
-    )
+    endpoint: str = server_param()
     reset: str = param(
         "{}",
         "JSON object that is sent when an episode begins. A text {answer} becomes that column of the row. "
@@ -39,13 +38,11 @@ class OpenEnvParams(Params):
     step_s: float = param(60.0, "Time limit of a step.", min=0.1, max=600.0)
 
     def problem(self) -> str | None:
-        if not re.fullmatch(r"[A-Z0-9_]{1,40}", self.endpoint):
-            return "endpoint: choose a server of the secrets page"
         try:
-            value = json.loads(self.reset)
+            is_object = isinstance(json.loads(self.reset), dict)
         except ValueError:
-            value = None
-        return None if isinstance(value, dict) else "reset: must be a JSON object"
+            is_object = False
+        return super().problem() or (None if is_object else "reset: must be a JSON object")
 
 
 @dataclass(frozen=True)
@@ -93,9 +90,7 @@ class _ServerSession(EpisodeSession):
             answer = self._ask({"do": "call", "name": name, "arguments": dict(arguments)}, self._time(seconds))
         except Trouble as error:
             return Result(f"The server gave no result: {error}", _ERRORS[error.kind])
-        if answer["error"]:
-            return Result(answer["error"], ToolError.RAISED, answer["reward"], done=answer["done"])
-        return Result(answer["text"], None, answer["reward"], done=answer["done"])
+        return _result(answer)
 
     def close(self) -> None:
         if self._session:
@@ -145,13 +140,17 @@ class _TextServerSession(_ServerSession):
     def tools(self) -> list[ToolDescription]:
         return []
 
-    def answer(self, text: str, seconds: float) -> Observation:
+    def answer(self, text: str, seconds: float) -> Result:
         try:
             answer = self._ask({"do": "say", "field": self._params.field, "text": text}, self._time(seconds))
         except Trouble as error:
-            return Observation(f"The server gave no answer: {error}", error=_ERRORS[error.kind])
-        kind = ToolError.RAISED if answer["error"] else None
-        return Observation(answer["error"] or answer["text"], answer["reward"], done=answer["done"], error=kind)
+            return Result(f"The server gave no answer: {error}", _ERRORS[error.kind])
+        return _result(answer)
+
+
+def _result(step: Mapping[str, Any]) -> Result:
+    error = ToolError.RAISED if step["error"] else None
+    return Result(step["error"] or step["text"], error, step["reward"], done=step["done"])
 
 
 def _allowed(endpoint: Endpoint) -> list[str] | None:
@@ -182,7 +181,7 @@ def _filled(value: Any, row: Mapping[str, Any]) -> Any:
         return value
     if whole := _PLACE.fullmatch(value):
         return row.get(whole[1])
-    return _PLACE.sub(lambda place: str(row.get(place[1], "")), value)
+    return _PLACE.sub(lambda match: str(row.get(match[1], "")), value)
 
 
 def _schema(tool: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -200,27 +199,22 @@ _USE = (
     "on the secrets page. Each episode has a connection of its own, so the server must take as many at once as run "
     "side by side. "
 )
+_server = partial(Entry, open=_open, cost=Cost.HTTP, package="openenv")
 ENTRIES = (
-    Entry(
+    _server(
         key="openenv",
         title="OpenEnv server",
         help="An environment server by OpenEnv's protocol: the model calls its tools.",
         params=OpenEnvParams,
         kind=EntryKind.SERVER,
-        open=_open,
-        cost=Cost.HTTP,
-        package="openenv",
         use=_USE + "Its tools are those that it lists.",
     ),
-    Entry(
+    _server(
         key="openenv_text",
         title="OpenEnv server, by text",
         help="An environment server by OpenEnv's protocol without tools: the model's text is its action.",
         params=OpenEnvTextParams,
         kind=EntryKind.GAME,
-        open=_open,
-        cost=Cost.HTTP,
-        package="openenv",
         use=_USE + "What the model writes is sent as one field of the server's action.",
     ),
 )

@@ -67,13 +67,10 @@ class ToolParams(Params):
         "returns is what the model reads. Helpers begin with _.",
         widget="code",
         longest=LONGEST_SOURCE,
+        rule=signature.problem,
     )
     seconds: float = param(10.0, "Time for one call.", min=0.1, max=600.0)
     memory_mb: int = param(256, "Memory for one call, in MiB.", min=16, max=16_384)
-
-    def problem(self) -> str | None:
-        error = signature.problem(self.source)
-        return f"source: {error}" if error else None
 
 
 @dataclass(frozen=True)
@@ -94,9 +91,7 @@ class _OwnTool(EpisodeSession):
         source = self._params.source + _CALL.replace("{most}", str(MOST_CHARACTERS + 1))
         job = Job(source, "__grpo_call__", (self._tool.name, dict(arguments)))
         outcome = self._sandbox.call(job, _limits(self._params, seconds))
-        if outcome.kind is not Kind.OK:
-            return _failed(outcome, self._name)
-        return _read(str(outcome.value), self._name)
+        return _read(str(outcome.value), self._name) if outcome.kind is Kind.OK else _failed(outcome, self._name)
 
 
 class _Interpreter(EpisodeSession):
@@ -104,16 +99,11 @@ class _Interpreter(EpisodeSession):
         self._name, self._params, self._sandbox = name, params, sandbox
 
     def tools(self) -> list[ToolDescription]:
-        schema = {
-            "type": "object",
-            "properties": {"code": {"type": "string", "description": "A complete Python program."}},
-            "required": ["code"],
-        }
         description = (
             "Run Python code. Answers what it prints and the value of its last expression. Every call starts afresh: "
             "variables of earlier calls are gone. There are no files, network or further processes."
         )
-        return [ToolDescription(self._name, description, schema)]
+        return [ToolDescription.of_text(self._name, description, "code", "A complete Python program.")]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         source = _INTERPRETER.replace("{most}", str(MOST_CHARACTERS + 1))
@@ -137,16 +127,14 @@ def _read(text: str, name: str) -> Result:
 
 
 def _failed(outcome: Outcome, name: str) -> Result:
-    """Return an error for the model in place of a result."""
-    message = outcome.message or f"It ended as {outcome.kind}."
     if outcome.trouble:
-        return Result(f"{name} is not available: {message}", ToolError.UNAVAILABLE)
-    return Result(f"{name} failed. {message}", _ERRORS.get(outcome.kind, ToolError.RAISED))
+        return Result(f"{name} is not available: {outcome.ending}", ToolError.UNAVAILABLE)
+    return Result(f"{name} failed. {outcome.ending}", _ERRORS.get(outcome.kind, ToolError.RAISED))
 
 
 def _limits(params: ToolParams | InterpreterParams, seconds: float) -> Limits:
-    most = max(0.01, min(params.seconds, seconds))
-    return Limits(seconds=most, memory_mb=params.memory_mb, value_bytes=8 * MOST_CHARACTERS)
+    shorter = max(0.01, min(params.seconds, seconds))
+    return Limits(seconds=shorter, memory_mb=params.memory_mb, value_bytes=8 * MOST_CHARACTERS)
 
 
 def _sandbox(tools: Tools) -> Sandbox:

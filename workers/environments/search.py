@@ -65,7 +65,7 @@ class Index:
     """A searchable corpus. Threads may share it."""
 
     def __init__(self, path: Path, *, k1: float, b: float, stop_words: bool) -> None:
-        """Raises ValueError or OSError if the file is not a corpus."""
+        """Open the corpus. Raises ValueError or OSError if the file is none."""
         import pyarrow.parquet as pq
 
         table = pq.read_table(path)
@@ -74,7 +74,7 @@ class Index:
         self._stop = _STOP_WORDS if stop_words else frozenset[str]()
         setting = f"{FORMAT} {k1!r} {b!r} {stop_words}"
         self._bm25 = index_cache.opened(path, len(self), setting, lambda: self._build(k1, b))
-        self._known: Mapping[str, int] = self._bm25.vocab_dict if self._bm25 is not None else {}
+        self._term_numbers: Mapping[str, int] = self._bm25.vocab_dict if self._bm25 is not None else {}
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -87,7 +87,7 @@ class Index:
         """Return up to `count` documents that contain a word of the query, the best first."""
         import numpy as np
 
-        terms = [term for term in self.words_of(query) if term in self._known]
+        terms = [term for term in self.words_of(query) if term in self._term_numbers]
         if not terms:
             return []
         scores = self._bm25.get_scores(terms)
@@ -135,8 +135,8 @@ class _Vocabulary(dict[str, int]):
         return number
 
     def ids(self, title: str, text: str) -> list[int]:
-        words = _WORD.findall(title) + _WORD.findall(text)
-        return [number for number in map(self.__getitem__, words) if number >= 0]
+        numbers = map(self.__getitem__, _WORD.findall(title) + _WORD.findall(text))
+        return [number for number in numbers if number >= 0]
 
 
 def index_of(tools: Tools, params: SearchParams) -> Index:
@@ -158,14 +158,14 @@ def snippet_of(text: str, terms: Sequence[str], longest: int) -> str:
     """Return the first part of a text with the most different terms, of at most `longest` characters."""
     if len(text) <= longest:
         return text
-    known = set(terms)
-    places = [(match.start(), term) for match in _WORD.finditer(text) if (term := _term(match.group())) in known]
+    searched = set(terms)
+    positions = [(match.start(), term) for match in _WORD.finditer(text) if (term := _term(match.group())) in searched]
     room = longest - 2  # for an ellipsis on each side
-    best, most = 0, 0
-    for number, (start, _) in enumerate(places[:MOST_PLACES]):
-        inside = {term for at, term in places[number : number + MOST_PLACES] if at + len(term) <= start + room}
-        if len(inside) > most:
-            best, most = start, len(inside)
+    best, best_count = 0, 0
+    for number, (start, _) in enumerate(positions[:MOST_PLACES]):
+        inside = {term for at, term in positions[number : number + MOST_PLACES] if at + len(term) <= start + room}
+        if len(inside) > best_count:
+            best, best_count = start, len(inside)
     begin = max(0, min(best - room // 4, len(text) - room)) if best > room * 3 // 4 else 0
     if begin:
         begin = max(begin, text.find(" ", begin, best) + 1)  # after a space, if there is one
@@ -198,9 +198,7 @@ class _SearchTool(EpisodeSession):
         about = f": {head['about'].rstrip('.')}" if head.get("about") else ""
         text = f"Search {documents:,} documents of “{head['name']}”{about}. "
         text += f"Returns the {self._params.results} that match best, with the part of the text that fits the query."
-        query = {"type": "string", "description": "A few words to look for, such as names."}
-        schema = {"type": "object", "properties": {"query": query}, "required": ["query"]}
-        return [ToolDescription(self._name, text, schema)]
+        return [ToolDescription.of_text(self._name, text, "query", "A few words to look for, such as names.")]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         query = str(arguments.get("query", ""))

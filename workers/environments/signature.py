@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workers.environments.entry import ToolDescription
-from workers.sandbox.requirements.syntax import DEEPEST, deeper, is_generator, parsed
+from workers.sandbox.requirements.syntax import DEEPEST, NamedFunction, deeper, is_generator, parsed
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 """Tool names that every chat format supports."""
@@ -62,7 +62,7 @@ def _function(source: str) -> ast.FunctionDef:
     tree = parsed(source)
     if isinstance(tree, str):
         raise NoTool(tree)
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in tree.body if isinstance(node, NamedFunction)]
     public = [function for function in functions if not function.name.startswith("_")]
     if not public:
         raise NoTool("it defines no function; one whose name begins with _ doesn't count")
@@ -95,8 +95,7 @@ def _check(function: ast.FunctionDef) -> None:
 
 
 def _property(argument: ast.arg, note: str, default: ast.expr | None) -> dict[str, Any]:
-    if argument.annotation is None:
-        raise NoTool(f"the argument {argument.arg} has no type")
+    assert argument.annotation is not None  # noqa: S101  # checked before
     schema = _type(argument.annotation, argument.arg)
     if note:
         schema["description"] = note
@@ -111,7 +110,6 @@ def _property(argument: ast.arg, note: str, default: ast.expr | None) -> dict[st
 
 
 def _type(node: ast.expr, name: str) -> dict[str, Any]:
-    """Return the JSON schema of an annotation."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         try:
             return _type(ast.parse(node.value, mode="eval").body, name)

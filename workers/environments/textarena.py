@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.contract.run.episodes import ToolError
-from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result
 from workers.packages import arena
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost
@@ -38,20 +38,20 @@ class _Game(EpisodeSession):
         except arena.NotPlayed as error:
             raise Unavailable(f"{self._params.game} didn't begin: {error}") from None
 
-    def answer(self, text: str, seconds: float) -> Observation:
+    def answer(self, text: str, seconds: float) -> Result:
         moves = [*self._moves, text]
         try:
             state = arena.play(self._params.game, self._seed, moves, self._sandbox, seconds=seconds)
         except arena.NotPlayed as error:
             kind = ToolError.TIMEOUT if error.late else ToolError.RAISED
-            return Observation(f"The game could not take this move: {error}", error=kind)
+            return Result(f"The game could not take this move: {error}", error=kind)
         self._moves = moves
         if state.done:
-            return Observation(state.text, state.reward, done=True)
+            return Result(state.text, reward=state.reward, done=True)
         if len(moves) >= self._params.moves:
             over = f"{state.text}\nThe game is over: {self._params.moves} moves were made.".strip()
-            return Observation(over, self._params.unfinished, done=True)
-        return Observation(state.text)
+            return Result(over, reward=self._params.unfinished, done=True)
+        return Result(state.text)
 
 
 ENTRY = Entry(

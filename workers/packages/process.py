@@ -37,7 +37,7 @@ class PackageProcess:
     """The program, started when needed. Thread-safe. Close it at the end; it also dies with this process."""
 
     def __init__(self, command: Callable[[], Sequence[str]]) -> None:
-        """`command`: called at each start; may raise PackageMissing."""
+        """Prepare a start. `command` is called at each start, and may raise PackageMissing."""
         self._command = command
         self._lock = threading.Lock()
         self._running: _Running | None = None
@@ -149,7 +149,7 @@ class _Running:
                     pipe.close()
 
     def _hand_out(self, line: bytes) -> bool:
-        """Hand an answer to the request that waits for it. False: the program breaks the protocol."""
+        """Give an answer to the request that waits for it. Return False if the program breaks the protocol."""
         try:
             answer = json.loads(line)
             number = answer["id"]

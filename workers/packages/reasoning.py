@@ -37,7 +37,6 @@ class Recipe:
 
     family: str
     rows: int
-    """The number of rows."""
     seed: int = 0
     level: int = 0
     """The level of difficulty, from 1; 0: the package's default settings."""
@@ -49,8 +48,8 @@ def problem(recipe: Recipe) -> str:
     if family is None:
         return f"reasoning-gym has no family {recipe.family!r}."
     if not 0 <= recipe.level <= family.levels:
-        known = f"from 1 to {family.levels}" if family.levels else "none"
-        return f"{recipe.family} has no level {recipe.level} of difficulty; it has {known}."
+        levels = f"from 1 to {family.levels}" if family.levels else "none"
+        return f"{recipe.family} has no level {recipe.level} of difficulty; it has {levels}."
     if not 1 <= recipe.rows <= MOST_ROWS:
         return f"From 1 to {MOST_ROWS:,} rows can be made at once."
     return "" if 0 <= recipe.seed <= MOST_SEED else f"A seed is a whole number from 0 to {MOST_SEED:,}."
@@ -66,7 +65,7 @@ def made(recipe: Recipe, sandbox: Sandbox) -> Iterator[list[dict[str, Any]]]:
         if outcome.kind is not Kind.OK:
             why = outcome.message or f"it ended as {outcome.kind}."
             raise NotMade(f"{recipe.family} made no rows: {why}")
-        yield [_row(recipe, start + place, entry) for place, entry in enumerate(outcome.value)]
+        yield [_row(recipe, start + offset, entry) for offset, entry in enumerate(outcome.value)]
 
 
 def scored(answers: Sequence[tuple[Mapping[str, Any], str]], sandbox: Sandbox) -> list[float | Outcome]:

@@ -98,15 +98,11 @@ def deviation(values: Sequence[float | None]) -> float | None:
 
 
 def _of_sums(summed: Sequence[float | None], group: int, scale: str) -> list[float]:
-    batch = deviation(summed)
     result: list[float] = []
     for part in _groups(summed, group):
-        if scale == "none":
-            result += _over(part, mean(part), None, divides=False)
-        elif scale == "batch":
-            result += _over(part, mean(part), batch if len(summed) > 1 else 0.0)
-        else:
-            result += _over(part, mean(part), deviation(part) if group > 1 else 0.0)
+        compared = summed if scale == "batch" else part
+        spread = deviation(compared) if len(compared) > 1 else 0.0
+        result += _over(part, mean(part), spread, divides=scale != "none")
     return result
 
 

@@ -1,5 +1,8 @@
 """All rewards, by key. Specs refer to these keys: never rename one or change its meaning."""
 
+from dataclasses import replace
+from types import ModuleType
+
 from workers.rewards.entries import (
     answer,
     choice,
@@ -19,27 +22,23 @@ from workers.rewards.entries import (
     text,
     trl_builtin,
 )
-from workers.rewards.reward import Reward
+from workers.rewards.reward import Reward, RewardGroup
 
-_MODULES: tuple[tuple[Reward, ...], ...] = (
-    tags.REWARDS,
-    structured.REWARDS,
-    answer.REWARDS,
-    maths.REWARDS,
-    choice.REWARDS,
-    reasoning_gym.REWARDS,
-    code.REWARDS,
-    same_output.REWARDS,
-    text.REWARDS,
-    language.REWARDS,
-    dialogue.REWARDS,
-    environment.REWARDS,
-    model.REWARDS,
-    judge.REWARDS,
-    ranking.REWARDS,
-    trl_builtin.REWARDS,
-    custom.REWARDS,
-)
-"""Each module's `REWARDS`, in the order of the pages."""
+SECTIONS: dict[RewardGroup, tuple[ModuleType, ...]] = {
+    RewardGroup.FORMAT: (tags, structured),
+    RewardGroup.CORRECTNESS: (answer, maths, choice, reasoning_gym),
+    RewardGroup.CODE: (code, same_output),
+    RewardGroup.SHAPE: (text, language),
+    RewardGroup.TOOLS: (dialogue, environment),
+    RewardGroup.MODEL: (model, judge, ranking),
+    RewardGroup.TRL: (trl_builtin,),
+    RewardGroup.CUSTOM: (custom,),
+}
+"""The modules of each section, in the order of the pages."""
 
-LIBRARY: dict[str, Reward] = {reward.key: reward for rewards in _MODULES for reward in rewards}
+LIBRARY: dict[str, Reward] = {
+    reward.key: replace(reward, group=group)
+    for group, modules in SECTIONS.items()
+    for module in modules
+    for reward in module.REWARDS
+}

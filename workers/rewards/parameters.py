@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,19 +15,36 @@ LONGEST_TEXT_PARAM = 200
 
 @dataclass(frozen=True)
 class Params:
-    """Base of every reward's parameters. A field's metadata holds help, and min, max, choices, longest or widget.
+    """Base of every reward's parameters."""
 
-    A `problem()` method may return what is wrong with the values together, as "field: what".
-    """
+    def problem(self) -> str | None:
+        """Return what is wrong with the values, as "field: what"; None if they can be used. A subclass adds what is
+        wrong with several of them together."""
+        for f in dataclasses.fields(self):
+            if "rule" in f.metadata and (message := f.metadata["rule"](getattr(self, f.name))):
+                return f"{f.name}: {message}"
+        return None
 
 
 ParamsT = typing.TypeVar("ParamsT", bound=Params)
 
 
 def param(default: Any, text: str, **limits: Any) -> Any:
-    """Declare a parameter with its help text. `limits`: min and max for numbers, choices and longest for text, and
-    widget ("code", "json", "pattern", "text", "secret", "corpus") for the form."""
+    """Declare a parameter with its help text. `limits`: min and max for numbers, choices and longest for text, rule (a
+    function that returns what is wrong with a value, or a false one), and widget ("code", "json", "pattern", "text",
+    "secret", "corpus") for the form."""
     return dataclasses.field(default=default, metadata={"help": text, **limits})
+
+
+def server_param() -> Any:
+    """Declare a parameter that names a server of the secrets page."""
+    return param(
+        "",
+        "Name of the server on the secrets page: its address and key.",
+        widget="secret",
+        longest=40,
+        rule=lambda name: not re.fullmatch(r"[A-Z0-9_]{1,40}", name) and "choose a server of the secrets page",
+    )
 
 
 @dataclass(frozen=True)
@@ -38,6 +56,12 @@ class Described:
     help: str
     """One sentence."""
     params: type[Params]
+    _: dataclasses.KW_ONLY
+    use: str = ""
+    admin_only: bool = False
+    """True if only admins may add it to a config or an environment, or change it there."""
+    package: str = ""
+    """The distribution it needs in the interpreter of workers.packages; "": none."""
 
     @functools.cached_property
     def _types(self) -> dict[str, Any]:
@@ -67,15 +91,14 @@ class Described:
 
     def check(self, params: Mapping[str, Any]) -> list[str]:
         """Return the problems of these parameters, each as "name: what"; empty if they can be used."""
-        known = {entry["name"]: entry for entry in self.schema()}
-        available = f"it has {', '.join(known)}" if known else "it has none"
-        errors = [f"{name}: {self.title} has no such parameter; {available}" for name in params if name not in known]
+        entries = {entry["name"]: entry for entry in self.schema()}
+        available = f"it has {', '.join(entries)}" if entries else "it has none"
+        errors = [f"{name}: {self.title} has no such parameter; {available}" for name in params if name not in entries]
         for name, value in params.items():
-            if name in known and (problem := _problem(known[name], value)):
+            if name in entries and (problem := _problem(entries[name], value)):
                 errors.append(f"{name}: {problem}")
-        if not errors and (extra := getattr(self.params, "problem", None)):
-            conflict: str | None = extra(self.build(params))
-            errors += [conflict] if conflict else []
+        if not errors and (conflict := self.build(params).problem()):
+            errors.append(conflict)
         return errors
 
     def build(self, params: Mapping[str, Any]) -> Params:
@@ -85,7 +108,6 @@ class Described:
 
 
 def _problem(entry: Mapping[str, Any], value: Any) -> str | None:
-    """Return why `value` doesn't fit one entry of a schema."""
     if entry["type"] == "bool":
         return None if isinstance(value, bool) else f"must be true or false, not {_shown(value)}"
     if entry["type"] == "str":

@@ -39,7 +39,7 @@ _WARNINGS = threading.Lock()
 def matches(
     pattern: str, text: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True
 ) -> bool:
-    """Tell whether the pattern, which must have no `problem`, matches. Raises TimeoutError after MATCH_SECONDS."""
+    """Return whether the pattern, which must have no `problem`, matches. Raises TimeoutError after MATCH_SECONDS."""
     return _matches(_compiled(pattern, ignore_case, dot_all), text, mode, MATCH_SECONDS)
 
 
@@ -138,8 +138,8 @@ def _pumps(parsed: Any, before: str) -> Iterator[tuple[str, str]]:
     for operation, argument in parsed:
         name = str(operation)
         if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
-            _, most, body = argument
-            if int(most) > 5:
+            _, maximum, body = argument
+            if int(maximum) > 5:
                 yield from ((before, text) for pick in range(3) if (text := _sample(body, pick)))
             yield from _pumps(body, before)
         elif name == "BRANCH":
@@ -177,7 +177,6 @@ _CATEGORIES = {"CATEGORY_DIGIT": "0", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a
 
 
 def _member(items: Any, pick: int) -> str:
-    """Return a character of a set."""
     if str(items[0][0]) == "NEGATE":
         excluded = {argument for operation, argument in items if str(operation) == "LITERAL"}
         free = [char for char in "a0 \n<.é" if ord(char) not in excluded]

@@ -124,9 +124,10 @@ GroupsFunction = Callable[["Sequence[Sequence[Completion]]", "Sequence[Row]", An
 class Reward(Described):
     """One entry of the library. Exactly one of function, whole, batch and compare is set."""
 
-    range: tuple[float, float | None]
+    range: tuple[float, float | None] = (0.0, 1.0)
     """Lowest and highest score with the default parameters; None: no upper bound."""
     group: RewardGroup = RewardGroup.FORMAT
+    """Its section, which the library sets."""
     function: Function | None = None
     whole: WholeFunction | None = None
     batch: BatchFunction | None = None
@@ -138,11 +139,8 @@ class Reward(Described):
     """Dataset columns that the reward needs."""
     cost: Cost = Cost.PURE
     low: str = ""
-    """The meaning of its lowest score."""
     high: str = ""
-    """The meaning of its highest score."""
-    use: str = ""
-    """When to use it."""
+    """The meanings of its lowest and its highest score."""
     examples: tuple[Example, ...] = ()
     typical: tuple[float, float] | None = None
     """The usual range of scores of an unbounded reward."""
@@ -150,10 +148,6 @@ class Reward(Described):
     """Computes the range from the parameters, if they change it."""
     whole_batch: bool = False
     """True if scores may depend on the batch's other completions, so that it is never scored in parts."""
-    admin_only: bool = False
-    """True if only admins may add it to a config or change it there."""
-    package: str = ""
-    """The distribution it needs in the interpreter of workers.packages; "": none."""
 
     def expected(self, params: Mapping[str, Any]) -> tuple[float, float | None]:
         """Return lowest and highest score with these parameters; None: no upper bound."""
@@ -167,6 +161,6 @@ class Reward(Described):
 
 
 def waits(reward: Reward) -> bool:
-    """Tell whether a reward may begin before the batch is complete: it waits for a server or a sandbox, and scores
+    """Return whether a reward may begin before the batch is complete: it waits for a server or a sandbox, and scores
     group by group."""
     return reward.cost in (Cost.HTTP, Cost.SANDBOX) and not reward.whole_batch

@@ -21,14 +21,6 @@ PRELOADED = (
 )  # fmt: skip
 """Common imports, already loaded in the sandbox's prewarmed interpreter."""
 
-_FAILURE_KINDS = {
-    Kind.ERROR: "error",
-    Kind.TIMEOUT: "timeout",
-    Kind.MEMORY: "memory",
-    Kind.OUTPUT: "output",
-    Kind.KILLED: "killed",
-}
-
 
 def sandbox(tools: Tools) -> Sandbox:
     """Return the sandbox that all rewards share. Raises SandboxUnavailable."""
@@ -80,8 +72,7 @@ def run_each(jobs: Mapping[KeyT, Job | Program], tools: Tools, limits: Limits) -
 
 def failure(index: int, outcome: Outcome) -> Failure:
     """Return the failure of an evaluation that failed for a reason other than the model's code."""
-    message = outcome.message or f"It ended as {outcome.kind}."
-    return Failure(index, _FAILURE_KINDS.get(outcome.kind, "error"), message[:500], outcome.traceback[-4_000:])
+    return Failure(index, str(outcome.kind), outcome.ending[:500], outcome.traceback[-4_000:])
 
 
 def without_trouble(outcomes: Mapping[int, Outcome], values: list[float | None]) -> list[Failure]:
@@ -99,4 +90,4 @@ def without_trouble(outcomes: Mapping[int, Outcome], values: list[float | None])
 
 def ending(outcome: Outcome) -> str:
     """Return a sentence about the end of the model's code; "" if it ended without an error."""
-    return "" if outcome.kind is Kind.OK else (outcome.message or f"It ended as {outcome.kind}.")[:300]
+    return "" if outcome.kind is Kind.OK else outcome.ending[:300]

@@ -35,7 +35,7 @@ def is_json(value: Any) -> bool:
 
 
 def fits(value: Any, schema: str) -> bool:
-    """Tell whether a value fits a schema, which must have no `problem`. Raises TimeoutError after
+    """Return whether a value fits a schema, which must have no `problem`. Raises TimeoutError after
     VALIDATION_SECONDS."""
     validator = _validator(schema)
     _now.deadline = time.thread_time() + VALIDATION_SECONDS  # CPU time: the machine may be busy

@@ -73,7 +73,7 @@ def all_failed(count: int, kind: str, message: str, trace: str = "") -> Scores:
 
 def _group_bounds(rows: Sequence[Row]) -> list[tuple[int, int]]:
     """Return start and stop of each group: adjacent completions of one row."""
-    starts = [place for place, row in enumerate(rows) if place == 0 or row != rows[place - 1]]
+    starts = [index for index, row in enumerate(rows) if index == 0 or row != rows[index - 1]]
     return list(zip(starts, [*starts[1:], len(rows)], strict=True))
 
 

@@ -71,8 +71,8 @@ class Tools:
         """Returns the file of a corpus by its title (workers.contract.run.corpora). Raises Unavailable."""
         self.trainer = dict(trainer or {})
         """Scorers of the trainer's process by name; empty elsewhere."""
-        self._sandboxes: dict[tuple[str, ...], Sandbox] = {}
-        self._packages: dict[str, Sandbox] = {}
+        self._sandboxes: dict[str | tuple[str, ...], Sandbox] = {}
+        """Opened sandboxes: by their preloaded modules, or by the name of a package's module."""
         self._program: PackageProcess | None = None
         self._cached: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
@@ -113,12 +113,12 @@ class Tools:
         """Return a sandbox of the interpreter with third-party packages, which has imported
         workers.packages.inside.`name`. Raises Unavailable and SandboxUnavailable."""
         with self._lock:
-            if name not in self._packages:
+            if name not in self._sandboxes:
                 try:
-                    self._packages[name] = self._open_package(name)
+                    self._sandboxes[name] = self._open_package(name)
                 except PackageMissing as error:
                     raise Unavailable(str(error)) from None
-            return self._packages[name]
+            return self._sandboxes[name]
 
     def program(self) -> PackageProcess:
         """Return OpenEnv's client in that interpreter, which the first request starts."""
@@ -128,13 +128,13 @@ class Tools:
             return self._program
 
     def close(self) -> None:
-        opened: list[Sandbox | PackageProcess]
         with self._lock:
-            opened = [*self._sandboxes.values(), *self._packages.values()]
-            opened += [self._program] if self._program else []
-            self._sandboxes, self._packages, self._program = {}, {}, None
-        for tool in opened:
-            tool.close()
+            sandboxes, self._sandboxes = self._sandboxes, {}
+            program, self._program = self._program, None
+        for sandbox in sandboxes.values():
+            sandbox.close()
+        if program is not None:
+            program.close()
 
 
 def _open_package(name: str) -> "Sandbox":

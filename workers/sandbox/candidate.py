@@ -55,7 +55,7 @@ def serve_candidate(channel: Channel, peer: Channel) -> None:
         return
     channel.send(_OK)
     peer.send({"failed": ""})
-    peer.more = {**marshalling.READERS, "name": lambda name: _named(module, name)}
+    peer.readers = {**marshalling.READERS, "name": lambda name: _named(module, name)}
     try:
         while True:
             peer.write(_answered(module, peer.receive(), request["value_bytes"]))
@@ -152,7 +152,6 @@ def _traceback(error: BaseException, source: str) -> str:
 
 
 def _inside(frame_entry: TracebackType | None) -> TracebackType | None:
-    """Return the traceback without this module's frames."""
     while frame_entry is not None and frame_entry.tb_frame.f_code.co_filename == __file__:
         frame_entry = frame_entry.tb_next
     return frame_entry

@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import socket
 import time
 from contextlib import suppress
@@ -9,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.sandbox import messages, zygote_process, zygote_protocol
-from workers.sandbox.exit_outcome import GONE, EvaluationExit
 from workers.sandbox.messages import Malformed, MessageBuffer
 from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, Program, TestJob, TestOutcome
 from workers.sandbox.zygote_process import ZygoteProcess
 from workers.sandbox.zygote_protocol import REPORT_BYTES, ExitReport, ForkOrder
 
+GONE = "The sandbox's own process ended; it was restarted."
 MB = 1024 * 1024
+_ANSWERED = (Kind.OK, Kind.ERROR, Kind.MEMORY)
 _READ_BYTES = 1 << 16
 _MOST_HASHED = 1000
 """The largest number of values in the sets and keys of an answer: more values, with colliding hashes, would block this
@@ -42,13 +44,17 @@ class _Answers:
     """The messages received over one channel."""
 
     buffer: MessageBuffer
-    most: int
+    limit: int
     """The largest number of messages: more would exhaust this process's memory."""
     received: list[Any] = field(default_factory=list)
 
 
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
 class Evaluation:
-    """An evaluation. Call `start`, then `feed` with each descriptor that poll reports, until it is `done`."""
+    """An evaluation. Call `start`, then `feed` with each descriptor that poll reports, until it has `ended`."""
 
     def __init__(self, task: Task, limits: Limits, number: int, poll: select.poll) -> None:
         self.backstop = 0.0
@@ -88,7 +94,7 @@ class Evaluation:
             self._poll.register(fd, self._events(fd))
 
     @property
-    def done(self) -> bool:
+    def ended(self) -> bool:
         return not self._open
 
     @property
@@ -131,17 +137,57 @@ class Evaluation:
 
     def outcome(self) -> Outcome:
         """Return the outcome, once the evaluation is done."""
-        answers = self._answers[self._channel].received if self._channel in self._answers else []
-        ended = EvaluationExit(
-            self._exit, answers[-1] if answers else None, self._stopped, self._limits, isinstance(self._task, Program)
+        report, (kind, message) = self._exit, self._kind_and_message()
+        answer = self._last_answer if kind in _ANSWERED and self._stopped is None else {}
+        value = report.status >> 8 if isinstance(self._task, Program) and report and kind is Kind.OK else None
+        return Outcome(
+            kind=kind,
+            value=answer.get("value") if kind is Kind.OK and answer else value,
+            stdout=self._texts.get(self._out, b"").decode("utf-8", "replace"),
+            stderr=self._texts.get(self._error, b"").decode("utf-8", "replace"),
+            seconds=report.seconds if report else 0.0,
+            message=message,
+            traceback=_string(answer.get("traceback")),
+            trouble=self._is_trouble(),
         )
-        return ended.outcome(self._texts.get(self._out, b""), self._texts.get(self._error, b""))
 
     def test_outcome(self, count: int) -> TestOutcome:
         """Return the outcome of a test job with `count` tests, once the evaluation is done."""
         candidate = self.outcome()
         answers = self._answers[self._verdict].received if self._verdict in self._answers else []
         return TestOutcome(messages.test_results(answers, count, candidate.message or "It gave no answer."), candidate)
+
+    @property
+    def _last_answer(self) -> dict[str, Any]:
+        """The last message on the channel, if it is one. The process may lie, but only about itself."""
+        answers = self._answers[self._channel].received if self._channel in self._answers else []
+        return answers[-1] if answers and isinstance(answers[-1], dict) else {}
+
+    def _is_trouble(self) -> bool:
+        if self._stopped is not None:
+            return self._stopped[1] is GONE
+        return self._exit is None or self._exit.end == zygote_protocol.NEVER_BEGAN
+
+    def _kind_and_message(self) -> tuple[Kind, str]:
+        report = self._exit
+        if self._stopped is not None:
+            return self._stopped
+        if report is None:
+            return Kind.KILLED, GONE
+        if report.end == zygote_protocol.NEVER_BEGAN:
+            return Kind.KILLED, f"No process could be started: {os.strerror(report.status)}"
+        out_of_processor_time = report.processor_seconds > self._limits.seconds
+        by_signal = os.WTERMSIG(report.status) if os.WIFSIGNALED(report.status) else 0
+        if report.end == zygote_protocol.DEADLINE or (by_signal == signal.SIGKILL and out_of_processor_time):
+            return Kind.TIMEOUT, f"It took longer than {self._limits.seconds:g} s."
+        answer = self._last_answer
+        if answer.get("kind") in (*_ANSWERED, Kind.KILLED) and (not by_signal or report.end == zygote_protocol.ORDERED):
+            return Kind(answer["kind"]), _string(answer.get("message"))
+        if by_signal:
+            return Kind.KILLED, f"It was killed by {signal.Signals(by_signal).name}."
+        if isinstance(self._task, Program):
+            return Kind.OK, ""
+        return Kind.ERROR, f"It ended early with exit code {os.waitstatus_to_exitcode(report.status)}."
 
     # Pipes and sockets, all of them non-blocking
 
@@ -255,7 +301,7 @@ class Evaluation:
         answers.buffer.feed(data)
         try:
             while (body := answers.buffer.next()) is not None:
-                if len(answers.received) == answers.most:
+                if len(answers.received) == answers.limit:
                     raise Malformed("It gave more answers than it was asked for.")
                 answers.received.append(messages.unpack(body, most_hashed=_MOST_HASHED))
                 if fd == self._verdict and messages.is_last(answers.received[-1]):

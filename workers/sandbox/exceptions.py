@@ -16,17 +16,15 @@ _ERRORS = {
 _BUILTIN = frozenset(_ERRORS.values())
 _LIBRARY = {
     ("json.decoder", "JSONDecodeError"): "json",
-    **dict.fromkeys((("statistics", "StatisticsError"),), "statistics"),
+    ("statistics", "StatisticsError"): "statistics",
     **{("decimal", name): "decimal" for name in ("DecimalException", "InvalidOperation", "DivisionByZero", "Overflow")},
     **{("_queue", "Empty"): "queue", ("queue", "Full"): "queue", ("binascii", "Error"): "binascii"},
     **{("struct", "error"): "struct", ("re", "error"): "re", ("zlib", "error"): "zlib", ("_csv", "Error"): "csv"},
     **{("ipaddress", name): "ipaddress" for name in ("AddressValueError", "NetmaskValueError")},
     **{("configparser", name): "configparser" for name in ("Error", "NoSectionError", "NoOptionError")},
     **{("dataclasses", "FrozenInstanceError"): "dataclasses", ("graphlib", "CycleError"): "graphlib"},
-    **{
-        ("numpy.linalg", "LinAlgError"): "numpy.linalg",
-        ("xml.etree.ElementTree", "ParseError"): "xml.etree.ElementTree",
-    },
+    ("numpy.linalg", "LinAlgError"): "numpy.linalg",
+    ("xml.etree.ElementTree", "ParseError"): "xml.etree.ElementTree",
 }
 """Library exceptions that keep their type: the module that they claim -> the module that provides them. Exceptions with
 a meaning for test runners (SkipTest) must not be here."""
@@ -39,9 +37,9 @@ def written(error: BaseException) -> dict[str, Any]:
     kind = type(error)
     raised: dict[str, Any] = {"name": kind.__name__[:80], "text": text(error)}
     raised["bases"] = [base.__name__ for base in kind.__mro__ if base in _BUILTIN]
-    places = ((base.__module__, base.__qualname__) for base in kind.__mro__)
+    origins = ((base.__module__, base.__qualname__) for base in kind.__mro__)
     reads: dict[str, Callable[[], Any]] = {
-        "library": lambda: next(list(place) for place in places if place in _LIBRARY),
+        "library": lambda: next(list(origin) for origin in origins if origin in _LIBRARY),
         "args": lambda: list(error.args),
         "holds": lambda: dict(vars(error)),
     }
@@ -64,12 +62,12 @@ def text(error: BaseException) -> str:
         return "an exception without readable text"
 
 
-def made(raised: Any) -> BaseException:
+def recreated(raised: Any) -> BaseException:
     """Recreate an exception: of its builtin or known library type, or of a new type with its builtin bases."""
     if type(raised) is not dict:
         return RuntimeError("an exception without a name")
     name, message, args = str(raised.get("name"))[:80], str(raised.get("text"))[:MESSAGE], raised.get("args")
-    error = _made(_kind(name, raised), args if type(args) is list else [message], message)
+    error = _instance(_kind(name, raised), args if type(args) is list else [message], message)
     if error is None:
         return Exception(f"{name}: {message}")
     holds = raised.get("holds")
@@ -80,17 +78,13 @@ def made(raised: Any) -> BaseException:
 
 def _kind(name: str, raised: dict[str, Any]) -> type[BaseException]:
     bases = raised.get("bases")
-    builtin_bases = (
-        [_ERRORS[base] for base in bases if type(base) is str and base in _ERRORS] if type(bases) is list else []
-    )
+    names = bases if type(bases) is list else []
+    builtin_bases = [_ERRORS[base] for base in names if type(base) is str and base in _ERRORS]
     kind = _ERRORS.get(name)
     if kind is not None and kind in builtin_bases:
         return kind
-    nearest = [
-        base
-        for base in builtin_bases
-        if not any(other is not base and issubclass(other, base) for other in builtin_bases)
-    ]
+    derived = [base for kind in builtin_bases for base in kind.__mro__[1:]]
+    nearest = [base for base in builtin_bases if base not in derived]
     library = _of_library(raised.get("library"))
     if library is not None:
         if library.__name__ == name:
@@ -103,19 +97,19 @@ def _kind(name: str, raised: dict[str, Any]) -> type[BaseException]:
         return type(name, (nearest[0],), {})
 
 
-def _of_library(place: Any) -> type[BaseException] | None:
-    module = _LIBRARY.get(tuple(place)) if type(place) is list and all(type(part) is str for part in place) else None
+def _of_library(origin: Any) -> type[BaseException] | None:
+    module = _LIBRARY.get(tuple(origin)) if type(origin) is list and all(type(part) is str for part in origin) else None
     if module is None:
         return None
     try:
         __import__(module)
     except ImportError:
         return None
-    attribute = getattr(sys.modules[module], place[1], None)
+    attribute = getattr(sys.modules[module], origin[1], None)
     return attribute if isinstance(attribute, type) and issubclass(attribute, BaseException) else None
 
 
-def _made(kind: type[BaseException], args: list[Any], message: str) -> BaseException | None:
+def _instance(kind: type[BaseException], args: list[Any], message: str) -> BaseException | None:
     for arguments in (args, [message]):
         try:
             return kind(*arguments)

@@ -41,7 +41,6 @@ class PackageInterpreter:
     package: str
     """The package's name, such as workers.packages.inside."""
     folder: str
-    """The package's folder."""
 
 
 def current() -> FileLayout:
@@ -69,15 +68,15 @@ print(json.dumps({"executable": sys.executable, "path": sys.path, "base": sys.ba
 """
 
 
-def _layout(facts: Mapping[str, Any], more: Sequence[str]) -> FileLayout:
+def _layout(facts: Mapping[str, Any], own_folders: Sequence[str]) -> FileLayout:
     packages = ("site-packages", "dist-packages")
     libraries = tuple(os.path.realpath(path) for path in facts["path"] if Path(path).name in packages)
     folders = [f"/usr/{name}" for name in _SYSTEM] + [f"/{name}" for name in _SYSTEM] + list(_LINKING)
     folders += [os.path.join(facts["base"], name) for name in ("bin", "lib", "lib64")]
-    folders += [*facts["stdlib"], os.path.join(facts["prefix"], "bin"), *libraries, str(PACKAGE), *more]
+    folders += [*facts["stdlib"], os.path.join(facts["prefix"], "bin"), *libraries, str(PACKAGE), *own_folders]
     links = tuple((path, os.readlink(path)) for path in (f"/{name}" for name in _SYSTEM) if os.path.islink(path))
     real = dict.fromkeys(path for path in folders if os.path.exists(path) and not os.path.islink(path))
-    outer = tuple(path for path in real if not any(path.startswith(other + "/") for other in real))
+    outer = tuple(path for path in real if not any(path.startswith(parent + "/") for parent in real))
     return FileLayout(os.path.realpath(facts["executable"]), tuple(dict.fromkeys(libraries)), outer, links)
 
 

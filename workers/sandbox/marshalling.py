@@ -28,8 +28,6 @@ _NAME_OF = {function: name for name, function in _BUILTINS.items()}
 _BY_NAME = (type, type(len))
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _DTYPE = re.compile(r"[<>|=]?[biufc]\d{1,2}\Z")
-
-
 _MAPPINGS = (dict, Counter, OrderedDict, defaultdict)
 _CONTAINERS = (list, deque, tuple, set, bytearray, *_MAPPINGS)
 _DICTS: dict[Any, str] = {Counter: "Counter", OrderedDict: "OrderedDict"}
@@ -150,7 +148,7 @@ def _iterator(content: Any) -> Iterator[Any]:
 def _again(values: list[Any], is_more: bool, raised: Any) -> Iterator[Any]:
     yield from values
     if raised is not None:
-        raise exceptions.made(raised)
+        raise exceptions.recreated(raised)
     if is_more:
         raise IteratorTruncated(f"More than {len(values):,} values are asked of an iterator.")
 
@@ -181,15 +179,15 @@ def change(old: Any, new: Any) -> None:
     if kind is not type(new):
         return
     if kind in (list, deque, tuple):
-        kept = [item if _changes(item, other) else other for item, other in zip(old, new, strict=False)]
+        items = [item if _changes(item, new_item) else new_item for item, new_item in zip(old, new, strict=False)]
         if kind is list:
-            old[:] = [*kept, *new[len(kept) :]]
+            old[:] = [*items, *new[len(items) :]]
         elif kind is deque:
-            kept += list(new)[len(kept) :]
+            items += list(new)[len(items) :]
             old.clear()
-            old.extend(kept)
+            old.extend(items)
     elif kind in _MAPPINGS:
-        table = {key: old[key] if key in old and _changes(old[key], other) else other for key, other in new.items()}
+        table = {key: old[key] if key in old and _changes(old[key], item) else item for key, item in new.items()}
         old.clear()
         dict.update(old, table)
     elif kind is set:
@@ -233,20 +231,13 @@ def _decimal(kind: Any, content: Any) -> Any:
     return value
 
 
+_ISO_TYPES = ("datetime", "date", "time")
 _LIBRARY: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
     ("decimal", "Decimal", lambda value: (str(value), float("nan") if value.is_nan() else 0.0), _decimal),
     ("fractions", "Fraction", lambda value: (value.numerator, value.denominator), lambda kind, content: kind(*content)),
-    ("datetime", "datetime", lambda value: value.isoformat(), lambda kind, content: kind.fromisoformat(content)),
-    ("datetime", "date", lambda value: value.isoformat(), lambda kind, content: kind.fromisoformat(content)),
-    ("pathlib", "PosixPath", str, lambda kind, content: kind(content)),
-    ("pathlib", "PurePosixPath", str, lambda kind, content: kind(content)),
-    ("datetime", "time", lambda value: value.isoformat(), lambda kind, content: kind.fromisoformat(content)),
-    (
-        "datetime",
-        "timedelta",
-        lambda value: (value.days, value.seconds, value.microseconds),
-        lambda kind, content: kind(*content),
-    ),
+    *(("datetime", name, lambda v: v.isoformat(), lambda kind, v: kind.fromisoformat(v)) for name in _ISO_TYPES),
+    *(("pathlib", name, str, lambda kind, content: kind(content)) for name in ("PosixPath", "PurePosixPath")),
+    ("datetime", "timedelta", lambda v: (v.days, v.seconds, v.microseconds), lambda kind, content: kind(*content)),
 )
 """Types of the standard library: module, name, writer to a plain value, reader."""
 

@@ -24,9 +24,9 @@ _FORMULAS = (
 _KINDS = [LatexExtractionConfig(), ExprExtractionConfig()]
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns at each call that its own alarms are off
-for _gold, _given in _FORMULAS:
+for _gold, _answer in _FORMULAS:
     verify(
         parse(_gold, extraction_config=_KINDS, parsing_timeout=None),
-        parse(_given, extraction_config=_KINDS, parsing_timeout=None),
+        parse(_answer, extraction_config=_KINDS, parsing_timeout=None),
         timeout_seconds=None,
     )

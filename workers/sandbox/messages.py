@@ -50,14 +50,14 @@ class Closed(Exception):
     """The other side has closed."""
 
 
-def pack(value: object, more: plain_values.More | None = None) -> bytes:
+def pack(value: object, write_other: plain_values.WriteOther | None = None) -> bytes:
     """Write a message. Raises plain_values.NotPlain."""
-    body = _write(plain_values.encode(value, more)).encode("ascii")
+    body = _write(plain_values.encode(value, write_other)).encode("ascii")
     return _LENGTH.pack(len(body)) + body
 
 
 def unpack(
-    body: bytes, more: Mapping[str, Callable[[Any], Any]] | None = None, *, most_hashed: int | None = None
+    body: bytes, readers: Mapping[str, Callable[[Any], Any]] | None = None, *, most_hashed: int | None = None
 ) -> Any:
     """Read a message. Raises Malformed if it is invalid, or has more than `most_hashed` values in sets and keys."""
     _constants.clear()
@@ -68,7 +68,7 @@ def unpack(
             raise ValueError
         if most_hashed is not None and plain_values.hashed(value) > most_hashed:
             raise OverflowError
-        return plain_values.decode(value, more)
+        return plain_values.decode(value, readers)
     except Exception as error:
         raise Malformed(f"The message can't be read ({type(error).__name__}).") from None
 
@@ -77,7 +77,7 @@ class MessageBuffer:
     """Collects bytes and returns whole messages."""
 
     def __init__(self, longest: int) -> None:
-        """`longest`: the longest message, in bytes."""
+        """Limit messages to `longest` bytes."""
         self.longest = longest
         self._bytes = bytearray()
 
@@ -106,7 +106,7 @@ class MessageBuffer:
 class Channel:
     """One end of a blocking stream socket."""
 
-    more: Mapping[str, Callable[[Any], Any]] | None = None
+    readers: Mapping[str, Callable[[Any], Any]] | None = None
     """Readers of tags beyond plain values."""
 
     def __init__(self, fd: int) -> None:
@@ -142,7 +142,7 @@ class Channel:
                 raise Closed("The other side has gone.")
             self._buffer.feed(data)
         try:
-            return unpack(body, self.more)
+            return unpack(body, self.readers)
         finally:
             self.not_a_number = "NaN" in _constants
 

@@ -1,6 +1,6 @@
 """The sandbox's interface: its jobs, their limits, and their outcomes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -58,7 +58,7 @@ class Limits:
     """The size of a value passed between processes."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for limits that can't be enforced."""
+        """Check that the limits can be enforced. Raises ValueError."""
         for name, minimum, maximum in _BOUNDS:
             value = getattr(self, name)
             if not (isinstance(value, int | float) and minimum <= value <= maximum):
@@ -106,6 +106,11 @@ class Outcome:
     trouble: bool = False
     """True if the sandbox itself failed, which says nothing about the code; then `kind` is KILLED."""
 
+    @property
+    def ending(self) -> str:
+        """A sentence for people about an end other than OK."""
+        return self.message or f"It ended as {self.kind}."
+
 
 @dataclass(frozen=True)
 class TestResult:
@@ -122,7 +127,6 @@ class TestOutcome:
     results: tuple[TestResult, ...]
     candidate: Outcome
     """The outcome of the process with the model's code."""
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def passed(self) -> int:

@@ -29,18 +29,18 @@ class NotPlain(Exception):
     """A value is not plain. The message describes the value."""
 
 
-More = Callable[["Encoder", Any, int], Any]
+WriteOther = Callable[["Encoder", Any, int], Any]
 """An Encoder's function for other types: (encoder, value, depth) -> JSON. Raises NotPlain."""
 
 
-def encode(value: object, more: More | None = None) -> Any:
+def encode(value: object, write_other: WriteOther | None = None) -> Any:
     """Turn a value into one for json.dumps. Raises NotPlain."""
-    return value if type(value) in _ATOMS else Encoder(more).encode(value, 0)
+    return value if type(value) in _ATOMS else Encoder(write_other).encode(value, 0)
 
 
-def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, depth: int = 0) -> Any:
-    """Turn json.loads' result into a value. Raises NotPlain, ValueError, TypeError, RecursionError. `more`: further
-    tags -> readers."""
+def decode(value: Any, readers: Mapping[str, Callable[[Any], Any]] | None = None, depth: int = 0) -> Any:
+    """Turn json.loads' result into a value. Raises NotPlain, ValueError, TypeError, RecursionError. `readers`: tag ->
+    reader, for further tags."""
     kind = type(value)
     if kind is not list and kind is not dict:
         return value
@@ -48,20 +48,20 @@ def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, d
     if depth > _DEEPEST_READ:
         raise NotPlain(f"a value nested deeper than {DEEPEST}")
     if kind is list:
-        return [item if type(item) in _NUMBERS else decode(item, more, depth) for item in value]
+        return [item if type(item) in _NUMBERS else decode(item, readers, depth) for item in value]
     ((tag, content),) = value.items()
     match tag:
         case "m":
             pairs = dict.items(content)
-            return {key: item if type(item) in _NUMBERS else decode(item, more, depth) for key, item in pairs}
+            return {key: item if type(item) in _NUMBERS else decode(item, readers, depth) for key, item in pairs}
         case "d":
-            return {decode(key, more, depth): decode(item, more, depth) for key, item in content}
+            return {decode(key, readers, depth): decode(item, readers, depth) for key, item in content}
         case "t":
-            return tuple(decode(_list(content), more, depth))
+            return tuple(decode(_list(content), readers, depth))
         case "s":
-            return set(decode(_list(content), more, depth))
+            return set(decode(_list(content), readers, depth))
         case "f":
-            return frozenset(decode(_list(content), more, depth))
+            return frozenset(decode(_list(content), readers, depth))
         case "i":
             return int(content, 16)
         case "b":
@@ -71,9 +71,9 @@ def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, d
             if type(real) is not float or type(imaginary) is not float:
                 raise TypeError  # complex() would convert text to a number, even NaN
             return complex(real, imaginary)
-    if more is None or tag not in more:
+    if readers is None or tag not in readers:
         raise NotPlain("an unknown tag")
-    return more[tag](content)
+    return readers[tag](content)
 
 
 def hashed(value: Any) -> int:
@@ -102,8 +102,8 @@ def _parts(tag: str, content: Any, inside: bool) -> list[tuple[Any, bool]]:
 
 
 class Encoder:
-    def __init__(self, more: More | None = None) -> None:
-        self._more = more
+    def __init__(self, write_other: WriteOther | None = None) -> None:
+        self._write_other = write_other
         self._left = MAX_VALUES
 
     def encode(self, value: Any, depth: int) -> Any:
@@ -143,8 +143,8 @@ class Encoder:
         return {"d": [[encode(key, depth), encode(item, depth)] for key, item in value.items()]}
 
     def _rarer(self, value: Any, kind: type, depth: int) -> Any:
-        if kind in _KEPT and self._more is not None:
-            return self._more(self, value, depth)
+        if kind in _KEPT and self._write_other is not None:
+            return self._write_other(self, value, depth)
         if kind is set or kind is frozenset:
             return {"s" if kind is set else "f": self.items(list(value), depth)}
         if kind is bytes or kind is bytearray:
@@ -169,8 +169,8 @@ class Encoder:
             return self.encode(set(set.__iter__(value)), depth)
         if issubclass(kind, frozenset):
             return self.encode(frozenset(frozenset.__iter__(value)), depth)
-        if self._more is not None:
-            return self._more(self, value, depth)
+        if self._write_other is not None:
+            return self._write_other(self, value, depth)
         if is_numpy(kind):
             return self.encode(value.tolist(), depth + 1)
         raise NotPlain(described(kind))

@@ -41,14 +41,14 @@ class Sandbox:
         parallel: int | None = None,
         interpreter: PackageInterpreter | None = None,
     ) -> None:
-        """`preload`: modules that the prewarmed interpreter imports. `parallel`: the number of concurrent evaluations,
-        by default one for each core. `interpreter`: an interpreter other than this process's. Raises
-        SandboxUnavailable."""
+        """Start a zygote. `preload`: modules that the prewarmed interpreter imports. `parallel`: the number of
+        concurrent evaluations, by default one for each core. `interpreter`: an interpreter other than this process's.
+        Raises SandboxUnavailable."""
         self.backend = backend
         self._preload = tuple(preload)
         self._interpreter = interpreter
         self._parallel = parallel or len(os.sched_getaffinity(0))
-        self._places = threading.BoundedSemaphore(self._parallel)
+        self._slots = threading.BoundedSemaphore(self._parallel)
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._closed = False
@@ -68,7 +68,7 @@ class Sandbox:
         ]
 
     def call(self, job: Job, limits: Limits = _DEFAULT) -> Outcome:
-        """Run a job at once beside all others, for tools, which mostly wait. It takes none of the places that keep
+        """Run a job at once beside all others, for tools, which mostly wait. It takes none of the slots that keep
         evaluations from slowing each other, so the caller limits the calls."""
         [result] = self._evaluate([job], limits, threading.BoundedSemaphore())
         return result.outcome() if isinstance(result, Evaluation) else result
@@ -82,7 +82,7 @@ class Sandbox:
     def left_in_fork(self) -> None:
         """Forget the parent's threads in a fork, whose next evaluation starts a zygote of its own."""
         self._lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(self._parallel)
+        self._slots = threading.BoundedSemaphore(self._parallel)
 
     def __enter__(self) -> "Sandbox":
         return self
@@ -91,34 +91,34 @@ class Sandbox:
         self.close()
 
     def _evaluate(
-        self, tasks: Sequence[Task], limits: Limits, places: threading.BoundedSemaphore | None = None
+        self, tasks: Sequence[Task], limits: Limits, slots: threading.BoundedSemaphore | None = None
     ) -> list[Evaluation | Outcome]:
-        """Evaluate all tasks, as many at once as there are places."""
-        places = places or self._places
+        """Evaluate all tasks, as many at once as there are slots."""
+        slots = slots or self._slots
         results: list[Evaluation | Outcome] = []
         running: list[Evaluation] = []
         poll = select.poll()
         try:
             while len(results) < len(tasks) or running:
-                while len(results) < len(tasks) and places.acquire(blocking=not running):
+                while len(results) < len(tasks) and slots.acquire(blocking=not running):
                     started: Evaluation | Outcome | None = None
                     try:
                         started = self._start(tasks[len(results)], limits, poll)
                     finally:
                         if not isinstance(started, Evaluation):
-                            places.release()
+                            slots.release()
                     results.append(started)
                     if isinstance(started, Evaluation):
                         running.append(started)
                 if running:
                     _wait(running, poll)
-                for evaluation in [evaluation for evaluation in running if evaluation.done]:
+                for evaluation in [evaluation for evaluation in running if evaluation.ended]:
                     running.remove(evaluation)
-                    places.release()
+                    slots.release()
         finally:
             for evaluation in running:
                 evaluation.cancel()
-                places.release()
+                slots.release()
         return results
 
     def _start(self, task: Task, limits: Limits, poll: select.poll) -> Evaluation | Outcome:
@@ -158,7 +158,6 @@ class Sandbox:
 
 
 def _wait(running: Sequence[Evaluation], poll: select.poll) -> None:
-    """Wait for an event and handle it."""
     by_descriptor = {fd: evaluation for evaluation in running for fd in evaluation.descriptors}
     backstop = min(evaluation.backstop for evaluation in running)
     for fd, _ in poll.poll(max(0.0, backstop - time.monotonic()) * 1000 + 1):
@@ -167,7 +166,7 @@ def _wait(running: Sequence[Evaluation], poll: select.poll) -> None:
             evaluation.feed(fd)
     if time.monotonic() >= backstop:
         for evaluation in running:
-            if evaluation.backstop <= backstop and not evaluation.done:
+            if evaluation.backstop <= backstop and not evaluation.ended:
                 evaluation.give_up()
 
 

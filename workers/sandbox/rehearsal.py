@@ -38,7 +38,6 @@ def rehearse() -> None:
 
 
 def _serve(source: bytes) -> None:
-    """Serve one call; then the peer closes."""
     local, remote = socket.socketpair()
     with remote:
         local.send(messages.pack({"nonce": "0" * 32, "name": "area", "args": [2], "kwargs": {}}))

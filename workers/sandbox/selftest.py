@@ -33,7 +33,7 @@ class _Attack:
     name: str
     """The escape that it proves: "files outside could be read"."""
     source: str
-    """Code that defines attack(secret, folder, pid, port), which returns the parts that succeeded."""
+    """Code after _TRY that defines attack(secret, folder, pid, port), which returns the parts that succeeded."""
     bare: bool = False
     """True if BARE must prevent it too."""
 
@@ -62,7 +62,7 @@ def lacks(backend: Backend) -> str:
     attacks = [attack for attack in ATTACKS if attack.bare or backend is not Backend.BARE]
     try:
         with Sandbox(backend) as sandbox, AttackTargets() as targets:
-            jobs = [Job(attack.source, "attack", targets.arguments) for attack in attacks]
+            jobs = [Job(_TRY + attack.source, "attack", targets.arguments) for attack in attacks]
             outcomes = sandbox.run([*jobs, Job("value = 6 * 7\ndef answer(): return value", "answer")], _LIMITS)
             [endless] = sandbox.run([Job("while True: pass")], _SHORT)
             damage = targets.damage()
@@ -143,8 +143,7 @@ libc = ctypes.CDLL(None)
 ATTACKS = (
     _Attack(
         "files outside could be read",
-        _TRY
-        + """
+        """
 def attack(secret, folder, pid, port):
     for path in (secret, "/etc/passwd", "/etc/hostname", f"/proc/{pid}/environ", "/proc/self/environ",
                  f"/proc/{pid}/cmdline", f"/proc/{pid}/mem", "/dev/mem", "/dev/kmsg", "/dev/shm/x"):
@@ -156,8 +155,7 @@ def attack(secret, folder, pid, port):
     ),
     _Attack(
         "files outside could be changed",
-        _TRY
-        + """
+        """
 def attack(secret, folder, pid, port):
     inside = os.path.join(folder, "new")
     tried("write", lambda: open(secret, "a").write("x"))
@@ -178,7 +176,6 @@ def attack(secret, folder, pid, port):
     _Attack(
         "more disk than allowed could be filled",
         """
-import os
 PLACES = {os.getcwd(), "/tmp", "/var/tmp", "/dev/shm"}
 def attack(secret, folder, pid, port):
     written = 0
@@ -200,8 +197,7 @@ def attack(secret, folder, pid, port):
     ),
     _Attack(
         "the network could be reached",
-        _TRY
-        + """
+        """
 import socket
 def attack(secret, folder, pid, port):
     tried("TCP", lambda: socket.create_connection(("127.0.0.1", port), 2))
@@ -216,8 +212,7 @@ def attack(secret, folder, pid, port):
     ),
     _Attack(
         "other processes could be signalled",
-        _TRY
-        + """
+        """
 def attack(secret, folder, pid, port):
     tried("the caller", lambda: os.kill(pid, 0))
     tried("the parent", lambda: os.kill(os.getppid(), 0) if os.getppid() else -1)
@@ -231,8 +226,7 @@ def attack(secret, folder, pid, port):
     ),
     _Attack(
         "processes could be started",
-        _TRY
-        + """
+        """
 import threading
 def attack(secret, folder, pid, port):
     def fork():
@@ -248,8 +242,7 @@ def attack(secret, folder, pid, port):
     ),
     _Attack(
         "the kernel let in more than it should",
-        _TRY
-        + """
+        """
 def attack(secret, folder, pid, port):
     for name, numbers in {"unshare": (272, 97), "mount": (165, 40), "setns": (308, 268), "bpf": (321, 280),
                           "io_uring": (425, 425), "keyctl": (250, 219), "memfd": (319, 279), "shmget": (29, 194),
@@ -280,7 +273,6 @@ def attack(secret, folder, pid, port):
     _Attack(
         "the environment is not empty",
         """
-import os
 def attack(secret, folder, pid, port):
     known = {"PATH", "HOME", "LANG", "PWD", "LC_CTYPE", "LD_BIND_NOW"}
     return [name for name in os.environ if name not in known and not name.endswith("_NUM_THREADS")]

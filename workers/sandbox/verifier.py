@@ -39,7 +39,7 @@ def verify(channel: Channel, peer: Channel) -> None:
     warnings.simplefilter("ignore")  # about the tests' syntax, which nobody would read here
     request = channel.receive()
     peer.bound(request["value_bytes"] + _SLACK)
-    peer.more = marshalling.READERS
+    peer.readers = marshalling.READERS
     candidate = CandidateProxy(peer)
     for number, (text, packed) in enumerate(request["tests"]):
         message, needs = judged(text, packed, candidate)
@@ -123,7 +123,7 @@ class CandidateProxy:
             return value
         if "raised" in reply:
             self.calls += 1
-            raised = exceptions.made(reply["raised"])
+            raised = exceptions.recreated(reply["raised"])
             if isinstance(raised, StopIteration) and not _names(self._code, "StopIteration"):
                 # it would end the test's own map() without an error
                 raise self._spoil(f"{name} raised StopIteration.")
@@ -133,7 +133,6 @@ class CandidateProxy:
         raise self._spoil(f"{name} gave {str(reply.get('not_plain', 'nothing'))[:MESSAGE]}: no plain value.")
 
     def _change(self, after: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Apply the call's changes to its arguments."""
         try:
             positional, named = after
             for old, new in zip(args, positional, strict=True):

@@ -12,29 +12,16 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from select import POLLIN, poll
 from time import monotonic
 from typing import Any
 
-from workers.sandbox import candidate, rehearsal, verifier
+from workers.sandbox import candidate, rehearsal, verifier, zygote_protocol
 from workers.sandbox.isolation import kernel, landlock, lockdown
 from workers.sandbox.isolation.lockdown import ResourceLimits
 from workers.sandbox.messages import Channel
-from workers.sandbox.zygote_protocol import (
-    DEADLINE,
-    DESCRIPTORS,
-    EXITED,
-    KILL,
-    MOST_DESCRIPTORS,
-    NEVER_BEGAN,
-    ORDER_BYTES,
-    ORDERED,
-    PROGRAM,
-    READY,
-    TEST,
-    ExitReport,
-    ForkOrder,
-)
+from workers.sandbox.zygote_protocol import ExitReport, ForkOrder
 
 COMMON = ("bisect", "collections", "functools", "heapq", "itertools", "math", "operator", "re", "string", "typing")
 """Modules that generated code imports often."""
@@ -46,28 +33,27 @@ _VERIFIER_GRACE_S = 2.0
 """How long a verifier may outlive its candidate's deadline, to report the tests without an answer."""
 _OWN_NAMESPACES, _SHARED_NAMESPACES, _PROGRAM = range(3)
 """Indices into the seccomp filters."""
-_ANCILLARY_BYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
+_ANCILLARY_BYTES = socket.CMSG_SPACE(zygote_protocol.MOST_DESCRIPTORS * array.array("i").itemsize)
 
 
+@dataclass(slots=True)
 class _ForkedProcess:
-    __slots__ = ("began", "deadline", "end", "number", "pidfd", "report")
-
-    def __init__(self, number: int, report: int, pidfd: int, began: float, deadline: float) -> None:
-        """`number`: the evaluation's. `report`: the descriptor on which to report the exit; -1 for a verifier."""
-        self.number = number
-        self.report = report
-        self.pidfd = pidfd
-        self.began = began
-        self.deadline = deadline
-        self.end: int = EXITED
+    number: int
+    """The evaluation's."""
+    report: int
+    """The descriptor on which to report the exit; -1 for a verifier."""
+    pidfd: int
+    began: float
+    deadline: float
+    end: int = zygote_protocol.EXITED
 
 
 class Zygote:
     """The main loop of the zygote, with the forks that are alive."""
 
     def __init__(self, control: socket.socket, owner: int, filters: list[int], *, own_namespaces: bool) -> None:
-        """`owner`: a pidfd of the process that owns this sandbox. `filters`: addresses of the seccomp filters for
-        processes in a pid namespace of their own, for other processes, and for programs."""
+        """Measure this process. `owner`: a pidfd of the process that owns this sandbox. `filters`: addresses of the
+        seccomp filters for processes in a pid namespace of their own, for other processes, and for programs."""
         self._control = control
         self._owner = owner
         self._filters = filters
@@ -85,7 +71,7 @@ class Zygote:
     def serve(self) -> None:
         """Serve orders until the owner is gone or has closed its end. The forks end with this process."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._self]).tobytes())]
-        self._control.sendmsg([READY], rights)
+        self._control.sendmsg([zygote_protocol.READY], rights)
         control = self._control.fileno()
         wait_ms: float | None = None
         while True:
@@ -101,13 +87,13 @@ class Zygote:
         now = monotonic()
         for pid, process in self._processes.items():
             if process.deadline <= now:
-                self._kill(pid, DEADLINE)
+                self._kill(pid, zygote_protocol.DEADLINE)
                 process.deadline = now + 1.0
         return (min(process.deadline for process in self._processes.values()) - now) * 1000 + 1
 
     def _take_order(self) -> bool:
         try:
-            data, ancillary, _, _ = self._control.recvmsg(ORDER_BYTES, _ANCILLARY_BYTES)
+            data, ancillary, _, _ = self._control.recvmsg(zygote_protocol.ORDER_BYTES, _ANCILLARY_BYTES)
         except ConnectionError:
             return False
         if not data:
@@ -115,12 +101,12 @@ class Zygote:
         fds = [fd for _, _, packed in ancillary for fd in array.array("i", packed)]
         order = ForkOrder.unpack(data)
         try:
-            if order.kind == KILL:
+            if order.kind == zygote_protocol.KILL:
                 self._kill_evaluation(order.number)
-            elif len(fds) == DESCRIPTORS[order.kind]:
+            elif len(fds) == zygote_protocol.DESCRIPTORS[order.kind]:
                 self._start(order, fds)
             elif fds:  # this process had too few free descriptors to receive all of them
-                _report(fds[0], ExitReport(NEVER_BEGAN, errno.EMFILE))
+                _report(fds[0], ExitReport(zygote_protocol.NEVER_BEGAN, errno.EMFILE))
         finally:
             for fd in fds:
                 os.close(fd)
@@ -128,9 +114,9 @@ class Zygote:
 
     def _start(self, order: ForkOrder, fds: list[int]) -> None:
         report, out, error, channel = fds[:4]
-        if order.kind == TEST:
+        if order.kind == zygote_protocol.TEST:
             self._start_test(order, report, [0, out, error, channel], fds[4])
-        elif order.kind == PROGRAM:
+        elif order.kind == zygote_protocol.PROGRAM:
             self._fork(order, _PROGRAM, report, [fds[4], out, error, channel], _become_program)
         else:
             self._fork(order, _OWN_NAMESPACES, report, [0, out, error, channel], candidate.run_job)
@@ -140,7 +126,7 @@ class Zygote:
         try:
             candidates_end, verifiers_end = socket.socketpair()
         except OSError as failed:
-            return _report(report, ExitReport(NEVER_BEGAN, failed.errno or 0))
+            return _report(report, ExitReport(zygote_protocol.NEVER_BEGAN, failed.errno or 0))
         with candidates_end, verifiers_end:
             longer = order._replace(seconds=order.seconds + _VERIFIER_GRACE_S, disk=0)
             theirs = [0, 0, 0, verdict, verifiers_end.fileno()]
@@ -165,7 +151,7 @@ class Zygote:
         try:
             pid = self._fork_apart() if apart else os.fork()
         except OSError as failed:
-            _report(report, ExitReport(NEVER_BEGAN, failed.errno or 0))
+            _report(report, ExitReport(zygote_protocol.NEVER_BEGAN, failed.errno or 0))
             return False
         if pid == 0:
             _become(fds, lambda: self._lock_in(order, kind, apart=apart), run)
@@ -189,7 +175,6 @@ class Zygote:
         return pid
 
     def _lock_in(self, order: ForkOrder, kind: int, *, apart: bool) -> None:
-        """Lock the fork down. Raises OSError."""
         disk = order.disk if apart else 0
         lockdown.lock(
             ResourceLimits(order.seconds, self._address_space + order.memory, disk),
@@ -214,18 +199,18 @@ class Zygote:
     def _kill_evaluation(self, number: int) -> None:
         for pid, process in self._processes.items():
             if process.number == number and process.report >= 0:
-                self._kill(pid, ORDERED)
+                self._kill(pid, zygote_protocol.ORDERED)
 
     def _kill(self, pid: int, end: int) -> None:
         # The process has not been reaped yet, so the pid is still its own.
         process = self._processes[pid]
-        if process.end == EXITED:
+        if process.end == zygote_protocol.EXITED:
             process.end = end
         os.kill(pid, signal.SIGKILL)
 
     def _kill_all(self) -> None:
         for pid in self._processes:
-            self._kill(pid, ORDERED)
+            self._kill(pid, zygote_protocol.ORDERED)
         for pid in self._processes:
             os.waitpid(pid, 0)
 
@@ -249,11 +234,11 @@ def _become(fds: list[int], lock_in: Callable[[], None], run: Callable[..., None
     try:
         if fds[0] == 0:  # opened again, because processes that share an open file share its flags and locks
             os.dup2(os.open("/dev/null", os.O_RDWR), 0)
-        for place, fd in enumerate(fds):
-            if fd != place:
-                os.dup2(fd, place)
+        for number, fd in enumerate(fds):
+            if fd != number:
+                os.dup2(fd, number)
         os.closerange(len(fds), _HIGHEST_DESCRIPTOR)
-        channels = [Channel(place) for place in range(_FIRST_CHANNEL, len(fds))]
+        channels = [Channel(number) for number in range(_FIRST_CHANNEL, len(fds))]
         try:
             lock_in()
         except OSError as failed:
@@ -298,7 +283,9 @@ def main(settings: dict[str, Any]) -> None:
     sys.argv = [""]
     settings.clear()
     rehearsal.rehearse()
-    while os.dup(0) < MOST_DESCRIPTORS:  # so that no fork moves a descriptor onto one that it still needs
+    while (
+        os.dup(0) < zygote_protocol.MOST_DESCRIPTORS
+    ):  # so that no fork moves a descriptor onto one that it still needs
         pass
     gc.collect()
     gc.freeze()

@@ -91,7 +91,7 @@ def write(
         raise NotWritten("Other pages are waiting for models right now. Try again in a moment.")
     try:
         body = json.dumps(_body(player, prompt, play)).encode()
-        client = JudgeClient(endpoint, concurrency=1, timeout_s=seconds, batch_s=seconds)
+        client = JudgeClient(endpoint, 1, timeout_s=seconds, batch_s=seconds, slots=threading.Semaphore())
         [reply] = client.answers([body])
     finally:
         _room.release()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
-from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation, Result, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.environments.executor import Executor
 from workers.rewards.parameters import Params
 
@@ -21,7 +21,7 @@ class Scripted(EpisodeSession):
 
     name: str
     does: Callable[[str], Any] = lambda word: Result(word.upper())
-    says: Callable[[str], Any] = lambda text: Observation(f"You said {text}.")
+    says: Callable[[str], Any] = lambda text: Result(f"You said {text}.")
     starts: Callable[[Mapping[str, Any], int], str] = lambda row, seed: ""
     names: Sequence[str] | None = None
     closed: threading.Event = field(default_factory=threading.Event)
@@ -35,7 +35,7 @@ class Scripted(EpisodeSession):
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         return self.does(arguments["word"])
 
-    def answer(self, text: str, seconds: float) -> Observation:
+    def answer(self, text: str, seconds: float) -> Result:
         return self.says(text)
 
     def close(self) -> None:

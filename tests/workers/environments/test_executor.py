@@ -10,7 +10,7 @@ import pytest
 
 from tests.workers.environments.sessions import Scripted, executor
 from workers.contract.run.episodes import ToolError
-from workers.environments.entry import EntryKind, Observation, Result
+from workers.environments.entry import EntryKind, Result
 from workers.environments.executor import Call, EnvironmentAnswer, Executor, Move, Unusable
 from workers.rewards.tools import Unavailable
 
@@ -142,7 +142,7 @@ def test_what_is_no_result_is_an_error() -> None:
 
 
 def test_a_game_answers_the_text_and_may_end_at_once() -> None:
-    by = executor(lambda name: Scripted(name, says=lambda text: Observation(text, 1, done=True)), EntryKind.GAME)
+    by = executor(lambda name: Scripted(name, says=lambda text: Result(text, reward=1, done=True)), EntryKind.GAME)
     (given,) = answers(by, text="Rook to a4")
     assert given == EnvironmentAnswer("Rook to a4", seconds=given.seconds, reward=1.0, done=True)
 

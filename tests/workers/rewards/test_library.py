@@ -16,7 +16,7 @@ import pytest
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.workers.rewards.scoring import PURE, one
 from workers import rewards
-from workers.rewards.library import _MODULES, LIBRARY
+from workers.rewards.library import LIBRARY, SECTIONS
 from workers.rewards.parameters import Params
 from workers.rewards.reward import Completion, Reward
 from workers.rewards.scoring import score
@@ -27,7 +27,7 @@ EXAMPLES = [(key, number) for key in PURE for number in range(len(LIBRARY[key].e
 
 
 def test_no_two_rewards_have_one_key() -> None:
-    keys = [reward.key for module in _MODULES for reward in module]
+    keys = [reward.key for modules in SECTIONS.values() for module in modules for reward in module.REWARDS]
     assert sorted(keys) == sorted(set(keys))
 
 

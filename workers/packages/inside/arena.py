@@ -12,8 +12,6 @@ from textarena.envs.registration import ENV_REGISTRY  # noqa: E402
 
 
 class _NullOutput:
-    """A standard output that discards the games' prints."""
-
     def write(self, text: str) -> int:
         return len(text)
 

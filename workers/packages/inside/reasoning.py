@@ -12,7 +12,6 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 LONGEST_ANSWER = 20_000
@@ -110,11 +109,6 @@ def rows(name: str, seed: int, level: int, start: int, count: int) -> list[dict[
 def score(name: str, seed: int, level: int, entry: dict[str, Any], answer: str) -> float:
     """Score an answer to a row with the family's own checker."""
     return float(_dataset(name, seed, level, 1).score_answer(answer[:LONGEST_ANSWER], entry))
-
-
-def scores(name: str, seed: int, level: int, entry: dict[str, Any], answers: Sequence[str]) -> list[float]:
-    """Score several answers to the same row, for trials on a page."""
-    return [score(name, seed, level, entry, answer) for answer in answers]
 
 
 def _dataset(name: str, seed: int, level: int, size: int) -> Any:

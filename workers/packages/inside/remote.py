@@ -31,11 +31,11 @@ class _PinnedLoop(asyncio.SelectorEventLoop):
 
     pinned: dict[str, list[str] | None] = {}
 
-    async def getaddrinfo(self, host: Any, port: Any, **more: Any) -> Any:
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
         ips = self.pinned.get(str(host), [])
         if ips is None:
-            return await super().getaddrinfo(host, port, **more)
-        addresses = [entry for ip in ips for entry in await super().getaddrinfo(ip, port, **more)]
+            return await super().getaddrinfo(host, port, **options)
+        addresses = [entry for ip in ips for entry in await super().getaddrinfo(ip, port, **options)]
         if not addresses:
             raise OSError(f"No request is sent to {host}.")
         return addresses
@@ -194,8 +194,7 @@ def _sentence(error: Exception, request: Mapping[str, Any]) -> str:
 
 def main() -> None:
     out = os.dup(1)
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     socket.setdefaulttimeout(None)
     with asyncio.Runner(loop_factory=_PinnedLoop) as runner:
         runner.run(_Program(out).serve())

@@ -9,7 +9,7 @@ from typing import Any
 
 from workers.rewards.extract import after_last, answer_at
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Example, Reward, RewardGroup
+from workers.rewards.reward import Example, Reward
 
 SOURCES = ("answer tag", "after marker", "boxed", "whole text")
 LONGEST_NUMBER = 100
@@ -144,10 +144,8 @@ REWARDS = (
         key="exact_match",
         title="Exact match",
         help="1 when the completion's answer is the dataset's, up to white space.",
-        group=RewardGroup.CORRECTNESS,
         function=exact_match,
         params=ExactMatchParams,
-        range=(0.0, 1.0),
         needs=("answer",),
         low="Another text, or no answer where it is expected.",
         high="The dataset's answer, up to white space and case.",
@@ -163,10 +161,8 @@ REWARDS = (
         key="numeric_match",
         title="Numeric match",
         help="1 when the completion's number equals the dataset's: 1,234 and $1234.00 are one number, 3/4 is 0.75.",
-        group=RewardGroup.CORRECTNESS,
         function=numeric_match,
         params=NumericMatchParams,
-        range=(0.0, 1.0),
         needs=("answer",),
         low="Another number, or none.",
         high="The dataset's number, within the tolerance.",

@@ -3,13 +3,13 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.extract import after_last, answer_at, first_answer, last_boxed, last_tag
+from workers.rewards.extract import after_last, answer_at, first_answer
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Example, Reward, RewardGroup
+from workers.rewards.reward import Example, Reward
 
 MOST_COUNTED = 8
 """Up to this many distinct words of an answer are counted separately; more are counted together."""
@@ -69,14 +69,18 @@ def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> 
     """Return 0 to 1: the harmonic mean of how many of the answer's words the completion has and how many of its own
     words are the answer's, as SQuAD scores it (arXiv:1606.05250). 1: the same words. 0: none shared. For short free
     answers where a part is worth something; of several right answers (a list) the best counts."""
-    answer = row.get("answer")
-    answers = answer if isinstance(answer, list) else [answer]
-    golds = [str(gold) for gold in answers if gold is not None]
-    golds = [after_last(gold, params.marker) or gold for gold in golds if gold.strip()]
+    golds = right_answers(row, params.marker)
     if not golds:
         return None
     completion_words = words(_answer_text(completion, params), skip_articles=params.skip_articles)
     return max(_f1(completion_words, words(gold, skip_articles=params.skip_articles)) for gold in golds)
+
+
+def right_answers(row: Mapping[str, Any], marker: str) -> list[str]:
+    """Return the row's answer, or its answers if it is a list, each from the marker on; empty ones are left out."""
+    answer = row.get("answer")
+    golds = [str(gold) for gold in (answer if isinstance(answer, list) else [answer]) if gold is not None]
+    return [after_last(gold, marker) or gold for gold in golds if gold.strip()]
 
 
 def words(text: str, *, skip_articles: bool = True) -> list[str]:
@@ -98,12 +102,13 @@ def _right_option(row: Mapping[str, Any], params: MultipleChoiceParams) -> int |
 
 
 def _chosen(completion: str, params: MultipleChoiceParams) -> int | None:
-    for inside in _places(completion, params):
-        if inside is not None and (match := _ALONE.fullmatch(inside.strip()) or _LED.match(inside.strip())):
+    everywhere = params.source == "anywhere"
+    for source in ("answer tag", "boxed", "after marker") if everywhere else (params.source,):
+        answer = answer_at(completion, source, tag=params.tag, marker=params.marker) or ""
+        inside = (_unwrapped(answer) if source == "boxed" else answer).strip()
+        if match := _ALONE.fullmatch(inside) or _LED.match(inside):
             return _option(match[1], params)
-        if inside is not None and params.source != "anywhere":
-            return None
-    if params.source != "anywhere":
+    if not everywhere:
         return None
     if (letter := _stated_letter(completion)) is not None:
         return _option(letter, params)
@@ -129,19 +134,8 @@ def _stated_letter(completion: str) -> str | None:
     return None
 
 
-def _places(completion: str, params: MultipleChoiceParams) -> Iterator[str | None]:
-    if params.source in {"anywhere", "answer tag"}:
-        yield last_tag(completion, params.tag)
-    if params.source in {"anywhere", "boxed"}:
-        yield _unwrapped(last_boxed(completion))
-    if params.source in {"anywhere", "after marker"}:
-        yield after_last(completion, params.marker)
-
-
-def _unwrapped(box: str | None) -> str | None:
+def _unwrapped(box: str) -> str:
     r"""Remove a command such as \\text{B} from a boxed letter."""
-    if box is None:
-        return None
     for command in ("\\text{", "\\textbf{", "\\mathrm{", "\\mathbf{"):
         if box.startswith(command) and box.endswith("}"):
             return box[len(command) : -1]
@@ -176,10 +170,8 @@ REWARDS = (
         key="multiple_choice",
         title="Multiple choice",
         help="1 when the option chosen (A, B, C …) is the dataset's.",
-        group=RewardGroup.CORRECTNESS,
         function=multiple_choice,
         params=MultipleChoiceParams,
-        range=(0.0, 1.0),
         needs=("answer",),
         low="Another option, none at all, or one that isn't on offer.",
         high="The dataset's option.",
@@ -195,10 +187,8 @@ REWARDS = (
         key="token_f1",
         title="Token F1",
         help="How well the answer's words and the completion's agree (F1, as SQuAD scores it).",
-        group=RewardGroup.CORRECTNESS,
         function=token_f1,
         params=TokenF1Params,
-        range=(0.0, 1.0),
         needs=("answer",),
         low="No word in common.",
         high="The same words, whatever their order.",

@@ -10,24 +10,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
-from workers.rewards.sandboxed import (
-    CodeParams,
-    RunParams,
-    code_of,
-    ending,
-    failure,
-    limits_of,
-    run_each,
-    sandbox,
-    with_setup,
-    without_trouble,
-)
+from workers.rewards import sandboxed
+from workers.rewards.parameters import param
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, Row, Scores
+from workers.rewards.sandboxed import CodeParams, RunParams
 from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, Program, TestJob, TestOutcome
+from workers.sandbox.requirements.syntax import deeper
 
-DEEPEST_NESTING = 60
 LONGEST_LINE_TOKENS = 2_000
 """Operators, dots and brackets of one line; each may be a level of recursion in the parser."""
 PARSER = """
@@ -60,17 +50,18 @@ class TestsPassedParams(RunParams):
     all_or_nothing: bool = param(False, "1 when every test passes, else 0, instead of the share that passes.")
 
 
+def _rules_problem(rules: str) -> str:
+    return "" if RULES.fullmatch(rules) else "must be prefixes of ruff's rules with commas between, such as E,F,W"
+
+
 @dataclass(frozen=True)
 class PythonStyleParams(CodeParams):
-    rules: str = param("E,F,W", "Ruff's rules that count, by their prefixes with commas between: E,F,W,B,SIM.")
+    rules: str = param(
+        "E,F,W", "Ruff's rules that count, by their prefixes with commas between: E,F,W,B,SIM.", rule=_rules_problem
+    )
     line_length: int = param(100, "Characters of a line that is not too long.", min=20, max=320)
     scale: str = param("0 to 1", "1 without a finding, falling evenly to 0; or minus the count.", choices=SCALES)
     most: int = param(10, "From this many findings on, the score is the lowest.", min=1, max=1_000)
-
-    def problem(self) -> str | None:
-        if RULES.fullmatch(self.rules):
-            return None
-        return "rules: must be prefixes of ruff's rules with commas between, such as E,F,W"
 
 
 def python_syntax(
@@ -79,12 +70,12 @@ def python_syntax(
     """Return 0 or 1, `wrong_score` in place of 0. 1: the last code block parses as Python, whatever it would do; it is
     never run. 0: it doesn't, is empty or nests too deep, or there is none. Early in training of a base model, beside a
     reward for what the code does."""
-    codes = [code_of(completion, params) for completion in completions]
+    codes = [sandboxed.code_of(completion, params) for completion in completions]
     jobs = {index: Job(PARSER, "parses", (code,)) for index, code in enumerate(codes) if code and _is_tame(code)}
-    outcomes = run_each(jobs, tools, Limits(disk_mb=0))
+    outcomes = sandboxed.run_each(jobs, tools, Limits(disk_mb=0))
     good = {index for index, outcome in outcomes.items() if outcome.kind is Kind.OK and outcome.value is True}
     values: list[float | None] = [1.0 if index in good else params.wrong_score for index in range(len(codes))]
-    return Scores(values, without_trouble(outcomes, values))
+    return Scores(values, sandboxed.without_trouble(outcomes, values))
 
 
 def python_executes(
@@ -93,12 +84,14 @@ def python_executes(
     """Return 0 or 1, `wrong_score` in place of 0. 1: the last code block runs to its end within its time and memory. 0:
     an exception, an exit of its own, a limit, or no code. Where rows have no tests: it says little, since definitions
     that nobody calls run well."""
-    codes = [code_of(completion, params) for completion in completions]
-    jobs = {index: Job(with_setup(code, params)) for index, code in enumerate(codes) if code}
-    outcomes = run_each(jobs, tools, limits_of(params))
-    notes = [ending(outcomes[index]) if index in outcomes else "It has no code." for index in range(len(codes))]
+    codes = [sandboxed.code_of(completion, params) for completion in completions]
+    jobs = {index: Job(sandboxed.with_setup(code, params)) for index, code in enumerate(codes) if code}
+    outcomes = sandboxed.run_each(jobs, tools, sandboxed.limits_of(params))
+    notes = [
+        sandboxed.ending(outcomes[index]) if index in outcomes else "It has no code." for index in range(len(codes))
+    ]
     values: list[float | None] = [params.wrong_score if note else 1.0 for note in notes]
-    return Scores(values, without_trouble(outcomes, values), notes)
+    return Scores(values, sandboxed.without_trouble(outcomes, values), notes)
 
 
 def tests_passed(
@@ -107,12 +100,14 @@ def tests_passed(
     """Return 0 to 1: the share of the row's test_cases that the last code block passes; only 0 and 1 with
     `all_or_nothing`. 1: every one. 0: none, or no code. A test without an answer has not passed. Rows without tests
     don't count. For tasks with tests such as MBPP."""
-    codes = [code_of(completion, params) for completion in completions]
+    codes = [sandboxed.code_of(completion, params) for completion in completions]
     tests = [_tests(row) for row in rows]
     values: list[float | None] = [0.0 if row_tests else None for row_tests in tests]
     notes = ["It has no code." if row_tests else "" for row_tests in tests]
-    jobs = {i: TestJob(with_setup(code, params), tests[i]) for i, code in enumerate(codes) if code and tests[i]}
-    outcomes = sandbox(tools).test(list(jobs.values()), limits_of(params)) if jobs else []
+    jobs = {
+        i: TestJob(sandboxed.with_setup(code, params), tests[i]) for i, code in enumerate(codes) if code and tests[i]
+    }
+    outcomes = sandboxed.sandbox(tools).test(list(jobs.values()), sandboxed.limits_of(params)) if jobs else []
     for index, outcome in zip(jobs, outcomes, strict=True):
         count = len(tests[index])
         # Relative to the row's own tests: a test without a result has not passed.
@@ -120,7 +115,7 @@ def tests_passed(
         values[index] = float(passed == count) if params.all_or_nothing else passed / count
         notes[index] = _summary(outcome, passed, count)
     candidates = {index: outcome.candidate for index, outcome in zip(jobs, outcomes, strict=True)}
-    return Scores(values, without_trouble(candidates, values), notes)
+    return Scores(values, sandboxed.without_trouble(candidates, values), notes)
 
 
 def python_style(
@@ -129,10 +124,10 @@ def python_style(
     """Return 0 to 1, or `-most` to 0 where the scale is "minus the count". Highest: ruff finds nothing in the last code
     block; each finding costs the same. Lowest: `most` findings or more, code that doesn't parse or that ruff can't
     read, or none. With a small weight beside tests."""
-    codes = [code_of(completion, params) for completion in completions]
+    codes = [sandboxed.code_of(completion, params) for completion in completions]
     argv = _ruff(params)
     jobs = {index: Program(argv, stdin=code) for index, code in enumerate(codes) if code}
-    outcomes = run_each(jobs, tools, RUFF_LIMITS)
+    outcomes = sandboxed.run_each(jobs, tools, RUFF_LIMITS)
     works = _ruff_works(argv, outcomes, tools)
     lowest = _style_range(params)[0]
     values: list[float | None] = [lowest] * len(codes)
@@ -144,7 +139,7 @@ def python_style(
             values[index], notes[index] = None, ""
             failures.append(_ruff_failure(index, outcome))
         elif findings is None:
-            notes[index] = f"Ruff can't read it: {ending(outcome) or 'it ended without findings.'}"
+            notes[index] = f"Ruff can't read it: {sandboxed.ending(outcome) or 'it ended without findings.'}"
         elif None in findings:
             notes[index] = "It doesn't parse."
         else:
@@ -156,14 +151,7 @@ def python_style(
 
 
 def _is_tame(code: str) -> bool:
-    depth = deepest = 0
-    for char in code:
-        if char in "([{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif char in ")]}":
-            depth -= 1
-    if deepest > DEEPEST_NESTING:
+    if deeper(code):
         return False
     return all(sum(line.count(sign) for sign in "+-*/%@.~<>=([{:") <= LONGEST_LINE_TOKENS for line in code.split("\n"))
 
@@ -181,34 +169,25 @@ def _summary(outcome: TestOutcome, passed: int, count: int) -> str:
         return f"{summary}."
     wrong = next((result for result in outcome.results if not result.passed), None)
     problem = (wrong.needs or wrong.message) if wrong else ""
-    return f"{summary}: {(problem or ending(outcome.candidate) or 'no answer came')[:300]}"
+    return f"{summary}: {(problem or sandboxed.ending(outcome.candidate) or 'no answer came')[:300]}"
 
 
 def _ruff(params: PythonStyleParams) -> tuple[str, ...]:
     from ruff import find_ruff_bin  # type: ignore[import-untyped]
 
-    settings = f"--line-length={params.line_length}", f"--target-version=py3{sys.version_info.minor}"
     # Comments to the checker don't count, nor configuration files in folders.
     options = "--isolated", "--no-cache", "--ignore-noqa", "--quiet", "--statistics", "--output-format=json"
-    return (
-        str(find_ruff_bin()),
-        "check",
-        *options,
-        *settings,
-        f"--select={params.rules}",
-        "--stdin-filename=code.py",
-        "-",
-    )
+    version, width = f"--target-version=py3{sys.version_info.minor}", f"--line-length={params.line_length}"
+    rules = f"--select={params.rules}"
+    return str(find_ruff_bin()), "check", *options, width, version, rules, "--stdin-filename=code.py", "-"
 
 
 def _ruff_works(argv: tuple[str, ...], outcomes: dict[int, Outcome], tools: Tools) -> bool:
-    """Tell whether ruff works: if it fails on empty text too, the code is not the cause.
-
-    Deeply nested code can crash ruff; such code gets the lowest score.
-    """
+    """Check that ruff works. If it fails on empty text too, the code is not the cause; but deeply nested code can crash
+    it, and gets the lowest score."""
     if all(_findings(outcome) is not None for outcome in outcomes.values()):
         return True
-    return _findings(run_each({0: Program(argv)}, tools, RUFF_LIMITS)[0]) is not None
+    return _findings(sandboxed.run_each({0: Program(argv)}, tools, RUFF_LIMITS)[0]) is not None
 
 
 def _findings(outcome: Outcome) -> dict[str | None, int] | None:
@@ -223,13 +202,12 @@ def _findings(outcome: Outcome) -> dict[str | None, int] | None:
 
 def _ruff_failure(index: int, outcome: Outcome) -> Failure:
     if outcome.kind is not Kind.OK:
-        return failure(index, outcome)
+        return sandboxed.failure(index, outcome)
     stderr = " ".join(outcome.stderr.split())[-300:]
     return Failure(index, "error", f"ruff ended with {outcome.value}: {stderr}")
 
 
-def _style_range(params: Params) -> tuple[float, float]:
-    assert isinstance(params, PythonStyleParams)  # noqa: S101  # its own parameters
+def _style_range(params: PythonStyleParams) -> tuple[float, float]:
     return (-float(params.most), 0.0) if params.scale == "minus the count" else (0.0, 1.0)
 
 
@@ -247,10 +225,8 @@ REWARDS = (
         title="Python that parses",
         help="1 when the last code block is valid Python. Syntax only: the code is never run.",
         params=PythonSyntaxParams,
-        range=(0.0, 1.0),
         range_of=_range_with_wrong_score,
         batch=python_syntax,
-        group=RewardGroup.CODE,
         cost=Cost.SANDBOX,
         low="No code, or code that isn't valid Python.",
         high="The code parses, whatever it does.",
@@ -265,10 +241,8 @@ REWARDS = (
         title="Python that runs",
         help="1 when the last code block runs to its end without an exception, within its time and memory.",
         params=PythonExecutesParams,
-        range=(0.0, 1.0),
         range_of=_range_with_wrong_score,
         batch=python_executes,
-        group=RewardGroup.CODE,
         cost=Cost.SANDBOX,
         low="No code, an exception, a call to exit, or a limit was reached.",
         high="The code ran to its end.",
@@ -284,9 +258,7 @@ REWARDS = (
         title="Tests passed",
         help="The share of the row's test_cases that the last code block passes.",
         params=TestsPassedParams,
-        range=(0.0, 1.0),
         batch=tests_passed,
-        group=RewardGroup.CODE,
         cost=Cost.SANDBOX,
         needs=("test_cases",),
         low="No code, or no test passes.",
@@ -305,10 +277,8 @@ REWARDS = (
         title="Lint score",
         help="Falls with the number of ruff's findings in the last code block.",
         params=PythonStyleParams,
-        range=(0.0, 1.0),
         range_of=_style_range,
         batch=python_style,
-        group=RewardGroup.CODE,
         cost=Cost.SANDBOX,
         low="No code, code that doesn't parse, or as many findings as count.",
         high="No finding.",

@@ -9,16 +9,16 @@ number or None for each completion. An exception is a failure of the rows, repor
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Completion, Cost, Example, Reward, RewardGroup, Row, Scores
+from workers.rewards.reward import Completion, Cost, Example, Reward, Row, Scores
 from workers.rewards.sandboxed import failure, sandbox
 from workers.rewards.scoring import all_failed, score
 from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Job, Kind, Limits
-from workers.sandbox.requirements.syntax import DEEPEST, deeper, is_generator, parsed
+from workers.sandbox.requirements.syntax import DEEPEST, NamedFunction, deeper, is_generator, parsed
 
 NAME = "reward"
 FIRST = "completions"
@@ -44,6 +44,7 @@ class PythonParams(Params):
         "Arguments are named after the dataset's columns; prompts, turns and tokens are there too.",
         widget="code",
         longest=LONGEST,
+        rule=lambda source: problem(source),
     )
     seconds: float = param(30.0, "Time for one batch of completions.", min=0.1, max=600.0)
     memory_mb: int = param(512, "Memory for one batch of completions, in MiB.", min=64, max=16_384)
@@ -53,8 +54,7 @@ class PythonParams(Params):
     def problem(self) -> str | None:
         if self.lowest > self.highest:
             return "highest: must not be below lowest"
-        error = problem(self.source)
-        return f"source: {error}" if error else None
+        return super().problem()
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ def problem(source: str) -> str:
     tree = parsed(source)
     if isinstance(tree, str):
         return tree
-    definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    functions = [node for node in definitions if node.name == NAME]
+    functions = [node for node in tree.body if isinstance(node, NamedFunction) and node.name == NAME]
     if not functions:
         return f"it defines no function {NAME}(completions, **columns)"
     return _signature_problem(functions[-1])
@@ -136,17 +135,16 @@ def python(completions: Sequence[Completion], rows: Sequence[Row], params: Pytho
     notes = [printed[-2_000:]] + [""] * (count - 1) if printed else []
     if outcome.kind is not Kind.OK:
         error = failure(0, outcome)
-        return Scores([None] * count, all_failed(count, error.kind, error.message, error.traceback).failures, notes)
+        return replace(all_failed(count, error.kind, error.message, error.traceback), notes=notes)
     if not isinstance(outcome.value, list | tuple):
         value = outcome.value
         shown = "nothing" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
         message = f"It returned {shown}, not a list of one score for each completion."
-        return Scores([None] * count, all_failed(count, "wrong_length", message).failures, notes)
+        return replace(all_failed(count, "wrong_length", message), notes=notes)
     return Scores(list(outcome.value), [], notes if len(outcome.value) == count else [])
 
 
 def _function(source: str) -> ast.FunctionDef:
-    """Return the function of a valid source."""
     return [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == NAME][-1]
 
 
@@ -159,7 +157,7 @@ def _needed(function: ast.FunctionDef) -> list[str]:
     return [argument.arg for argument in (*plain, *required) if argument.arg != FIRST]
 
 
-def _signature_problem(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+def _signature_problem(function: NamedFunction) -> str:
     arguments = function.args
     if isinstance(function, ast.AsyncFunctionDef):
         return f"{NAME} must not be async"
@@ -182,10 +180,8 @@ _REWARD = Reward(
     title="Custom Python",
     help="A function of your own, which runs in the sandbox only.",
     params=PythonParams,
-    range=(0.0, 1.0),
     range_of=lambda params: (params.lowest, params.highest),
     batch=python,
-    group=RewardGroup.CUSTOM,
     cost=Cost.SANDBOX,
     whole_batch=True,
     admin_only=True,

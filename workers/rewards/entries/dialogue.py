@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards import schema
-from workers.rewards.entries.choice import words
+from workers.rewards.entries.choice import right_answers, words
 from workers.rewards.entries.tags import names, names_problem
 from workers.rewards.entries.text import bounds_problem, within
-from workers.rewards.extract import after_last
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Completion, Example, Reward, RewardGroup
+from workers.rewards.reward import Completion, Example, Reward
 
 MOST_CALLS = 1_000
 _SEARCHED = (
@@ -37,14 +36,11 @@ class ToolCallValidParams(Params):
         "any arguments will do.",
         longest=schema.LONGEST_SCHEMA,
         widget="json",
+        rule=lambda text: text.strip() and _tools_problem(text),
     )
-    tag: str = param("tool_call", "Name of the tag around a call that is text.")
+    tag: str = param("tool_call", "Name of the tag around a call that is text.", rule=names_problem)
     needs_call: bool = param(True, "A completion without a call scores 0; otherwise it doesn't count.")
     partial: bool = param(False, "Give the share of calls that are right instead of all or nothing.")
-
-    def problem(self) -> str | None:
-        error = _tools_problem(self.tools) if self.tools.strip() else ""
-        return f"tools: {error}" if error else names_problem(self.tag, "tag")
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class TurnCountParams(Params):
     maximum: int = param(8, "From this many on the score is 0; in between it falls evenly.", min=1, max=1_000)
 
     def problem(self) -> str | None:
-        return bounds_problem(self)
+        return bounds_problem(self.minimum, self.target, self.maximum)
 
 
 @dataclass(frozen=True)
@@ -68,11 +64,8 @@ class AnswerInResultsParams(Params):
         "there.",
         choices=("tool messages", "tagged text"),
     )
-    tags: str = param("information, result", "Names of the tags of tagged text, with commas.")
+    tags: str = param("information, result", "Names of the tags of tagged text, with commas.", rule=names_problem)
     marker: str = param("####", "The text before the answer in the dataset's answer.")
-
-    def problem(self) -> str | None:
-        return names_problem(self.tags, "tags")
 
 
 def tool_call_valid(completion: Completion, row: Mapping[str, Any], params: ToolCallValidParams) -> float | None:
@@ -93,7 +86,7 @@ def turn_count(completion: Completion, row: Mapping[str, Any], params: TurnCount
         count = sum(1 for _ in _calls(completion, "tool_call"))
     else:
         count = sum(turn.get("role") == "assistant" for turn in completion.turns) or 1
-    return within(count, params)
+    return within(count, params.minimum, params.target, params.maximum)
 
 
 def answer_in_results(completion: Completion, row: Mapping[str, Any], params: AnswerInResultsParams) -> float | None:
@@ -101,9 +94,7 @@ def answer_in_results(completion: Completion, row: Mapping[str, Any], params: An
     except for case, punctuation and articles. 0: it isn't, or nothing was returned. Rows without an answer don't count.
     For search: it tells good queries from lucky guesses, as MT-GRPO's turn rewards do (arXiv:2505.11821). An answer of
     one digit occurs in nearly every result."""
-    answer = row.get("answer")
-    golds = [str(gold) for gold in (answer if isinstance(answer, list) else [answer]) if gold is not None]
-    phrases = [" ".join(words(after_last(gold, params.marker) or gold)) for gold in golds]
+    phrases = [" ".join(words(gold)) for gold in right_answers(row, params.marker)]
     phrases = [phrase for phrase in phrases if phrase]
     if not phrases:
         return None
@@ -209,10 +200,8 @@ REWARDS = (
         key="tool_call_valid",
         title="Valid tool calls",
         help="1 when every tool call can be read, names a tool, and has arguments that fit it.",
-        group=RewardGroup.TOOLS,
         whole=tool_call_valid,
         params=ToolCallValidParams,
-        range=(0.0, 1.0),
         low="A call that can't be carried out, or none at all.",
         high="Every call can be carried out.",
         use="For models that are learning to call tools, beside a reward on what the calls are for. In a run "
@@ -228,10 +217,8 @@ REWARDS = (
         key="turn_count",
         title="Number of turns",
         help="1 up to a number of turns (or tool calls), falling evenly to 0 at a maximum.",
-        group=RewardGroup.TOOLS,
         whole=turn_count,
         params=TurnCountParams,
-        range=(0.0, 1.0),
         low="As many as the maximum or more, or none where there is a minimum.",
         high="Between the minimum and the target.",
         use="So that a model looks things up (a minimum of calls) and comes to an end (a target). In a run without "
@@ -245,10 +232,8 @@ REWARDS = (
         key="answer_in_results",
         title="Answer in the results",
         help="1 when the dataset's answer is in what the tools returned.",
-        group=RewardGroup.TOOLS,
         whole=answer_in_results,
         params=AnswerInResultsParams,
-        range=(0.0, 1.0),
         needs=("answer",),
         low="No result holds the answer, or there are no results.",
         high="A result holds it, word for word.",

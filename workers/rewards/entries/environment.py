@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Completion, Example, Reward, RewardGroup
+from workers.rewards.reward import Completion, Example, Reward
 
 _PLAYED = (
     {"role": "assistant", "content": "e2"},
@@ -49,7 +49,6 @@ REWARDS: tuple[Reward, ...] = (
         help="The rewards that the environment gave in the episode.",
         params=EnvironmentParams,
         range=(0.0, None),
-        group=RewardGroup.TOOLS,
         whole=environment_reward,
         low="It gave nothing.",
         high="The environment's own highest.",

@@ -12,13 +12,19 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workers.rewards.entries.judge_client import MOST_AT_ONCE, NoScore, reply_text
-from workers.rewards.entries.judge_prompts import ServerParams, fenced, plain, prompt_text
-from workers.rewards.parameters import param
-from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
+from workers.rewards.entries.judge_client import (
+    MOST_AT_ONCE,
+    NoScore,
+    ServerParams,
+    filled,
+    model_problem,
+    plain,
+    reply_text,
+)
+from workers.rewards.parameters import param, server_param
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, Row, Scores
 from workers.rewards.tools import Tools
 
-_PLACE = re.compile(r"\{(prompt|completion|answer)\}")
 _SCORE = re.compile(
     r"[\s*_\"']*(?:(?:score|rating)[\s*_\"']*[:=][\s*_\"']*)?"
     r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\s*/\s*([0-9]{1,9}))?[\s*_\"'.]*",
@@ -36,15 +42,14 @@ Answer to be judged:
 
 @dataclass(frozen=True)
 class JudgeParams(ServerParams):
-    endpoint: str = param(
-        "", "Name of the server on the secrets page: its address and key.", widget="secret", longest=40
-    )
-    model: str = param("", "The judge's model, by the name that its server knows.")
+    endpoint: str = server_param()
+    model: str = param("", "The judge's model, by the name that its server knows.", rule=model_problem)
     rubric: str = param(
         RUBRIC,
         "The question to the judge, with the placeholders {prompt}, {completion} and, if needed, {answer}.",
         widget="text",
         longest=20_000,
+        rule=lambda rubric: "{completion}" not in rubric and "must contain {completion}",
     )
     lowest: float = param(0.0, "The number for the worst answer; it scores 0.", min=-1e6, max=1e6)
     highest: float = param(10.0, "The number for the best answer; it scores 1.", min=-1e6, max=1e6)
@@ -55,11 +60,7 @@ class JudgeParams(ServerParams):
     max_tokens: int = param(1_024, "Token limit of the judge's answer; 0: the server's default.", min=0, max=100_000)
 
     def problem(self) -> str | None:
-        if problem := self.server_problem():
-            return problem
-        if "{completion}" not in self.rubric:
-            return "rubric: must contain {completion}"
-        return None if self.lowest < self.highest else "highest: must be above lowest"
+        return super().problem() or (None if self.lowest < self.highest else "highest: must be above lowest")
 
 
 def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeParams, tools: Tools) -> Scores:
@@ -89,13 +90,7 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
 def _body(completion: Completion, row: Row, params: JudgeParams) -> bytes:
     # A new marker for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
-    texts = {
-        "prompt": prompt_text(row.get("prompt")),
-        "completion": completion.text,
-        "answer": plain(row.get("answer")),
-    }
-    instruction = _PLACE.sub(lambda place: fenced(place[1], texts[place[1]], mark), params.rubric)
-    return params.request(_system(params, mark), instruction)
+    return params.request(_system(params, mark), filled(params.rubric, row, mark, completion=completion.text))
 
 
 def _system(params: JudgeParams, mark: str) -> str:
@@ -141,9 +136,7 @@ REWARDS = (
         title="Judge",
         help="Another model scores each completion by a rubric, through an OpenAI-compatible server.",
         params=JudgeParams,
-        range=(0.0, 1.0),
         batch=judge,
-        group=RewardGroup.MODEL,
         cost=Cost.HTTP,
         low="The judge gives the lowest number of the scale.",
         high="The judge gives the highest number of the scale.",
@@ -153,13 +146,9 @@ REWARDS = (
         "score, give it a small weight beside a reward that can't be talked to, and let it compare with {answer} where "
         "there is one. Requests that fail score nothing.",
         examples=(
-            Example(
-                "The sum is 12.",
-                None,
-                {"prompt": "What is 5 + 7?", "answer": "12"},
-                {"endpoint": "JUDGE", "model": "a-model"},
-                why="Its score is whatever the server says: 10 of 10 would be 1.",
-            ),
+            Example("The sum is 12.", None, {"prompt": "What is 5 + 7?", "answer": "12"},
+                    {"endpoint": "JUDGE", "model": "a-model"},
+                    why="Its score is whatever the server says: 10 of 10 would be 1."),
         ),
     ),
-)
+)  # fmt: skip

@@ -1,18 +1,23 @@
-"""Requests to judges: concurrent, retried, with a deadline for each and for the batch; and the texts of their replies.
+"""Requests to judges: their servers' parameters, fenced texts and replies. Requests are concurrent and retried, with a
+deadline for each and for the batch.
 
 The key is only in the request: it is removed from a server's message that repeats it.
 """
 
 import json
 import math
+import re
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from workers import outbound
 from workers.outbound import Disconnected, OutboundError, TimedOut
-from workers.rewards.tools import Endpoint
+from workers.rewards.parameters import Params
+from workers.rewards.reward import Row
+from workers.rewards.tools import Endpoint, Tools
 
 MOST_AT_ONCE = 64
 """The largest concurrency that a reward may ask for."""
@@ -22,6 +27,8 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LONGEST_ANSWER = 2**20
 """Bytes of one answer."""
+LONGEST_SENT = 100_000
+"""Characters of each inserted text; the rest is cut, and a note tells the judge."""
 _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
@@ -50,45 +57,37 @@ class _Busy(OutboundError):
         self.wait_s = wait_s
 
 
+@dataclass(frozen=True)
 class JudgeClient:
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        concurrency: int,
-        timeout_s: float,
-        batch_s: float,
-        slots: threading.Semaphore | None = None,
-    ) -> None:
-        """`slots`: limits concurrent requests over several batches."""
-        self._endpoint = endpoint
-        self._slots = slots or threading.Semaphore(concurrency)
-        self._concurrency = concurrency
-        self._timeout_s = timeout_s
-        self._batch_s = batch_s
+    endpoint: Endpoint
+    concurrency: int
+    timeout_s: float
+    batch_s: float
+    slots: threading.Semaphore
+    """Limits concurrent requests over several batches."""
 
     def answers(self, bodies: Sequence[bytes]) -> list[JudgeReply]:
         """Send each JSON body and return the replies in order, within the batch's time."""
-        if wrong := _problem(self._endpoint):
+        if wrong := _problem(self.endpoint):
             return [JudgeReply(trouble=wrong)] * len(bodies)
-        end = time.monotonic() + self._batch_s
-        late = JudgeReply(trouble=f"The batch's time of {self._batch_s:g} s was over before it answered.", late=True)
+        end = time.monotonic() + self.batch_s
+        late = JudgeReply(trouble=f"The batch's time of {self.batch_s:g} s was over before it answered.", late=True)
         replies = [late] * len(bodies)
         waiting = iter(enumerate(bodies))
 
         def work() -> None:
             for number, body in waiting:  # which the threads share
-                if not self._slots.acquire(timeout=max(0.0, end - time.monotonic())):
+                if not self.slots.acquire(timeout=max(0.0, end - time.monotonic())):
                     return
                 try:
                     if time.monotonic() >= end:
                         return
                     replies[number] = self._answer(body, end)
                 finally:
-                    self._slots.release()
+                    self.slots.release()
 
         # Daemons: whoever interrupts a batch does not wait for its threads.
-        names = (f"ask-{number}" for number in range(min(self._concurrency, len(bodies))))
+        names = (f"ask-{number}" for number in range(min(self.concurrency, len(bodies))))
         threads = [threading.Thread(target=work, name=name, daemon=True) for name in names]
         for thread in threads:
             thread.start()
@@ -100,9 +99,9 @@ class JudgeClient:
         for tried in range(1, TRIES + 1):
             pause = FIRST_PAUSE_S * 2 ** (tried - 1)
             try:
-                return JudgeReply(self._once(body, min(self._timeout_s, end - time.monotonic())))
+                return JudgeReply(self._once(body, min(self.timeout_s, end - time.monotonic())))
             except TimedOut:
-                return JudgeReply(trouble=f"It didn't answer within {self._timeout_s:g} s.", late=True)
+                return JudgeReply(trouble=f"It didn't answer within {self.timeout_s:g} s.", late=True)
             except OutboundError as error:
                 message, again = str(error)[:300], isinstance(error, Disconnected | _Busy)
                 pause = min(max(getattr(error, "wait_s", 0.0), pause), LONGEST_PAUSE_S)
@@ -114,16 +113,16 @@ class JudgeClient:
         raise AssertionError("the last try returns")
 
     def _once(self, body: bytes, seconds: float) -> bytes:
-        key = self._endpoint.key
+        key = self.endpoint.key
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "grpo-trainer"}
         answer = outbound.send(
             "POST",
-            self._endpoint.address.rstrip("/") + "/chat/completions",
+            self.endpoint.address.rstrip("/") + "/chat/completions",
             body=body,
             headers=headers | ({"Authorization": f"Bearer {key}"} if key else {}),
             seconds=seconds,
             limit=LONGEST_ANSWER,
-            rule=self._endpoint.refusal,
+            rule=self.endpoint.refusal,
         )
         if answer.status == 200:
             return answer.whole()
@@ -166,3 +165,61 @@ def reply_text(reply: JudgeReply, key: str) -> str:
     if not isinstance(content, str) or not content.strip():
         raise NoScore("not_a_number", "It answered with no text: max_tokens may be too low for it.")
     return content.replace(key, "[key]") if key else content
+
+
+class ServerParams(Params):
+    """Base of the parameters of rewards that ask a judge. Each reward declares these as fields of its own."""
+
+    endpoint: str
+    """The server's name on the secrets page."""
+    model: str
+    concurrency: int
+    timeout_s: float
+    batch_s: float
+    temperature: float
+    """Negative: the server's default."""
+    max_tokens: int
+    """0: the server's default."""
+
+    def client(self, endpoint: Endpoint, tools: Tools) -> JudgeClient:
+        slots = tools.slots(self, self.concurrency)
+        return JudgeClient(endpoint, self.concurrency, self.timeout_s, self.batch_s, slots)
+
+    def request(self, system: str, instruction: str) -> bytes:
+        """Return the JSON body of a chat completion request."""
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{"role": "system", "content": system}, {"role": "user", "content": instruction}],
+            "stream": False,
+        }
+        if self.temperature >= 0:
+            body["temperature"] = self.temperature
+        if self.max_tokens:
+            body["max_tokens"] = self.max_tokens
+        return json.dumps(body).encode()
+
+
+def model_problem(name: str) -> str:
+    return "" if name.strip() else "say which model of the server judges"
+
+
+def fenced(name: str, text: str, mark: str) -> str:
+    """Put a text between two lines that hold `mark`, which the text's author can't know."""
+    cut = text if len(text) <= LONGEST_SENT else f"{text[:LONGEST_SENT]}\n[the rest is left out]"
+    return f"[begin {name} {mark}]\n{cut}\n[end {name} {mark}]"
+
+
+def filled(template: str, row: Row, mark: str, **texts: str) -> str:
+    """Replace {prompt}, {answer} and the names of `texts` in a template by fenced texts."""
+    texts |= {"prompt": _prompt_text(row.get("prompt")), "answer": plain(row.get("answer"))}
+    return re.sub(rf"\{{({'|'.join(texts)})\}}", lambda match: fenced(match[1], texts[match[1]], mark), template)
+
+
+def _prompt_text(prompt: Any) -> str:
+    if not isinstance(prompt, list | tuple):
+        return plain(prompt)
+    return "\n".join(f"{turn.get('role')}: {plain(turn.get('content'))}" for turn in prompt if isinstance(turn, dict))
+
+
+def plain(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -6,7 +6,7 @@ from typing import Any
 
 from workers.rewards.extract import last_tag
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Example, Reward, RewardGroup
+from workers.rewards.reward import Example, Reward
 
 LANGUAGES = {
     "Arabic": "ar", "Bengali": "bn", "Bulgarian": "bg", "Catalan": "ca", "Chinese (simplified)": "zh",
@@ -65,10 +65,8 @@ REWARDS = (
         key="language",
         title="Language match",
         help="The share of the text that is in the chosen language.",
-        group=RewardGroup.SHAPE,
         function=language,
         params=LanguageParams,
-        range=(0.0, 1.0),
         low="None of it, or it can't be determined.",
         high="All of it is in the chosen language.",
         use="When a model begins to mix languages in its thoughts; a small weight is enough.",

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.extract import after_last, answer_at
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Scores
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, Scores
 from workers.rewards.tools import Tools
 
 PRELOAD = "workers.sandbox.math_verify_preload"
@@ -97,23 +97,12 @@ def _question(completion: str, answer: Any, params: MathEquivalentParams) -> _Qu
 
 
 def _completion_answer(completion: str, params: MathEquivalentParams) -> str:
-    if params.source == "whole text":
-        return completion
-    if params.source == "answer tag":
-        return last_tag(completion, params.tag) or ""
-    if params.source == "after marker":
-        return after_last(completion, params.marker) or ""
-    if params.source == "boxed":
-        return _box(completion) or ""
-    for candidate in (last_tag(completion, params.tag), _box(completion), after_last(completion, params.marker)):
-        if candidate is not None:
-            return candidate
-    return completion
-
-
-def _box(completion: str) -> str | None:
-    inside = last_boxed(completion)
-    return None if inside is None else f"\\boxed{{{inside}}}"
+    everywhere = params.source == "anywhere"
+    for source in ("answer tag", "boxed", "after marker") if everywhere else (params.source,):
+        answer = answer_at(completion, source, tag=params.tag, marker=params.marker)
+        if answer is not None:
+            return f"\\boxed{{{answer}}}" if source == "boxed" else answer
+    return completion if everywhere else ""
 
 
 def _readings(text: str) -> tuple[str, ...]:
@@ -131,10 +120,8 @@ REWARDS = (
         key="math_equivalent",
         title="Math equivalence",
         help="1 when the completion's expression is worth the same as the dataset's, as math-verify finds.",
-        group=RewardGroup.CORRECTNESS,
         batch=math_equivalent,
         params=MathEquivalentParams,
-        range=(0.0, 1.0),
         needs=("answer",),
         cost=Cost.SANDBOX,
         low="Another value, or no expression.",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Completion, Cost, Example, Reward, RewardGroup, Row, Scores
+from workers.rewards.reward import Completion, Cost, Example, Reward, Row, Scores
 from workers.rewards.tools import Tools, Unavailable
 
 KEY = "reward_model"
@@ -47,16 +47,14 @@ REWARDS = (
         typical=(-5.0, 5.0),
         batch=reward_model,
         per_turn=False,
-        group=RewardGroup.MODEL,
         cost=Cost.TRAINER,
         low="The model likes the answer least; there is no minimum.",
         high="The model likes the answer most; there is no maximum.",
         use="For what can't be computed, such as tone or helpfulness. It takes memory on the trainer's device beside "
         "the policy, and long optimization finds what it overrates: keep beta above 0, or pair it.",
         examples=(
-            Example(
-                "Sure, here is how.", None, params={"model": "org/reward-model"}, why="Scored by the trainer only."
-            ),
+            Example("Sure, here is how.", None, params={"model": "org/reward-model"},
+                    why="Scored by the trainer only."),
         ),
     ),
-)
+)  # fmt: skip

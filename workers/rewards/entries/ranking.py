@@ -10,13 +10,22 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from workers.rewards.entries.judge_client import MOST_AT_ONCE, JudgeReply, NoScore, reply_text
-from workers.rewards.entries.judge_prompts import ServerParams, fenced, plain, prompt_text
-from workers.rewards.parameters import param
-from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
+from workers.rewards.entries.judge_client import (
+    MOST_AT_ONCE,
+    JudgeReply,
+    NoScore,
+    ServerParams,
+    fenced,
+    filled,
+    model_problem,
+    plain,
+    reply_text,
+)
+from workers.rewards.parameters import param, server_param
+from workers.rewards.reward import Completion, Cost, Example, Reward, Row, Scores
+from workers.rewards.scoring import all_failed
 from workers.rewards.tools import Tools
 
-_PLACE = re.compile(r"\{(prompt|answer)\}")
 _RANKING = re.compile(r"[\s*_\"']*(?:ranking[\s*_\"']*[:=][\s*_\"']*)?([0-9]+(?:\s*[>=,]\s*[0-9]+)*)[\s*_\"'.]*", re.I)
 CRITERION = """Which answers solve the task best?
 
@@ -27,26 +36,20 @@ Task:
 
 @dataclass(frozen=True)
 class RankingParams(ServerParams):
-    endpoint: str = param(
-        "", "Name of the server on the secrets page: its address and key.", widget="secret", longest=40
-    )
-    model: str = param("", "The judge's model, by the name that its server knows.")
+    endpoint: str = server_param()
+    model: str = param("", "The judge's model, by the name that its server knows.", rule=model_problem)
     criterion: str = param(
         CRITERION,
         "The criterion, with the placeholders {prompt} and, if needed, {answer}. The completions follow it.",
         widget="text",
         longest=20_000,
+        rule=lambda criterion: not criterion.strip() and "must not be empty",
     )
     concurrency: int = param(8, "Concurrent requests: one per group.", min=1, max=MOST_AT_ONCE)
     timeout_s: float = param(120.0, "Time for one answer.", min=0.1, max=600.0)
     batch_s: float = param(300.0, "Time for all answers to one batch, including retries.", min=0.1, max=3_600.0)
     temperature: float = param(0.0, "The judge's sampling temperature; -1: the server's default.", min=-1.0, max=2.0)
     max_tokens: int = param(2_048, "Token limit of the judge's answer; 0: the server's default.", min=0, max=100_000)
-
-    def problem(self) -> str | None:
-        if problem := self.server_problem():
-            return problem
-        return None if self.criterion.strip() else "criterion: must not be empty"
 
 
 def judge_ranking(
@@ -59,15 +62,15 @@ def judge_ranking(
     endpoint = tools.endpoint(params.endpoint)
     orders = [_order(group) for group in groups]
     bodies = {
-        place: _body([group[index] for index in orders[place]], row, params)
-        for place, (group, row) in enumerate(zip(groups, rows, strict=True))
+        number: _body([group[index] for index in orders[number]], row, params)
+        for number, (group, row) in enumerate(zip(groups, rows, strict=True))
         if len(group) > 1 and ("{answer}" not in params.criterion or plain(row.get("answer")))
     }
     replies = dict(zip(bodies, params.client(endpoint, tools).answers(list(bodies.values())), strict=True))
     scores = Scores([])
-    for place, order in enumerate(orders):
+    for number, order in enumerate(orders):
         unscored = Scores([None] * len(order), [], [""] * len(order))
-        group_scores = _read(replies[place], order, endpoint.key) if place in replies else unscored
+        group_scores = _read(replies[number], order, endpoint.key) if number in replies else unscored
         before = len(scores.values)
         scores.failures.extend(replace(failure, index=before + failure.index) for failure in group_scores.failures)
         scores.values.extend(group_scores.values)
@@ -85,10 +88,9 @@ def _order(group: Sequence[Completion]) -> list[int]:
 def _body(completions: Sequence[Completion], row: Row, params: RankingParams) -> bytes:
     # A new marker for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
-    texts = {"prompt": prompt_text(row.get("prompt")), "answer": plain(row.get("answer"))}
-    criterion = _PLACE.sub(lambda place: fenced(place[1], texts[place[1]], mark), params.criterion)
     shown = [fenced(f"answer {number}", completion.text, mark) for number, completion in enumerate(completions, 1)]
-    instruction = "\n\n".join([criterion, f"The {len(shown)} answers to be ranked:", *shown])
+    heading = f"The {len(shown)} answers to be ranked:"
+    instruction = "\n\n".join([filled(params.criterion, row, mark), heading, *shown])
     return params.request(_system(mark), instruction)
 
 
@@ -108,12 +110,11 @@ def _read(reply: JudgeReply, order: Sequence[int], key: str) -> Scores:
         text = reply_text(reply, key)
         by_shown = _scores(text.strip().splitlines()[-1].strip(), len(order))
     except NoScore as error:
-        failures = [Failure(place, error.kind, str(error)) for place in range(len(order))]
-        return Scores([None] * len(order), failures, [""] * len(order))
+        return replace(all_failed(len(order), error.kind, str(error)), notes=[""] * len(order))
     values: list[float | None] = [None] * len(order)
-    for shown, place in enumerate(order):
-        values[place] = by_shown[shown]
-    names = ", ".join(f"answer {shown + 1} is completion {place + 1}" for shown, place in enumerate(order))
+    for shown, index in enumerate(order):
+        values[index] = by_shown[shown]
+    names = ", ".join(f"answer {shown + 1} is completion {index + 1}" for shown, index in enumerate(order))
     return Scores(values, [], [f"{text[-400:]} ({names})"] * len(order))
 
 
@@ -140,10 +141,8 @@ REWARDS = (
         title="Judge that ranks",
         help="Another model ranks the completions of each group from best to worst, in one request for the group.",
         params=RankingParams,
-        range=(0.0, 1.0),
         compare=judge_ranking,
         per_turn=False,
-        group=RewardGroup.MODEL,
         cost=Cost.HTTP,
         low="The judge ranks it last in its group.",
         high="The judge ranks it first in its group.",
@@ -152,13 +151,9 @@ REWARDS = (
         "another reward, or evaluate. Like any judge it can be talked to: give it a small weight beside a reward that "
         "can't.",
         examples=(
-            Example(
-                "The sum is 12.",
-                None,
-                {"prompt": "What is 5 + 7?", "answer": "12"},
-                {"endpoint": "JUDGE", "model": "a-model"},
-                why="Alone it has no rank. In a group of four the best scores 1, the next 0.67, then 0.33 and 0.",
-            ),
+            Example("The sum is 12.", None, {"prompt": "What is 5 + 7?", "answer": "12"},
+                    {"endpoint": "JUDGE", "model": "a-model"},
+                    why="Alone it has no rank. In a group of four the best scores 1, the next 0.67, then 0.33 and 0."),
         ),
     ),
-)
+)  # fmt: skip

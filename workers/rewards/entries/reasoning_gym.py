@@ -7,7 +7,7 @@ from workers.packages import reasoning
 from workers.rewards.entries.answer import SOURCES
 from workers.rewards.extract import answer_at
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, Row, Scores
 from workers.rewards.sandboxed import ending, failure
 from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Outcome
@@ -60,9 +60,7 @@ REWARDS = (
         key="reasoning_gym",
         title="reasoning-gym",
         help="The score of the task family's own checker, for datasets that reasoning-gym generated.",
-        group=RewardGroup.CORRECTNESS,
         params=ReasoningGymParams,
-        range=(0.0, 1.0),
         batch=reasoning_gym,
         needs=(COLUMN,),
         cost=Cost.SANDBOX,

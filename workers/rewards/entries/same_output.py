@@ -6,22 +6,12 @@ for later batches.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from workers.rewards import sandboxed
 from workers.rewards.parameters import param
-from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
-from workers.rewards.sandboxed import (
-    LONGEST_SOURCE,
-    CodeParams,
-    RunParams,
-    code_of,
-    ending,
-    failure,
-    limits_of,
-    run_each,
-    with_setup,
-    without_trouble,
-)
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, Row, Scores
+from workers.rewards.sandboxed import CodeParams, RunParams
 from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Job, Kind, Outcome
 
@@ -72,17 +62,6 @@ class SameOutputParams(RunParams):
     )
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """The result of running a reference answer."""
-
-    printed: str = ""
-    kind: str = ""
-    """The kind of the Failure if completions can't be compared with it; "" if they can."""
-    message: str = ""
-    traceback: str = ""
-
-
 def same_output(
     completions: Sequence[Completion], rows: Sequence[Row], params: SameOutputParams, tools: Tools
 ) -> Scores:
@@ -92,26 +71,27 @@ def same_output(
     programs, with reference answers and no tests."""
     sources = [_reference_source(row, params) for row in rows]
     references = _references([source for source in sources if source], params, tools)
-    codes = [code_of(completion, params) for completion in completions]
+    codes = [sandboxed.code_of(completion, params) for completion in completions]
     values: list[float | None] = [None] * len(codes)
     notes = [""] * len(codes)
     failures: list[Failure] = []
     jobs: dict[int, Job] = {}
+    expected: dict[int, str] = {}
     for index, (source, code) in enumerate(zip(sources, codes, strict=True)):
         if source is None:
             continue
         reference = references[source]
-        if reference.kind:
-            failures.append(Failure(index, reference.kind, reference.message, reference.traceback))
+        if isinstance(reference, Failure):
+            failures.append(replace(reference, index=index))
         elif code is None:
             values[index], notes[index] = 0.0, "It has no code."
         else:
-            jobs[index] = _job(with_setup(code, params), params)
-    outcomes = run_each(jobs, tools, limits_of(params))
+            jobs[index], expected[index] = _job(sandboxed.with_setup(code, params), params), reference
+    outcomes = sandboxed.run_each(jobs, tools, sandboxed.limits_of(params))
     for index, outcome in outcomes.items():
-        notes[index] = _difference(outcome, references[sources[index] or ""].printed, params)
+        notes[index] = _difference(outcome, expected[index], params)
         values[index] = 0.0 if notes[index] else 1.0
-    return Scores(values, failures + without_trouble(outcomes, values), notes)
+    return Scores(values, failures + sandboxed.without_trouble(outcomes, values), notes)
 
 
 def _job(source: str, params: SameOutputParams) -> Job:
@@ -123,41 +103,45 @@ def _reference_source(row: Row, params: SameOutputParams) -> str | None:
     answer = row.get("answer")
     if answer is None or not str(answer).strip():
         return None
-    code = code_of(Completion(str(answer)), CodeParams(needs_block=False))
-    return with_setup(code, params) if code else ""
+    code = sandboxed.code_of(Completion(str(answer)), CodeParams(needs_block=False))
+    return sandboxed.with_setup(code, params) if code else ""
 
 
-def _references(sources: Sequence[str], params: SameOutputParams, tools: Tools) -> dict[str, _Reference]:
-    """Run each different source unless its result is cached; "" stands for answers without code."""
-    no_code = f"The row's reference answer has no code, or more than {LONGEST_SOURCE:,} characters."
-    references = {"": _Reference(kind="error", message=no_code)}
-    keys = {source: ("same_output", source, params.standard_input, limits_of(params)) for source in sources if source}
+def _references(sources: Sequence[str], params: SameOutputParams, tools: Tools) -> dict[str, str | Failure]:
+    """Run each different source unless its result is cached, and return what it prints, or why completions can't be
+    compared with it; "" stands for answers without code."""
+    no_code = f"The row's reference answer has no code, or more than {sandboxed.LONGEST_SOURCE:,} characters."
+    references: dict[str, str | Failure] = {"": Failure(0, "error", no_code)}
+    keys = {
+        source: ("same_output", source, params.standard_input, sandboxed.limits_of(params))
+        for source in sources
+        if source
+    }
     references |= {source: cached for source, key in keys.items() if (cached := tools.cached(key)) is not None}
     fresh = {source: _job(source, params) for source in keys if source not in references}
-    for source, outcome in run_each(fresh, tools, limits_of(params)).items():
+    for source, outcome in sandboxed.run_each(fresh, tools, sandboxed.limits_of(params)).items():
         references[source] = _reference(source, outcome)
         if outcome.kind in _SETTLED:
             tools.cache(keys[source], references[source])
     return references
 
 
-def _reference(source: str, outcome: Outcome) -> _Reference:
+def _reference(source: str, outcome: Outcome) -> str | Failure:
     if outcome.trouble:
-        why = failure(0, outcome)
-        return _Reference(kind=why.kind, message=why.message, traceback=why.traceback)
+        return sandboxed.failure(0, outcome)
     if outcome.kind is not Kind.OK:
-        why = failure(0, outcome)
+        why = sandboxed.failure(0, outcome)
         message = f"The row's reference answer fails, so it has no score. {why.message}"
-        return _Reference(kind=why.kind, message=message[:500], traceback=why.traceback)
+        return replace(why, message=message[:500])
     if not outcome.stdout.strip():
         message = "The row's reference answer prints nothing, so it has no score."
-        return _Reference(kind="error", message=f"{message} {TESTS_ARE_NEEDED}" if _DEFINES.search(source) else message)
-    return _Reference(outcome.stdout)
+        return Failure(0, "error", f"{message} {TESTS_ARE_NEEDED}" if _DEFINES.search(source) else message)
+    return outcome.stdout
 
 
 def _difference(outcome: Outcome, expected: str, params: SameOutputParams) -> str:
     """Return a sentence about a program that failed or printed something else; "" if it printed what was expected."""
-    if end := ending(outcome):
+    if end := sandboxed.ending(outcome):
         return end
     printed = outcome.stdout
     if params.compare != "exactly":
@@ -191,9 +175,7 @@ REWARDS = (
         title="Prints what the reference prints",
         help="1 when the last code block, run as a program, prints what the row's reference answer prints.",
         params=SameOutputParams,
-        range=(0.0, 1.0),
         batch=same_output,
-        group=RewardGroup.CODE,
         cost=Cost.SANDBOX,
         needs=("answer",),
         low="No code, an exception, a limit was reached, or it prints something else.",
@@ -204,14 +186,9 @@ REWARDS = (
         examples=(
             Example(_SUM, 1.0, _ROW, why="Both print 45, however they compute it."),
             Example("```python\nprint(sum(range(11)))\n```", 0.0, _ROW, why="It prints 55, the reference 45."),
-            Example(
-                "```python\nn = int(input())\nprint(n + n)\n```",
-                1.0,
-                _DOUBLES,
-                {"standard_input": "21\n"},
-                why="Both read 21 and print 42.",
-            ),
+            Example("```python\nn = int(input())\nprint(n + n)\n```", 1.0, _DOUBLES, {"standard_input": "21\n"},
+                    why="Both read 21 and print 42."),
             Example("```python\nprint(45, end='')\n```", 0.0, _ROW, {"compare": "exactly"}, why="No line break."),
         ),
     ),
-)
+)  # fmt: skip

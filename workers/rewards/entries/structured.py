@@ -1,5 +1,6 @@
 """Format rewards for structure: JSON with a schema, a regular expression, XML elements."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from workers.rewards.entries.tags import names, names_problem
 from workers.rewards.extract import answer_at, first_answer
 from workers.rewards.parameters import Params, param
 from workers.rewards.pattern import MODES
-from workers.rewards.reward import Example, Reward, RewardGroup
+from workers.rewards.reward import Example, Reward
 
 SOURCES = ("code block", "answer tag", "whole text", "anywhere")
 DEEPEST_XML = 200
@@ -27,6 +28,7 @@ class JsonValidParams(Params):
         "fetched.",
         longest=schema.LONGEST_SCHEMA,
         widget="json",
+        rule=lambda text: text.strip() and schema.problem(text),
     )
     source: str = param(
         "anywhere",
@@ -35,10 +37,6 @@ class JsonValidParams(Params):
     )
     tag: str = param("answer", "Name of the tag when the source is the answer tag.")
     misfit_score: float = param(0.0, "Score of JSON that doesn't fit the schema.", min=0.0, max=1.0)
-
-    def problem(self) -> str | None:
-        error = schema.problem(self.schema) if self.schema.strip() else ""
-        return f"schema: {error}" if error else None
 
 
 @dataclass(frozen=True)
@@ -64,13 +62,12 @@ class RegexMatchParams(Params):
 @dataclass(frozen=True)
 class XmlStructureParams(Params):
     elements: str = param(
-        "think, answer", "Names of the elements that must be there in this order, with commas; empty: any are fine."
+        "think, answer",
+        "Names of the elements that must be there in this order, with commas; empty: any are fine.",
+        rule=functools.partial(names_problem, none_is_fine=True),
     )
     one_root: bool = param(False, "The text is one XML document; otherwise it may contain text and several elements.")
     partial: bool = param(False, "Well-formed XML gets the share of the elements that are there.")
-
-    def problem(self) -> str | None:
-        return names_problem(self.elements, "elements", none_is_fine=True)
 
 
 def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams) -> float:
@@ -147,10 +144,8 @@ REWARDS = (
         key="json_valid",
         title="Valid JSON",
         help="1 when the completion's JSON can be read and fits a schema.",
-        group=RewardGroup.FORMAT,
         function=json_valid,
         params=JsonValidParams,
-        range=(0.0, 1.0),
         low="No JSON where it is expected, or it doesn't fit the schema.",
         high="JSON that fits the schema.",
         use="For answers that a program reads: with a schema it checks names, types and bounds too.",
@@ -164,10 +159,8 @@ REWARDS = (
         key="regex_match",
         title="Matches a pattern",
         help="1 when a regular expression matches.",
-        group=RewardGroup.FORMAT,
         function=regex_match,
         params=RegexMatchParams,
-        range=(0.0, 1.0),
         low="It doesn't match.",
         high="It matches.",
         use="For a format that no other reward knows; inverted, for words that must not come.",
@@ -181,10 +174,8 @@ REWARDS = (
         key="xml_structure",
         title="XML structure",
         help="1 when the completion is well-formed XML with these elements in this order.",
-        group=RewardGroup.FORMAT,
         function=xml_structure,
         params=XmlStructureParams,
-        range=(0.0, 1.0),
         low="Not well-formed (a bare < or & is enough), or an element is missing, doubled, or out of order.",
         high="Well-formed, with each element once and in order.",
         use="For output that a program parses as XML; for tags in prose, “Soft format” forgives more.",

@@ -6,53 +6,63 @@ from typing import Any
 
 from workers.rewards.extract import last_boxed
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Example, Reward, RewardGroup
+from workers.rewards.reward import Example, Reward
 
 MOST_TAGS = 12
 
 
+def names(text: str) -> list[str]:
+    """Split comma-separated names."""
+    return [name for part in text.split(",") if (name := part.strip())]
+
+
+def names_problem(text: str, *, none_is_fine: bool = False) -> str:
+    """Return why a parameter of comma-separated tag names is invalid; "" if it is valid."""
+    tags = names(text)
+    if not tags and not none_is_fine:
+        return "must name a tag"
+    if len(set(tags)) < len(tags):
+        return "must not name a tag twice"
+    if len(tags) > MOST_TAGS:
+        return f"must be at most {MOST_TAGS} names"
+    if any(map(_tag_problem, tags)):
+        return "must be names of letters, digits, - and _, with commas"
+    return ""
+
+
+def _tag_problem(tag: str) -> str:
+    is_name = tag.replace("_", "").replace("-", "").isalnum()
+    return "" if is_name else "must be a name of letters, digits, - and _"
+
+
 @dataclass(frozen=True)
 class ThinkPresentParams(Params):
-    tag: str = param("think", "Name of the tag, without brackets.")
+    tag: str = param("think", "Name of the tag, without brackets.", rule=_tag_problem)
     opened_by_prompt: bool = param(
         False, "The chat template has already written the opening tag, so only the closing one is expected."
     )
-
-    def problem(self) -> str | None:
-        return _tag_problem(self.tag)
 
 
 @dataclass(frozen=True)
-class ThinkTagsParams(Params):
-    tag: str = param("think", "Name of the tag, without brackets.")
-    opened_by_prompt: bool = param(
-        False, "The chat template has already written the opening tag, so only the closing one is expected."
-    )
+class ThinkTagsParams(ThinkPresentParams):
     needs_text_after: bool = param(True, "Something other than white space must follow the closing tag.")
     partial: bool = param(False, "Give each condition met its equal share instead of all or nothing.")
-
-    def problem(self) -> str | None:
-        return _tag_problem(self.tag)
 
 
 @dataclass(frozen=True)
 class AnswerTagParams(Params):
-    tag: str = param("answer", "Name of the tag, without brackets.")
+    tag: str = param("answer", "Name of the tag, without brackets.", rule=_tag_problem)
     at_end: bool = param(False, "Nothing but white space may follow the closing tag.")
     partial: bool = param(False, "Give each condition met its equal share instead of all or nothing.")
-
-    def problem(self) -> str | None:
-        return _tag_problem(self.tag)
 
 
 @dataclass(frozen=True)
 class SoftFormatParams(Params):
-    tags: str = param("think, answer", "Names of the tags in the order in which they should come, with commas.")
+    tags: str = param(
+        "think, answer", "Names of the tags in the order in which they should come, with commas.", rule=names_problem
+    )
     opened_by_prompt: bool = param(False, "The chat template has already written the first opening tag.")
     nothing_outside: bool = param(False, "Text outside the tags costs one part.")
-
-    def problem(self) -> str | None:
-        return names_problem(self.tags, "tags")
 
 
 @dataclass(frozen=True)
@@ -128,25 +138,6 @@ def boxed_present(completion: str, row: Mapping[str, Any], params: BoxedPresentP
     return float(bool((last_boxed(completion) or "").strip()))
 
 
-def names(text: str) -> list[str]:
-    """Split comma-separated names."""
-    return [name for part in text.split(",") if (name := part.strip())]
-
-
-def names_problem(text: str, field: str, *, none_is_fine: bool = False) -> str | None:
-    """Return why a parameter of comma-separated tag names is invalid, or None."""
-    tags = names(text)
-    if not tags and not none_is_fine:
-        return f"{field}: must name a tag"
-    if len(set(tags)) < len(tags):
-        return f"{field}: must not name a tag twice"
-    if len(tags) > MOST_TAGS:
-        return f"{field}: must be at most {MOST_TAGS} names"
-    if any(_tag_problem(name) for name in tags):
-        return f"{field}: must be names of letters, digits, - and _, with commas"
-    return None
-
-
 def _between(text: str, opened: str, closed: str) -> tuple[str, str]:
     """Return (the content of the first pair, the text after it); both empty if there is no pair."""
     _, separator, rest = text.partition(opened)
@@ -160,21 +151,13 @@ def _share(conditions: list[bool], partial: bool) -> float:
     return sum(conditions) / len(conditions) if partial else float(all(conditions))
 
 
-def _tag_problem(tag: str) -> str | None:
-    if tag and tag.replace("_", "").replace("-", "").isalnum():
-        return None
-    return "tag: must be a name of letters, digits, - and _"
-
-
 REWARDS = (
     Reward(
         key="think_present",
         title="Think block, loose",
         help="1 when there is a <think> with a </think> after it, whatever else is there.",
-        group=RewardGroup.FORMAT,
         function=think_present,
         params=ThinkPresentParams,
-        range=(0.0, 1.0),
         low="The opening tag is missing, or no closing tag follows it.",
         high="Both tags are there, in this order.",
         use="At the very beginning, for a model that doesn't know the tags; then “Think block, strict”.",
@@ -187,10 +170,8 @@ REWARDS = (
         key="think_tags",
         title="Think block, strict",
         help="1 when the completion opens with one <think>…</think> block with something in it, followed by more text.",
-        group=RewardGroup.FORMAT,
         function=think_tags,
         params=ThinkTagsParams,
-        range=(0.0, 1.0),
         low="One of these is missing: it opens with the tag, closes it once, has text in it and after it.",
         high="One block of thought, then an answer.",
         use="With a small weight beside a reward on the answer, so that thought and answer stay apart.",
@@ -204,10 +185,8 @@ REWARDS = (
         key="soft_format",
         title="Soft format",
         help="The share of the format's parts that are right: tags opened, closed, filled, and in order.",
-        group=RewardGroup.FORMAT,
         function=soft_format,
         params=SoftFormatParams,
-        range=(0.0, 1.0),
         low="Nothing of the format is there.",
         high="Every tag is opened once, closed once, filled, and in order.",
         use="While the format is learned: half of it earns half, so a group's completions differ from the first step.",
@@ -221,10 +200,8 @@ REWARDS = (
         key="answer_tag",
         title="Tagged answer",
         help="1 when there is exactly one <answer>…</answer> with something in it.",
-        group=RewardGroup.FORMAT,
         function=answer_tag,
         params=AnswerTagParams,
-        range=(0.0, 1.0),
         low="No complete tag, more than one, or nothing in it.",
         high="Exactly one, with an answer in it.",
         use="Beside a reward that looks for the answer in this tag.",
@@ -237,10 +214,8 @@ REWARDS = (
         key="boxed_present",
         title="Boxed answer",
         help=r"1 when there is a complete \boxed{…} with something in it.",
-        group=RewardGroup.FORMAT,
         function=boxed_present,
         params=BoxedPresentParams,
-        range=(0.0, 1.0),
         low="No box, an empty one, or one that never closes.",
         high="A box with an answer in it.",
         use="Beside a reward on mathematics, for models that were taught to box their answer.",

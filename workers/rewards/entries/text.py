@@ -2,39 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import Completion, Example, Reward, RewardGroup
+from workers.rewards.reward import Completion, Example, Reward
 from workers.rewards.tools import Unavailable
 
 
-class ScoreBounds(Protocol):
-    """Parameters of a score that falls on both sides of a range."""
-
-    @property
-    def minimum(self) -> int: ...
-
-    @property
-    def target(self) -> int: ...
-
-    @property
-    def maximum(self) -> int: ...
-
-
-def bounds_problem(bounds: ScoreBounds) -> str | None:
-    if bounds.minimum > bounds.target:
+def bounds_problem(minimum: int, target: int, maximum: int) -> str | None:
+    if minimum > target:
         return "minimum: must not be above target"
-    return None if bounds.target < bounds.maximum else "maximum: must be above target"
+    return None if target < maximum else "maximum: must be above target"
 
 
-def within(number: int, bounds: ScoreBounds) -> float:
+def within(number: int, minimum: int, target: int, maximum: int) -> float:
     """Return 1 from the minimum up to the target, falling linearly to 0 at zero and at the maximum."""
-    if number < bounds.minimum:
-        return number / bounds.minimum
-    if number <= bounds.target:
-        return 1.0
-    return max(0.0, (bounds.maximum - number) / (bounds.maximum - bounds.target))
+    if number < minimum:
+        return number / minimum
+    return 1.0 if number <= target else max(0.0, (maximum - number) / (maximum - target))
 
 
 _ASCII = tuple(map(chr, range(128)))
@@ -54,7 +39,7 @@ class LengthParams(Params):
     minimum: int = param(0, "Below this length the score falls evenly to 0 for an empty text.", min=0, max=1_000_000)
 
     def problem(self) -> str | None:
-        return bounds_problem(self)
+        return bounds_problem(self.minimum, self.target, self.maximum)
 
 
 @dataclass(frozen=True)
@@ -96,7 +81,7 @@ def length(completion: str, row: Mapping[str, Any], params: LengthParams) -> flo
     """Return 0 to 1. 1: from `minimum` up to `target`. 0: `maximum` and longer, or empty where there is a minimum.
     Keeps answers near a length; to punish only what is about to be cut off, take "Length penalty"."""
     size = len(completion.split()) if params.unit == "words" else len(completion)
-    return within(size, params)
+    return within(size, params.minimum, params.target, params.maximum)
 
 
 def overlong(completion: Completion, row: Mapping[str, Any], params: OverlongParams) -> float:
@@ -150,10 +135,8 @@ REWARDS = (
         key="length",
         title="Length",
         help="1 up to a target length, falling evenly to 0 at a maximum.",
-        group=RewardGroup.SHAPE,
         function=length,
         params=LengthParams,
-        range=(0.0, 1.0),
         low="As long as the maximum or longer, or empty where there is a minimum.",
         high="Between the minimum and the target.",
         use="To keep answers near a length. To punish only what is about to be cut off, take “Length penalty”.",
@@ -166,7 +149,6 @@ REWARDS = (
         key="overlong",
         title="Length penalty",
         help="Nothing up to a length, then a punishment that grows evenly to the maximum.",
-        group=RewardGroup.SHAPE,
         whole=overlong,
         params=OverlongParams,
         range=(-1.0, 0.0),
@@ -184,7 +166,6 @@ REWARDS = (
         key="repetition_penalty",
         title="Repetition penalty",
         help="Costs the share of pieces (three words in a row) that came before.",
-        group=RewardGroup.SHAPE,
         function=repetition_penalty,
         params=RepetitionPenaltyParams,
         range=(-1.0, 0.0),
@@ -201,7 +182,6 @@ REWARDS = (
         key="unique_chars",
         title="Unique characters",
         help="How many different characters the completion has. Unbounded: give it a small weight.",
-        group=RewardGroup.SHAPE,
         function=unique_chars,
         params=UniqueCharsParams,
         range=(0.0, None),
@@ -218,10 +198,8 @@ REWARDS = (
         key="unique_chars_normalised",
         title="Unique characters, normalized",
         help="Different characters divided by all characters.",
-        group=RewardGroup.SHAPE,
         function=unique_chars_normalised,
         params=UniqueCharsParams,
-        range=(0.0, 1.0),
         low="An empty text, or a very long one.",
         high="No character comes twice.",
         use="For variety on the scale of other rewards. It favors short texts.",

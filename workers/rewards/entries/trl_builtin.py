@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.parameters import Params, param
-from workers.rewards.reward import BatchFunction, Completion, Cost, Example, Reward, RewardGroup, Row, Scores
+from workers.rewards.reward import BatchFunction, Completion, Cost, Example, Reward, Row, Scores
 from workers.rewards.tools import Tools, Unavailable
-
-ELSEWHERE = "TRL's own rewards are computed by the trainer only."
 
 
 @dataclass(frozen=True)
@@ -18,10 +16,11 @@ class NoParams(Params):
 
 @dataclass(frozen=True)
 class ReasoningParams(Params):
-    delimiter: str = param("</think>", "The end of the reasoning; the answer comes after it.")
-
-    def problem(self) -> str | None:
-        return None if self.delimiter else "delimiter: must not be empty"
+    delimiter: str = param(
+        "</think>",
+        "The end of the reasoning; the answer comes after it.",
+        rule=lambda text: not text and "must not be empty",
+    )
 
 
 @dataclass(frozen=True)
@@ -97,14 +96,14 @@ def soft_overlong(completions: Sequence[Completion], rows: Sequence[Row], params
 def _by_trl(key: str, completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
     ask = tools.trainer.get(key)
     if ask is None:
-        raise Unavailable(ELSEWHERE)
+        raise Unavailable("TRL's own rewards are computed by the trainer only.")
     scores = ask(completions, rows, params)
     assert isinstance(scores, Scores)  # noqa: S101  what the trainer's own module returns
     return scores
 
 
 def _reward(key: str, batch: BatchFunction, **details: Any) -> Reward:
-    return Reward(key=key, batch=batch, group=RewardGroup.TRL, cost=Cost.TRAINER, **details)
+    return Reward(key=key, batch=batch, cost=Cost.TRAINER, **details)
 
 
 _WHY = "Scored by the trainer only."
@@ -117,7 +116,6 @@ REWARDS = (
         title="TRL: accuracy",
         help="1 when the mathematical answer equals the row's solution (or answer), by math-verify.",
         params=NoParams,
-        range=(0.0, 1.0),
         needs=("answer",),
         low="Another answer, or none that can be read.",
         high="An equal answer.",
@@ -131,7 +129,6 @@ REWARDS = (
         title="TRL: accuracy after reasoning",
         help="As TRL's accuracy, of what follows the end of the reasoning; 0 where the reasoning has no end.",
         params=ReasoningParams,
-        range=(0.0, 1.0),
         needs=("answer",),
         low="Another answer, none, or reasoning without an end.",
         high="An equal answer after the reasoning.",
@@ -158,7 +155,6 @@ REWARDS = (
         title="TRL: think format",
         help="1 when the completion begins with one <think>…</think>.",
         params=NoParams,
-        range=(0.0, 1.0),
         low="It doesn't begin with the tag, or the tag isn't closed.",
         high="It begins with one block of reasoning.",
         use="To compare with results of others that used it; this library's think_tags says more.",

@@ -1,4 +1,4 @@
-"""System calls for which Python has no function."""
+"""System calls for which Python has no function. Each raises OSError if it fails."""
 
 import ctypes
 import os
@@ -38,32 +38,28 @@ def checked(result: int, call: str) -> int:
 
 
 def prctl(option: int, value: int = 0, extra: int = 0) -> None:
-    """Call prctl(2). Raises OSError."""
     checked(_prctl(option, value, extra, 0, 0), f"prctl({option})")
 
 
 def unshare(flags: int) -> None:
-    """Call unshare(2). Raises OSError."""
     checked(_unshare(flags), "unshare")
 
 
 def setns(fd: int, flags: int) -> None:
-    """Call setns(2). Raises OSError."""
     checked(_setns(fd, flags), "setns")
 
 
 def mount_tmpfs(path: bytes, options: bytes) -> None:
-    """Mount a tmpfs. Raises OSError."""
     checked(_mount(b"tmpfs", path, b"tmpfs", _TMPFS, options), "mount")
 
 
 def drop_capabilities() -> None:
-    """Drop all capabilities, permanently if no_new_privs is set. Raises OSError."""
+    """Drop all capabilities, permanently if no_new_privs is set."""
     checked(_syscall(_CAPSET, _CAPABILITIES_OF_SELF, _NO_CAPABILITIES), "capset")
 
 
 def raw(number: int, *arguments: object) -> int:
-    """Make a system call by its number. Raises OSError."""
+    """Make a system call by its number."""
     return checked(_syscall(number, *arguments), f"system call {number}")
 
 
@@ -78,5 +74,5 @@ class SeccompFilter:
 
 
 def install(address: int) -> None:
-    """Install the filter at this address, permanently for this process. Needs no_new_privs. Raises OSError."""
+    """Install the filter at this address, permanently for this process. Needs no_new_privs."""
     checked(_prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, address, 0, 0), "seccomp")

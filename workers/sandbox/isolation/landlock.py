@@ -48,10 +48,10 @@ def restrict(readable: Iterable[str], writable: Iterable[str] = ()) -> None:
 
 def _allow(ruleset: int, path: str, access: int) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     try:
-        kernel.raw(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", access, place), 0)
+        kernel.raw(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", access, descriptor), 0)
     finally:
-        os.close(place)
+        os.close(descriptor)

@@ -5,6 +5,7 @@ import mmap
 import os
 import resource
 import signal
+from collections.abc import Callable
 from typing import NamedTuple
 
 from workers.sandbox.isolation import kernel
@@ -88,24 +89,21 @@ def lock(limits: ResourceLimits, *, tmpfs_bytes: int, dies_with_parent: bool, fi
         kernel.install(filter_address)
 
 
-def _set_limit(which: int, value: int) -> None:
-    hard = resource.getrlimit(which)[1] & _INFINITE  # infinity becomes the largest number
-    resource.setrlimit(which, (min(value, hard), min(value, hard)))
+def _set_limit(resource_id: int, value: int) -> None:
+    hard = resource.getrlimit(resource_id)[1] & _INFINITE  # infinity becomes the largest number
+    resource.setrlimit(resource_id, (min(value, hard), min(value, hard)))
 
 
 def give_up_root(readable: list[str]) -> None:
     """Stop being root: become a user who owns nothing, if that user can read the files, and drop all capabilities."""
     if os.geteuid() != 0:
         return
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            _become_nobody()
-            code = 0 if all(os.access(path, os.R_OK) for path in readable) else 1
-        finally:
-            os._exit(code)
-    if os.waitpid(pid, 0)[1] == 0:
+
+    def can_read() -> bool:
+        _become_nobody()
+        return all(os.access(path, os.R_OK) for path in readable)
+
+    if _succeeds_in_fork(can_read):
         _become_nobody()
     kernel.drop_capabilities()
 
@@ -119,12 +117,20 @@ def _become_nobody() -> None:
 
 def takes(filter_: kernel.SeccompFilter) -> bool:
     """Return whether the kernel accepts a seccomp filter, by trying in a separate process."""
+
+    def is_installed() -> bool:
+        kernel.install(filter_.address)
+        return True
+
+    return _succeeds_in_fork(is_installed)
+
+
+def _succeeds_in_fork(attempt: Callable[[], bool]) -> bool:
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            kernel.install(filter_.address)
-            code = 0
+            code = 0 if attempt() else 1
         finally:
             os._exit(code)
     return os.waitpid(pid, 0)[1] == 0

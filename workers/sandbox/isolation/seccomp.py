@@ -42,7 +42,7 @@ class _OneOf:
 
     def code(self) -> list[bytes]:
         count = len(self.values)
-        tests = [_op(_JUMP_EQUAL, value, count - place) for place, value in enumerate(self.values)]
+        tests = [_op(_JUMP_EQUAL, value, count - index) for index, value in enumerate(self.values)]
         return [_argument(self.argument), *tests, _answer(errno.EPERM), _op(_RETURN, _ALLOW)]
 
 
@@ -85,7 +85,6 @@ class Unsupported(Exception):
 
 
 def supported() -> None:
-    """Check this machine. Raises Unsupported."""
     if os.uname().machine not in _ARCHES or sys.maxsize < 2**32:
         raise Unsupported(f"There is no table of system calls for {os.uname().machine}.")
 
@@ -148,9 +147,9 @@ def _search(intervals: list[tuple[int, _Rule]]) -> list[bytes]:
     return [_op(_JUMP_AT_LEAST, intervals[middle][0], len(lower)), *lower, *upper]
 
 
-def _argument(place: int) -> bytes:
+def _argument(index: int) -> bytes:
     # The lower half: the arguments that are checked are ints.
-    return _op(_LOAD, _ARGUMENTS + 8 * place)
+    return _op(_LOAD, _ARGUMENTS + 8 * index)
 
 
 def _answer(number: int) -> bytes:

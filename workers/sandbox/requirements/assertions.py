@@ -3,10 +3,8 @@
 import ast
 from collections.abc import Iterator, Mapping
 
-from workers.sandbox.requirements.syntax import FUNCTIONS, dotted, required
+from workers.sandbox.requirements.syntax import NamedFunction, dotted, is_generator, required
 
-_Def = ast.FunctionDef | ast.AsyncFunctionDef
-_DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FAILS = frozenset(("raises", "fail", "warns", "exit", "quit", "_exit", "throws"))
 """Last parts of the names of functions that assert something, in addition to names that begin with “assert”."""
 _FIXTURES = frozenset(
@@ -35,7 +33,7 @@ class _AssertionFinder:
         self._tree = tree
         self._parents = parents
         self._names = names
-        self._defs = {node.name: node for node in parents if isinstance(node, _DEFS)}
+        self._defs = {node.name: node for node in parents if isinstance(node, NamedFunction)}
         self._cases: set[str] = set()
         """The test's own classes that unittest would run."""
         self._used: set[str] = set()
@@ -51,7 +49,7 @@ class _AssertionFinder:
         ours: set[ast.AST] = set()
         for statement in self._tree.body:
             if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
-                if statement.name not in self._used and not required(statement) and not _is_generator(statement):
+                if statement.name not in self._used and not required(statement) and not is_generator(statement):
                     ours.add(statement)
                     yield statement.name
             elif isinstance(statement, ast.ClassDef):
@@ -86,12 +84,12 @@ class _AssertionFinder:
 
     def _is_inside(self, node: ast.AST, name: str) -> bool:
         while (parent := self._parents.get(node)) is not None:
-            if isinstance(parent, _DEFS) and parent.name == name:
+            if isinstance(parent, NamedFunction) and parent.name == name:
                 return True
             node = parent
         return False
 
-    def _methods(self, of: ast.ClassDef) -> list[_Def]:
+    def _methods(self, of: ast.ClassDef) -> list[NamedFunction]:
         """Return the methods that run when the class is run after the test; none if it isn't run."""
         bases = [dotted(base, self._names).rpartition(".")[2] for base in of.bases]
         is_case = any(base.endswith("TestCase") or base in self._cases for base in bases)
@@ -99,7 +97,7 @@ class _AssertionFinder:
             self._cases.add(of.name)
         if not is_case and (bases or not of.name.startswith("Test") or of.name in self._used):
             return []
-        methods = [item for item in of.body if isinstance(item, _DEFS)]
+        methods = [item for item in of.body if isinstance(item, NamedFunction)]
         if not is_case and any(item.name == "__init__" for item in methods):
             return []
         is_asynchronous = any(base.startswith("IsolatedAsyncio") for base in bases)
@@ -108,12 +106,12 @@ class _AssertionFinder:
             for item in methods
             if item.name.startswith("test")
             and required(item) <= 1
-            and not _is_generator(item)
+            and not is_generator(item)
             and (is_asynchronous or isinstance(item, ast.FunctionDef))
         ]
 
     def _look_at(self, node: ast.AST, ours: set[ast.AST]) -> None:
-        if isinstance(node, _DEFS):
+        if isinstance(node, NamedFunction):
             self._look_at_function(node, ours)
         elif isinstance(node, ast.Expr):
             self._look_at_statement(node)
@@ -123,7 +121,7 @@ class _AssertionFinder:
         elif isinstance(node, ast.Try) and any(map(_swallows, node.handlers)) and any(map(_asserts, node.body)):
             self.problem = f"A failed assertion is swallowed by the “except” after line {node.lineno}."
 
-    def _look_at_function(self, node: _Def, ours: set[ast.AST]) -> None:
+    def _look_at_function(self, node: NamedFunction, ours: set[ast.AST]) -> None:
         if node in ours or not self._judges(node):
             return
         name = node.name
@@ -151,25 +149,14 @@ class _AssertionFinder:
         elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
             name = value.func.id
             called = self._defs.get(name)
-            if isinstance(called, ast.AsyncFunctionDef) and not _is_generator(called):
+            if isinstance(called, ast.AsyncFunctionDef) and not is_generator(called):
                 self.problem = f"Nothing awaits “{name[:80]}” in line {node.lineno}, so it never runs."
-            elif name in _LAZY or (called is not None and _is_generator(called)):
+            elif name in _LAZY or (called is not None and is_generator(called)):
                 self.problem = f"The iterator in line {node.lineno} is never consumed, so it never runs."
 
 
 def _asserts(node: ast.AST) -> bool:
     return any(isinstance(item, ast.Assert) for item in ast.walk(node))
-
-
-def _is_generator(function: _Def) -> bool:
-    stack: list[ast.AST] = list(function.body)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, (ast.Yield, ast.YieldFrom)):
-            return True
-        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            stack.extend(ast.iter_child_nodes(node))
-    return False
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:

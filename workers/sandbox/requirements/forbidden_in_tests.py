@@ -48,9 +48,8 @@ def _code(node: ast.Name | ast.Attribute, full: str, parent: ast.AST, call: ast.
         return _runs(full)
     if first.partition(".")[0] in _UNPICKLES and (last.startswith(("load", "open", "Unpickler", "_Unpickler"))):
         return _runs(full)
-    if full in _LOADS and (
-        full != "numpy.load" or (call is not None and any(argument.arg == "allow_pickle" for argument in call.keywords))
-    ):
+    may_unpickle = call is not None and any(argument.arg == "allow_pickle" for argument in call.keywords)
+    if full in _LOADS and (full != "numpy.load" or may_unpickle):
         return _runs(full)
     if full in _TIMES and (call is None or any(isinstance(argument, ast.Call) for argument in call.args)):
         return _runs(full)
@@ -62,9 +61,7 @@ def _process(node: ast.Name | ast.Attribute, full: str, call: ast.Call | None) -
     if last in _REDIRECTS and first in ("", "contextlib"):
         return "What the tested code prints is seen in its own process only."
     if isinstance(node.ctx, ast.Store):
-        if full in _STREAMS:
-            return f"It changes {full}, which the tested code doesn't see in its own process."
-        if first == "builtins":
+        if full in _STREAMS or first == "builtins":
             return f"It changes {full}, which the tested code doesn't see in its own process."
         return ""
     if full.startswith(("unittest.mock.patch", "mock.patch")) or full in ("pytest.MonkeyPatch", "pytest.main"):
@@ -81,11 +78,8 @@ def _last(node: ast.Name | ast.Attribute) -> str:
 
 
 def _writes(call: ast.Call) -> bool:
-    mode = (
-        call.args[1]
-        if len(call.args) > 1
-        else next((argument.value for argument in call.keywords if argument.arg == "mode"), None)
-    )
+    modes = [*call.args[1:2], *(argument.value for argument in call.keywords if argument.arg == "mode")]
+    mode = modes[0] if modes else None
     return isinstance(mode, ast.Constant) and isinstance(mode.value, str) and bool(set("wax+") & set(mode.value))
 
 

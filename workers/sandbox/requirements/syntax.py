@@ -21,8 +21,9 @@ _OPERATORS = frozenset((ast.Load, ast.Store, ast.Del, *ast.operator.__subclasses
 _NOTHING_IN = _OPERATORS | {ast.Constant}
 _BRACKETS = re.compile(r"[([{]|([)\]}])")
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-Place = tuple[ast.AST, ast.AST, tuple[Function, ...]]
+NamedFunction = ast.FunctionDef | ast.AsyncFunctionDef
+Function = NamedFunction | ast.Lambda
+ScopedNode = tuple[ast.AST, ast.AST, tuple[Function, ...]]
 """A node, its parent, and the functions around it."""
 
 
@@ -42,15 +43,15 @@ def parsed(source: str) -> ast.Module | str:
         return "it can't be parsed"
 
 
-def places(tree: ast.Module) -> Iterator[Place]:
+def scoped_nodes(tree: ast.Module) -> Iterator[ScopedNode]:
     """Yield the relevant nodes in the order of the text. Raises TooDeep."""
-    stack: list[Place] = [(tree, tree, ())]
+    stack: list[ScopedNode] = [(tree, tree, ())]
     while stack:
-        place = stack.pop()
-        node, _, scope = place
+        scoped_node = stack.pop()
+        node, _, scope = scoped_node
         kind = type(node)
         if kind in _LOOKED_AT:
-            yield place
+            yield scoped_node
             if kind is ast.Name:
                 continue
         inner = (*scope, node) if isinstance(node, FUNCTIONS) else scope
@@ -96,8 +97,8 @@ def binds(node: ast.AST) -> Iterator[str]:
 
 def parameters(function: Function) -> set[str]:
     arguments = function.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    return {item.arg for item in every if item is not None}
+    declared = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    return {item.arg for item in declared if item is not None}
 
 
 def local(function: Function) -> set[str]:
@@ -109,7 +110,7 @@ def local(function: Function) -> set[str]:
     return names
 
 
-def required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def required(function: NamedFunction) -> int:
     """Count the arguments that a call must pass."""
     arguments = function.args
     positional = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
@@ -157,13 +158,13 @@ def deeper(text: str) -> bool:
     return False
 
 
-def is_generator(function: ast.AST) -> bool:
-    """Return whether the function itself yields, ignoring functions inside it."""
-    scopes = (*FUNCTIONS, ast.ClassDef)
-    waiting = [function]
-    while waiting:
-        inside = [item for item in ast.iter_child_nodes(waiting.pop()) if not isinstance(item, scopes)]
-        if any(isinstance(item, ast.Yield | ast.YieldFrom) for item in inside):
+def is_generator(function: NamedFunction) -> bool:
+    """Return whether the function itself yields, ignoring functions and classes inside it."""
+    remaining: list[ast.AST] = list(function.body)
+    while remaining:
+        node = remaining.pop()
+        if isinstance(node, ast.Yield | ast.YieldFrom):
             return True
-        waiting += inside
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            remaining.extend(ast.iter_child_nodes(node))
     return False

@@ -15,22 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from workers.sandbox.requirements import free_names
+from workers.sandbox.requirements import free_names, syntax
 from workers.sandbox.requirements.assertions import judging
 from workers.sandbox.requirements.forbidden_in_tests import forbidden
-from workers.sandbox.requirements.syntax import (
-    FUNCTIONS,
-    Function,
-    TooDeep,
-    binds,
-    deeper,
-    imported,
-    local,
-    name_of,
-    parameters,
-    parents,
-    places,
-)
+from workers.sandbox.requirements.syntax import FUNCTIONS, Function, NamedFunction, TooDeep
 
 FILE = "<test>"
 LONGEST = 50_000
@@ -40,34 +28,15 @@ SHORT = 4_000
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__builtins__"}
 _SOLUTION = frozenset(("solution", "candidate", "main", "submission", "answer", "your_module", "my_module"))
 """Names of the module that the model writes, for tests that import from it."""
-_PLAIN_ATTRIBUTES = frozenset(
-    name
-    for kind in (
-        int,
-        float,
-        complex,
-        str,
-        bytes,
-        list,
-        tuple,
-        dict,
-        set,
-        frozenset,
-        range,
-        deque,
-        bytearray,
-        Counter,
-        defaultdict,
-    )
-    for name in dir(kind)
-) | frozenset(
+_NUMBERS_AND_TEXTS = (int, float, complex, str, bytes, bytearray)
+_CONTAINERS = (list, tuple, dict, set, frozenset, range, deque, Counter, defaultdict)
+_PLAIN_ATTRIBUTES = frozenset(name for kind in (*_NUMBERS_AND_TEXTS, *_CONTAINERS) for name in dir(kind)) | frozenset(
     (
         *("shape", "dtype", "size", "ndim", "T", "tolist", "item", "all", "any", "sum", "mean", "astype", "flatten"),
         *("year", "month", "day", "hour", "minute", "second", "days", "seconds", "total_seconds", "isoformat", "date"),
     )
 )
 _CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*\Z")
-_ARGUMENTS_OF = (ast.FunctionDef, ast.AsyncFunctionDef)
 _VALUES = (ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Subscript, ast.Assert, ast.If, ast.While, ast.IfExp)
 
 
@@ -88,22 +57,21 @@ class Requirements:
 
     def packed(self) -> list[Any]:
         """Return the requirements as plain values, for a verifier that need not read the test again."""
-        library = {name: list(place) for name, place in self.library.items()}
+        library = {name: list(origin) for name, origin in self.library.items()}
         return [sorted(self.names), library, list(self.runs), self.problem]
 
     @classmethod
     def unpacked(cls, test: str, packed: list[Any]) -> "Requirements":
         names, library, runs, problem = packed
-        return cls(
-            test, frozenset(names), {name: tuple(place) for name, place in library.items()}, tuple(runs), problem
-        )
+        origins = {name: tuple(origin) for name, origin in library.items()}
+        return cls(test, frozenset(names), origins, tuple(runs), problem)
 
 
 @lru_cache(maxsize=4096)
 def packed_of_short(test: str) -> list[Any] | None:
     """Return the packed requirements of a short test that is compiled unchanged; None: its verifier must read it. The
     completions of a group share their tests, so caching this saves each of their verifiers the work."""
-    if len(test) > SHORT or "\\" in test or deeper(test):
+    if len(test) > SHORT or "\\" in test or syntax.deeper(test):
         return None  # a backslash may cause a warning, and warnings can't be silenced for one thread
     try:
         requirements = read(test)
@@ -114,7 +82,7 @@ def packed_of_short(test: str) -> list[Any] | None:
 
 def read_bounded(test: str) -> Requirements | None:
     """Read a test; None if it can't be parsed, or is too long or too deep."""
-    if len(test) > LONGEST or deeper(test):
+    if len(test) > LONGEST or syntax.deeper(test):
         return None
     try:
         with warnings.catch_warnings():
@@ -129,7 +97,7 @@ def read(test: str) -> Requirements:
     tree = ast.parse(test, FILE)
     name = _called_with_values(tree)  # a quick check that covers most tests of a dataset
     if name and not free_names.library({name}, {name}):
-        return Requirements(test, frozenset((name,)), {}, (), forbidden(parents(tree), {}, set()))
+        return Requirements(test, frozenset((name,)), {}, (), forbidden(syntax.parents(tree), {}, set()))
     source = tree if "import" in test and _drop_imports(tree) else test
     try:
         return _Reader(tree, source).requirements()
@@ -155,7 +123,6 @@ def _asserted_call(statement: ast.stmt) -> str:
 
 
 def _is_value(node: ast.expr) -> bool:
-    """Return whether a node is a literal: a number, a text, or a list of such."""
     if isinstance(node, ast.UnaryOp):
         node = node.operand
     return isinstance(node, ast.Constant) or (
@@ -170,13 +137,11 @@ def _drop_imports(tree: ast.Module) -> bool:
         body = getattr(node, "body", None)
         if not isinstance(body, list):
             continue
-        for place, statement in enumerate(body):
-            if (
-                isinstance(statement, ast.ImportFrom)
-                and statement.module in _SOLUTION
-                and all(alias.asname is None for alias in statement.names)
-            ):
-                body[place] = ast.copy_location(ast.Pass(), statement)
+        for index, statement in enumerate(body):
+            if not isinstance(statement, ast.ImportFrom) or statement.module not in _SOLUTION:
+                continue
+            if all(alias.asname is None for alias in statement.names):
+                body[index] = ast.copy_location(ast.Pass(), statement)
                 dropped = True
     return dropped
 
@@ -193,7 +158,7 @@ class _Reader:
         """Parameters that receive a function of the candidate, as in HumanEval's check(candidate)."""
         self._returned: set[str] = set()
         """Variables that hold a value returned by the candidate."""
-        self._nodes = list(places(tree))
+        self._nodes = list(syntax.scoped_nodes(tree))
         self._bind()
         self._problem = ""
 
@@ -212,8 +177,8 @@ class _Reader:
             self._look_at(node, scope)
             if self._problem:
                 break
-        nodes = parents(self._tree)
-        names = imported(nodes) | {name: ".".join(filter(None, place)) for name, place in library.items()}
+        nodes = syntax.parents(self._tree)
+        names = syntax.imported(nodes) | {name: ".".join(filter(None, origin)) for name, origin in library.items()}
         runs: tuple[str, ...] = ()
         if not self._problem:
             self._problem = forbidden(nodes, names, self._bound)
@@ -225,12 +190,11 @@ class _Reader:
         return Requirements(self._source, self._free, library, runs, self._problem, doubt)
 
     def _bind(self) -> None:
-        """Collect the names that the test binds outside its functions."""
         for node, _, scope in self._nodes:
             if scope:
                 continue
-            self._bound.update(binds(node))
-            if isinstance(node, _ARGUMENTS_OF):
+            self._bound.update(syntax.binds(node))
+            if isinstance(node, NamedFunction):
                 self._defined[node.name] = node
             elif isinstance(node, ast.ClassDef):
                 self._classes.add(node.name)
@@ -240,7 +204,7 @@ class _Reader:
         inside: dict[Function, set[str]] = {}
         for node, parent, scope in self._nodes:
             if isinstance(node, FUNCTIONS):
-                inside[node] = local(node)
+                inside[node] = syntax.local(node)
             if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
                 continue
             name = node.id
@@ -271,7 +235,7 @@ class _Reader:
         for function in reversed(scope):
             if node.id in self._aliases.get(function, ()):
                 return True
-            if node.id in parameters(function):
+            if node.id in syntax.parameters(function):
                 return False
         return node.id in self._free
 
@@ -294,7 +258,7 @@ class _Reader:
         if isinstance(node, ast.Attribute) and node.attr not in _PLAIN_ATTRIBUTES:
             if self._calls(node.value, scope):
                 self._problem = (
-                    f"What “{name_of(node.value)}” gives is used as more than a plain value: .{node.attr[:80]}."
+                    f"What “{syntax.name_of(node.value)}” gives is used as more than a plain value: .{node.attr[:80]}."
                 )
             elif isinstance(node.value, ast.Name) and node.value.id in self._returned:
                 name = node.value.id[:80]
@@ -312,10 +276,10 @@ class _Reader:
         function = node.func
         values = [*node.args, *(part.value for part in node.keywords)]
         if self._calls(function, scope) or (isinstance(function, ast.Name) and function.id in self._returned):
-            self._problem = f"A function that the tested code makes is called: “{name_of(function)}”."
+            self._problem = f"A function that the tested code makes is called: “{syntax.name_of(function)}”."
         elif self._candidates(function, scope):
             for value in values:
-                self._look_at_argument(name_of(function), value, scope)
+                self._look_at_argument(syntax.name_of(function), value, scope)
         elif isinstance(function, ast.Name) and function.id in ("isinstance", "issubclass"):
             for part in ast.walk(values[1]) if len(values) > 1 else ():
                 if isinstance(part, ast.Name) and self._candidates(part, scope):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result
 from workers.rewards.parameters import Params
 from workers.rewards.tools import Tools
 
@@ -22,11 +22,11 @@ class _Guessing(EpisodeSession):
         self._drawn = random.Random(seed).randint(1, 100)  # no secret
         return "Guess a number from 1 to 100."
 
-    def answer(self, text: str, seconds: float) -> Observation:
+    def answer(self, text: str, seconds: float) -> Result:
         guess = int(text)
         if guess == self._drawn:
-            return Observation("Right.", reward=1.0, done=True)
-        return Observation("Higher." if guess < self._drawn else "Lower.", reward=0.0)
+            return Result("Right.", reward=1.0, done=True)
+        return Result("Higher." if guess < self._drawn else "Lower.", reward=0.0)
 
 
 def _open(name: str, params: GuessingParams, tools: Tools) -> EpisodeSession:
