@@ -23,7 +23,7 @@ from workers.contract.wire.documents import ContractError, from_dict, to_dict, t
 from workers.contract.wire.names import TRAINER_KINDS, EventKind, FileName
 from workers.diagnosis.folder import facts_of
 from workers.settings import HostSettings
-from workers.supervisor.ends import DIAGNOSIS_WAIT_S, UNDIAGNOSED, diagnosis_of
+from workers.supervisor.end_reasons import DIAGNOSIS_WAIT_S, UNDIAGNOSED, diagnosis_of
 from workers.supervisor.processes import gpus, procfs
 from workers.supervisor.processes.folder import AttemptFolder, Lock
 from workers.supervisor.processes.gpus import GpuReading

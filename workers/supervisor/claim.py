@@ -20,8 +20,8 @@ from workers.contract.wire.names import SCHEMA, EndReason, FileName
 from workers.models import inspection
 from workers.models.files import InspectionError
 from workers.settings import HostSettings
-from workers.supervisor import ends
-from workers.supervisor.ends import End
+from workers.supervisor import end_reasons
+from workers.supervisor.end_reasons import End
 from workers.supervisor.inputs import checkpoints, restoring
 from workers.supervisor.inputs.checkpoints import CheckpointError
 from workers.supervisor.inputs.datasetcache import DatasetCache
@@ -54,7 +54,7 @@ def end_for(error: Exception) -> End:
     if isinstance(error, PathRefused):
         return End(EndReason.SPEC_REFUSED, str(error))
     if isinstance(error, OSError):
-        return ends.of_error(error)
+        return end_reasons.of_error(error)
     return End(EndReason.LAUNCH_FAILED, str(error))
 
 

@@ -175,10 +175,10 @@ def download_argv(spec: AttemptSpec, settings: HostSettings, folder: Path) -> li
 
 
 def download_environment(
-    settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str], host_token: str
+    settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str], hub_token: str
 ) -> dict[str, str]:
     """Return the environment of the model download: no GPU, and only the hub's token."""
-    token = secrets.get(HUB_TOKEN) or host_token
+    token = secrets.get(HUB_TOKEN) or hub_token
     safe = {} if settings.fetch_command else _SAFE_PATH
     return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe}
 

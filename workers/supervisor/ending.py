@@ -8,9 +8,8 @@ from workers.contract.reports.lines import Receipt
 from workers.contract.run import sinks
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EventKind, Phase
-from workers.supervisor.ends import DIAGNOSIS_WAIT_S, UNDIAGNOSED, End, diagnosis_of
+from workers.supervisor.end_reasons import DIAGNOSIS_WAIT_S, UNDIAGNOSED, End, diagnosis_of
 from workers.supervisor.processes.child import STORING, TRAINER, ChildExit
-from workers.supervisor.processes.folder import HostStop
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.teardown import Teardown
 from workers.supervisor.reports.trainerlines import lines_left_out
@@ -21,11 +20,6 @@ log = logging.getLogger(__name__)
 SIGTERM_DRAIN_S = 10.0
 """The time for handing over on a host that shuts down, and for uploads before that if the host's notice is unknown.
 When the host is back, its reaper hands over the rest."""
-
-
-def deadline_of(stop: HostStop, now: float) -> float:
-    """Return `Shared.host_deadline` for a host that stops."""
-    return math.inf if stop.within_s is None else now + max(0.0, stop.within_s - SIGTERM_DRAIN_S)
 
 
 class Ending(StepWork):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from workers.contract.wire.names import STACKS, EndReason, EventKind, StepPart
-from workers.supervisor.ends import End
+from workers.supervisor.end_reasons import End
 from workers.supervisor.processes import witnesses
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.witnesses import Witness

@@ -10,7 +10,7 @@ from queue import Empty
 from workers.contract.reports.lines import ClaimAnswer
 from workers.contract.run.spec import AttemptSpec
 from workers.settings import HostSettings
-from workers.supervisor import claim, ends
+from workers.supervisor import claim, end_reasons
 from workers.supervisor.attempt import ClaimedAttempt
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.child import Children
@@ -96,7 +96,7 @@ class Lifecycle:
                 try:
                     if self.attempt is None or errors > ERRORS_ALLOWED:
                         raise
-                    self.attempt.finish(ends.of_error(error), time.monotonic())
+                    self.attempt.finish(end_reasons.of_error(error), time.monotonic())
                 except Exception:
                     self._give_up()
                     raise

@@ -6,7 +6,7 @@ from workers.contract.run import jobs
 from workers.contract.stack import commands as stack
 from workers.contract.wire.names import EndReason, FileName, Phase
 from workers.supervisor import claim, commands
-from workers.supervisor.ends import End
+from workers.supervisor.end_reasons import End
 from workers.supervisor.processes.child import TRAINER
 from workers.supervisor.reports.control import Control
 from workers.supervisor.servers import compilecache

@@ -13,7 +13,7 @@ from enum import StrEnum
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.names import EndReason, EventKind
 from workers.settings import HostSettings
-from workers.supervisor.ends import End, Judge
+from workers.supervisor.end_reasons import End, Judge
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes.child import ChildExit, Children
 from workers.supervisor.processes.folder import AttemptFolder

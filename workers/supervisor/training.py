@@ -2,7 +2,7 @@
 
 from workers.contract.run import jobs
 from workers.contract.wire.names import SAVING, EndReason, EventKind, FileName, Phase
-from workers.supervisor.ends import End
+from workers.supervisor.end_reasons import End
 from workers.supervisor.hangs import HangWatch
 from workers.supervisor.processes.child import TRAINER, ChildExit
 from workers.supervisor.sinks import Sinks
