@@ -22,7 +22,7 @@ from workers.supervisor.fetching import Fetching
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes.child import Children
 from workers.supervisor.processes.folder import AttemptFolder
-from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.gpus import ReadGpus
 from workers.supervisor.processes.witnesses import agent_figures
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.reporting import Inbox, Reporting
@@ -31,7 +31,7 @@ from workers.supervisor.starting import Preparing, ServersStarting
 from workers.supervisor.steps import BEFORE_END, STARTED, AttemptStep, Outcome, Shared, StepWork
 from workers.supervisor.stopping import Stops
 from workers.supervisor.storage import Storage
-from workers.supervisor.training import Pair, Saving, Settling, Training
+from workers.supervisor.training import Saving, Settling, Training
 from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
 
 _KEPT_WITHOUT_A_FOLDER = WITHOUT_FAILURE | {EndReason.DISK_FULL}
@@ -48,7 +48,7 @@ class ClaimedAttempt:
         *,
         inbox: Inbox,
         make_control: Callable[[], Control],
-        read_gpus: Callable[[], list[GpuReading]],
+        read_gpus: ReadGpus,
     ) -> None:
         self.step = AttemptStep.PREPARING
         self.end: End | None = None
@@ -67,17 +67,16 @@ class ClaimedAttempt:
         )
         control = make_control()
         self._shared = self._share(folder, spec, settings, answer, read_gpus, control.token)
-        pair = Pair(self._shared)
-        self._stops = Stops(self._shared, pair)
+        self._stops = Stops(self._shared)
         self._ending = Ending(self._shared)
         self._draining = Draining(self._shared)
         self._works: dict[AttemptStep, StepWork] = {
             AttemptStep.PREPARING: Preparing(self._shared, control, stores=STORES in answer.secrets),
             AttemptStep.FETCHING: Fetching(self._shared),
             AttemptStep.SERVERS_STARTING: ServersStarting(self._shared),
-            AttemptStep.TRAINING: Training(self._shared, pair),
-            AttemptStep.SAVING: Saving(self._shared, pair),
-            AttemptStep.SETTLING: Settling(self._shared, pair),
+            AttemptStep.TRAINING: Training(self._shared),
+            AttemptStep.SAVING: Saving(self._shared),
+            AttemptStep.SETTLING: Settling(self._shared),
             AttemptStep.ENDING: self._ending,
             AttemptStep.DRAINING: self._draining,
             AttemptStep.DONE: StepWork(),
@@ -104,7 +103,7 @@ class ClaimedAttempt:
             tree = shared.children.descendants()
             shared.children.record(tree)
             shared.figures.tree_bytes = sum(process.rss_bytes for process in tree)
-        if trouble := self.report.outbox.trouble or shared.trainer.trouble:
+        if trouble := self.report.outbox.trouble or shared.trainer.tail.trouble:
             self.finish(end_reasons.of_disk(trouble), now)
         if shared.trainer.progress.saved and self.step in (AttemptStep.TRAINING, AttemptStep.SAVING):
             shared.storage.tick(now)
@@ -176,7 +175,7 @@ class ClaimedAttempt:
         spec: AttemptSpec,
         settings: HostSettings,
         answer: ClaimAnswer,
-        read_gpus: Callable[[], list[GpuReading]],
+        read_gpus: ReadGpus,
         token: str,
     ) -> Shared:
         children = Children(folder)
@@ -198,7 +197,10 @@ class ClaimedAttempt:
                 self.report,
                 trainer.progress,
                 open_for=lambda: self.step in BEFORE_END,
-                more=lambda: {**limits.figures(time.monotonic()), **(agent_figures(folder) if has_gateway else {})},
+                own_figures=lambda: {
+                    **limits.figures(time.monotonic()),
+                    **(agent_figures(folder) if has_gateway else {}),
+                },
             ),
             limits=limits,
             servers=ServerFleet(spec, settings, servers, tree=lambda: {row.pid for row in children.descendants()}),

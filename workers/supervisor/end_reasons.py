@@ -55,7 +55,6 @@ _NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored|^\{'")
 """torchrun's own report, stack frames, rulers and figures: lines that never say what happened."""
 
 DIAGNOSIS_WAIT_S = 3.0
-"""How long a receipt waits for the diagnosis."""
 _MOST_LOG_BYTES = 256 << 20
 _MOST_CAUSES = 5
 WITHOUT_FAILURE = frozenset(

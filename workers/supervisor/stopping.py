@@ -7,15 +7,13 @@ from workers.supervisor.end_reasons import End
 from workers.supervisor.ending import SIGTERM_DRAIN_S
 from workers.supervisor.processes.folder import HostStop
 from workers.supervisor.steps import BEFORE_END, AttemptStep, Outcome, Shared
-from workers.supervisor.training import Pair
 
 
 class Stops:
     """The stops of one attempt. Its caller judges the exits so far first, because a stop was not their cause."""
 
-    def __init__(self, shared: Shared, pair: Pair) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._pair = pair
         self._mode: StopMode | None = None
         """The stop that was accepted last."""
         self._host_stop: HostStop | None = None
@@ -42,7 +40,7 @@ class Stops:
             if stop.saves and step == AttemptStep.TRAINING:
                 self._shared.report.note("The host shuts down, so the run saves a checkpoint first.")
                 detail = "The host's program was stopped, and let the run save first."
-                self._pair.requested_end = End(stop.reason, detail)
+                self._shared.requested_end = End(stop.reason, detail)
                 return AttemptStep.SAVING
         if self._host_stop.saves and step == AttemptStep.SAVING:
             return None
@@ -51,4 +49,4 @@ class Stops:
 
     def _end(self, detail: str, reason: EndReason) -> End:
         """Return the end by a stop. A trainer that had already ended keeps its own reason."""
-        return self._pair.settled or End(reason, detail)
+        return self._shared.settled or End(reason, detail)

@@ -18,7 +18,7 @@ from workers.contract.wire.names import EndReason, EventKind
 from workers.settings import HostSettings, SettingsError
 from workers.supervisor import commands, end_reasons
 from workers.supervisor.processes.child import TRAINER, ChildExit
-from workers.supervisor.processes.verify import GpuProof
+from workers.supervisor.processes.teardown import GpuProof
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.outbox import Outbox
 from workers.supervisor.reports.samples import SampleUploader
