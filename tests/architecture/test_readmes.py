@@ -15,7 +15,7 @@ from runs.engine.states import EDGES, final_status, sentence
 from tests.benchmarks._settings_named import settings_named, settings_read, settings_without_readme
 from workers.contract.wire.names import EndReason
 from workers.settings import HostSettings, variable
-from workers.supervisor import ends
+from workers.supervisor import end_reasons
 
 CODE = re.compile(r"`([^`]+)`")
 SETTINGS = ("controlplane/settings.md", "workers/host/README.md")
@@ -163,9 +163,7 @@ class HostSettings:
 
 
 def test_the_exit_codes_that_mean_something() -> None:
-    codes = {ends.SPEC_REFUSED_CODE: EndReason.SPEC_REFUSED, ends.NO_STEPS_CODE: EndReason.NO_STEPS}
-    codes |= {ends.MODEL_UNAVAILABLE_CODE: EndReason.MODEL_UNAVAILABLE}
-    codes |= {ends.REWARD_FAILED_CODE: EndReason.REWARD_FAILED}
+    codes = {**end_reasons.TRAINER_CODES, end_reasons.MODEL_UNAVAILABLE_CODE: EndReason.MODEL_UNAVAILABLE}
     told = table("workers/supervisor/stopping.md", "exit code")
     means = {row.cells[0]: row.cells[-1] for row in told.rows}
     missing = {code: name for code, name in codes.items() if f"`{name}`" not in means.get(str(code), "")}

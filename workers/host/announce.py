@@ -229,8 +229,8 @@ class Announcer:
         resources = self._inventory.take()
         probe.driver = resources["driver"]
         facts = {"sandbox": probe.sandbox, "cuda": probe.cuda, "packages": probe.packages}
-        known = {name: fact for name, fact in facts.items() if fact is not None}
-        return {**resources, "versions": probe.versions, "trainer": probe.state, **known}
+        facts = {name: fact for name, fact in facts.items() if fact is not None}
+        return {**resources, "versions": probe.versions, "trainer": probe.state, **facts}
 
 
 _loops: list[Loop] = []

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from workers.contract.wire.artifacts import ATTEMPT_FOLDER, CHECKPOINT_FOLDER
@@ -35,11 +35,8 @@ def delete_and_report(folder: str, token: str, settings: HostSettings) -> bool:
                 (settings.runs_dir / named["run"]).rmdir()  # with its last attempt
     except NotDeleted as error:
         problem = str(error)
-    control = Control.of(settings, token)
-    try:
+    with closing(Control.of(settings, token)) as control:
         control.send_deleted(f"{named['run']}-{named['attempt']}", path=path, problem=problem)
-    finally:
-        control.close()
     return not problem
 
 

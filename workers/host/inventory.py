@@ -19,7 +19,7 @@ from workers.settings import HostSettings
 from workers.supervisor import commands
 from workers.supervisor.processes import gpulinks, gpus, listening, procfs
 from workers.supervisor.processes.gpulinks import Link
-from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.gpus import GpuReading, ReadGpus
 from workers.supervisor.processes.loops import BackgroundCall
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Inventory:
         self,
         settings: HostSettings,
         *,
-        read_gpus: Callable[[], list[GpuReading]] = gpus.read,
+        read_gpus: ReadGpus = gpus.read,
         read_links: Callable[[], dict[int, list[Link]]] = gpulinks.read,
     ) -> None:
         self._settings = settings
@@ -101,7 +101,7 @@ class Gpus:
 
     def __init__(
         self,
-        read_gpus: Callable[[], list[GpuReading]],
+        read_gpus: ReadGpus,
         read_links: Callable[[], dict[int, list[Link]]],
         *,
         own: frozenset[int] | None = None,

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +14,7 @@ from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_json
 from workers.settings import HostSettings
 from workers.supervisor.commands import supervisor_environment
+from workers.supervisor.processes.child import spawn
 from workers.supervisor.processes.folder import AttemptFolder, Lock, last_lines
 from workers.supervisor.reports.control import Control, ControlError
 
@@ -72,18 +74,10 @@ def launch(
 
 
 def _start(folder: AttemptFolder, token: str, settings: HostSettings, source: Mapping[str, str]) -> None:
-    with open(folder.log("supervisor"), "ab") as log_file:
-        process = subprocess.Popen(
-            [*settings.supervisor_command, str(folder.path)],
-            env=supervisor_environment(settings, source),
-            cwd=folder.path,
-            stdin=subprocess.PIPE,
-            stdout=log_file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    argv = [*settings.supervisor_command, str(folder.path)]
+    process = spawn(argv, supervisor_environment(settings, source), folder, "supervisor", stdin=token.encode())
     try:
-        process.communicate(token.encode(), timeout=settings.lock_wait_s)
+        process.wait(settings.lock_wait_s)
     except subprocess.TimeoutExpired:
         log.error("the supervisor of %s did not detach", folder.path)
         process.kill()
@@ -104,11 +98,9 @@ def _wait_for_lock(folder: AttemptFolder, lock: Lock, seconds: float) -> Launch:
 
 def _report(document: Mapping[str, Any], token: str, settings: HostSettings, detail: str, *, final: bool) -> None:
     attempt_id = str(document.get("attempt_id"))
-    control = Control.of(settings, token, follow=True)
     try:
-        control.send_not_launched(attempt_id, detail[:2000], final=final)
+        with closing(Control.of(settings, token, follow=True)) as control:
+            control.send_not_launched(attempt_id, detail[:2000], final=final)
     except ControlError as error:
         # The control plane notices the missing claim and sends the launch again.
         log.error("%s was not launched, which could not be reported: %s", attempt_id, error)
-    finally:
-        control.close()

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -98,16 +99,14 @@ def _checked_url(arguments: JoinArguments) -> str:
 def _exchange(arguments: JoinArguments, url: str, ca_file: Path | None) -> dict[str, object]:
     if ca_file is not None and not ca_file.is_file():
         raise NotAMember(f"{ca_file} does not exist.")
-    control = Control(url=url, token="", timeout_s=TIMEOUT_S, ca_file=ca_file)
     body = {"code": arguments.code, "name": arguments.name, "hostname": socket.gethostname(), "version": VERSION}
     try:
-        answer = control.join(body)
+        with closing(Control(url=url, token="", timeout_s=TIMEOUT_S, ca_file=ca_file)) as control:
+            answer = control.join(body)
     except ControlRefused as error:
         raise NotAMember(f"{url} doesn't let this machine join: {error.text}") from None
     except ControlError as error:
         raise NotAMember(f"This machine could not join: {error}") from None
-    finally:
-        control.close()
     missing = [name for name in ("name", "token", "redis_url") if not isinstance(answer.get(name), str)]
     if missing:
         raise NotAMember(f"{url} answers, but not as a control plane: its answer has no {missing[0]}.")

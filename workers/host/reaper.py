@@ -12,7 +12,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ from workers.contract.wire.documents import ContractError, from_dict, to_dict, t
 from workers.contract.wire.names import TRAINER_KINDS, EventKind, FileName
 from workers.diagnosis.folder import facts_of
 from workers.settings import HostSettings
-from workers.supervisor.ends import DIAGNOSIS_WAIT_S, UNDIAGNOSED, diagnosis_of
+from workers.supervisor.end_reasons import DIAGNOSIS_WAIT_S, UNDIAGNOSED, diagnosis_of
 from workers.supervisor.processes import gpus, procfs
 from workers.supervisor.processes.folder import AttemptFolder, Lock
-from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.gpus import ReadGpus
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.procfs import Process
 from workers.supervisor.processes.teardown import Teardown
@@ -59,7 +59,7 @@ def reap(
     settings: HostSettings,
     placement: Mapping[str, Any] | None = None,
     *,
-    read_gpus: Callable[[], list[GpuReading]] = gpus.read,
+    read_gpus: ReadGpus = gpus.read,
 ) -> bool:
     """Clean up an attempt's remains. Returns False, and does nothing, while its lock is held."""
     folder = AttemptFolder.of(settings.runs_dir, run_id, number)
@@ -120,7 +120,7 @@ class _Report:
 def _clean_up(
     folder: AttemptFolder,
     settings: HostSettings,
-    read_gpus: Callable[[], list[GpuReading]],
+    read_gpus: ReadGpus,
     report: _Report,
     placement: Placement | None,
 ) -> None:
@@ -175,7 +175,7 @@ def _tear_down(
     folder: AttemptFolder,
     placement: Placement | None,
     settings: HostSettings,
-    read_gpus: Callable[[], list[GpuReading]],
+    read_gpus: ReadGpus,
 ) -> Receipt:
     teardown = Teardown(
         lambda: leftovers(folder),
@@ -214,13 +214,13 @@ def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
     lost with the host's power. As many of the trainer's lines may be among those, so they are skipped: no line may be
     stored twice.
     """
-    known = outbox.count(TRAINER_KINDS) + outbox.skip_to(acked)
+    stored = outbox.count(TRAINER_KINDS) + outbox.skip_to(acked)
     tail = Tail(folder / FileName.METRICS, trainer_line)
     while True:
         lines = tail.read()
-        for line in lines[known:]:
+        for line in lines[stored:]:
             outbox.add(line.text)
-        known = max(0, known - len(lines))
+        stored = max(0, stored - len(lines))
         if tail.at_end():
             break
     tail.close()
@@ -269,8 +269,8 @@ def _without_gaps(lines: list[Line], acked: int) -> list[Line]:
 
 def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Report) -> None:
     """Upload completions and logs within the deadline; the control plane skips the ones it has."""
-    samples = SampleUploader(report.attempt_id, folder / FileName.SAMPLES, report.control, settings, hold=_never)
-    logs = LogUploader(report.attempt_id, folder, report.control, settings, watched=_never, hold=_never)
+    samples = SampleUploader(report.attempt_id, folder / FileName.SAMPLES, report.control, settings, hold=lambda: False)
+    logs = LogUploader(report.attempt_id, folder, report.control, settings, watched=lambda: False, hold=lambda: False)
     samples.close()
     logs.close()
     deadline = time.monotonic() + FILES_DEADLINE_S
@@ -279,10 +279,6 @@ def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Rep
         time.sleep(min(wait, 0.5))
     samples.release()
     logs.release()
-
-
-def _never() -> bool:
-    return False
 
 
 def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
@@ -298,8 +294,8 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
 
 
 def _works_in(row: Process, path: str) -> bool:
-    """Tell whether a process works in the folder, as the folder's owner or the current user. Processes with a terminal
-    belong to people, who may have a shell in this folder."""
+    """Return whether a process works in the folder, as its owner or the current user. Processes with a terminal belong
+    to people, who may have a shell in this folder."""
     where = procfs.working_directory(row.pid) if row.tty == 0 else None
     if where is None:
         return False

@@ -42,8 +42,8 @@ def measure(runs_dir: Path) -> dict[str, int]:
     return dict(sorted(sizes.items(), key=lambda item: -item[1])[:MOST_RUNS])
 
 
-def _size(folder: str, seen: set[tuple[int, int]]) -> int:
-    """Measure a folder. `seen`: files with several names that were counted already."""
+def _size(folder: str, counted: set[tuple[int, int]]) -> int:
+    """Measure a folder. `counted`: (device, inode) of the files so far, which may have several names."""
     size = 0
     for entry in _entries(folder):
         try:
@@ -51,9 +51,9 @@ def _size(folder: str, seen: set[tuple[int, int]]) -> int:
         except OSError:
             continue
         if entry.is_dir(follow_symlinks=False):
-            size += _size(entry.path, seen)
-        elif stat.st_nlink == 1 or (stat.st_dev, stat.st_ino) not in seen:
-            seen.add((stat.st_dev, stat.st_ino))
+            size += _size(entry.path, counted)
+        elif stat.st_nlink == 1 or (stat.st_dev, stat.st_ino) not in counted:
+            counted.add((stat.st_dev, stat.st_ino))
             size += stat.st_blocks * BLOCK
     return size
 

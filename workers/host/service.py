@@ -30,7 +30,7 @@ MAX_BACKOFF_S = 30.0
 STEADY_AFTER_S = 60.0
 IDLE_POLL_S = 5.0
 GRACE_S = 10.0
-"""How long a worker that gets SIGTERM may take to finish its short task."""
+"""The time that a worker has after SIGTERM to finish its short task."""
 
 
 def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int:
@@ -112,20 +112,17 @@ class Leaver:
 
     def _report_leaving(self, how: Leaving) -> bool:
         try:
-            control = Control.of(self._settings, self._settings.host_token())
+            with contextlib.closing(Control.of(self._settings, self._settings.host_token())) as control:
+                control.leave(self._settings.name, how)
         except OSError as error:
             self._report(f"This host's token can't be read, so it can't leave: {error}")
             return False
-        try:
-            control.leave(self._settings.name, how)
         except ControlRefused as error:
             self._report(f"This host stays: {error.text}")
             return False
         except ControlError as error:
             self._report(f"The control plane could not be reached, so this host can't leave: {error}")
             return False
-        finally:
-            control.close()
         return True
 
 

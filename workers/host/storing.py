@@ -1,12 +1,13 @@
 """Uploads a checkpoint to the artifact store after its run has ended, if the run could not upload it itself."""
 
 import os
-import subprocess
+from contextlib import closing
 from threading import Thread
 
 from workers.contract.wire.artifacts import CHECKPOINT_FOLDER, Storing
 from workers.settings import HostSettings
 from workers.supervisor import commands
+from workers.supervisor.processes.child import spawn
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.reports.control import Control
 
@@ -18,30 +19,14 @@ def store_and_report(folder: str, token: str, settings: HostSettings) -> bool:
     if named is None:
         raise ValueError(f"{folder!r} is not the folder of a checkpoint")
     if not (settings.runs_dir / folder).is_dir():
-        _report_missing(f"{named['run']}-{named['attempt']}", named["path"], token, settings)
+        attempt_id, path = f"{named['run']}-{named['attempt']}", named["path"]
+        problem = f"{path} is no longer on {settings.name}."
+        with closing(Control.of(settings, token)) as control:
+            control.send_stored(attempt_id, path=path, state=Storing.FAILED, problem=problem)
         return False
     attempt = AttemptFolder.of(settings.runs_dir, named["run"], int(named["attempt"]))
-    with open(attempt.log("supervisor"), "ab") as log_file:
-        process = subprocess.Popen(
-            commands.storing_argv(attempt.path, finish=True, only=named["path"]),
-            env=commands.storing_environment(settings, os.environ),
-            cwd=attempt.path,
-            stdin=subprocess.PIPE,
-            stdout=log_file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    if process.stdin is not None:
-        with process.stdin:
-            process.stdin.write(token.encode())
+    argv = commands.storing_argv(attempt.path, finish=True, only=named["path"])
+    environment = commands.storing_environment(settings, os.environ)
+    process = spawn(argv, environment, attempt, "supervisor", stdin=token.encode())
     Thread(target=process.wait, daemon=True).start()  # reaps the process
     return True
-
-
-def _report_missing(attempt_id: str, path: str, token: str, settings: HostSettings) -> None:
-    problem = f"{path} is no longer on {settings.name}."
-    control = Control.of(settings, token)
-    try:
-        control.send_stored(attempt_id, path=path, state=Storing.FAILED, problem=problem)
-    finally:
-        control.close()

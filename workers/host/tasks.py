@@ -1,6 +1,7 @@
 """Celery tasks for the control plane's commands: short, idempotent, and without logic of their own."""
 
 import logging
+from contextlib import closing
 from typing import Any
 
 from workers.contract.wire.names import StopMode, Task
@@ -56,10 +57,7 @@ def inspect_model(inspection_id: int, model: str, revision: str = "") -> None:
     if answer["ok"] and not answer.get("unreachable"):
         tokenizer = tokenizer_files.collect(model, settings.model_folders, hub, revision=revision)
         answer["tokenizer_files"] = tokenizer.summary()
-    control = Control.of(settings, settings.host_token())
-    try:
+    with closing(Control.of(settings, settings.host_token())) as control:
         wants_tokenizer = control.answer_inspection(inspection_id, {**answer, "host": settings.name})
         if wants_tokenizer and tokenizer.files:
             control.send_tokenizer(settings.name, inspection_id, tokenizer.body(), tokenizer.size)
-    finally:
-        control.close()

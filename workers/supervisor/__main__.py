@@ -20,7 +20,7 @@ from workers.supervisor.servers import compilecache
 log = logging.getLogger("workers.supervisor")
 
 LOCK_PATIENCE_S = 1.0
-"""How long to retry: a process that only checks whether the lock is held takes it for an instant."""
+"""The time for retries: a process that only checks whether the lock is held takes it for an instant."""
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -13,30 +13,28 @@ from workers.contract.run.jobs import WarmNews
 from workers.contract.run.spec import AttemptSpec, servers_of
 from workers.contract.wire.artifacts import STORES
 from workers.contract.wire.documents import to_json
-from workers.contract.wire.names import EndReason, EventKind, FileName, Phase, StopMode
+from workers.contract.wire.names import EndReason, FileName, Phase, StopMode
 from workers.settings import HostSettings
-from workers.supervisor import claim, ends
-from workers.supervisor.ending import Draining, Ending, deadline_of, report_exit
-from workers.supervisor.ends import End, Judge
+from workers.supervisor import claim, end_reasons
+from workers.supervisor.end_reasons import WITHOUT_FAILURE, End, Judge
+from workers.supervisor.ending import Draining, Ending, report_exit
 from workers.supervisor.fetching import Fetching
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes.child import Children
-from workers.supervisor.processes.folder import AttemptFolder, HostStop
-from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.processes.gpus import ReadGpus
 from workers.supervisor.processes.witnesses import agent_figures
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.reporting import Inbox, Reporting
 from workers.supervisor.servers.fleet import ServerFleet
 from workers.supervisor.starting import Preparing, ServersStarting
 from workers.supervisor.steps import BEFORE_END, STARTED, AttemptStep, Outcome, Shared, StepWork
+from workers.supervisor.stopping import Stops
 from workers.supervisor.storage import Storage
-from workers.supervisor.training import Pair, Saving, Settling, Training
+from workers.supervisor.training import Saving, Settling, Training
 from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
 
-_KEPT_WITHOUT_A_FOLDER = frozenset(
-    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
-    | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED, EndReason.DISK_FULL}
-)
+_KEPT_WITHOUT_A_FOLDER = WITHOUT_FAILURE | {EndReason.DISK_FULL}
 """End reasons that are kept if the folder is gone. Any other end is a consequence of losing the folder."""
 
 
@@ -50,13 +48,11 @@ class ClaimedAttempt:
         *,
         inbox: Inbox,
         make_control: Callable[[], Control],
-        read_gpus: Callable[[], list[GpuReading]],
+        read_gpus: ReadGpus,
     ) -> None:
         self.step = AttemptStep.PREPARING
         self.end: End | None = None
         self._inbox = inbox
-        self._stop_mode: StopMode | None = None
-        self._host_stop: HostStop | None = None
         self._next_scan = 0.0
         self._warm: WarmNews | None = None
         self._former_users: list[str] = []
@@ -71,16 +67,16 @@ class ClaimedAttempt:
         )
         control = make_control()
         self._shared = self._share(folder, spec, settings, answer, read_gpus, control.token)
-        self._pair = Pair(self._shared)
+        self._stops = Stops(self._shared)
         self._ending = Ending(self._shared)
         self._draining = Draining(self._shared)
         self._works: dict[AttemptStep, StepWork] = {
             AttemptStep.PREPARING: Preparing(self._shared, control, stores=STORES in answer.secrets),
             AttemptStep.FETCHING: Fetching(self._shared),
             AttemptStep.SERVERS_STARTING: ServersStarting(self._shared),
-            AttemptStep.TRAINING: Training(self._shared, self._pair),
-            AttemptStep.SAVING: Saving(self._shared, self._pair),
-            AttemptStep.SETTLING: Settling(self._shared, self._pair),
+            AttemptStep.TRAINING: Training(self._shared),
+            AttemptStep.SAVING: Saving(self._shared),
+            AttemptStep.SETTLING: Settling(self._shared),
             AttemptStep.ENDING: self._ending,
             AttemptStep.DRAINING: self._draining,
             AttemptStep.DONE: StepWork(),
@@ -107,8 +103,8 @@ class ClaimedAttempt:
             tree = shared.children.descendants()
             shared.children.record(tree)
             shared.figures.tree_bytes = sum(process.rss_bytes for process in tree)
-        if trouble := self.report.outbox.trouble or shared.trainer.trouble:
-            self.finish(ends.of_disk(trouble), now)
+        if trouble := self.report.outbox.trouble or shared.trainer.tail.trouble:
+            self.finish(end_reasons.of_disk(trouble), now)
         if shared.trainer.progress.saved and self.step in (AttemptStep.TRAINING, AttemptStep.SAVING):
             shared.storage.tick(now)
         self._go(self._works[self.step].tick(now), now)
@@ -120,17 +116,7 @@ class ClaimedAttempt:
     def on_sigterm(self, now: float) -> None:
         """End the attempt after a SIGTERM, from then on called at each tick."""
         self._handle_exits(now)
-        if self._host_stop is None:
-            stop = self._host_stop = self._shared.folder.host_stop()
-            self._shared.host_deadline = deadline_of(stop, now)
-            if stop.saves and self.step == AttemptStep.TRAINING:
-                self.report.note("The host shuts down, so the run saves a checkpoint first.")
-                detail = "The host's program was stopped, and let the run save first."
-                self._pair.requested_end = End(stop.reason, detail)
-                self._go(AttemptStep.SAVING, now)
-        if not (self._host_stop.saves and self.step == AttemptStep.SAVING):
-            reason = EndReason.STOPPED_BY_USER if self._stop_mode else self._host_stop.reason
-            self._finish_for_stop("The supervisor received SIGTERM on the host.", now, reason)
+        self._go(self._stops.stop_with_host(self.step, now), now)
         if self._shared.host_deadline is not None:
             self._draining.hurry(self._shared.host_deadline, now)
 
@@ -165,7 +151,7 @@ class ClaimedAttempt:
         if self.step in STARTED and self._shared.children.exits:
             self._go(self._works[self.step].on_exits(now), now)
 
-    # --- stops --------------------------------------------------------------------------------------------
+    # --- answers and stops --------------------------------------------------------------------------------
 
     def _on_answer(self, answer: SyncAnswer) -> None:
         if answer.warm is not None and answer.warm != self._warm:
@@ -178,21 +164,8 @@ class ClaimedAttempt:
             self._request_stop(StopMode(answer.stop), time.monotonic())
 
     def _request_stop(self, mode: StopMode, now: float) -> None:
-        """Handle a stop from push or poll, any number of times; `now` escalates `save`, but not the reverse."""
         self._handle_exits(now)
-        if self.step not in BEFORE_END or self._stop_mode == mode or self._stop_mode == StopMode.NOW:
-            return
-        saving = mode == StopMode.SAVE and self.step == AttemptStep.SAVING  # because of a limit
-        self._stop_mode = mode
-        self.report.append(EventKind.STOP_SEEN, {"mode": mode})
-        if self.step == AttemptStep.TRAINING and mode == StopMode.SAVE:
-            self._go(AttemptStep.SAVING, now)
-        elif not saving:
-            self._finish_for_stop("", now)
-
-    def _finish_for_stop(self, detail: str, now: float, reason: EndReason = EndReason.STOPPED_BY_USER) -> None:
-        """End for a stop. A trainer that had already ended keeps its own reason."""
-        self.finish(self._pair.settled or End(reason, detail), now)
+        self._go(self._stops.request(mode, self.step), now)
 
     # --- the beginning ------------------------------------------------------------------------------------
 
@@ -202,7 +175,7 @@ class ClaimedAttempt:
         spec: AttemptSpec,
         settings: HostSettings,
         answer: ClaimAnswer,
-        read_gpus: Callable[[], list[GpuReading]],
+        read_gpus: ReadGpus,
         token: str,
     ) -> Shared:
         children = Children(folder)
@@ -211,7 +184,7 @@ class ClaimedAttempt:
         limits = LimitWatch(spec.run.limits, spec.placement, began=time.monotonic())
         trainer = TrainerWatch(folder, self.report, pace, limits)
         # A spec with invalid servers is refused by the first step.
-        places = () if claim.spec_problem(spec) else servers_of(spec)
+        servers = () if claim.spec_problem(spec) else servers_of(spec)
         return Shared(
             folder=folder,
             spec=spec,
@@ -224,10 +197,13 @@ class ClaimedAttempt:
                 self.report,
                 trainer.progress,
                 open_for=lambda: self.step in BEFORE_END,
-                more=lambda: {**limits.figures(time.monotonic()), **(agent_figures(folder) if has_gateway else {})},
+                own_figures=lambda: {
+                    **limits.figures(time.monotonic()),
+                    **(agent_figures(folder) if has_gateway else {}),
+                },
             ),
             limits=limits,
-            servers=ServerFleet(spec, settings, places, tree=lambda: {row.pid for row in children.descendants()}),
+            servers=ServerFleet(spec, settings, servers, tree=lambda: {row.pid for row in children.descendants()}),
             judge=Judge(folder),
             storage=Storage(folder, settings, children, token=token if STORES in answer.secrets else ""),
             read_gpus=read_gpus,

@@ -11,8 +11,6 @@ from typing import TypeVar
 from workers.artifactstore import Corrupted, StoreError
 from workers.contract.reports.lines import ClaimAnswer
 from workers.contract.run import corpora, jobs, sinks
-from workers.contract.run.episodes import CorpusSpec
-from workers.contract.run.hardware import WeightSync
 from workers.contract.run.spec import AttemptSpec, is_address, models_of, servers_of
 from workers.contract.stack.commands import environment_problem, is_local
 from workers.contract.wire.documents import ContractError, digest
@@ -20,15 +18,15 @@ from workers.contract.wire.names import SCHEMA, EndReason, FileName
 from workers.models import inspection
 from workers.models.files import InspectionError
 from workers.settings import HostSettings
-from workers.supervisor import ends
-from workers.supervisor.ends import End
+from workers.supervisor import end_reasons
+from workers.supervisor.end_reasons import End
 from workers.supervisor.inputs import checkpoints, restoring
 from workers.supervisor.inputs.checkpoints import CheckpointError
 from workers.supervisor.inputs.datasetcache import DatasetCache
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
-from workers.supervisor.processes.gpus import GpuReading, used_mib
-from workers.supervisor.processes.loops import BackgroundCall, Backoff
+from workers.supervisor.processes.gpus import ReadGpus, used_mib
+from workers.supervisor.processes.loops import Backoff
 from workers.supervisor.reports.control import Control, Unreachable
 
 T = TypeVar("T")
@@ -37,24 +35,28 @@ T = TypeVar("T")
 class NotPrepared(Exception):
     """The attempt cannot start; the message says why."""
 
+    reason = EndReason.LAUNCH_FAILED
+
 
 class PathRefused(NotPrepared):
     """The spec names a folder that runs on this host may not use."""
+
+    reason = EndReason.SPEC_REFUSED
 
 
 class GpusBusy(NotPrepared):
     """Something else is using a leased GPU."""
 
+    reason = EndReason.GPUS_BUSY
+
 
 def end_for(error: Exception) -> End:
-    if isinstance(error, GpusBusy):
-        return End(EndReason.GPUS_BUSY, str(error))
+    if isinstance(error, NotPrepared):
+        return End(error.reason, str(error))
     if isinstance(error, CheckpointError):
         return End(EndReason.CHECKPOINT_UNUSABLE, str(error))
-    if isinstance(error, PathRefused):
-        return End(EndReason.SPEC_REFUSED, str(error))
     if isinstance(error, OSError):
-        return ends.of_error(error)
+        return end_reasons.of_error(error)
     return End(EndReason.LAUNCH_FAILED, str(error))
 
 
@@ -75,48 +77,6 @@ def spec_sha256(spec: AttemptSpec, settings: HostSettings) -> str:
     return digest(dataclasses.replace(spec, resume_from=name or None))
 
 
-class Preparation:
-    """Gets the dataset and the GPUs' baselines in two threads, for which the main thread polls."""
-
-    def __init__(
-        self,
-        spec: AttemptSpec,
-        settings: HostSettings,
-        control: Control,
-        folder: AttemptFolder,
-        read_gpus: Callable[[], list[GpuReading]],
-        *,
-        stores: bool,
-    ) -> None:
-        gpus, server = spec.placement.every_gpu, spec.run.hardware.vllm_server
-        attached = server.attached if server and server.weight_sync == WeightSync.NCCL else ()
-        self._readings: list[GpuReading] = []
-        self._gpus = gpus
-
-        def read() -> list[GpuReading]:
-            self._readings = read_gpus()
-            return self._readings
-
-        self._dataset = BackgroundCall("dataset", lambda: prepare(spec, settings, control, folder, stores=stores))
-        self._baselines = BackgroundCall("baselines", lambda: gpu_baselines(gpus, settings, read, attached))
-
-    def done(self) -> bool:
-        return self.error() is not None or (self._dataset.done and self._baselines.done)
-
-    def error(self) -> Exception | None:
-        return next((job.error for job in (self._dataset, self._baselines) if job.done and job.error), None)
-
-    def has_read_gpus(self) -> bool:
-        return self._baselines.done
-
-    def baselines(self) -> dict[int, int]:
-        return self._baselines.value()
-
-    def gpu_models(self) -> set[str]:
-        """Return the models of the leased GPUs."""
-        return {gpu.name for gpu in self._readings if gpu.index in self._gpus}
-
-
 def prepare(
     spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder, *, stores: bool = False
 ) -> None:
@@ -133,10 +93,15 @@ def prepare(
         except CheckpointError as error:
             raise PathRefused(f"The run needs a checkpoint. {error}") from None
     if jobs.kind_of(spec.run.kind).reads_rows:
-        fetch_dataset(spec, settings, control, folder)
-    if spec.run.episodes:
-        for corpus in spec.run.episodes.corpora:
-            fetch_corpus(spec, corpus, settings, control, folder)
+        data = spec.run.data
+        download = partial(control.fetch_dataset, spec.attempt_id)
+        title = f"The dataset {data.name} version {data.version}"
+        _fetch(data.sha256, folder / FileName.DATASET, download, title, settings)
+    for corpus in spec.run.episodes.corpora if spec.run.episodes else ():
+        target = corpora.path_in(folder.path, corpus.sha256)
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        download = partial(control.fetch_corpus, spec.attempt_id, corpus.sha256)
+        _fetch(corpus.sha256, target, download, f"The corpus {corpus.title}", settings)
 
 
 def _restore(spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
@@ -185,24 +150,6 @@ def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
         raise PathRefused(str(error)) from None
 
 
-def fetch_dataset(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:
-    """Fetch the run's dataset into the attempt's folder. Raises NotPrepared and Unreachable."""
-    data = spec.run.data
-    title = f"The dataset {data.name} version {data.version}"
-    download = partial(control.fetch_dataset, spec.attempt_id)
-    _fetch(data.sha256, folder / FileName.DATASET, download, title, settings)
-
-
-def fetch_corpus(
-    spec: AttemptSpec, corpus: CorpusSpec, settings: HostSettings, control: Control, folder: AttemptFolder
-) -> None:
-    """Fetch a corpus into the attempt's folder. Raises NotPrepared and Unreachable."""
-    target = corpora.path_in(folder.path, corpus.sha256)
-    target.parent.mkdir(mode=0o700, exist_ok=True)
-    download = partial(control.fetch_corpus, spec.attempt_id, corpus.sha256)
-    _fetch(corpus.sha256, target, download, f"The corpus {corpus.title}", settings)
-
-
 def _fetch(sha256: str, target: Path, download: Callable[[Path], str], title: str, settings: HostSettings) -> None:
     """Fetch a file from this host's cache or the control plane. `target` exists only when complete and verified."""
     part = target.with_name(f"{target.name}.part")
@@ -224,7 +171,7 @@ def _fetch(sha256: str, target: Path, download: Callable[[Path], str], title: st
 def gpu_baselines(
     gpus: Sequence[int],
     settings: HostSettings,
-    read_gpus: Callable[[], list[GpuReading]],
+    read_gpus: ReadGpus,
     attached: Sequence[str] = (),
 ) -> dict[int, int]:
     """Return the MiB in use on each leased GPU before the attempt starts anything. `attached`: servers that take
@@ -246,9 +193,9 @@ def gpu_baselines(
         if not busy:
             return {gpu: used[gpu] for gpu in gpus}
         if time.monotonic() >= deadline:
-            words = ", ".join(f"GPU {gpu}: {mib} MiB" for gpu, mib in busy.items())
+            use = ", ".join(f"GPU {gpu}: {mib} MiB" for gpu, mib in busy.items())
             fix = f" Attached vLLM servers keep some memory after each run: restart {', '.join(attached)}."
-            raise GpusBusy(f"Something else uses memory of leased GPUs ({words}).{fix if attached else ''}")
+            raise GpusBusy(f"Something else uses memory of leased GPUs ({use}).{fix if attached else ''}")
         time.sleep(0.5)
 
 

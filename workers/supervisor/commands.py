@@ -18,43 +18,14 @@ from workers.contract.wire.names import FileName
 from workers.settings import HostSettings, variable
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
-"""The folder that holds the `workers` package."""
 
-_NAMES = frozenset(
-    [
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "LANG",
-        "LANGUAGE",
-        "LC_ALL",
-        "LC_CTYPE",
-        "TZ",
-        "TMPDIR",
-        "TEMP",
-        "TMP",
-        "LD_LIBRARY_PATH",
-        "LD_PRELOAD",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-        "REQUESTS_CA_BUNDLE",
-        "CURL_CA_BUNDLE",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "no_proxy",
-        "XDG_CACHE_HOME",
-        "CC",
-        "CXX",
-        "MAX_JOBS",
-        "KMP_AFFINITY",
-        "GOMP_CPU_AFFINITY",
-    ]
-)
+_NAMES = frozenset([
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME",
+    "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "CC", "CXX", "MAX_JOBS", "KMP_AFFINITY", "GOMP_CPU_AFFINITY",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+])  # fmt: skip
 _PREFIXES = (
     "CUDA_", "NVIDIA_", "NCCL_", "NVSHMEM_", "GLOO_", "TORCH", "PYTORCH_", "TRITON_", "VLLM_", "HF_", "TRANSFORMERS_",
     "DS_", "OMP_", "MKL_",
@@ -102,16 +73,16 @@ def trainer_environment(
     """Return the environment of a trainer or a job, with the secrets that it may have."""
     if jobs.kind_of(spec.run.kind).pushes:
         return _pushing_environment(settings, source, secrets)
-    others = (sinks.SECRET_PREFIX, sinks.LINK, HUB_TOKEN)
-    reward_secrets = {name: value for name, value in secrets.items() if not name.startswith(others)}
+    not_of_rewards = (sinks.SECRET_PREFIX, sinks.LINK, HUB_TOKEN)
+    reward_secrets = {name: value for name, value in secrets.items() if not name.startswith(not_of_rewards)}
     safe = {} if settings.trainer_command else _SAFE_PATH
     if spec.run.kind == jobs.BENCHMARK:
-        more = _benchmark_variables(settings)
+        variables = _benchmark_variables(settings)
     elif spec.run.kind == jobs.GGUF:
-        more = {variable("llama_cpp_dir"): str(settings.llama_cpp_dir or "")}
+        variables = {variable("llama_cpp_dir"): str(settings.llama_cpp_dir or "")}
     else:
-        more = {**reward_secrets, **_offline(spec), **_interpreters(spec, settings)}
-    return {**_base(settings, source), **commands.trainer_environment(spec), **more, **safe}
+        variables = {**reward_secrets, **_offline(spec), **_interpreters(spec, settings)}
+    return {**_base(settings, source), **commands.trainer_environment(spec), **variables, **safe}
 
 
 def _benchmark_variables(settings: HostSettings) -> dict[str, str]:
@@ -175,10 +146,10 @@ def download_argv(spec: AttemptSpec, settings: HostSettings, folder: Path) -> li
 
 
 def download_environment(
-    settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str], host_token: str
+    settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str], hub_token: str
 ) -> dict[str, str]:
     """Return the environment of the model download: no GPU, and only the hub's token."""
-    token = secrets.get(HUB_TOKEN) or host_token
+    token = secrets.get(HUB_TOKEN) or hub_token
     safe = {} if settings.fetch_command else _SAFE_PATH
     return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe}
 

@@ -8,9 +8,8 @@ from workers.contract.reports.lines import Receipt
 from workers.contract.run import sinks
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EventKind, Phase
-from workers.supervisor.ends import DIAGNOSIS_WAIT_S, UNDIAGNOSED, End, diagnosis_of
+from workers.supervisor.end_reasons import DIAGNOSIS_WAIT_S, UNDIAGNOSED, End, diagnosis_of
 from workers.supervisor.processes.child import STORING, TRAINER, ChildExit
-from workers.supervisor.processes.folder import HostStop
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.teardown import Teardown
 from workers.supervisor.reports.trainerlines import lines_left_out
@@ -21,11 +20,6 @@ log = logging.getLogger(__name__)
 SIGTERM_DRAIN_S = 10.0
 """The time for handing over on a host that shuts down, and for uploads before that if the host's notice is unknown.
 When the host is back, its reaper hands over the rest."""
-
-
-def deadline_of(stop: HostStop, now: float) -> float:
-    """Return `Shared.host_deadline` for a host that stops."""
-    return math.inf if stop.within_s is None else now + max(0.0, stop.within_s - SIGTERM_DRAIN_S)
 
 
 class Ending(StepWork):
@@ -105,14 +99,14 @@ class Ending(StepWork):
             shared.storage.finish()
         if now >= self._uploads_deadline:
             shared.storage.give_up()
-        return shared.storage.done
+        return shared.storage.idle
 
     def _report_end(self, end: End, receipt: Receipt) -> None:
         shared = self._shared
         shared.report.stop_sampling()
         shared.trainer.read_to_the_end()
-        if shared.trainer.bad_lines:
-            shared.report.note(lines_left_out(shared.trainer.bad_lines), level="warning")
+        if bad_lines := shared.trainer.tail.bad_lines:
+            shared.report.note(lines_left_out(bad_lines), level="warning")
         for exit_ in shared.children.reap():
             report_exit(shared, exit_)
         data = {
@@ -156,7 +150,7 @@ class Draining(StepWork):
         storage = self._shared.storage
         if now >= self._storing_deadline:
             storage.give_up()
-        if self._shared.report.handed_over() and (self._tidied is None or self._tidied.done) and storage.done:
+        if self._shared.report.handed_over() and (self._tidied is None or self._tidied.done) and storage.idle:
             return AttemptStep.DONE
         if now >= self._deadline:
             storage.give_up()
@@ -170,7 +164,6 @@ def _upload_deadline(host_deadline: float, now: float) -> float:
 
 
 def report_exit(shared: Shared, exit_: ChildExit) -> None:
-    """Report a child's exit as an event."""
     if exit_.role == STORING:
         return  # it reports to the control plane itself, also after the last line
     data = {"role": exit_.role, "pid": exit_.pid, "exit_code": exit_.code, "signal": exit_.signal}

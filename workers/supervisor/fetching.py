@@ -8,7 +8,7 @@ from workers.contract.reports.lines import object_of
 from workers.contract.stack.commands import hub_models
 from workers.contract.wire.names import EndReason, EventKind, FileName, Phase
 from workers.supervisor import commands
-from workers.supervisor.ends import End
+from workers.supervisor.end_reasons import End
 from workers.supervisor.processes.child import DOWNLOAD
 from workers.supervisor.reports.tail import Tail
 from workers.supervisor.starting import after_fetching
@@ -35,7 +35,7 @@ class Fetching(StepWork):
         names = ", ".join(model.path for model in hub_models(shared.spec.run))
         shared.report.phase(Phase.FETCHING_MODEL, f"fetching {names}")
         argv = commands.download_argv(shared.spec, shared.settings, shared.folder.path)
-        environment = commands.download_environment(shared.settings, os.environ, shared.secrets, self._host_token())
+        environment = commands.download_environment(shared.settings, os.environ, shared.secrets, self._hub_token())
         return shared.start(DOWNLOAD, argv, environment)
 
     def on_exits(self, now: float) -> Outcome:
@@ -66,8 +66,8 @@ class Fetching(StepWork):
         figures = {name: round(value, 1) for name, value in self._newest.items()}
         self._shared.report.append(EventKind.SYSTEM, figures)
 
-    def _host_token(self) -> str:
-        """Read the host's own token; "" if there is none, with which public models still work."""
+    def _hub_token(self) -> str:
+        """Read the host's own token for the hub; "" if there is none, with which public models still work."""
         file = self._shared.settings.hf_token_file
         if file is None:
             return ""
@@ -77,8 +77,10 @@ class Fetching(StepWork):
             return file.read_text().strip()
         except (OSError, ValueError) as error:
             log.warning("no token for the hub: %s", error)
-            why = error.strerror if isinstance(error, OSError) else "it isn't text"
-            text = f"The host's token for the hub can't be read from {file}: {why}. Gated models can't be downloaded."
+            problem = error.strerror if isinstance(error, OSError) else "it isn't text"
+            text = (
+                f"The host's token for the hub can't be read from {file}: {problem}. Gated models can't be downloaded."
+            )
             self._shared.report.note(text, level="warning")
             return ""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from workers.contract.wire.names import STACKS, EndReason, EventKind, StepPart
-from workers.supervisor.ends import End
+from workers.supervisor.end_reasons import End
 from workers.supervisor.processes import witnesses
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.witnesses import Witness
@@ -31,7 +31,7 @@ class Scene:
     gpus: Mapping[int, float] | None = None
     """GPU -> its use in percent, as last sampled."""
     missing: str = ""
-    """Why stacks are missing."""
+    """The reason why stacks are missing."""
 
 
 class HangWatch:
@@ -74,13 +74,13 @@ class HangWatch:
         except Exception:  # whatever went wrong in its thread, the hang itself is reported
             log.exception("the processes of a hang could not be examined")
             scene = Scene(())
-        who = explain(scene, time.monotonic())
-        text = f"{stall} {who}".strip()
+        explanation = explain(scene, time.monotonic())
+        text = f"{stall} {explanation}".strip()
         try:
-            _write(self._shared.folder.log(STACKS), stall, who, scene)
+            _write(self._shared.folder.log(STACKS), stall, explanation, scene)
         except OSError as error:
             log.warning("the stacks could not be written: %s", error)
-        data = {"text": text, "who": who, "seconds": round(stall.seconds, 1), "usual_s": stall.usual_s}
+        data = {"text": text, "who": explanation, "seconds": round(stall.seconds, 1), "usual_s": stall.usual_s}
         self._shared.report.append(EventKind.HANG, data, step=stall.step)
         return End(EndReason.HUNG, text) if self._shared.spec.run.hang.stop and stall.usual_s is not None else None
 
@@ -92,41 +92,40 @@ def explain(scene: Scene, now: float) -> str:
     """Explain which process waits for which; "" if nothing is known."""
     stopped = [process for process in scene.processes if process.state in "Tt"]
     if stopped:
-        others = " The rest of the run waits for it." if len(scene.processes) > 1 else ""
-        return f"{_name(stopped[0], scene)} is stopped, perhaps by SIGSTOP or a debugger.{others}"
+        rest = " The rest of the run waits for it." if len(scene.processes) > 1 else ""
+        return f"{_name(stopped[0], scene)} is stopped, perhaps by SIGSTOP or a debugger.{rest}"
     ranks = [process for process in scene.processes if process.activity is not None]
     late = [rank for rank in ranks if rank.collective is None]
     if len(ranks) > 1 and not late:
-        places = "; ".join(f"rank {rank.activity.rank} in {rank.collective}" for rank in ranks if rank.activity)
-        return f"All ranks wait for each other in collective operations, perhaps in different ones: {places}."
+        operations = "; ".join(f"rank {rank.activity.rank} in {rank.collective}" for rank in ranks if rank.activity)
+        return f"All ranks wait for each other in collective operations, perhaps in different ones: {operations}."
     first = min(late or ranks, key=lambda rank: rank.activity.since if rank.activity else now, default=None)
     if first is None:
         first = next((process for process in scene.processes if process.role == "trainer"), None)
     if first is None:
         return ""
     waiting = len(ranks) - len(late) if late else 0
-    others = {0: "", 1: " The other rank waits for it."}.get(waiting, f" {waiting} other ranks wait for it.")
-    return " ".join(part for part in (_explain_process(first, scene, now), others.strip()) if part)
+    rest = {0: "", 1: "The other rank waits for it."}.get(waiting, f"{waiting} other ranks wait for it.")
+    return " ".join(part for part in (_explain_process(first, scene, now), rest) if part)
 
 
 def _explain_process(process: Witness, scene: Scene, now: float) -> str:
     doing = process.activity.doing if process.activity else ()
     seconds = now - process.activity.since if process.activity else None
-    who, inner = _name(process, scene), doing[-1] if doing else ""
+    name, inner = _name(process, scene), doing[-1] if doing else ""
     during = "In an evaluation: " if StepPart.EVALUATION in doing[:-1] else ""
     if StepPart.REWARDS in doing[:-1]:
-        of = "" if who == TRAINER_WORDS else f" of {who[0].lower()}{who[1:]}"
-        return f"{during}The reward {inner}{of} has not returned for {seconds:.0f} s. {_place(process)}".strip()
+        of = "" if name == TRAINER_NAME else f" of {name[0].lower()}{name[1:]}"
+        return f"{during}The reward {inner}{of} has not returned for {seconds:.0f} s. {_position(process)}".strip()
     if scene.servers and inner in _FROM_SERVERS:
-        return f"{during}{who} has waited {seconds:.0f} s for {_FROM_SERVERS[inner]}. {_servers(scene)}"
-    what = _DOING.get(inner, inner)
-    lead = (
-        f"{who} has been {what} for {seconds:.0f} s." if seconds is not None else f"{who} doesn't report its activity."
-    )
-    return " ".join(part for part in (during + lead, _place(process), _gpus(scene)) if part)
+        return f"{during}{name} has waited {seconds:.0f} s for {_FROM_SERVERS[inner]}. {_servers(scene)}"
+    lead = f"{name} doesn't report its activity."
+    if seconds is not None:
+        lead = f"{name} has been {_DOING.get(inner, inner)} for {seconds:.0f} s."
+    return " ".join(part for part in (during + lead, _position(process), _gpus(scene)) if part)
 
 
-TRAINER_WORDS = "The trainer"
+TRAINER_NAME = "The trainer"
 _FROM_SERVERS: dict[str, str] = {
     StepPart.GENERATION: "completions from vLLM",
     StepPart.WEIGHT_SYNC: "vLLM to take its weights",
@@ -150,7 +149,7 @@ def _servers(scene: Scene) -> str:
     name = f"The server {worst.role}" if len(scene.servers) > 1 else "vLLM"
     of_server = (process for process in scene.processes if process.role == worst.role)
     engine = next((process for process in of_server if "Engine" in process.name), None)
-    at = f" Its engine{_place(engine).removeprefix('It')}" if engine else ""
+    at = f" Its engine{_position(engine).removeprefix('It')}" if engine else ""
     if worst.unanswered_s:
         return f"{name} has not answered for {worst.unanswered_s:.0f} s.{at}"
     if not worst.running + worst.waiting:
@@ -159,15 +158,15 @@ def _servers(scene: Scene) -> str:
     return f"{name} has {requests}, and has generated no token for {worst.still_s:.0f} s.{at}"
 
 
-def _place(process: Witness) -> str:
+def _position(process: Witness) -> str:
     """Describe in a sentence where a process is in its code, and what it does there."""
     parts = [f"at {process.frame}"] if process.frame else []
     computes = process.cpu_percent >= COMPUTING_PERCENT
     busy = f"computing on {process.cpu_percent:.0f} % of a core" if computes else ""
     parts += [busy or STATES.get(process.state, "")]
     parts += [f"connected to {', '.join(process.peers)}"] if process.peers else []
-    words = ", ".join(part for part in parts if part)
-    return f"It is {words}." if words else ""
+    text = ", ".join(part for part in parts if part)
+    return f"It is {text}." if text else ""
 
 
 def _gpus(scene: Scene) -> str:
@@ -177,20 +176,19 @@ def _gpus(scene: Scene) -> str:
 
 
 def _name(process: Witness, scene: Scene) -> str:
-    ranks = sum(other.activity is not None for other in scene.processes)
+    ranks = sum(peer.activity is not None for peer in scene.processes)
     if process.activity is not None and ranks > 1:
         return f"Rank {process.activity.rank} of the trainer (pid {process.pid})"
     if process.role == "trainer" and (process.activity is not None or not ranks):
-        return TRAINER_WORDS
+        return TRAINER_NAME
     return f"{process.name} of {process.role} (pid {process.pid})"
 
 
 # --- the log --------------------------------------------------------------------------------------------------
 
 
-def _write(path: os.PathLike[str], stall: Stall, who: str, scene: Scene) -> None:
-    """Append to the attempt's stacks.log."""
-    lines = [time.strftime("=== %Y-%m-%d %H:%M:%S UTC", time.gmtime()), str(stall), who]
+def _write(path: os.PathLike[str], stall: Stall, explanation: str, scene: Scene) -> None:
+    lines = [time.strftime("=== %Y-%m-%d %H:%M:%S UTC", time.gmtime()), str(stall), explanation]
     if scene.missing:
         lines.append(f"{scene.missing} The trainer was asked to write its own stacks to its log.")
     for process in scene.processes:

@@ -10,12 +10,12 @@ from queue import Empty
 from workers.contract.reports.lines import ClaimAnswer
 from workers.contract.run.spec import AttemptSpec
 from workers.settings import HostSettings
-from workers.supervisor import claim, ends
+from workers.supervisor import claim, end_reasons
 from workers.supervisor.attempt import ClaimedAttempt
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.child import Children
 from workers.supervisor.processes.folder import AttemptFolder
-from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.gpus import ReadGpus
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.procfs import Process
 from workers.supervisor.reports.control import Control
@@ -39,7 +39,7 @@ class Lifecycle:
         settings: HostSettings,
         *,
         make_control: Callable[[], Control],
-        read_gpus: Callable[[], list[GpuReading]],
+        read_gpus: ReadGpus,
     ) -> None:
         self.folder = folder
         self.spec = spec
@@ -55,7 +55,7 @@ class Lifecycle:
         )
 
     @property
-    def done(self) -> bool:
+    def finished(self) -> bool:
         return self.refused or (self.attempt is not None and self.attempt.step == AttemptStep.DONE)
 
     @property
@@ -84,7 +84,7 @@ class Lifecycle:
     def run(self) -> None:
         """Run to the end. Raises an error of the supervisor's own, after killing all children."""
         errors = 0
-        while not self.done:
+        while not self.finished:
             try:
                 with suppress(Empty):
                     self.inbox.get(timeout=self.settings.tick_watched_s if self.hurried else self.settings.tick_s)()
@@ -96,7 +96,7 @@ class Lifecycle:
                 try:
                     if self.attempt is None or errors > ERRORS_ALLOWED:
                         raise
-                    self.attempt.finish(ends.of_error(error), time.monotonic())
+                    self.attempt.finish(end_reasons.of_error(error), time.monotonic())
                 except Exception:
                     self._give_up()
                     raise

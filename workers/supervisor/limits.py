@@ -62,8 +62,8 @@ class LimitWatch:
         if limits.tokens is not None and self._tokens >= limits.tokens:
             return Reached(EndReason.LIMIT_REACHED, f"it has used {self._tokens:,.0f} of {limits.tokens:,} tokens.")
         if limits.money is not None and self._price and money >= limits.money:
-            words = f"{money:.2f} of {limits.money:.2f} {self._currency}".rstrip()
-            return Reached(EndReason.LIMIT_REACHED, f"it has used {words}.")
+            used = f"{money:.2f} of {limits.money:.2f} {self._currency}".rstrip()
+            return Reached(EndReason.LIMIT_REACHED, f"it has used {used}.")
         return self._reached
 
     def figures(self, now: float) -> dict[str, float]:
@@ -81,7 +81,7 @@ class LimitWatch:
     def unseen(self) -> str:
         """Return a sentence about a rule's metric that is never logged, once for each metric; otherwise ""."""
         for rule in (self._no_better, self._beyond):
-            if rule is None or rule.seen or rule.spec.metric in self._warned:
+            if rule is None or rule.logged or rule.spec.metric in self._warned:
                 continue
             if self._step >= max(UNSEEN_STEPS, rule.spec.steps):
                 self._warned.add(rule.spec.metric)
@@ -104,7 +104,7 @@ class _NoBetter:
         self.counted = 0
 
     @property
-    def seen(self) -> bool:
+    def logged(self) -> bool:
         return self._best is not None
 
     def note(self, step: int, value: float) -> Reached | None:
@@ -124,11 +124,11 @@ class _Beyond:
         self._since: int | None = None
         self._before: int | None = None
         """The last step within the bound."""
-        self.seen = False
+        self.logged = False
         self.counted = 0
 
     def note(self, step: int, value: float) -> Reached | None:
-        self.seen = True
+        self.logged = True
         if not (value > self.spec.bound if self.spec.above else value < self.spec.bound):
             self._since, self._before, self.counted = None, step, 0
             return None

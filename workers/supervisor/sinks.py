@@ -3,21 +3,18 @@ except for a short time at the end."""
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from workers.contract.run import sinks
 from workers.contract.wire.names import FileName
 from workers.supervisor import commands
-
-if TYPE_CHECKING:
-    from workers.supervisor.steps import Shared
+from workers.supervisor.steps import Shared
 
 MOST_STARTS = 5
 POLL_S = 2.0
 
 
 class Sinks:
-    def __init__(self, shared: "Shared") -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._starts = 0
         self._restart_at: float | None = None

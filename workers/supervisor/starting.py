@@ -3,11 +3,14 @@
 import os
 
 from workers.contract.run import jobs
+from workers.contract.run.hardware import WeightSync
 from workers.contract.stack import commands as stack
 from workers.contract.wire.names import EndReason, FileName, Phase
 from workers.supervisor import claim, commands
-from workers.supervisor.ends import End
+from workers.supervisor.end_reasons import End
 from workers.supervisor.processes.child import TRAINER
+from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.reports.control import Control
 from workers.supervisor.servers import compilecache
 from workers.supervisor.servers.vllm import memory_in_words
@@ -15,50 +18,65 @@ from workers.supervisor.servers.warmth import OTHER_FILES, files_of
 from workers.supervisor.steps import AttemptStep, Outcome, Shared, StepWork
 
 DRIVER_PATIENCE = 4
-"""How many times `gpu_free_deadline_s` a GPU driver may take to answer."""
+"""The multiple of `gpu_free_deadline_s` that a GPU driver may take to answer."""
 
 
 class Preparing(StepWork):
-    """Prepares the dataset and the GPUs' baselines in threads."""
+    """Gets the dataset and the GPUs' baselines in two threads, for which the main thread polls. `stores`: there is
+    an artifact store."""
 
     def __init__(self, shared: Shared, control: Control, *, stores: bool) -> None:
-        """`stores`: whether there is an artifact store."""
         self._shared = shared
         self._control = control
         self._stores = stores
-        self._preparation: claim.Preparation | None = None
+        self._dataset: BackgroundCall[None] | None = None
+        self._baselines: BackgroundCall[dict[int, int]] | None = None
+        self._readings: list[GpuReading] = []
         self._deadline = float("inf")
 
     def begin(self, now: float) -> Outcome:
-        shared = self._shared
-        self._deadline = now + DRIVER_PATIENCE * shared.settings.gpu_free_deadline_s
-        problem = claim.spec_problem(shared.spec)
+        shared, spec, settings = self._shared, self._shared.spec, self._shared.settings
+        self._deadline = now + DRIVER_PATIENCE * settings.gpu_free_deadline_s
+        problem = claim.spec_problem(spec)
         if problem:
             return End(EndReason.SPEC_REFUSED, problem)
         shared.report.phase(Phase.PREPARING, "fetching the dataset")
-        self._preparation = claim.Preparation(
-            shared.spec, shared.settings, self._control, shared.folder, shared.read_gpus, stores=self._stores
+        gpus, server = spec.placement.every_gpu, spec.run.hardware.vllm_server
+        attached = server.attached if server and server.weight_sync == WeightSync.NCCL else ()
+        self._dataset = BackgroundCall(
+            "dataset", lambda: claim.prepare(spec, settings, self._control, shared.folder, stores=self._stores)
         )
-        shared.report.sample_system(shared.spec.placement.every_gpu, shared.read_gpus, shared.figures.on_system_sample)
+        self._baselines = BackgroundCall(
+            "baselines", lambda: claim.gpu_baselines(gpus, settings, self._read_gpus, attached)
+        )
+        shared.report.sample_system(gpus, shared.read_gpus, shared.figures.on_system_sample)
         return None
 
+    def _read_gpus(self) -> list[GpuReading]:
+        self._readings = self._shared.read_gpus()
+        return self._readings
+
     def tick(self, now: float) -> Outcome:
-        shared, preparation = self._shared, self._preparation
-        if preparation is None or not preparation.done():
-            return self._too_late(now)
-        error = preparation.error()
-        if error is not None:
-            return claim.end_for(error)
-        shared.children.baselines = preparation.baselines()
+        shared, dataset, baselines = self._shared, self._dataset, self._baselines
+        if dataset is None or baselines is None:
+            return None
+        prepared = dataset.done and baselines.done
+        for call in (dataset, baselines):
+            if call.error is not None:
+                return claim.end_for(call.error)
+        if not prepared:
+            return None if baselines.done else self._too_late(now)
+        shared.children.baselines = baselines.value()
         shared.figures.gpus = tuple(shared.children.baselines)
-        shared.caches = compilecache.variables(shared.settings, os.environ, preparation.gpu_models())
+        models = {gpu.name for gpu in self._readings if gpu.index in shared.children.baselines}
+        shared.caches = compilecache.variables(shared.settings, os.environ, models)
         if commands.needs_download(shared.spec):
             return AttemptStep.FETCHING
         return after_fetching(shared)
 
     def _too_late(self, now: float) -> End | None:
         """End if the GPUs' driver doesn't answer: a call to it may never return. The dataset has its own deadline."""
-        if now < self._deadline or self._preparation is None or self._preparation.has_read_gpus():
+        if now < self._deadline:
             return None
         seconds = DRIVER_PATIENCE * self._shared.settings.gpu_free_deadline_s
         return End(
@@ -72,7 +90,7 @@ def after_fetching(shared: Shared) -> AttemptStep:
 
 def start_trainer(shared: Shared, *, waits: bool) -> End | None:
     """Start the trainer. `waits`: it sends no request to a server before FileName.SERVERS_READY exists."""
-    argv = commands.trainer_argv(shared.settings, shared.folder.path)
+    argv = stack.trainer_argv(shared.folder.path, commands.programs(shared.settings))
     environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
     return shared.start(TRAINER, argv, environment | shared.caches | ({stack.AWAIT_SERVERS: "1"} if waits else {}))
 
@@ -118,21 +136,21 @@ class ServersStarting(StepWork):
 
     def on_exits(self, now: float) -> Outcome:
         shared = self._shared
-        trainer = shared.children.exits.get(TRAINER)
+        trainer = shared.trainer_exit
         return shared.server_end() or (shared.trainer_end(trainer) if trainer else None)
 
     def tick(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers
         ready = servers.ready()
-        if servers.lease and (lost := servers.lost(after_s=0.0)):
-            return End(EndReason.VLLM_EXITED, lost)
+        if servers.lease and (lost := shared.lost_server(after_s=0.0)):
+            return lost
         if ready == len(servers.places):
             if servers.lease and servers.lease.files() != self._files:
                 return End(EndReason.LAUNCH_FAILED, OTHER_FILES)
             shared.report.phase(Phase.VLLM_READY)
             for place in servers.own:
-                if words := memory_in_words(shared.folder.log(place.role)):
-                    shared.report.note(words if len(servers.own) == 1 else f"{place.role}: {words}")
+                if text := memory_in_words(shared.folder.log(place.role)):
+                    shared.report.note(text if len(servers.own) == 1 else f"{place.role}: {text}")
             servers.pulses = shared.report.sample_servers(servers.addresses, shared.figures.on_server_sample)
             shared.folder.write(FileName.SERVERS_READY, "")
             return AttemptStep.TRAINING

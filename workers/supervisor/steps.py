@@ -6,18 +6,18 @@ The trainer starts in SERVERS_STARTING if it can do so while the servers start. 
 step returns the next step and never waits.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.names import EndReason, EventKind
 from workers.settings import HostSettings
-from workers.supervisor.ends import End, Judge
+from workers.supervisor.end_reasons import End, Judge
 from workers.supervisor.limits import LimitWatch
-from workers.supervisor.processes.child import ChildExit, Children
+from workers.supervisor.processes.child import TRAINER, ChildExit, Children
 from workers.supervisor.processes.folder import AttemptFolder
-from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.gpus import ReadGpus
 from workers.supervisor.reports.reporting import Reporting
 from workers.supervisor.servers.fleet import ServerFleet
 from workers.supervisor.storage import Storage
@@ -49,7 +49,6 @@ class StepWork:
     """The work of one step."""
 
     def begin(self, now: float) -> Outcome:
-        """Begin the step."""
         return None
 
     def on_exits(self, now: float) -> Outcome:
@@ -77,12 +76,31 @@ class Shared:
     judge: Judge
     limits: LimitWatch
     storage: Storage
-    read_gpus: Callable[[], list[GpuReading]]
+    read_gpus: ReadGpus
     host_deadline: float | None = None
     """If the host stops: until when the run may save and upload, so that time remains to hand over. inf: unknown.
     None: the host doesn't stop."""
     caches: dict[str, str] = field(default_factory=dict)
     """Environment variables of the trainer and the servers that name their compile caches."""
+
+    settled: End | None = None
+    """The trainer's own end, while waiting to see whether a server was its cause."""
+    requested_end: End = field(default_factory=lambda: End(EndReason.STOPPED_BY_USER, ""))
+    """The end of a run that saves because of a stop or a limit."""
+
+    @property
+    def trainer_exit(self) -> ChildExit | None:
+        return self.children.exits.get(TRAINER)
+
+    def lost_server(self, *, after_s: float) -> End | None:
+        """Return the end if an attached server no longer answers; its process can't be watched."""
+        problem = self.servers.lost(after_s=after_s)
+        return End(EndReason.VLLM_EXITED, problem) if problem else None
+
+    def waits_for_servers(self) -> bool:
+        """Return whether a server that is still alive may turn out to be the cause of the trainer's failure."""
+        running = self.children.running()
+        return bool(self.servers.attached) or any(place.role in running for place in self.servers.own)
 
     def server_end(self) -> End | None:
         """Return the attempt's end if an own server has exited."""

@@ -11,14 +11,14 @@ from workers.supervisor.processes.folder import AttemptFolder
 log = logging.getLogger(__name__)
 
 RESTART_S = 30.0
-"""How long to wait after a failure of the process."""
+"""The pause after the process has ended too early."""
 
 
 class Storage:
-    """The uploads of one attempt. For the main thread only; nothing here waits."""
+    """The uploads of one attempt. For the main thread only; nothing here waits. `token`: the attempt's token; "" if
+    there is no store."""
 
     def __init__(self, folder: AttemptFolder, settings: HostSettings, children: Children, *, token: str) -> None:
-        """`token`: the attempt's token; "": there is no store."""
         self._folder = folder
         self._settings = settings
         self._children = children
@@ -31,12 +31,12 @@ class Storage:
         return bool(self._token)
 
     @property
-    def done(self) -> bool:
+    def idle(self) -> bool:
         return STORING not in self._children.running()
 
     def tick(self, now: float) -> None:
         """Keep the process running while the trainer runs."""
-        if self._token and self.done and now >= self._next_at:
+        if self._token and self.idle and now >= self._next_at:
             self._next_at = now + RESTART_S
             self._start(finish=False)
 
@@ -46,7 +46,7 @@ class Storage:
             self._start(finish=True)
 
     def give_up(self) -> None:
-        if not self.done and not self._gave_up:
+        if not self.idle and not self._gave_up:
             self._gave_up = True
             log.warning("not all checkpoints were uploaded in time")
             self._children.kill_started()

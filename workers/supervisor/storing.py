@@ -108,9 +108,9 @@ class Uploader:
             if line.kind != EventKind.CHECKPOINT or self._only not in (None, data["path"]):
                 continue
             self._waiting[data["step"]] = data["path"]
-            kept = data.get("kept")
-            known = {*self._waiting, *self._stored}
-            for step in known.difference(kept if isinstance(kept, list) else known):
+            remaining = data.get("kept")
+            steps = {*self._waiting, *self._stored}
+            for step in steps.difference(remaining if isinstance(remaining, list) else steps):
                 path = self._waiting.pop(step, "") or self._stored.pop(step, "")
                 if step in self._tried:
                     self._obsolete[step] = path

@@ -2,46 +2,19 @@
 
 from workers.contract.run import jobs
 from workers.contract.wire.names import SAVING, EndReason, EventKind, FileName, Phase
-from workers.supervisor.ends import End
+from workers.supervisor.end_reasons import End
 from workers.supervisor.hangs import HangWatch
-from workers.supervisor.processes.child import TRAINER, ChildExit
+from workers.supervisor.processes.child import TRAINER
 from workers.supervisor.sinks import Sinks
 from workers.supervisor.starting import start_trainer
 from workers.supervisor.steps import AttemptStep, Outcome, Shared, StepWork
 
 
-class Pair:
-    """The ends of the trainer and its servers, as far as they are known."""
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self.settled: End | None = None
-        """The trainer's own end, while waiting to see whether a server was its cause."""
-        self.requested_end = End(EndReason.STOPPED_BY_USER, "")
-        """The end of a run that saves because of a stop or a limit."""
-
-    @property
-    def trainer(self) -> ChildExit | None:
-        return self._shared.children.exits.get(TRAINER)
-
-    def lost(self, *, after_s: float) -> End | None:
-        """Return the end if an attached server no longer answers; its process can't be watched."""
-        problem = self._shared.servers.lost(after_s=after_s)
-        return End(EndReason.VLLM_EXITED, problem) if problem else None
-
-    def waits_for_servers(self) -> bool:
-        """Return whether a server that is still alive may turn out to be the cause."""
-        servers = self._shared.servers
-        running = self._shared.children.running()
-        return bool(servers.attached) or any(place.role in running for place in servers.own)
-
-
 class Training(StepWork):
     """Starts the trainer, and watches it, its servers, limits and hangs."""
 
-    def __init__(self, shared: Shared, pair: Pair) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._pair = pair
         self._hangs = HangWatch(shared)
         self._sinks = Sinks(shared)
         self._is_job = shared.spec.run.kind in jobs.KINDS  # jobs have no training steps that could hang
@@ -54,7 +27,7 @@ class Training(StepWork):
         return None if TRAINER in shared.children.running() else start_trainer(shared, waits=False)
 
     def on_exits(self, now: float) -> Outcome:
-        trainer, server = self._pair.trainer, self._shared.server_end()
+        trainer, server = self._shared.trainer_exit, self._shared.server_end()
         if trainer is not None and trainer.code == 0:
             return self._shared.trainer_end(trainer)
         if server is not None:
@@ -64,7 +37,7 @@ class Training(StepWork):
     def tick(self, now: float) -> Outcome:
         shared = self._shared
         self._sinks.tick(now)
-        lost = self._pair.lost(after_s=shared.settings.attached_silence_s)
+        lost = self._shared.lost_server(after_s=shared.settings.attached_silence_s)
         if lost is not None:
             return lost
         hung = shared.servers.hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
@@ -81,22 +54,21 @@ class Training(StepWork):
             return None
         data = {"text": reached.text, "reason": reached.reason, "recommended": reached.recommended}
         shared.report.append(EventKind.LIMIT, data, step=shared.trainer.progress.step)
-        self._pair.requested_end = End(reached.reason, reached.text)
+        self._shared.requested_end = End(reached.reason, reached.text)
         return AttemptStep.SAVING
 
 
 class Settling(StepWork):
     """Waits after a trainer's failure: a server's death may be its cause, and be noticed a moment later."""
 
-    def __init__(self, shared: Shared, pair: Pair) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._pair = pair
         self._deadline = 0.0
 
     def begin(self, now: float) -> Outcome:
-        trainer = self._pair.trainer
-        self._pair.settled = self._shared.trainer_end(trainer) if trainer else None
-        self._deadline = now + (self._shared.settings.settle_s if self._pair.waits_for_servers() else 0.0)
+        trainer = self._shared.trainer_exit
+        self._shared.settled = self._shared.trainer_end(trainer) if trainer else None
+        self._deadline = now + (self._shared.settings.settle_s if self._shared.waits_for_servers() else 0.0)
         self._shared.servers.look_again()
         return None
 
@@ -104,18 +76,17 @@ class Settling(StepWork):
         return self._shared.server_end()
 
     def tick(self, now: float) -> Outcome:
-        lost = self._pair.lost(after_s=0.0)
+        lost = self._shared.lost_server(after_s=0.0)
         if lost is not None:
             return lost
-        return self._pair.settled if now >= self._deadline else None
+        return self._shared.settled if now >= self._deadline else None
 
 
 class Saving(StepWork):
     """Lets the trainer save and exit, which it does when it finds STOP in the folder, or ends at the deadline."""
 
-    def __init__(self, shared: Shared, pair: Pair) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._pair = pair
         self._deadline = 0.0
 
     def begin(self, now: float) -> Outcome:
@@ -126,10 +97,10 @@ class Saving(StepWork):
         return None
 
     def on_exits(self, now: float) -> Outcome:
-        if self._pair.trainer is not None:
-            end = self._shared.trainer_end(self._pair.trainer)
-            if end.reason == EndReason.STOPPED_BY_USER and self._pair.requested_end.detail:
-                return self._pair.requested_end
+        if self._shared.trainer_exit is not None:
+            end = self._shared.trainer_end(self._shared.trainer_exit)
+            if end.reason == EndReason.STOPPED_BY_USER and self._shared.requested_end.detail:
+                return self._shared.requested_end
             good = end.reason in (EndReason.STOPPED_BY_USER, EndReason.COMPLETED)
             return end if good else self._could_not_save(end)
         server = self._shared.server_end()
@@ -148,5 +119,5 @@ class Saving(StepWork):
         return self._unsaved(f"It could not save: {end.detail}")
 
     def _unsaved(self, problem: str) -> End:
-        requested = self._pair.requested_end
+        requested = self._shared.requested_end
         return End(requested.reason, f"{requested.detail} {problem}".strip())

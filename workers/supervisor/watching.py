@@ -41,23 +41,15 @@ class TrainerWatch:
     def __init__(self, folder: AttemptFolder, report: Reporting, pace: "StepPace", limits: LimitWatch) -> None:
         self._folder = folder
         self._report = report
-        self._tail = Tail(folder / FileName.METRICS, trainer_line)
+        self.tail = Tail(folder / FileName.METRICS, trainer_line)
         self._pace = pace
         self._limits = limits
         self.progress = TrainerProgress()
         self.heard_at = float("-inf")
         """When the trainer's last line was read, by time.monotonic()."""
 
-    @property
-    def trouble(self) -> OSError | None:
-        return self._tail.trouble
-
-    @property
-    def bad_lines(self) -> int:
-        return self._tail.bad_lines
-
     def read(self, now: float | None = None) -> None:
-        for line in self._tail.read():
+        for line in self.tail.read():
             self.heard_at = self.heard_at if now is None else now
             self.progress.note(line)
             self._note_pace(line, now)
@@ -67,7 +59,7 @@ class TrainerWatch:
 
     def read_to_the_end(self) -> None:
         """Read the trainer's last lines. Called before its exit is judged."""
-        while not self._tail.at_end():
+        while not self.tail.at_end():
             self.read()
 
     def stall(self, now: float) -> Stall | None:
@@ -91,11 +83,10 @@ class TrainerWatch:
 
 
 class StepPace:
-    """The usual duration of a step, and stalls; each is reported once, as is the end of a stall."""
+    """The usual duration of a step, and stalls; each is reported once, as is the end of a stall. `after`: the number of
+    usual durations after which a step stalls, but not before `least_s`. `first_s`: the limit of the first step."""
 
     def __init__(self, *, after: float, least_s: float, first_s: float) -> None:
-        """`after`: the number of usual durations after which a step stalls, but not before `least_s`. `first_s`: the
-        limit of the first step."""
         self._after, self._least_s, self._first_s = after, least_s, first_s
         self._took: deque[float] = deque(maxlen=REMEMBERED)
         self._step: int | None = None
@@ -127,7 +118,8 @@ class StepPace:
 
 
 class HostFigures:
-    """Reports samples of the host, its GPUs and the vLLM servers, and keeps the peaks for the receipt."""
+    """Reports samples of the host, its GPUs and the vLLM servers, and keeps the peaks for the receipt. `own_figures`:
+    figures of the attempt itself, sent with each sample."""
 
     def __init__(
         self,
@@ -135,13 +127,12 @@ class HostFigures:
         progress: TrainerProgress,
         *,
         open_for: Callable[[], bool],
-        more: Callable[[], dict[str, float]],
+        own_figures: Callable[[], dict[str, float]],
     ) -> None:
-        """`more`: figures of the attempt itself, sent with each sample."""
         self._report = report
         self._progress = progress
         self._open = open_for
-        self._more = more
+        self._own_figures = own_figures
         self.tree_bytes: int | None = None
         """Resident memory of all descendants at the last scan; None before the first."""
         self.peaks: dict[int, int] = {}
@@ -156,7 +147,7 @@ class HostFigures:
             self.peaks[gpu] = max(used, self.peaks.get(gpu, 0))
         if self.tree_bytes is not None:
             sample = {**sample, "host/run_memory_mib": float(self.tree_bytes >> 20)}
-        sample = {**sample, **self._more()}
+        sample = {**sample, **self._own_figures()}
         if self._open():
             self._report.append(EventKind.SYSTEM, sample, step=self._progress.step)
 

@@ -32,7 +32,7 @@ class Answers:
         self.ack = 0
         self.error: Exception | None = None
 
-    def sync(self, attempt_id: str, lines: list[bytes]) -> SyncAnswer:
+    def sync(self, attempt_id: str, lines: list[bytes], *, turns_after: int | None = None) -> SyncAnswer:
         if self.error is not None:
             raise self.error
         self.batches.append([json.loads(line)["seq"] for line in lines])
@@ -70,7 +70,7 @@ def test_an_unwatched_run_comes_again_when_it_is_asked_to(tmp_path: Path, asked:
     syncer.tick(100.0)
     outbox.append(EventKind.TRAIN, {}, t=1.0)
     assert syncer.tick(100.4) == pytest.approx(waits - 0.4)
-    syncer.changed(urgent=True)
+    syncer.hurry()
     syncer.tick(100.5)
     assert answers.batches == [[], [1]]
 
@@ -105,7 +105,7 @@ def test_an_event_does_not_wait_for_the_batch(tmp_path: Path) -> None:
     syncer, outbox = a_syncer(tmp_path, answers)
     syncer.tick(100.0)
     outbox.append(EventKind.PHASE, {}, t=1.0)
-    syncer.changed(urgent=True)
+    syncer.hurry()
     syncer.tick(100.1)
     assert answers.batches == [[], [1]]
 

@@ -16,9 +16,9 @@ from tests.workers.supervisor.attempts import QUICK
 from workers.contract.reports.lines import object_of
 from workers.contract.wire.names import EndReason, EventKind
 from workers.settings import HostSettings, SettingsError
-from workers.supervisor import commands, ends
+from workers.supervisor import commands, end_reasons
 from workers.supervisor.processes.child import TRAINER, ChildExit
-from workers.supervisor.processes.verify import GpuProof
+from workers.supervisor.processes.teardown import GpuProof
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.outbox import Outbox
 from workers.supervisor.reports.samples import SampleUploader
@@ -234,13 +234,13 @@ def test_samples_without_the_gpu_prove_nothing() -> None:
 def test_the_log_tells_why_a_trainer_failed(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "log").write_text(text)
     exit_ = ChildExit(TRAINER, 1, 1, None)
-    end = ends.of_trainer(exit_, TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
+    end = end_reasons.of_trainer(exit_, TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
     assert end.reason == reason
 
 
 def test_a_sigkill_while_the_kernel_killed_for_memory_is_out_of_memory(tmp_path: Path) -> None:
     exit_ = ChildExit(TRAINER, 1, 137, "SIGKILL")
-    end = ends.of_trainer(exit_, TrainerProgress(), log=tmp_path / "none", killed_by_kernel=True)
+    end = end_reasons.of_trainer(exit_, TrainerProgress(), log=tmp_path / "none", killed_by_kernel=True)
     assert end.reason == EndReason.OOM
 
 
@@ -248,7 +248,7 @@ def test_neither_figures_nor_the_launcher_s_report_of_ranks_are_the_last_word(tm
     said = "The reward function raised.\n{'loss': '0.1'}\nE1120 20:00:01 torch/elastic: failed (exitcode: 1)\n======\n"
     (tmp_path / "log").write_text(said)
     exit_ = ChildExit(TRAINER, 1, 1, None)
-    end = ends.of_trainer(exit_, TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
+    end = end_reasons.of_trainer(exit_, TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
     assert end.detail.endswith("The reward function raised.")
 
 

@@ -30,9 +30,9 @@ class CheckpointError(Exception):
 def check(folder: Path, run: RunSpec) -> None:
     """Check that the run can resume from the checkpoint. Raises CheckpointError for the first problem."""
     with _readable(folder):
-        state = _json(folder / STATE)
-        if state.get("global_step") != _step_of(folder):
-            raise CheckpointError(f"{folder.name}/{STATE} is of step {state.get('global_step')}.")
+        step = _json(folder / STATE).get("global_step")
+        if step != _step_of(folder):
+            raise _error(folder / STATE, f"is of step {step}.")
         _check_model(folder, run)
         for name in _torch_files(folder, run):
             _check_torch_file(folder / name)
@@ -111,31 +111,32 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         return json_object(path.read_bytes(), path.name)
     except FileNotFoundError:
-        raise CheckpointError(f"{path.parent.name}/{path.name} is missing.") from None
+        raise _error(path, "is missing.") from None
     except (InspectionError, ValueError):
-        raise CheckpointError(f"{path.parent.name}/{path.name} is not complete: it is no valid JSON.") from None
+        raise _error(path, "is not complete: it is no valid JSON.") from None
 
 
 def _check_tensor_file(path: Path) -> None:
     """Check that a safetensors file is as long as its header says."""
     if not path.is_file():
-        raise CheckpointError(f"{path.parent.name}/{path.name} is missing.")
+        raise _error(path, "is missing.")
     with open(path, "rb") as file:
         length = header_length(file.read(8), path.name, limit=LONGEST_HEADER)
         _, end = tensors_of(file.read(length), path.name)
     size = path.stat().st_size
     if size != 8 + length + end:
-        raise CheckpointError(
-            f"{path.parent.name}/{path.name} is not complete: it has {size:,} of {8 + length + end:,} bytes."
-        )
+        raise _error(path, f"is not complete: it has {size:,} of {8 + length + end:,} bytes.")
 
 
 def _check_torch_file(path: Path) -> None:
-    where = f"{path.parent.name}/{path.name}"
     if not path.is_file():
-        raise CheckpointError(f"{where} is missing.")
+        raise _error(path, "is missing.")
     if not zipfile.is_zipfile(path):
-        raise CheckpointError(f"{where} is not complete: the end of the file is missing.")
+        raise _error(path, "is not complete: the end of the file is missing.")
+
+
+def _error(path: Path, problem: str) -> CheckpointError:
+    return CheckpointError(f"{path.parent.name}/{path.name} {problem}")
 
 
 def _step_of(folder: Path) -> int:

@@ -17,13 +17,13 @@ from pathlib import Path
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SUFFIX = ".parquet"
 _LEFTOVER_AFTER_S = 86_400
-"""The age from which temporary files count as leftovers."""
 _RETRY_S = 0.05
 
 
 class DatasetCache:
+    """The cache in one folder, of which the least recently used files are removed first. `limit_bytes`: 0: no cache."""
+
     def __init__(self, folder: Path, limit_bytes: int) -> None:
-        """`limit_bytes`: total size; the least recently used files are removed first. 0: no cache."""
         self._folder = folder
         self._limit = limit_bytes
 

@@ -32,6 +32,27 @@ class ChildExit:
     signal: str | None
 
 
+def spawn(
+    argv: Sequence[str], environment: Mapping[str, str], folder: AttemptFolder, log_name: str, *, stdin: bytes = b""
+) -> subprocess.Popen[bytes]:
+    """Start a program in the attempt's folder, in its own session, with its output in its log. `stdin`: a few bytes for
+    its standard input, for secrets that no process listing may show."""
+    with open(folder.log(log_name), "ab") as log_file:
+        process = subprocess.Popen(
+            argv,
+            env=dict(environment),
+            cwd=folder.path,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    if process.stdin is not None:
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(stdin)
+    return process
+
+
 class Children:
     """The processes started by the supervisor, and their descendants."""
 
@@ -46,22 +67,9 @@ class Children:
         """Role -> exit, in the order in which they were noticed."""
 
     def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str], *, stdin: bytes = b"") -> int:
-        """Start a child in its own session, with its output in its log; return its pid. `stdin`: a few bytes for its
-        standard input, for secrets that no process listing may show."""
+        """Start a child; return its pid."""
         self.record(self.descendants())  # the GPUs' baselines, before anything can use them
-        with open(self._folder.log(role), "ab") as log:
-            child = subprocess.Popen(
-                argv,
-                env=dict(environment),
-                cwd=self._folder.path,
-                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        if child.stdin is not None:
-            with child.stdin, suppress(BrokenPipeError):
-                child.stdin.write(stdin)
+        child = spawn(argv, environment, self._folder, role, stdin=stdin)
         self._started[child.pid] = (role, child)
         self._groups.add(child.pid)
         self.record(self.descendants())

@@ -179,8 +179,8 @@ class AttemptFolder:
         for reason in (EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED):
             if content.get("reason") == reason:
                 within_s = content.get("within_s")
-                known = within_s if isinstance(within_s, int | float) else None
-                return HostStop(reason, saves=content.get("save") is True, within_s=known)
+                within_s = within_s if isinstance(within_s, int | float) else None
+                return HostStop(reason, saves=content.get("save") is True, within_s=within_s)
         return HostStop(EndReason.PREEMPTED, saves=False)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 
-from workers.supervisor.processes import gpus
+from workers.supervisor.processes.gpus import nvml, optional
 
 _PATHS = {
     pynvml.NVML_TOPOLOGY_INTERNAL: "PIX",
@@ -45,7 +45,7 @@ class _Device:
 
 def read() -> dict[int, list[Link]]:
     """Return each GPU's links to the others; {} without NVML or with fewer than two GPUs."""
-    with gpus.nvml() as available:
+    with nvml() as available:
         devices = _devices() if available else {}
         return {a: [_link(devices, a, b) for b in devices if b != a] for a in devices if len(devices) > 1}
 
@@ -53,36 +53,36 @@ def read() -> dict[int, list[Link]]:
 def _devices() -> dict[int, _Device]:
     devices = {}
     for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = _query("nvmlDeviceGetHandleByIndex", index)
+        handle = optional(pynvml.nvmlDeviceGetHandleByIndex, index)
         if handle is not None:
-            devices[index] = _Device(handle, _bus(_query("nvmlDeviceGetPciInfo", handle)))
-    places = {device.bus for device in devices.values()}
+            devices[index] = _Device(handle, _bus(optional(pynvml.nvmlDeviceGetPciInfo, handle)))
+    bus_ids = {device.bus for device in devices.values()}
     for device in devices.values():
-        _count_nvlinks(device, places)
+        _count_nvlinks(device, bus_ids)
     return devices
 
 
-def _count_nvlinks(device: _Device, places: set[BusId | None]) -> None:
+def _count_nvlinks(device: _Device, bus_ids: set[BusId | None]) -> None:
     for number in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        state = _query("nvmlDeviceGetNvLinkState", device.handle, number)
+        state = optional(pynvml.nvmlDeviceGetNvLinkState, device.handle, number)
         if state is None:
             return  # the card has no more of them
         if state != pynvml.NVML_FEATURE_ENABLED:
             continue
-        remote = _bus(_query("nvmlDeviceGetNvLinkRemotePciInfo", device.handle, number))
-        if remote is not None and remote in places:
+        remote = _bus(optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, device.handle, number))
+        if remote is not None and remote in bus_ids:
             device.peers[remote] += 1
         else:
             device.elsewhere += 1
 
 
 def _link(devices: dict[int, _Device], a: int, b: int) -> Link:
-    device, other = devices[a], devices[b]
-    path = _PATHS.get(_query("nvmlDeviceGetTopologyCommonAncestor", device.handle, other.handle))
-    direct = device.peers[other.bus] if other.bus is not None else 0
-    status = _query("nvmlDeviceGetP2PStatus", device.handle, other.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+    device, peer = devices[a], devices[b]
+    path = _PATHS.get(optional(pynvml.nvmlDeviceGetTopologyCommonAncestor, device.handle, peer.handle))
+    direct = device.peers[peer.bus] if peer.bus is not None else 0
+    status = optional(pynvml.nvmlDeviceGetP2PStatus, device.handle, peer.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
     # Through a switch every GPU reaches every other with all its lanes, if the driver allows it.
-    switched = min(device.elsewhere, other.elsewhere)
+    switched = min(device.elsewhere, peer.elsewhere)
     joined = status == pynvml.NVML_P2P_STATUS_OK if status is not None else switched > 0
     if direct or joined:
         return Link(b, "NVLink", direct or switched or None, path)
@@ -97,12 +97,4 @@ def _bus(info: Any) -> BusId | None:
     try:
         return tuple(int(part, 16) for part in text.replace(".", ":").split(":"))
     except ValueError:
-        return None
-
-
-def _query(function: str, *arguments: Any) -> Any:
-    """Return NVML's answer; None if the card or driver doesn't support the query."""
-    try:
-        return getattr(pynvml, function)(*arguments)
-    except pynvml.NVMLError:
         return None

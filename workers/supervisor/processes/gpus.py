@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import pynvml
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class GpuReading:
@@ -26,9 +28,12 @@ class GpuReading:
     temperature_c: int | None
     driver: str
     trouble: str = ""
-    """Why its memory can't be read."""
+    """The reason why its memory can't be read."""
     capability: str = ""
     """CUDA's compute capability, such as 9.0; GPUs from 8.0 support bf16."""
+
+
+ReadGpus = Callable[[], list[GpuReading]]
 
 
 class GpuError(Exception):
@@ -56,13 +61,13 @@ def read() -> list[GpuReading]:
     with nvml() as available:
         if not available:
             return []
-        driver = _optional(lambda: str(pynvml.nvmlSystemGetDriverVersion())) or ""
+        driver = optional(lambda: str(pynvml.nvmlSystemGetDriverVersion())) or ""
         return [_read_gpu(index, driver) for index in range(pynvml.nvmlDeviceGetCount())]
 
 
 @contextmanager
 def nvml() -> Iterator[bool]:
-    """Enclose NVML calls, for one thread at a time; yield whether NVML is installed. Raises GpuError."""
+    """Allow NVML calls by one thread at a time; yield whether NVML is installed. Raises GpuError."""
     try:
         with _lock:
             yield _initialise()
@@ -94,15 +99,15 @@ def _read_gpu(index: int, driver: str) -> GpuReading:
         return GpuReading(index, "", f"GPU {index}", 0, None, None, None, None, driver, trouble=str(error))
     return GpuReading(
         index=index,
-        uuid=_optional(lambda: str(pynvml.nvmlDeviceGetUUID(device))) or "",
-        name=_optional(lambda: str(pynvml.nvmlDeviceGetName(device))) or f"GPU {index}",
+        uuid=optional(lambda: str(pynvml.nvmlDeviceGetUUID(device))) or "",
+        name=optional(lambda: str(pynvml.nvmlDeviceGetName(device))) or f"GPU {index}",
         memory_mib=total,
         used_mib=used,
-        util_percent=_optional(lambda: int(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)),
-        power_w=_optional(lambda: round(pynvml.nvmlDeviceGetPowerUsage(device) / 1000, 1)),
-        temperature_c=_optional(lambda: int(pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU))),
+        util_percent=optional(lambda: int(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)),
+        power_w=optional(lambda: round(pynvml.nvmlDeviceGetPowerUsage(device) / 1000, 1)),
+        temperature_c=optional(lambda: int(pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU))),
         driver=driver,
-        capability=_optional(lambda: "{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(device))) or "",
+        capability=optional(lambda: "{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(device))) or "",
     )
 
 
@@ -114,13 +119,10 @@ def _memory(device: Any) -> Any:
         return pynvml.nvmlDeviceGetMemoryInfo(device)  # a driver before 510
 
 
-N = TypeVar("N", int, float, str)
-
-
-def _optional(call: Callable[[], N]) -> N | None:
-    """Return a query's answer; None if the card or virtual GPU doesn't support it."""
+def optional(call: Callable[..., T], *arguments: Any) -> T | None:
+    """Return the answer of a query by NVML; None if the card, virtual GPU or driver doesn't support it."""
     try:
-        return call()
+        return call(*arguments)
     except pynvml.NVMLError:
         return None
 

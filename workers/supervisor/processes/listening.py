@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from workers.contract.stack.commands import HOST
@@ -52,9 +53,7 @@ def _holds(pid: int, inodes: set[str]) -> bool:
     except OSError:
         return False  # gone meanwhile
     for name in names:
-        try:
+        with suppress(OSError):
             if os.readlink(f"{folder}/{name}") in inodes:
                 return True
-        except OSError:
-            continue
     return False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 import psutil
 
-from workers.supervisor.processes.gpus import GpuError, GpuReading
+from workers.supervisor.processes.gpus import GpuError, GpuReading, ReadGpus
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class SystemSampler:
         self,
         gpus: Collection[int],
         *,
-        read_gpus: Callable[[], list[GpuReading]],
+        read_gpus: ReadGpus,
         interval_s: float,
         on_sample: Callable[[dict[str, float]], None],
     ) -> None:

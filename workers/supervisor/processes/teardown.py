@@ -6,15 +6,15 @@ Used by the supervisor, and by the reaper after a supervisor has died.
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from workers.contract.reports.lines import Receipt
+from workers.contract.reports.lines import GpuReceipt, Receipt
 from workers.settings import HostSettings
 from workers.supervisor.processes import listening
-from workers.supervisor.processes.gpus import GpuError, GpuReading, used_mib
+from workers.supervisor.processes.gpus import GpuError, ReadGpus, used_mib
 from workers.supervisor.processes.killing import Kill
 from workers.supervisor.processes.loops import Loop
 from workers.supervisor.processes.procfs import Process
-from workers.supervisor.processes.verify import GpuProof
 
 GPU_INTERVAL_S = 0.15
 
@@ -31,7 +31,7 @@ class Teardown:
         baselines: Mapping[int, int],
         peaks: Mapping[int, int],
         ports: Sequence[int],
-        read_gpus: Callable[[], list[GpuReading]],
+        read_gpus: ReadGpus,
         is_orphan: Callable[[Process], bool] = lambda process: False,
         nobody_left: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -71,7 +71,7 @@ class Teardown:
             self._sampler.stop()
         return self._receipt(now, self._proof)
 
-    def _begin_proof(self, now: float) -> GpuProof:
+    def _begin_proof(self, now: float) -> "GpuProof":
         if self._baselines:
             self._sampler = Loop("gpu-proof", self._sample)
             self._sampler.start()
@@ -91,7 +91,7 @@ class Teardown:
             return 1.0
         return GPU_INTERVAL_S
 
-    def _receipt(self, now: float, proof: GpuProof) -> Receipt:
+    def _receipt(self, now: float, proof: "GpuProof") -> Receipt:
         gone_at = self._kill.gone_at
         return Receipt(
             seconds_to_gone=round((now if gone_at is None else gone_at) - self._started_at, 3),
@@ -102,3 +102,67 @@ class Teardown:
             port_free=all(listening.port_is_free(port) for port in self._ports) if self._ports else None,
             free=gone_at is not None and proof.free(),
         )
+
+
+@dataclass
+class _Gpu:
+    before_mib: int
+    peak_mib: int
+    after_mib: int
+    low_since: float | None = None
+    low_samples: int = 0
+
+
+@dataclass
+class GpuProof:
+    """The proof that the GPUs are free: two consecutive samples within a margin of the baseline, before a deadline.
+    Without samples nothing is proved."""
+
+    baselines: Mapping[int, int]
+    peaks: Mapping[int, int]
+    margin_mib: int
+    started_at: float
+    deadline: float
+    _gpus: dict[int, _Gpu] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._gpus = {
+            index: _Gpu(before, max(before, self.peaks.get(index, before)), self.peaks.get(index, before))
+            for index, before in self.baselines.items()
+        }
+
+    def sample(self, at: float, used_mib: Mapping[int, int]) -> None:
+        """Take a sample: GPU index -> MiB in use."""
+        for index, gpu in self._gpus.items():
+            if index not in used_mib:
+                continue
+            gpu.after_mib = used_mib[index]
+            gpu.peak_mib = max(gpu.peak_mib, gpu.after_mib)
+            if gpu.after_mib > gpu.before_mib + self.margin_mib:
+                gpu.low_since, gpu.low_samples = None, 0
+                continue
+            gpu.low_since = at if gpu.low_since is None else gpu.low_since
+            gpu.low_samples += 1
+
+    def free(self) -> bool:
+        return all(gpu.low_samples >= 2 for gpu in self._gpus.values())
+
+    def finished(self, now: float) -> bool:
+        return self.free() or now >= self.deadline
+
+    def receipts(self) -> tuple[GpuReceipt, ...]:
+        return tuple(
+            GpuReceipt(
+                gpu=str(index),
+                before_mib=gpu.before_mib,
+                peak_mib=gpu.peak_mib,
+                after_mib=gpu.after_mib,
+                seconds_to_free=self._seconds(gpu),
+            )
+            for index, gpu in self._gpus.items()
+        )
+
+    def _seconds(self, gpu: _Gpu) -> float | None:
+        if gpu.low_since is None or gpu.low_samples < 2:
+            return None
+        return round(max(0.0, gpu.low_since - self.started_at), 3)

@@ -27,11 +27,9 @@ from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.procfs import Process
 
 PY_SPY_S = 10.0
-"""The time limit for reading one process's stacks."""
 MEASURED_S = 1.0
 """The interval in which processor time is measured."""
-MOST = 24
-"""The largest number of processes that are examined."""
+MOST_PROCESSES = 24
 LONGEST_ACTIVITY = 4096
 _LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
 _COLLECTIVE = re.compile(r"distributed_c10d\.py|deepspeed/comm/|pynccl")
@@ -124,7 +122,7 @@ def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity
     of_pid = {activity.pid: activity for activity in ranks}
     candidates = [_witness(role, row.pid, of_pid) for role, rows in trees.items() for row in rows if row.alive]
     chosen = [process for process in candidates if process is not None]
-    chosen = sorted(chosen, key=lambda process: (process.activity is None, process.pid))[:MOST]
+    chosen = sorted(chosen, key=lambda process: (process.activity is None, process.pid))[:MOST_PROCESSES]
     before = {process.pid: _cpu_seconds(process.pid) for process in chosen}
     began = time.monotonic()
     time.sleep(MEASURED_S)
@@ -189,15 +187,15 @@ def _stacks(program: str, pid: int) -> tuple[tuple[Thread, ...], str]:
     and leave it stopped if it were killed itself."""
     argv = [program, "dump", "--json", "--full-filenames", "--nonblocking", "--pid", str(pid)]
     try:
-        done = subprocess.run(argv, capture_output=True, timeout=PY_SPY_S, check=False)
-        return _threads(json.loads(done.stdout), pid), ""
+        finished = subprocess.run(argv, capture_output=True, timeout=PY_SPY_S, check=False)
+        return _threads(json.loads(finished.stdout), pid), ""
     except subprocess.TimeoutExpired:
         return (), f"py-spy has read no stacks of process {pid} within {PY_SPY_S:g} s."
     except OSError as error:
         return (), f"py-spy can't be started: {error.strerror}."
     except (ValueError, KeyError, TypeError):
-        words = done.stderr.decode(errors="replace").strip().splitlines()
-        return (), f"py-spy can't read the stacks of process {pid}: {words[-1][:200] if words else 'no reason given'}"
+        lines = finished.stderr.decode(errors="replace").strip().splitlines()
+        return (), f"py-spy can't read the stacks of process {pid}: {lines[-1][:200] if lines else 'no reason given'}"
 
 
 def _threads(value: list[dict[str, Any]], pid: int) -> tuple[Thread, ...]:

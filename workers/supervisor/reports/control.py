@@ -9,6 +9,7 @@ import json
 import os
 import ssl
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,7 +51,7 @@ class ControlRefused(ControlError):
 
 
 class Control:
-    """A client for one thread. All requests raise ControlError."""
+    """A client for one thread. All requests raise ControlError. `alive`: a sync is the supervisor's heartbeat."""
 
     def __init__(
         self,
@@ -62,7 +63,6 @@ class Control:
         ca_file: Path | None = None,
         alive: bool = True,
     ) -> None:
-        """`alive`: whether a sync counts as the supervisor's heartbeat."""
         self._url = url.rstrip("/")
         self._url_file = url_file
         self._alive = alive
@@ -178,13 +178,7 @@ class Control:
     def send_tokenizer(self, host: str, inspection_id: int, body: Iterable[bytes], size: int) -> None:
         """Send a tokenizer: `body` has `size` bytes, in the format of workers.contract.wire.tokenizers."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        url = f"{self._url}/api/hosts/{host}/inspections/{inspection_id}/tokenizer"
-        try:
-            response = self._http.post(url, content=body, headers=headers)
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from error
-        if response.status_code != 200:
-            raise _error(response)
+        self._send(f"/api/hosts/{host}/inspections/{inspection_id}/tokenizer", body, headers)
 
     def _post(self, path: str, body: dict[str, Any], *, compress: bool = True) -> dict[str, Any]:
         return self._request(path, _json(body), "application/json", compress=compress)
@@ -198,12 +192,7 @@ class Control:
         headers = {"Content-Type": content_type}
         if compress and len(data) >= GZIP_FROM:
             data, headers["Content-Encoding"] = gzip.compress(data, compresslevel=3), "gzip"
-        try:
-            response = self._http.post(self._url + path, content=data, headers=headers)
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from error
-        if response.status_code != 200:
-            raise _error(response)
+        response = self._send(path, data, headers)
         try:
             answer = response.json()
         except ValueError as error:
@@ -212,14 +201,21 @@ class Control:
             raise Unreachable(f"JSON that isn't an object from {self._url}")
         return answer
 
+    def _send(self, path: str, content: bytes | Iterable[bytes], headers: dict[str, str]) -> httpx.Response:
+        try:
+            response = self._http.post(self._url + path, content=content, headers=headers)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if response.status_code != 200:
+            raise _error(response)
+        return response
+
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
         """Make an error, and read the address again: the control plane may have moved."""
         url = self._url
         if self._url_file is not None:
-            try:
+            with suppress(FileNotFoundError):  # no worker has written it: keep the initial address
                 self._url = self._url_file.read_text().strip().rstrip("/") or self._url
-            except FileNotFoundError:
-                pass  # no worker has written it: keep the initial address
         return Unreachable(f"{url}: {error or type(error).__name__}")
 
 
@@ -234,13 +230,13 @@ def _error(response: httpx.Response) -> ControlError:
             f"{response.url.copy_with(path=None, query=None)} redirects to {target}. Redirects are not followed, "
             "because a token goes to one address only. Use the address that answers without a redirect."
         )
-    text, where = _words(response)
+    text, where = _message(response)
     if response.status_code in (408, 425, 429) or response.status_code >= 500:
         return Unreachable(f"HTTP {response.status_code}: {text}")
     return ControlRefused(response.status_code, text, where=where)
 
 
-def _words(response: httpx.Response) -> tuple[str, str]:
+def _message(response: httpx.Response) -> tuple[str, str]:
     """Return an error's text, and the field or place that it is about, if the control plane gave one."""
     try:
         error = response.json()["error"]

@@ -27,7 +27,7 @@ class LogSection:
 
     at: int
     """The position of its note in the stream."""
-    words: bytes
+    note: bytes
     """The note about the bytes left out before."""
     start: int
     """The position in the file of the section's first byte."""
@@ -57,16 +57,16 @@ class LogSections:
     def reached(self, at: int) -> int:
         """Return the position in the file that corresponds to the stream's byte `at`, sent or left out."""
         section = self._sections[max(0, bisect_left(self._sections, at, key=_AT) - 1)]
-        return section.start + max(0, at - section.at - len(section.words))
+        return section.start + max(0, at - section.at - len(section.note))
 
     def read(self, fd: int, at: int, limit: int) -> bytes:
         """Return the stream's bytes from `at` on, within one section. Raises OSError."""
         index = bisect_right(self._sections, at, key=_AT) - 1
         section, following = self._sections[index], self._sections[index + 1 : index + 2]
-        limit = min([limit, *(other.at - at for other in following)])
+        limit = min([limit, *(later.at - at for later in following)])
         into = at - section.at
-        words = section.words[into : into + limit]
-        return words + os.pread(fd, limit - len(words), section.start + max(0, into - len(section.words)))
+        note = section.note[into : into + limit]
+        return note + os.pread(fd, limit - len(note), section.start + max(0, into - len(section.note)))
 
     def _add(self, section: LogSection) -> None:
         if section.at == self.last.at and len(self._sections) > 1:
@@ -75,7 +75,7 @@ class LogSections:
 
     def _record(self, section: LogSection) -> bool:
         # The first line feed ends a line cut off by a crash or a full disk.
-        line = b"\n%s\n" % json.dumps([self._name, section.at, section.words.decode(), section.start]).encode()
+        line = b"\n%s\n" % json.dumps([self._name, section.at, section.note.decode(), section.start]).encode()
         if self._folder.lost:  # another file may have taken its place
             return False
         try:
@@ -97,8 +97,8 @@ def _recorded(name: str, record: Path) -> Iterator[LogSection]:
         return
     for line in lines:
         try:
-            log_name, at, words, start = json.loads(line)
-            section = LogSection(int(at), str(words).encode(), int(start))
+            log_name, at, note, start = json.loads(line)
+            section = LogSection(int(at), str(note).encode(), int(start))
         except (ValueError, TypeError):
             continue
         if log_name == name:

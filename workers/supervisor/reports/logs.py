@@ -8,6 +8,7 @@ left out. The uploads form one stream of bytes from 0, whatever was left out (`l
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from workers.contract.wire.names import LOG_LEFT_OUT, LOG_NAMES
@@ -25,8 +26,8 @@ WINDOWS = 1024
 """The least number of windows into which the remaining budget is divided, unless they get shorter than a screen of
 lines."""
 SPREAD_S = 4096.0
-"""How long the remaining budget would last at the current rate: the rate falls with the budget, so that a log that is
-watched for hours still moves. After a full window there is a pause of four seconds."""
+"""The time in which the rate would use up the remaining budget: it falls with the budget, so that a log that is watched
+for hours still moves. After a full window there is a pause of four seconds."""
 OVER = f"[This log is too long to be followed further: its last part follows when the run ends{LOG_LEFT_OUT}\n".encode()
 
 
@@ -90,11 +91,11 @@ class LogUploader:
             return self._settings.log_batch_watched_s
         closing = self._closing
         try:
-            more = [self._send_some(stream, now) for stream in self._streams]
+            pending = [self._send_some(stream, now) for stream in self._streams]
         except ControlError:
             return self._backoff.failed()
         self._backoff.succeeded()
-        if any(more):
+        if any(pending):
             return 0.0
         self._next_at = now + self._settings.log_batch_s
         self.drained = closing
@@ -103,10 +104,8 @@ class LogUploader:
     def _open(self) -> None:
         for stream in self._streams:
             if stream.fd is None:
-                try:
+                with suppress(OSError):  # there is no such process (yet), or the disk fails
                     stream.fd = os.open(self._folder.log(stream.name), os.O_RDONLY | os.O_CLOEXEC)
-                except OSError:
-                    continue  # there is no such process (yet), or the disk fails
 
     def _send_some(self, stream: _LogStream, now: float) -> bool:
         """Send one request; return whether more bytes may be waiting."""
@@ -158,25 +157,25 @@ class LogUploader:
         budget_left = self._settings.log_cap_bytes + self._settings.log_live_bytes - stream.sent
         if budget_left < 2 * LEAST_WINDOW:
             stream.over = self._begin(stream, fd, OVER, stream.sections.reached(stream.sent))
-            return len(stream.sections.last.words) if stream.over else 0
+            return len(stream.sections.last.note) if stream.over else 0
         window = min(max(budget_left // WINDOWS, LEAST_WINDOW), REQUEST_BYTES)
         stream.live_at = now + min(behind, window) * SPREAD_S / budget_left
         if behind <= window:
             return behind
         started = self._leave_out(stream, fd, behind - window + _to_line_start(fd, size - window, window // 2))
-        return len(stream.sections.last.words) + window if started else 0
+        return len(stream.sections.last.note) + window if started else 0
 
     def _leave_out(self, stream: _LogStream, fd: int, count: int, *, unrecorded: bool = False) -> bool:
-        words = f"[{count} bytes left out here{LOG_LEFT_OUT}\n".encode()
-        return self._begin(stream, fd, words, stream.sections.reached(stream.sent) + count, unrecorded=unrecorded)
+        note = f"[{count} bytes left out here{LOG_LEFT_OUT}\n".encode()
+        return self._begin(stream, fd, note, stream.sections.reached(stream.sent) + count, unrecorded=unrecorded)
 
-    def _begin(self, stream: _LogStream, fd: int, words: bytes, start: int, *, unrecorded: bool = False) -> bool:
+    def _begin(self, stream: _LogStream, fd: int, note: bytes, start: int, *, unrecorded: bool = False) -> bool:
         reached = stream.sections.reached(stream.sent)
         between = b"" if reached and os.pread(fd, 1, reached - 1) == b"\n" else b"\n"
-        return stream.sections.begin(LogSection(stream.sent, between + words, start), unrecorded=unrecorded)
+        return stream.sections.begin(LogSection(stream.sent, between + note, start), unrecorded=unrecorded)
 
 
-def _to_line_start(fd: int, start: int, most: int) -> int:
-    """Return the number of bytes from `start` to the next line's beginning; 0 if there is none within `most` bytes."""
-    data = os.pread(fd, most, start)
+def _to_line_start(fd: int, start: int, limit: int) -> int:
+    """Return the number of bytes from `start` to the next line's beginning; 0 if there is none within `limit` bytes."""
+    data = os.pread(fd, limit, start)
     return data.find(b"\n") + 1 or data.find(b"\r") + 1

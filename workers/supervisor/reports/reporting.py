@@ -13,7 +13,7 @@ from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.names import METRIC_KINDS, EventKind, FileName, Phase
 from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
-from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.gpus import ReadGpus
 from workers.supervisor.processes.loops import Loop
 from workers.supervisor.processes.system import SystemSampler
 from workers.supervisor.reports.archive import ArchiveUploader
@@ -59,11 +59,17 @@ class Reporting:
             chat=ChatFile(folder / FileName.CHAT) if spec.run.kind == SERVE else None,
             asks=spec.run.kind == WARM,
         )
+        # While metrics can't be sent, completions and logs wait.
         self._samples = SampleUploader(
-            spec.attempt_id, folder / FileName.SAMPLES, make_control(), settings, hold=self._behind
+            spec.attempt_id, folder / FileName.SAMPLES, make_control(), settings, hold=lambda: self.syncer.failing
         )
         self._logs = LogUploader(
-            spec.attempt_id, folder, make_control(), settings, watched=lambda: self.syncer.watched, hold=self._behind
+            spec.attempt_id,
+            folder,
+            make_control(),
+            settings,
+            watched=lambda: self.syncer.watched,
+            hold=lambda: self.syncer.failing,
         )
         self._sync_loop = self._start("sync", self.syncer.tick)
         self._sample_loop = self._start("samples", self._samples.tick)
@@ -91,7 +97,7 @@ class Reporting:
     def sample_system(
         self,
         gpus: tuple[int, ...],
-        read_gpus: Callable[[], list[GpuReading]],
+        read_gpus: ReadGpus,
         on_sample: Callable[[dict[str, float]], None],
     ) -> None:
         """Start sampling the machine. The main thread gets the samples, because it assigns their seq."""
@@ -134,12 +140,9 @@ class Reporting:
         self._sync_loop.wake()
 
     def _changed(self, kind: str) -> None:
-        self.syncer.changed(urgent=kind not in METRIC_KINDS)
+        if kind not in METRIC_KINDS:
+            self.syncer.hurry()
         self._sync_loop.wake()
-
-    def _behind(self) -> bool:
-        """Return whether metrics are waiting: completions and logs are sent after them."""
-        return self.syncer.failing
 
     def _to_main(self, call: Callable[[dict[str, float]], None]) -> Callable[[dict[str, float]], None]:
         return lambda sample: self._inbox.put(partial(call, sample))

@@ -48,7 +48,7 @@ class SampleUploader:
             return self._settings.batch_s
         closing = self._closing  # read first: the file's content is final afterwards
         try:
-            more = self._send_some()
+            has_more = self._send_some()
         except ControlRefused as error:
             log.warning("completions are no longer sent: %s", error)
             self.refused = True
@@ -56,8 +56,8 @@ class SampleUploader:
         except ControlError:
             return self._backoff.failed()
         self._backoff.succeeded()
-        self.drained = closing and not more
-        return 0.0 if more else self._settings.batch_s
+        self.drained = closing and not has_more
+        return 0.0 if has_more else self._settings.batch_s
 
     def _send_some(self) -> bool:
         """Send one request; return whether more lines are waiting."""

@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 20
 AWAKE_S = 2.0
-"""How long a run counts as watched after its page was opened, whatever answers say: web processes learn it later."""
+"""The time for which an opened page makes its run watched, whatever answers say: web processes learn it later."""
 LATEST = 4e9 - 1
 """The latest time that the control plane accepts, in Unix seconds; a host's clock may be wrong."""
 _UNKNOWN = frozenset({401, 403, 404, 409, 410})
 
 
 class Syncer:
-    """The syncs of one attempt. `tick` runs in the sync thread; the main thread calls `changed` and `wake`, and reads
-    the plain attributes."""
+    """The syncs of one attempt. `tick` runs in the sync thread; the main thread calls `hurry` and `wake`, and reads the
+    plain attributes. `chat`: the chat of a served model. `asks`: for a warm server, which asks who uses it."""
 
     def __init__(
         self,
@@ -44,7 +44,6 @@ class Syncer:
         chat: ChatFile | None = None,
         asks: bool = False,
     ) -> None:
-        """`chat`: the chat of a served model. `asks`: for a warm server, which asks who uses it."""
         self._asks = asks
         self._attempt_id = attempt_id
         self._outbox = outbox
@@ -69,9 +68,9 @@ class Syncer:
         self.given_up = False
         """True if the control plane has denied for long enough that it knows this attempt."""
 
-    def changed(self, *, urgent: bool = False) -> None:
-        if urgent:
-            self._urgent.set()
+    def hurry(self) -> None:
+        """Send the waiting lines without gathering more, because one of them is urgent."""
+        self._urgent.set()
 
     def wake(self, now: float) -> None:
         """Send the waiting lines, because somebody has opened the run's page."""
@@ -175,15 +174,14 @@ class Syncer:
 def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_after: int | None = None) -> SyncAnswer:
     """Send lines to the control plane. A refused batch is halved, down to a single line, which is then replaced by a
     note: a line that is never accepted must not hold back those that follow. Raises ControlError."""
-    about = {} if turns_after is None else {"turns_after": turns_after}
     try:
-        return control.sync(attempt_id, [line.text for line in lines], **about)
+        return control.sync(attempt_id, [line.text for line in lines], turns_after=turns_after)
     except ControlRefused as error:
         if error.status in _UNKNOWN or not lines:
             raise
         log.warning("a batch of %d lines was refused: %s", len(lines), error)
         if len(lines) == 1:
-            return control.sync(attempt_id, [_stand_in(lines[0], error)], **about)
+            return control.sync(attempt_id, [_stand_in(lines[0], error)], turns_after=turns_after)
     first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
     answer = deliver(control, attempt_id, first, turns_after=turns_after)
     return answer if answer.ack < first[-1].seq else deliver(control, attempt_id, second, turns_after=turns_after)
@@ -194,6 +192,6 @@ def _stand_in(line: Line, error: ControlRefused) -> bytes:
     t = min(max(0.0, time.time()), LATEST)  # its time or its step may be what was refused
     data = line.data()
     if line.kind == EventKind.ENDED and data is not None:
-        kept = {"reason": data["reason"], "detail": text, "exit_codes": {}, "receipt": data["receipt"]}
-        return numbered(event_line(EventKind.ENDED, kept, t=t), line.seq)
+        data = {"reason": data["reason"], "detail": text, "exit_codes": {}, "receipt": data["receipt"]}
+        return numbered(event_line(EventKind.ENDED, data, t=t), line.seq)
     return numbered(event_line(EventKind.NOTE, {"text": text, "level": "warning"}, t=t), line.seq)

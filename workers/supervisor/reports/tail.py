@@ -13,10 +13,9 @@ _CHUNK = 1 << 20
 
 
 class Tail(Generic[T]):
-    """The new complete lines of a file, parsed."""
+    """The new complete lines of a file. `parse` returns None for a bad line."""
 
     def __init__(self, path: Path, parse: Callable[[bytes], T | None]) -> None:
-        """`parse` returns None for a bad line."""
         self._path = path
         self._parse = parse
         self._fd: int | None = None

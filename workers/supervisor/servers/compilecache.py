@@ -41,8 +41,8 @@ def variables(settings: HostSettings, source: Mapping[str, str], gpus: Collectio
 
 def key(settings: HostSettings, gpus: Collection[str]) -> str:
     """Return the folder's name: a hash of the trainer's interpreter, its versions of PACKAGES, and the GPU models."""
-    words = [settings.trainer_python, *sorted(_versions(settings)), *sorted(set(gpus))]
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+    parts = [settings.trainer_python, *sorted(_versions(settings)), *sorted(set(gpus))]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def tidy(settings: HostSettings, now: float | None = None) -> None:

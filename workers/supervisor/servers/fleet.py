@@ -135,13 +135,13 @@ class ServerFleet:
             unanswered, still = probe.silence(after=heard_at), pulse.silence(after=heard_at)
             if max(unanswered, still) < after_s:
                 continue
-            who = f"The vLLM server {probe.place.role} at {probe.place.address}"
+            name = f"The vLLM server {probe.place.role} at {probe.place.address}"
             seconds = max(unanswered, still)
             since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - seconds))
             requests = f"Requests: {pulse.running} running, {pulse.waiting} waiting."
             if unanswered >= after_s:
-                return f"{who} has not answered since {since}, for {seconds:.0f} s. {probe.seen} {requests}"
-            return f"{who} answers, but has generated no token since {since}, for {seconds:.0f} s. {requests}"
+                return f"{name} has not answered since {since}, for {seconds:.0f} s. {probe.seen} {requests}"
+            return f"{name} answers, but has generated no token since {since}, for {seconds:.0f} s. {requests}"
         return ""
 
     def states(self, *, heard_at: float) -> list[ServerState]:

@@ -27,7 +27,9 @@ _GRAPHS = re.compile(rb"Graph capturing finished in .{1,40}?took ([\d.]+) ?Gi?B"
 
 
 class HealthProbe:
-    """Polls until a server is ready and, if own, verified to be this attempt's; then checks that it still answers."""
+    """Polls until a server is ready and, if own, verified to be this attempt's; then checks that it still answers.
+    `tree`: the pids of which one must listen, for an own or a warm server. `has_ended`: for a warm server, whether it
+    will never answer again; called after a failure."""
 
     def __init__(
         self,
@@ -40,8 +42,6 @@ class HealthProbe:
         timeout_s: float,
         has_ended: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`tree`: the pids of which one must listen, for an own or a warm server. `has_ended`: for a warm server,
-        whether it will never answer again; called after a failure."""
         self._has_ended = has_ended
         self.ended = False
         """True if a warm server will never answer again."""
@@ -104,8 +104,8 @@ class HealthProbe:
         if self._served_name not in names:
             return f"Another server answers on port {port}: it serves {', '.join(names)[:100] or 'nothing'}."
         if not listening.is_listening(port, self._tree()):
-            whose = "the warm server" if self.place.warm else "this run"
-            return f"The process that listens on port {port} is not part of {whose}."
+            owner = "the warm server" if self.place.warm else "this run"
+            return f"The process that listens on port {port} is not part of {owner}."
         return ""
 
     def _no_answer(self, error: httpx.HTTPError) -> str:

@@ -21,7 +21,7 @@ class WarmLease:
 
     def tree(self) -> set[int]:
         """Return the pids of its live processes, as its supervisor last recorded them."""
-        return {known.pid for known in self._folder.recorded() if procfs.identity(known.pid) == known}
+        return {process.pid for process in self._folder.recorded() if procfs.identity(process.pid) == process}
 
     def has_ended(self) -> bool:
         """Return whether it will never answer again: its end is recorded, or its supervisor is gone."""

@@ -4,6 +4,8 @@ import errno
 import logging
 import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,14 @@ class End:
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
-SPEC_REFUSED_CODE = 3
-NO_STEPS_CODE = 4
+TRAINER_CODES = {
+    3: EndReason.SPEC_REFUSED,
+    4: EndReason.NO_STEPS,
+    7: EndReason.REWARD_FAILED,
+    8: EndReason.ATROPOS_UNREACHABLE,
+}
+"""Exit codes by which the trainer itself names the reason; its last output has the details."""
 MODEL_UNAVAILABLE_CODE = 6
-REWARD_FAILED_CODE = 7
-ATROPOS_CODE = 8
 
 _SIGNS: tuple[tuple[EndReason, re.Pattern[str]], ...] = (
     (EndReason.DISK_FULL, re.compile(r"No space left on device|Errno 28|Disk quota exceeded")),
@@ -50,18 +55,17 @@ _NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored|^\{'")
 """torchrun's own report, stack frames, rulers and figures: lines that never say what happened."""
 
 DIAGNOSIS_WAIT_S = 3.0
-"""How long a receipt waits for the diagnosis."""
 _MOST_LOG_BYTES = 256 << 20
 _MOST_CAUSES = 5
-UNDIAGNOSED = frozenset(
+WITHOUT_FAILURE = frozenset(
     {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
-    | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED, EndReason.FOLDER_LOST}
+    | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED}
 )
-"""End reasons without a diagnosis."""
+UNDIAGNOSED = WITHOUT_FAILURE | {EndReason.FOLDER_LOST}
 
 
 class Judge:
-    """Judges exits by the attempt's logs, and by the kernel's count of killed processes before the attempt began."""
+    """Judges exits without a stop, by the attempt's logs and the kernel's count of killed processes before it began."""
 
     def __init__(self, folder: AttemptFolder) -> None:
         self._folder = folder
@@ -72,11 +76,15 @@ class Judge:
 
     def server(self, exit_: ChildExit, *, among: int = 1) -> End:
         """Judge a server's exit. `among`: the attempt's number of servers; if several, the end names the server."""
-        end = of_server(exit_, log=self._folder.log(exit_.role), killed_by_kernel=self._killed())
+        log, killed = self._folder.log(exit_.role), self._killed()
+        end = _of_failure("vLLM server", EndReason.VLLM_EXITED, exit_, log, _SERVER_SIGNS, killed_by_kernel=killed)
         return end if among == 1 else End(end.reason, f"{exit_.role}: {end.detail}")
 
     def download(self, exit_: ChildExit) -> End:
-        return of_download(exit_, log=self._folder.log(DOWNLOAD))
+        log = self._folder.log(DOWNLOAD)
+        if exit_.code == MODEL_UNAVAILABLE_CODE:
+            return End(EndReason.MODEL_UNAVAILABLE, _last_words(log))
+        return _of_failure("download", EndReason.MODEL_UNAVAILABLE, exit_, log)
 
     def _killed(self) -> bool:
         return kernel_kills() > self._kernel_kills
@@ -86,44 +94,31 @@ def of_trainer(exit_: ChildExit, progress: TrainerProgress, *, log: Path, killed
     """Return the end after the trainer has exited without being stopped."""
     if exit_.code == 0:
         return _of_clean_exit(progress)
-    last_words = _last_words(log)
-    if exit_.code == SPEC_REFUSED_CODE:
-        return End(EndReason.SPEC_REFUSED, last_words)
-    if exit_.code == NO_STEPS_CODE:
-        return End(EndReason.NO_STEPS, last_words)
-    if exit_.code == REWARD_FAILED_CODE:
-        return End(EndReason.REWARD_FAILED, last_words)
-    if exit_.code == ATROPOS_CODE:
-        return End(EndReason.ATROPOS_UNREACHABLE, last_words)
-    how = _how(exit_)
+    if exit_.code in TRAINER_CODES:
+        return End(TRAINER_CODES[exit_.code], _last_words(log))
     if _disk_is_full(log):
-        return End(EndReason.DISK_FULL, f"The trainer {how} and the run's disk has no space left.")
-    sign = _sign(_SIGNS, log)
-    if sign is not None:
-        return sign
+        return End(EndReason.DISK_FULL, f"The trainer {_how(exit_)} and the run's disk has no space left.")
+    return _of_failure("trainer", EndReason.TRAINER_EXITED, exit_, log, killed_by_kernel=killed_by_kernel)
+
+
+def _of_failure(
+    program: str,
+    reason: EndReason,
+    exit_: ChildExit,
+    log: Path,
+    signs: Sequence[tuple[EndReason, re.Pattern[str]]] = _SIGNS,
+    *,
+    killed_by_kernel: bool = False,
+) -> End:
+    """Return the end by the last line of the log that matches a sign, because later lines are closer to the end; or
+    else for `reason`."""
+    for line in reversed(_lines(log)):
+        for its_reason, pattern in signs:
+            if pattern.search(line):
+                return End(its_reason, _shown(line))
     if killed_by_kernel and exit_.code == 137:
-        return End(EndReason.OOM, "The kernel killed the trainer: the host's memory was exhausted.")
-    return End(EndReason.TRAINER_EXITED, f"The trainer {how}. {last_words}".strip())
-
-
-def of_server(exit_: ChildExit, *, log: Path, killed_by_kernel: bool) -> End:
-    """Return the end after a vLLM server has exited without being stopped."""
-    sign = _sign(_SERVER_SIGNS, log)
-    if sign is not None:
-        return sign
-    if killed_by_kernel and exit_.code == 137:
-        return End(EndReason.OOM, "The kernel killed the vLLM server: the host's memory was exhausted.")
-    return End(EndReason.VLLM_EXITED, f"The vLLM server {_how(exit_)}. {_last_words(log)}".strip())
-
-
-def of_download(exit_: ChildExit, *, log: Path) -> End:
-    """Return the end after the model's download has failed."""
-    if exit_.code == MODEL_UNAVAILABLE_CODE:
-        return End(EndReason.MODEL_UNAVAILABLE, _last_words(log))
-    sign = _sign(_SIGNS, log)
-    if sign is not None:
-        return sign
-    return End(EndReason.MODEL_UNAVAILABLE, f"The download {_how(exit_)}. {_last_words(log)}".strip())
+        return End(EndReason.OOM, f"The kernel killed the {program}: the host's memory was exhausted.")
+    return End(reason, f"The {program} {_how(exit_)}. {_last_words(log)}".strip())
 
 
 def of_error(error: BaseException) -> End:
@@ -141,13 +136,9 @@ def of_disk(error: OSError) -> End:
 
 def kernel_kills() -> int:
     """Count the processes that the kernel has killed for lack of memory since boot."""
-    try:
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    except FileNotFoundError:
-        pass  # some containers hide it
+    with suppress(FileNotFoundError):  # some containers hide it
+        counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(counts.get("oom_kill", 0))
     return 0
 
 
@@ -163,15 +154,6 @@ def _of_clean_exit(progress: TrainerProgress) -> End:
 
 def _how(exit_: ChildExit) -> str:
     return f"was ended by {exit_.signal}" if exit_.signal else f"exited with {exit_.code}"
-
-
-def _sign(signs: tuple[tuple[EndReason, re.Pattern[str]], ...], log: Path) -> End | None:
-    """Return the end for the last line that matches a pattern: later lines are closer to the end."""
-    for line in reversed(_lines(log)):
-        for reason, pattern in signs:
-            if pattern.search(line):
-                return End(reason, _shown(line))
-    return None
 
 
 def _last_words(log: Path) -> str:

@@ -1,0 +1,52 @@
+"""Carries out stops: those that somebody has requested, and those of a host that shuts down."""
+
+import math
+
+from workers.contract.wire.names import EndReason, EventKind, StopMode
+from workers.supervisor.end_reasons import End
+from workers.supervisor.ending import SIGTERM_DRAIN_S
+from workers.supervisor.processes.folder import HostStop
+from workers.supervisor.steps import BEFORE_END, AttemptStep, Outcome, Shared
+
+
+class Stops:
+    """The stops of one attempt. Its caller judges the exits so far first, because a stop was not their cause."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._mode: StopMode | None = None
+        """The stop that was accepted last."""
+        self._host_stop: HostStop | None = None
+
+    def request(self, mode: StopMode, step: AttemptStep) -> Outcome:
+        """Handle a stop from push or poll, any number of times; `now` escalates `save`, but not the reverse."""
+        if step not in BEFORE_END or self._mode in (mode, StopMode.NOW):
+            return None
+        self._mode = mode
+        self._shared.report.append(EventKind.STOP_SEEN, {"mode": mode})
+        if mode == StopMode.SAVE and step == AttemptStep.TRAINING:
+            return AttemptStep.SAVING
+        if mode == StopMode.SAVE and step == AttemptStep.SAVING:
+            return None  # it saves because of a limit
+        return self._end("", EndReason.STOPPED_BY_USER)
+
+    def stop_with_host(self, step: AttemptStep, now: float) -> Outcome:
+        """Handle a SIGTERM; from then on called at each tick. Sets the host's deadline."""
+        if self._host_stop is None:
+            stop = self._host_stop = self._shared.folder.host_stop()
+            self._shared.host_deadline = (
+                math.inf if stop.within_s is None else now + max(0.0, stop.within_s - SIGTERM_DRAIN_S)
+            )
+            if stop.saves and step == AttemptStep.TRAINING:
+                self._shared.report.note("The host shuts down, so the run saves a checkpoint first.")
+                detail = "The host's program was stopped, and let the run save first."
+                self._shared.requested_end = End(stop.reason, detail)
+                return AttemptStep.SAVING
+        if self._host_stop.saves and step == AttemptStep.SAVING:
+            return None
+        reason = EndReason.STOPPED_BY_USER if self._mode else self._host_stop.reason
+        return self._end("The supervisor received SIGTERM on the host.", reason)
+
+    def _end(self, detail: str, reason: EndReason) -> End:
+        """Return the end by a stop. A trainer that had already ended keeps its own reason."""
+        return self._shared.settled or End(reason, detail)
