@@ -11,12 +11,11 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.platform.accounts.logmask import _masked
 from controlplane.platform.accounts.models import ApiScope, Role
+from controlplane.platform.logs import _masked
 from runs.engine import tags, timeline
-from runs.engine.models import Attempt, Run
+from runs.engine.models import Attempt, Run, SharedLink
 from runs.engine.sharing import links
-from runs.engine.sharing.models import SharedLink
 from runs.engine.states import RunStatus
 from runs.housekeeping import tasks
 from runs.intake.host_api import ingest, uploads
