@@ -1,8 +1,8 @@
-"""The database rows of runs, their attempts, stored checkpoints, links and warm servers, without side effects."""
+"""The database rows of runs and attempts, without side effects."""
 
 import secrets
 import time
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.conf import settings
 from django.db import models
@@ -307,69 +307,3 @@ class Lease(models.Model):
                 fields=["host", "resource"], condition=Q(state__in=["held", "quarantined"]), name="one_lease_a_resource"
             )
         ]
-
-
-class StoredCopy(models.Model):
-    """A checkpoint that the store may hold, in part or whole. Pages show its RunEvents instead."""
-
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="stored_copies")
-    path = models.CharField(max_length=64)
-    wanted = models.BooleanField(default=True)
-    """False: upkeep removes it from the store."""
-    next_at = models.DateTimeField(null=True, db_index=True)
-    """The time of upkeep's next check; None: it is complete, so there is nothing to do."""
-    tries = models.IntegerField(default=0)
-    """Checks by upkeep so far."""
-    problem = models.CharField(max_length=1000, blank=True)
-    """The reason why it is still in the store although it isn't wanted."""
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["attempt", "path"], name="stored_copy")]
-
-    def __str__(self) -> str:
-        return f"{self.attempt_id} {self.path}"
-
-
-class SharedLink(models.Model):
-    """A read-only link to a run. Only the token's hash is stored, so the table can't be used to open one."""
-
-    run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="shared_links")
-    token_hash = models.CharField(max_length=64, unique=True)
-    with_completions = models.BooleanField(default=False)
-    made_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
-    created_at = models.DateTimeField(auto_now_add=True)
-    expires_at = models.DateTimeField(db_index=True)
-    opened_at = models.DateTimeField(null=True)
-    """The last time it was opened, to the minute."""
-    revoked_at = models.DateTimeField(null=True)
-
-    class Meta:
-        ordering = ("-id",)
-
-    @property
-    def shows(self) -> str:
-        return "charts and health, completions" if self.with_completions else "charts and health"
-
-
-class WarmServer(models.Model):
-    """Further columns of an attempt of kind `warm`."""
-
-    attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, primary_key=True, related_name="warm_server")
-    key = models.CharField(max_length=64)
-    """workers.contract.stack.warm.key of the runs that may use it."""
-    graphs = models.IntegerField()
-    """The largest batch with a CUDA graph; 0: all sizes."""
-    vllm = models.CharField(max_length=40, blank=True)
-    """The vLLM version that its host announced at the start."""
-    minutes = models.IntegerField()
-    """The time that it stays without a run."""
-    used_by = models.OneToOneField(Attempt, null=True, on_delete=models.SET_NULL, related_name="uses_warm")
-    """The attempt that uses it; None: it is idle."""
-    idle_since = models.DateTimeField(null=True)
-    leaving = models.CharField(max_length=200, blank=True)
-    """The reason why it ends as soon as it is idle, in words; empty: it stays. It is never cleared, so that no run gets
-    a server that is ending."""
-
-    @property
-    def stops_at(self) -> datetime | None:
-        return self.idle_since + timedelta(minutes=self.minutes) if self.idle_since else None

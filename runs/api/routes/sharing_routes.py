@@ -13,8 +13,8 @@ from runs.api.access import Problem, Router, existing, refusing
 from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.engine.alerts import following
-from runs.engine.models import SharedLink
 from runs.engine.sharing import links
+from runs.engine.sharing.models import SharedLink
 from runs.insight.comparing import comparison
 from runs.pages.reports import views as report_views
 from runs.pages.reports.charts import SMOOTHING

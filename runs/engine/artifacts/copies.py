@@ -7,8 +7,9 @@ from django.utils import timezone
 
 from controlplane.platform.accounts import vault
 from runs.engine import checkpoints
+from runs.engine.artifacts.models import StoredCopy
 from runs.engine.checkpoints import NOT_STORED, STORED, UNSTORED, UPLOADING, Checkpoint
-from runs.engine.models import Attempt, Run, StoredCopy
+from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent
 from runs.engine.spec import readable_spec
 from runs.engine.timeline import add_event

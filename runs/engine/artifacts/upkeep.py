@@ -12,8 +12,8 @@ from controlplane.platform.accounts import vault
 from controlplane.platform.http.tokens import attempt_token
 from runs.engine import checkpoints
 from runs.engine.artifacts import copies
+from runs.engine.artifacts.models import StoredCopy
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.models import StoredCopy
 from runs.engine.states import FINAL
 from workers.artifactstore import ArtifactStore, StoreError
 from workers.contract.wire.artifacts import Storing

@@ -11,8 +11,9 @@ from django.utils import timezone
 
 from controlplane.platform.accounts.models import User
 from controlplane.platform.http.tokens import hashed
-from runs.engine.models import Attempt, Run, SharedLink
+from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent
+from runs.engine.sharing.models import SharedLink
 from runs.engine.timeline import add_event
 
 MAX_OPEN = 20

@@ -15,7 +15,8 @@ from controlplane.catalogue.datasets import archiving
 from controlplane.catalogue.datasets.models import Dataset
 from controlplane.platform.http import outage
 from runs.engine import deletions
-from runs.engine.models import Lease, Run, StoredCopy
+from runs.engine.artifacts.models import StoredCopy
+from runs.engine.models import Lease, Run
 from runs.engine.records import LogChunk, MetricChunk, MetricRow, PromptProgress, SampleRow
 from runs.engine.step_spans import StepSpans
 from runs.engine.trash.kinds import KINDS

@@ -9,11 +9,12 @@ from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
-from runs.engine.models import Attempt, Priority, Run, WarmServer
+from runs.engine.models import Attempt, Priority, Run
 from runs.engine.scheduling import gpu_queue, leasing, spending
 from runs.engine.states import ACTIVE, RunStatus
 from runs.engine.timeline import add_event
 from runs.engine.transitions import move
+from runs.engine.warm.models import WarmServer
 from workers.contract.run.jobs import WARM, WarmNews
 from workers.contract.run.spec import Placement, RunSpec
 from workers.contract.stack import warm

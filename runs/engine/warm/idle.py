@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from controlplane.catalogue.hardware.models import Host
-from runs.engine.models import WarmServer
 from runs.engine.states import RunStatus
+from runs.engine.warm.models import WarmServer
 from workers.contract.run.spec import Placement, RunSpec, WarmPlace
 from workers.contract.stack import warm
 from workers.contract.wire.documents import from_dict

@@ -12,10 +12,11 @@ from django.views.decorators.http import require_POST
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.templatetags.figures import NOTHING, ago, clock
 from runs.engine import queries
-from runs.engine.models import Attempt, Run, WarmServer
+from runs.engine.models import Attempt, Run
 from runs.engine.sentences import placement_text
 from runs.engine.states import ACTIVE, RunStatus
 from runs.engine.warm import assignment
+from runs.engine.warm.models import WarmServer
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.templatetags.frame import EmptyState
 from runs.engine import checkpoints, deletions, disk, queries
 from runs.engine.artifacts import copies
+from runs.engine.artifacts.models import StoredCopy
 from runs.engine.artifacts.saved_models import SavedModel
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.models import Run, StoredCopy
+from runs.engine.models import Run
 from runs.engine.scheduling import launching
 from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import unreadable

@@ -15,7 +15,8 @@ from controlplane.platform import sealing
 from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.models import HUB_TOKEN, Secret
 from controlplane.platform.templatetags.figures import ago
-from runs.engine.models import Attempt, Run, StoredCopy
+from runs.engine.artifacts.models import StoredCopy
+from runs.engine.models import Attempt, Run
 from runs.engine.sentences import counted
 from runs.engine.spec import spec_of
 from runs.engine.states import FINAL, RunStatus

@@ -7,7 +7,8 @@ from typing import Any
 from django.urls import reverse
 
 from runs.engine import queries
-from runs.engine.models import Run, SharedLink
+from runs.engine.models import Run
+from runs.engine.sharing.models import SharedLink
 from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE, FINAL, sentence
 from runs.insight.completions import groups

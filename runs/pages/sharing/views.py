@@ -21,8 +21,9 @@ from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.form_pages import form_page, keep_once, take_once
 from controlplane.platform.http.keyset import listed
 from runs.engine import queries
-from runs.engine.models import Run, SharedLink
+from runs.engine.models import Run
 from runs.engine.sharing import links
+from runs.engine.sharing.models import SharedLink
 from runs.insight.metrics import views as metrics_views
 from runs.pages.sharing import content
 

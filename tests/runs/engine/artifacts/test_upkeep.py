@@ -11,8 +11,9 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import Host
 from runs.engine import checkpoints, deletions
 from runs.engine.artifacts import upkeep
+from runs.engine.artifacts.models import StoredCopy
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.models import Attempt, StoredCopy
+from runs.engine.models import Attempt
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
 from runs.intake.host_api import ingest

@@ -11,10 +11,10 @@ from django.test import Client
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.platform.accounts.models import ApiScope
 from controlplane.platform.http.tokens import attempt_token
-from runs.engine.models import WarmServer
 from runs.engine.scheduling import limits
 from runs.engine.spec import LaunchRequest
 from runs.engine.warm.idle import IdleServers
+from runs.engine.warm.models import WarmServer
 from runs.launch.new_run import drafting, dry_run
 from runs.launch.preflight.checks import servers
 from tests.controlplane.people import operator, viewer

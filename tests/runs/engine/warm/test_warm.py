@@ -12,12 +12,13 @@ from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
-from runs.engine.models import Attempt, Lease, Run, WarmServer
+from runs.engine.models import Attempt, Lease, Run
 from runs.engine.scheduling import dispatching, ending, leasing, limits
 from runs.engine.spec import spec_of
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
 from runs.engine.warm import assignment
+from runs.engine.warm.models import WarmServer
 from tests.runs.builders import FREE, a_host, a_run, a_user
 from tests.runs.conftest import Sent
 from workers.contract.reports.lines import Receipt

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from runs.engine.models import Run, SharedLink
+from runs.engine.models import Run
 from runs.engine.sharing import links
+from runs.engine.sharing.models import SharedLink
 
 
 def a_link(run: Run, *, days: int = 7, with_completions: bool = False) -> tuple[SharedLink, str]:

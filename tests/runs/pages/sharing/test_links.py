@@ -14,8 +14,9 @@ from django.utils import timezone
 from controlplane.platform.accounts.models import ApiScope, Role
 from controlplane.platform.logs import _masked
 from runs.engine import tags, timeline
-from runs.engine.models import Attempt, Run, SharedLink
+from runs.engine.models import Attempt, Run
 from runs.engine.sharing import links
+from runs.engine.sharing.models import SharedLink
 from runs.engine.states import RunStatus
 from runs.housekeeping import tasks
 from runs.intake.host_api import ingest, uploads

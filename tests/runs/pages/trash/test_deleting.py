@@ -16,8 +16,9 @@ from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards.models import RewardConfig
 from controlplane.platform.http.tokens import attempt_token
 from runs.engine import checkpoints, disk
+from runs.engine.artifacts.models import StoredCopy
 from runs.engine.jobs import starting
-from runs.engine.models import Attempt, Lease, Run, RunDisk, StoredCopy
+from runs.engine.models import Attempt, Lease, Run, RunDisk
 from runs.engine.records import LogChunk, MetricRow, SampleRow, SampleStore
 from runs.engine.scheduling import launching, recovery
 from runs.engine.spec import LaunchRequest
