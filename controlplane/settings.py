@@ -171,8 +171,8 @@ LOGGING: dict[str, Any] = {
     "disable_existing_loggers": False,
     # Filters of the handler see all records of our loggers and Django's; other loggers have their own handlers.
     "filters": {
-        "refusals": {"()": "controlplane.platform.accounts.logmask.NoTracebackOfRefusals"},
-        "link_tokens": {"()": "controlplane.platform.accounts.logmask.MaskLinkTokens"},
+        "refusals": {"()": "controlplane.platform.logs.NoTracebackOfRefusals"},
+        "link_tokens": {"()": "controlplane.platform.logs.MaskLinkTokens"},
         "outage": {"()": "controlplane.platform.http.outage.OncePerOutage"},
     },
     "formatters": {"text": {}, "json": {"()": "controlplane.platform.logs.JsonLines"}},

@@ -1,6 +1,8 @@
-"""Log records as JSON lines with the id of the run that they concern (CONTROLPLANE_LOG=json).
+"""Log records: as JSON lines with the id of the run that they concern (CONTROLPLANE_LOG=json), and filters that mask
+the tokens of one-time links and shared runs and drop the tracebacks of refusals.
 
-Loaded with the settings, so no models here.
+Readers of logs must not be able to use those links, and Django logs the path of refused and failed requests. Loaded
+with the settings, so no models here.
 """
 
 import json
@@ -13,6 +15,9 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
+MASK = "…"
+_LINK_TOKEN = re.compile(r"(?i)((?:sign-in(?:/|%2f)+once|/shared)(?:/|%2f)+)[^/\s'\"<>]+")
+_PLAIN = logging.Formatter()
 _RUN_OR_ATTEMPT = re.compile(r"(r[a-z2-9]{9})(?:-\d+)?")
 _current: ContextVar[str] = ContextVar("run", default="")
 
@@ -50,6 +55,33 @@ class RunsInLogs:
         self, request: HttpRequest, view: Callable[..., HttpResponse], args: Any, kwargs: dict[str, Any]
     ) -> None:
         _current.set(_named([kwargs.get("run_id"), kwargs.get("attempt_id")]))
+
+
+class MaskLinkTokens(logging.Filter):
+    """Filter that masks link tokens in records and their tracebacks."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if (masked := _masked(text)) != text:
+            record.msg, record.args = masked, ()
+        if record.exc_info and not record.exc_text:
+            record.exc_text = _PLAIN.formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = _masked(record.exc_text)
+        return True
+
+
+class NoTracebackOfRefusals(logging.Filter):
+    """Filter that drops the traceback of records about answers below 500."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if getattr(record, "status_code", 500) < 500:
+            record.exc_info = record.exc_text = None
+        return True
+
+
+def _masked(text: str) -> str:
+    return _LINK_TOKEN.sub(rf"\g<1>{MASK}", text)
 
 
 def _run_of(record: logging.LogRecord) -> str:

@@ -42,7 +42,8 @@ def static_files(get_response: GetResponse) -> GetResponse:
 
 class Files(ServeStaticMiddleware):  # type: ignore[misc]  # servestatic has no types
     def immutable_file_test(self, path: str, url: str) -> bool:
-        """Return True for all files if URLs have a version. The package would look for hashes in names."""
+        """Return True for every file if static URLs are versioned. By default, servestatic looks for a hash in the file
+        name."""
         return bool(settings.STATIC_VERSION)
 
 

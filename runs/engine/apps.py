@@ -7,7 +7,7 @@ class RunsConfig(AppConfig):
 
     def ready(self) -> None:
         from controlplane.catalogue.datasets import archiving
-        from controlplane.catalogue.environments import corpora as environments
+        from controlplane.catalogue.environments.models import environments_searching
 
         # Its models are only ready now.
         from runs.engine import audit, hints, step_spans  # noqa: F401  # Django has to know all models and signal handlers
@@ -15,4 +15,4 @@ class RunsConfig(AppConfig):
         from runs.engine.spec import runs_searching
 
         audit.watch_all()
-        archiving.CORPUS_USERS.extend([environments.users, runs_searching])
+        archiving.CORPUS_USERS.extend([environments_searching, runs_searching])

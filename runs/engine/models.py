@@ -179,7 +179,7 @@ class Attempt(models.Model):
     resume_step = models.IntegerField(default=0)
     priority = models.IntegerField(default=Priority.NORMAL)
     turn = models.FloatField(default=time.time)
-    """Position among attempts of the same priority, as seconds since 1970 (see runs.engine.scheduling.queueing)."""
+    """Position among attempts of the same priority, as seconds since 1970 (see runs.engine.scheduling.gpu_queue)."""
     waits_for = models.CharField(max_length=200, blank=True)
     """The text of its wait; the next two fields name the run that it waits for. runs.engine.sentences combines them."""
     waits_how = models.CharField(max_length=12, blank=True, choices=[(w, w) for w in Waits])

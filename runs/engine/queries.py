@@ -18,7 +18,7 @@ from runs.engine import sentences
 from runs.engine.gain import counts, gain
 from runs.engine.models import Attempt, ProfileTrial, Run
 from runs.engine.records import LogChunk, MetricRow, SampleRow, number
-from runs.engine.scheduling import queueing
+from runs.engine.scheduling import gpu_queue
 from runs.engine.states import ON_HOST, RunStatus
 
 STARTED_AT = timezone.now()
@@ -135,7 +135,7 @@ def with_attempts(runs: QuerySet[Run]) -> QuerySet[Run]:
 
 def summary(run: Run, now: datetime | None = None, positions: Mapping[str, int] | None = None) -> Summary:
     """Collect the figures of a run. No query if it came through `runs_for` and, for a queued one, `positions` is given
-    (see `queueing.positions`)."""
+    (see `gpu_queue.positions`)."""
     attempt = run.latest()
     step_time = number(run.last_metrics.get("step_time"))
     steps_left = None if run.max_steps is None else max(0, run.max_steps - run.step)
@@ -189,10 +189,10 @@ def _state(figures: Summary, *, values_of: str | None) -> str:
 
 def _queue_position(attempt: Attempt, positions: Mapping[str, int] | None) -> str:
     if positions is None:
-        position, count = queueing.position_of(attempt)
+        position, count = gpu_queue.position_of(attempt)
     else:
         position, count = positions.get(attempt.pk, 0), len(positions)
-    return f"{queueing.ordinal(position)} of {count}" if position else ""
+    return f"{gpu_queue.ordinal(position)} of {count}" if position else ""
 
 
 def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:

@@ -11,9 +11,9 @@ from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards.models import SUM_THEN_NORMALIZE, RewardVersion
 from runs.engine.models import Priority, ProfileTrial, Run, RunGroup
-from workers.contract.run.async_generation import with_correction
 from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.overlapping import with_correction
 from workers.contract.run.settings import only_for
 from workers.contract.run.spec import DataSpec, ModelSpec, RewardSpec, RunSettings, RunSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict

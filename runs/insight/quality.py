@@ -12,7 +12,7 @@ from runs.engine.models import Run
 from runs.insight.health import page as health
 from runs.insight.metrics.series import Series, series
 from runs.insight.metrics.trend import REWARD
-from workers.contract.run import best
+from workers.contract.run import evaluation
 
 FIGURES = {REWARD: "Reward", "eval_reward": "Validation reward", "kl": "KL"}
 
@@ -24,7 +24,7 @@ class Quality:
     gain: float | None
     """The reward's gain up to its step, as in runs.engine.gain."""
     last: float | None
-    """The run's newest reward."""
+    """The run's latest reward."""
     best: float | None
     """The run's best reward of one step."""
     best_step: int
@@ -50,7 +50,7 @@ def figures_of(run: Run, saved: Sequence[Checkpoint]) -> list[dict[str, float | 
 
     def figure(name: str, step: int) -> float | None:
         end = _until(histories[name], step)
-        return best.figure_of(name, histories[name]["value"][max(0, end - best.OVER) : end])
+        return evaluation.checkpoint_figure(name, histories[name]["value"][max(0, end - evaluation.FIGURE_STEPS) : end])
 
     return [{name: None if point.superseded else figure(name, point.step) for name in labels} for point in saved]
 

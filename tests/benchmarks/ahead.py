@@ -20,8 +20,8 @@ from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
 from tests.trainer.preloaded import Preloaded
-from workers.contract.run.async_generation import SECONDS, STALENESS, TRUNCATED
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.overlapping import AHEAD_SECONDS, STALENESS, TRUNCATED
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.trainer import demo
 
@@ -117,7 +117,7 @@ class Bench:
                 in_turns += self._times(server, ahead=False, grpo=grpo)
                 logs = self._train(server, ahead=True, grpo=grpo)
                 ahead += [of["step_time"] for of in logs[WARM_UP:]]
-                hidden += [of[SECONDS] for of in logs[WARM_UP:] if SECONDS in of]
+                hidden += [of[AHEAD_SECONDS] for of in logs[WARM_UP:] if AHEAD_SECONDS in of]
         steps = statistics.median(in_turns), statistics.median(ahead)
         return {
             "steps_per_s_in_turns": round(1 / steps[0], 3),

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from django.http import HttpRequest, HttpResponse
 
-from controlplane.platform.accounts.logmask import MaskLinkTokens
-from controlplane.platform.logs import JsonLines, RunsInLogs
+from controlplane.platform.logs import JsonLines, MaskLinkTokens, RunsInLogs
 
 RUN = "rabcdefgh2"
 

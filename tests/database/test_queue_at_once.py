@@ -11,7 +11,7 @@ pytestmark = pytest.mark.processes
 ROUNDS = 3
 CLEAN = """
 from controlplane.platform.accounts.models import User
-from runs.engine.scheduling import limits, queueing, reordering
+from runs.engine.scheduling import limits, gpu_queue, reordering
 Attempt.objects.exclude(status__in=["succeeded", "failed", "stopped"]).update(status="stopped")
 Lease.objects.update(state="released")
 """
@@ -53,7 +53,7 @@ Host.objects.update(announced_at=None)
 result = [a_run(name).pk for name in "abcdef"]
 """
 MOVE = """
-from runs.engine.scheduling import queueing, reordering
+from runs.engine.scheduling import gpu_queue, reordering
 user, runs = a_user(), [Run.objects.get(pk=pk) for pk in pks]
 acts = {
     "front": lambda: [reordering.put(run, user) for run in runs],
@@ -65,14 +65,14 @@ acts[act]()
 """
 
 WAITING = """
-from runs.engine.scheduling import queueing
-result = [a.run_id for a in queueing.waiting()]
+from runs.engine.scheduling import gpu_queue
+result = [a.run_id for a in gpu_queue.waiting()]
 """
 REVERSE = """
-from runs.engine.scheduling import queueing, reordering
+from runs.engine.scheduling import gpu_queue, reordering
 for pk in pks:
     reordering.put(Run.objects.get(pk=pk), a_user())
-result = [a.run_id for a in queueing.waiting()]
+result = [a.run_id for a in gpu_queue.waiting()]
 """
 
 

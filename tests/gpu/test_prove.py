@@ -30,8 +30,8 @@ from tests.gpu.person import PASSWORD, USER, Person
 from tests.gpu.setups import AHEAD, FAST, ONE_AHEAD, PLANS, THREE_WAYS
 from tests.gpu.units import Setup, Starts
 from tests.runs.launch.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_version
-from workers.contract.run.async_generation import MODE
 from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.overlapping import MODE
 from workers.contract.run.spec import AttemptSpec, DataSpec, ModelSpec, Placement, RunSpec
 
 SETUPS = [

@@ -13,13 +13,13 @@ from tests.gpu.figures import Row, settled_seconds, tokens_per_s
 from tests.gpu.installation import Site
 from tests.gpu.launches import Launch
 from tests.gpu.units import Compared, Ratio, Way
-from workers.contract.run.async_generation import SECONDS, STALENESS, TRUNCATED
+from workers.contract.run.overlapping import AHEAD_SECONDS, STALENESS, TRUNCATED
 from workers.contract.run.spec import AttemptSpec
 
 PARTS = ("generation", "weight_sync", "rewards", "logps", "update")
 TOLD = {
     **{f"{part}_s": f"time/{part}_s" for part in PARTS},
-    "ahead_s": SECONDS,
+    "ahead_s": AHEAD_SECONDS,
     "staleness": STALENESS,
     "share_truncated": TRUNCATED,
 }

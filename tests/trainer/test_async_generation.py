@@ -16,8 +16,8 @@ from tests.trainer.conftest import Start, Train
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_lora_swap import AGREE, ALLOWED, ATTEMPT, LORA, sampling
 from tests.trainer.test_prompt_selection import dataset
-from workers.contract.run.async_generation import SECONDS, STALENESS, TRUNCATED
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.overlapping import AHEAD_SECONDS, STALENESS, TRUNCATED
 from workers.contract.run.prompts import EXTRA_ROUNDS, PromptsSpec
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.contract.wire.names import FileName
@@ -80,7 +80,7 @@ class TestOfATraining:
         assert [of["step"] for of in evaluated] == [3, 5]
         assert all(of["data"][f"eval_{GAP}"] < AGREE for of in evaluated)
         assert all(0 <= of[TRUNCATED] <= 1 for of in logged.values())
-        assert [step for step, of in logged.items() if SECONDS in of] == [2, 3, 4, 5]
+        assert [step for step, of in logged.items() if AHEAD_SECONDS in of] == [2, 3, 4, 5]
         loads = [place for place, (what, _) in enumerate(told) if what == "Loaded"]
         for place in loads:
             assert [what for what, _ in told[:place]].count("Asked") == [what for what, _ in told[:place]].count(

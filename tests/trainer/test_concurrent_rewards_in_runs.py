@@ -14,8 +14,8 @@ from tests.trainer import builders
 from tests.trainer import test_episodes as episodes
 from tests.trainer.conftest import Start
 from workers.contract.reports.waterfall import REWARD, Span, overlap, read
-from workers.contract.run.async_generation import SECONDS
 from workers.contract.run.hardware import Rollout, ServerSpec, Strategy, WeightSync
+from workers.contract.run.overlapping import AHEAD_SECONDS
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.contract.wire.names import EventKind, FileName
 
@@ -48,7 +48,7 @@ def trained(
         judge.shutdown()
     assert trainer.returncode == 0, stderr
     samples = [{**line, "t": 0} for line in builders.lines(folder / FileName.SAMPLES)]
-    logs = {step: values | {SECONDS: 0.0} for step, values in builders.logs(folder).items()}
+    logs = {step: values | {AHEAD_SECONDS: 0.0} for step, values in builders.logs(folder).items()}
     return {"logs": logs, "samples": samples}
 
 

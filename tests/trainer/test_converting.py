@@ -19,8 +19,7 @@ from tests.disk import mounted
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
 from tests.workers.supervisor.attempts import attempt, wait_until
-from workers.contract.run.gguf import SCRIPT
-from workers.contract.run.jobs import GGUF
+from workers.contract.run.jobs import GGUF, GGUF_SCRIPT
 from workers.contract.wire.names import FileName, StopMode
 from workers.settings import HostSettings
 from workers.supervisor import commands
@@ -49,7 +48,7 @@ Convert = Callable[..., "subprocess.CompletedProcess[str]"]
 def put(folder: Path, script: str) -> Path:
     """In llama.cpp's place, with a module beside it."""
     folder.mkdir(exist_ok=True)
-    (folder / SCRIPT).write_text(script)
+    (folder / GGUF_SCRIPT).write_text(script)
     (folder / "conversion.py").touch()
     return folder
 

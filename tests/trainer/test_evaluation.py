@@ -13,8 +13,7 @@ from tests.trainer.conftest import Train
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.reward_runs import liking, make_models
 from tests.trainer.test_training import of_kind
-from workers.contract.run.best import OTHER_REWARD
-from workers.contract.run.evaluation import EVALUATION
+from workers.contract.run.evaluation import EVALUATION, OTHER_REWARD
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.names import FileName
 

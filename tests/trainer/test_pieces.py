@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.trainer import builders
-from workers.contract.reports.lines import MOST_METRICS
+from workers.contract.reports.metric_names import MOST_METRICS
 from workers.contract.run.spec import RewardSpec
 from workers.contract.stack.training_rules import value_problems
 from workers.contract.wire.documents import from_dict

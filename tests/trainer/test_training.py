@@ -14,7 +14,7 @@ from tests.listening import tcp_addresses
 from tests.trainer import builders
 from tests.trainer.conftest import Start, StartAnew, Train
 from tests.trainer.preloaded import Process
-from workers.contract.run import best
+from workers.contract.run import evaluation
 from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.names import FileName
 from workers.supervisor.inputs import checkpoints
@@ -122,7 +122,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tiny_model: Path, tmp_pat
     folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo=grpo, run={"keep_best": "reward"})
     assert train(folder).returncode == 0
     rewards = [values["reward"] for _, values in sorted(builders.logs(folder).items())]
-    figures = {step: best.figure_of("reward", rewards[:step]) or 0.0 for step in range(1, 7)}
+    figures = {step: evaluation.checkpoint_figure("reward", rewards[:step]) or 0.0 for step in range(1, 7)}
     winner = max(figures, key=lambda step: (figures[step], -step))
     kept = of_kind(folder, "checkpoint")[-1]["data"]["kept"]
     assert kept == sorted({winner, 6}) if winner != 6 else kept == [5, 6]

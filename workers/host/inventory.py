@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from workers.contract.run import gguf
+from workers.contract.run import jobs
 from workers.models.stored import stored
 from workers.settings import HostSettings
 from workers.supervisor import commands
@@ -92,7 +92,7 @@ def folder_id(runs_dir: Path) -> str:
 
 
 def _has_gguf_script(settings: HostSettings) -> bool:
-    script = settings.llama_cpp_dir / gguf.SCRIPT if settings.llama_cpp_dir else None
+    script = settings.llama_cpp_dir / jobs.GGUF_SCRIPT if settings.llama_cpp_dir else None
     return script is not None and os.path.isfile(script) and os.access(script, os.R_OK)
 
 

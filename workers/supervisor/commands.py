@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers.contract.run import benchmarks, gateway, jobs, sinks
+from workers.contract.run import gateway, jobs, sinks
 from workers.contract.run.spec import AttemptSpec, ServerPlace
 from workers.contract.stack import commands, packages
 from workers.contract.stack.commands import Programs
@@ -86,7 +86,7 @@ def trainer_environment(
 
 
 def _benchmark_variables(settings: HostSettings) -> dict[str, str]:
-    python = settings.lm_eval_python or python_of(benchmarks.ENVIRONMENT)
+    python = settings.lm_eval_python or python_of(jobs.BENCHMARK_ENVIRONMENT)
     tasks = settings.lm_eval_tasks
     return {variable("lm_eval_python"): python, **({variable("lm_eval_tasks"): str(tasks)} if tasks else {})}
 

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS, Ask, Finish, Sampling
-from workers.contract.reports.lines import is_finite
+from workers.contract.reports.metric_names import is_finite
 from workers.trainer.episodes.episode import Message
 from workers.trainer.jobs import tool_calls
 from workers.trainer.jobs.generation import GenerationRequest, GenerationResult, PromptScores

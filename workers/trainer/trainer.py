@@ -13,7 +13,7 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
-from workers.contract.run import best
+from workers.contract.run import evaluation
 from workers.contract.run.episodes import UNSCORED
 from workers.contract.wire.names import StepPart
 from workers.rewards.reward import Failure
@@ -162,7 +162,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             metrics[f"rewards/{name}/mean"].append(mean)
         totals = (scores * self._only_evaluated.reward_weights.to(scores.device)).nansum(dim=1)
         totals[scores.isnan().all(dim=1)] = torch.nan
-        metrics[best.OTHER].append(totals.nanmean().item())
+        metrics[evaluation.OTHER].append(totals.nanmean().item())
 
     def _check_model_scores(self, rewards: torch.Tensor, rows: list[int]) -> None:
         """Count non-finite scores of reward models as failed. TRL skips NaN; infinity would spoil all advantages."""
@@ -380,9 +380,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     def _note_best(self, trial: Any) -> None:
         """Record the best checkpoint, which is never deleted, with its score for resumed runs."""
         name = self._best_metric
-        figure = best.figure_of(name, [entry[name] for entry in self.state.log_history if name in entry])
+        figure = evaluation.checkpoint_figure(name, [entry[name] for entry in self.state.log_history if name in entry])
         before = self.state.best_metric if self.state.best_model_checkpoint else None
-        if figure is not None and (before is None or best.is_better(name, figure, before)):
+        if figure is not None and (before is None or evaluation.is_better(name, figure, before)):
             folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
             self.state.best_metric, self.state.best_model_checkpoint = figure, str(folder)
 

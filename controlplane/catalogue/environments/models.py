@@ -5,12 +5,16 @@ from typing import Any
 
 from django.db import models
 
+from controlplane.catalogue.datasets.corpora.queries import titles_in
+from controlplane.catalogue.datasets.models import CorpusVersion
 from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.platform.deletable import Kept
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec
 from workers.contract.wire.documents import ContractError, from_dict
 from workers.environments.library import LIBRARY
+
+MOST_NAMED = 5
 
 
 class Environment(Item):
@@ -68,3 +72,12 @@ def limits_of(stored: Mapping[str, Any]) -> EpisodeLimits:
         return from_dict(EpisodeLimits, dict(stored))
     except ContractError:
         return EpisodeLimits()
+
+
+def environments_searching(corpus: CorpusVersion) -> list[str]:
+    """Name the first environments with a version that searches a corpus, which therefore can't be deleted."""
+    title = str(corpus)
+    versions = EnvironmentVersion.objects.select_related("environment").order_by("environment__name", "-number")
+    using = (version.environment.name for version in versions if title in titles_in(version.specs))
+    names = [f"the environment {name}" for name in dict.fromkeys(using)]
+    return [*names[:MOST_NAMED], "other environments"] if len(names) > MOST_NAMED else names

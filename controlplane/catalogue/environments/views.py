@@ -15,7 +15,7 @@ from controlplane.catalogue.environments.forms import (
     parts_from,
 )
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.versioned import parts_yaml, permissions, views
+from controlplane.catalogue.versioned import parts_yaml, saving, views
 from controlplane.catalogue.versioned.differences import Difference, part_differences, setting_difference
 from controlplane.catalogue.versioned.editor_pages import EditorPages
 from controlplane.platform.accounts.roles import operator_required, person
@@ -62,8 +62,8 @@ def preview(request: HttpRequest) -> HttpResponse:
         if not form.is_valid():
             errors = [text for texts in form.errors.values() for text in texts]
             problems.append((form.shown_name or form.entry.title, errors))
-        elif not permissions.may_use(EnvironmentVersion, person(request), form.spec()):
-            problems.append((form.shown_name, [permissions.refused(EnvironmentVersion)]))
+        elif not saving.may_use_part(EnvironmentVersion, person(request), form.spec()):
+            problems.append((form.shown_name, [saving.code_refused(EnvironmentVersion)]))
         else:
             specs.append(form.spec())
     waits = showing.costly(specs) if "unasked" in request.GET else []
@@ -75,9 +75,9 @@ def preview(request: HttpRequest) -> HttpResponse:
 
 def _refusals(request: HttpRequest, editor: EnvironmentEditor) -> dict[int, str]:
     return {
-        index: permissions.refused(EnvironmentVersion)
+        index: saving.code_refused(EnvironmentVersion)
         for index, form in enumerate(editor.rows)
-        if not permissions.may_use(EnvironmentVersion, person(request), form.spec())
+        if not saving.may_use_part(EnvironmentVersion, person(request), form.spec())
     }
 
 

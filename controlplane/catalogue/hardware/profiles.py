@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import HardwareProfile
-from workers.contract.run.batch import Batch, BatchRule, problems, repairs
+from workers.contract.run.batch_rules import Batch, BatchRule, problems, repairs
 from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout
 from workers.contract.run.problem import Problem
 from workers.contract.run.spec import LoraSpec

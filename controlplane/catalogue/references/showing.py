@@ -1,6 +1,10 @@
-"""Presents a check: the verdict and the results of its components."""
+"""Finds checks of reference answers for views, and presents them: the verdict and the results of the components."""
 
 from dataclasses import dataclass
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
 
 from controlplane.catalogue.references.judging import AnswerJudge, judges
 from controlplane.catalogue.references.models import ReferenceCheck
@@ -22,6 +26,19 @@ class ComponentVerdicts:
     not_applied: int
     """Answers that it doesn't apply to."""
     mean: float | None
+
+
+def checks_for(request: HttpRequest) -> QuerySet[ReferenceCheck]:
+    """Find all checks, for every signed-in user, the newest first."""
+    if not request.user.is_authenticated:
+        return ReferenceCheck.objects.none()
+    return ReferenceCheck.objects.select_related(
+        "dataset_version__dataset", "reward_version__config", "created_by"
+    ).defer("dataset_version__report")
+
+
+def check_for(request: HttpRequest, check_id: int) -> ReferenceCheck:
+    return get_object_or_404(checks_for(request), pk=check_id)
 
 
 def components(check: ReferenceCheck) -> list[ComponentVerdicts]:

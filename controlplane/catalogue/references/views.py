@@ -13,7 +13,7 @@ from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.queries import ready_versions
 from controlplane.catalogue.references import showing, starting
 from controlplane.catalogue.references.models import ReferenceCheck
-from controlplane.catalogue.references.queries import check_for, checks_for
+from controlplane.catalogue.references.showing import check_for, checks_for
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.accounts.roles import operator_required, person

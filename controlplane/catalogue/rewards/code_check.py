@@ -5,7 +5,7 @@ from typing import Any
 
 from controlplane.catalogue.rewards import turns
 from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.catalogue.versioned import permissions
+from controlplane.catalogue.versioned import saving
 from controlplane.platform.accounts.models import User
 from workers.contract.run.spec import RewardSpec
 from workers.rewards.entries import custom
@@ -30,9 +30,9 @@ def problems(
     """
     by_index = {}
     for index, spec in enumerate(specs):
-        if not permissions.may_use(RewardVersion, user, spec):
-            by_index[index] = permissions.refused(RewardVersion)
-        elif spec.function == KEY and not permissions.is_saved(RewardVersion, spec):
+        if not saving.may_use_part(RewardVersion, user, spec):
+            by_index[index] = saving.code_refused(RewardVersion)
+        elif spec.function == KEY and not saving.is_saved(RewardVersion, spec):
             error_text = check(str(spec.params.get(PARAM, LIBRARY[KEY].defaults()[PARAM])), samples()).problem
             if error_text:
                 by_index[index] = f"It can't be saved like this: {error_text}"

@@ -1,13 +1,19 @@
-"""Saves a composition as a version of a new item, a changed item or a clone; archives items."""
+"""Saves a composition as a version of a new item, a changed item or a clone; archives items.
 
+Only admins save code; operators may use code that an admin has saved, unchanged.
+"""
+
+import json
+from collections.abc import Iterable
 from typing import Any, ClassVar, Self, TypeVar
 
 from django.db import IntegrityError, transaction
 
 from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Item, Version
-from controlplane.catalogue.versioned.queries import free_name
+from controlplane.catalogue.versioned.queries import existing_versions, free_name
 from controlplane.platform import deletable
+from controlplane.platform.accounts.models import User
 
 VersionT = TypeVar("VersionT", bound=Version)
 
@@ -76,6 +82,28 @@ def set_archived(item: Item, archived: bool) -> bool:
     """Archive or unarchive an item: it is no longer offered for new runs; runs that used it are unaffected. False:
     nothing changed."""
     return deletable.set_archived(item, archived, act="Archived" if archived else "Unarchived")
+
+
+def code_refused(model: type[Version]) -> str:
+    return f"Only an admin can add or change code. You can reuse code from a saved {model.kind.name} unchanged."
+
+
+def may_use_part(model: type[Version], user: User, spec: Any) -> bool:
+    """Allow a user to save and try a part, which both run its code. Its name and weight don't matter."""
+    entry = model.kind.library.get(spec.function)
+    return user.may_administer or entry is None or not entry.admin_only or is_saved(model, spec)
+
+
+def is_saved(model: type[Version], spec: Any) -> bool:
+    """Check whether a version of any item has this function with the same parameters: an admin saved it."""
+    lists: Iterable[Any] = existing_versions(model).values_list(model.kind.parts, flat=True).iterator(chunk_size=200)
+    parts = (part for parts in lists if isinstance(parts, list) for part in parts if isinstance(part, dict))
+    same_function = (part for part in parts if part.get("function") == spec.function)
+
+    def content(params: dict[str, Any]) -> str:
+        return json.dumps(model.kind.full_params(spec.function, params), sort_keys=True)
+
+    return content(spec.params) in (content(part.get("params") or {}) for part in same_function)
 
 
 def _add(model: type[VersionT], item: Item, number: int, content: Composition, by: Any, note: str) -> VersionT:

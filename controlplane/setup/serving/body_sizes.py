@@ -20,8 +20,7 @@ from controlplane.platform.http.body_limit import SMALL, Message, header
 from controlplane.platform.http.tokens import attempt_token_fits
 from workers.contract.wire.tokenizers import TOKENIZER_LIMIT
 
-ENVELOPE = 2**20
-"""The overhead that a form adds to its file."""
+FORM_OVERHEAD_BYTES = 2**20
 _ATTEMPT = re.compile(r"/api/attempts/([^/]+)/")
 _TOKENIZER = re.compile(r"/api/hosts/([^/]+)/inspections/\d+/tokenizer")
 _UPLOAD = re.compile(r"/datasets/(\d+/)?upload/")
@@ -37,9 +36,9 @@ async def body_limit(scope: Message) -> int:
     if (host := _TOKENIZER.fullmatch(path)) and await fits(host[1], _bearer(scope)):
         return TOKENIZER_LIMIT
     if _UPLOAD.fullmatch(path) and await database_sync_to_async(_may_upload)(scope):
-        return int(settings.DATASET_MAX_BYTES) + ENVELOPE
+        return int(settings.DATASET_MAX_BYTES) + FORM_OVERHEAD_BYTES
     if _API_UPLOAD.fullmatch(path) and await database_sync_to_async(_token_may_upload)(_bearer(scope)):
-        return int(settings.DATASET_MAX_BYTES) + ENVELOPE
+        return int(settings.DATASET_MAX_BYTES) + FORM_OVERHEAD_BYTES
     return SMALL
 
 

@@ -79,8 +79,8 @@ class Installation:
         return {**defaults, **os.environ, **fixed}
 
     def web(self, listener: socket.socket) -> ServedProgram:
-        """Return the web on a socket that we have opened: a busy port gives a clear message, and while the web
-        restarts, connections wait instead of being refused."""
+        """Return the web server, which listens on a socket that we opened: a busy port gives a clear message, and
+        while the server restarts, connections wait instead of being refused."""
         argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(listener.fileno())]
         argv += ["--workers", str(self.web_workers), "--lifespan", "off", "--no-access-log", "--log-level", "warning"]
         argv += ["--http", "controlplane.setup.serving.header_deadline:HeaderDeadline"]

@@ -17,7 +17,7 @@ from controlplane.catalogue.datasets.pages.forms import NAME_LENGTH
 from controlplane.catalogue.datasets.queries import version_for
 from controlplane.catalogue.references import showing, starting
 from controlplane.catalogue.references.models import ReferenceCheck, ReferenceFailure
-from controlplane.catalogue.references.queries import check_for, checks_for
+from controlplane.catalogue.references.showing import check_for, checks_for
 from controlplane.catalogue.references.views import CheckForm
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes

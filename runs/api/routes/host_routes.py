@@ -20,7 +20,7 @@ from runs.engine import disk, queries, sentences
 from runs.engine.hosts import actions
 from runs.engine.hosts.view import host_views
 from runs.engine.models import Attempt, Lease
-from runs.engine.scheduling import queueing, reordering, stopping
+from runs.engine.scheduling import gpu_queue, reordering, stopping
 from runs.engine.warm import assignment
 from runs.engine.warm import overview as warm
 from runs.engine.warm.overview import WarmLine
@@ -127,20 +127,20 @@ def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
 @router.patch("hosts/{int:host_id}", response=ItemResponse)
 def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
     """Drain or change a host. Fields that aren't sent stay. Everything is changed or nothing."""
-    row, user, sent = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
+    host, user, sent = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
     if (for_admins := set(sent) - {"draining"}) and not user.may_administer:
         raise Problem(403, "Only admins change this.", where=min(for_admins), fix="Send an admin's token.")
     if {"gpu_hour_price", "currency"} & set(sent):
-        price = shapes.columns(row, "gpu_hour_price", "currency")
+        price = shapes.columns(host, "gpu_hour_price", "currency")
         price |= {name: sent[name] for name in price if name in sent}
-        form_values.filled(partial(PriceForm, instance=row), price)
+        form_values.filled(partial(PriceForm, instance=host), price)
     if "serve_address" in sent:
-        form_values.filled(partial(AddressForm, instance=row), {"serve_address": sent["serve_address"]})
-    row.save(update_fields=sorted(set(sent) & {"gpu_hour_price", "currency", "serve_address"}))
+        form_values.filled(partial(AddressForm, instance=host), {"serve_address": sent["serve_address"]})
+    host.save(update_fields=sorted(set(sent) & {"gpu_hour_price", "currency", "serve_address"}))
     if sent.get("unsandboxed_allowed") is not None:
-        actions.allow_unsandboxed(row, user, allowed=sent["unsandboxed_allowed"])
+        actions.allow_unsandboxed(host, user, allowed=sent["unsandboxed_allowed"])
     if sent.get("draining") is not None:
-        actions.drain(row, draining=sent["draining"])
+        actions.drain(host, draining=sent["draining"])
     return _answer(request, host_id)
 
 
@@ -163,10 +163,10 @@ def join_code(request: HttpRequest, code_id: Id) -> Any:
 @router.post("hosts/{int:host_id}/revoke", response=Revoked)
 def revoke(request: HttpRequest, host_id: Id) -> Any:
     """Revoke a host's credentials. It is locked out at once, and its runs end."""
-    row = known_host_for(request, host_id)
-    if credentials.active(row.name) is None:
-        raise Problem(409, f"{row.name} has no credentials.", where="host")
-    ended, note = actions.revoke(row, person(request))
+    host = known_host_for(request, host_id)
+    if credentials.active(host.name) is None:
+        raise Problem(409, f"{host.name} has no credentials.", where="host")
+    ended, note = actions.revoke(host, person(request))
     return {"ended": ended, "note": note}
 
 
@@ -181,10 +181,10 @@ def release(request: HttpRequest, host_id: Id, payload: Release) -> Any:
 @router.post("hosts/{int:host_id}/give-up", response=GivenUp)
 def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
     """Give a host up. Declares a host that is out of reach lost, so its runs end."""
-    row = host_for(request, host_id)
-    if row.is_fresh(timezone.now()):
-        raise Problem(409, f"{row.name} is in reach. Stop its runs instead.", where="host")
-    ended, released = actions.give_up(row, person(request), free=payload.free)
+    host = host_for(request, host_id)
+    if host.is_fresh(timezone.now()):
+        raise Problem(409, f"{host.name} is in reach. Stop its runs instead.", where="host")
+    ended, released = actions.give_up(host, person(request), free=payload.free)
     return {"ended": ended, "released": released}
 
 
@@ -199,7 +199,7 @@ def remove(request: HttpRequest, host_id: Id) -> Any:
 @router.get("queue", response=ListResponse)
 def queue(request: HttpRequest) -> Any:
     """List the queue, in its order."""
-    waiting = queueing.waiting().select_related("run__owner", "machine", "waits_on__owner")
+    waiting = gpu_queue.waiting().select_related("run__owner", "machine", "waits_on__owner")
     return {"items": [_queued(attempt, position) for position, attempt in enumerate(waiting, start=1)]}
 
 

@@ -20,9 +20,13 @@ from runs.engine.models import Run
 from runs.engine.records import RunEvent
 from runs.engine.scheduling.limits import QueueFull
 from runs.pages.model_pages import action_views, card
-from workers.contract.run.benchmarks import MOST_EXAMPLES, TASKS, USUAL_EXAMPLES
-from workers.contract.run.gguf import TYPES
-from workers.contract.run.jobs import PushSettings
+from workers.contract.run.jobs import (
+    BENCHMARK_TASKS,
+    GGUF_TYPES,
+    MOST_BENCHMARK_EXAMPLES,
+    USUAL_BENCHMARK_EXAMPLES,
+    PushSettings,
+)
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import EventKind
 
@@ -35,15 +39,15 @@ class Merge(RequestBody):
 
 
 class Convert(RequestBody):
-    type: Annotated[str, Field(max_length=20)] = Field("auto", description=f"One of: {', '.join(TYPES)}.")
+    type: Annotated[str, Field(max_length=20)] = Field("auto", description=f"One of: {', '.join(GGUF_TYPES)}.")
 
 
 class Benchmark(RequestBody):
     tasks: list[Annotated[str, Field(max_length=40)]] = Field(
-        min_length=1, max_length=len(TASKS), description=f"Any of: {', '.join(TASKS)}."
+        min_length=1, max_length=len(BENCHMARK_TASKS), description=f"Any of: {', '.join(BENCHMARK_TASKS)}."
     )
-    limit: Annotated[int, Field(ge=0, le=MOST_EXAMPLES)] = Field(
-        USUAL_EXAMPLES, description="Examples of each task. 0: all of them."
+    limit: Annotated[int, Field(ge=0, le=MOST_BENCHMARK_EXAMPLES)] = Field(
+        USUAL_BENCHMARK_EXAMPLES, description="Examples of each task. 0: all of them."
     )
 
 

@@ -12,8 +12,8 @@ from controlplane.catalogue.datasets.queries import ready_versions
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.rewards import config_yaml, turns
 from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.catalogue.versioned import permissions
 from controlplane.catalogue.versioned import queries as versioned_queries
+from controlplane.catalogue.versioned import saving
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
@@ -217,8 +217,8 @@ def _specs(request: HttpRequest, payload: RewardSource) -> tuple[list[RewardSpec
     if wrong or not editor.rows:
         raise Problem(422, wrong or str(editor.problem) or "There is no component.", where="document")
     specs = [form.spec() for form in editor.rows]
-    if not all(permissions.may_use(RewardVersion, person(request), spec) for spec in specs):
-        raise Problem(403, permissions.refused(RewardVersion), where="document")
+    if not all(saving.may_use_part(RewardVersion, person(request), spec) for spec in specs):
+        raise Problem(403, saving.code_refused(RewardVersion), where="document")
     return specs, str(editor.form.cleaned_data.get("aggregation") or "")
 
 

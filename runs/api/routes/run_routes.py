@@ -17,7 +17,7 @@ from runs.api.routes import trash_routes
 from runs.api.shapes import Cursor, Id, Key, Limit, RequestBody, ResponseBody, RunResponse, RunsResponse, Text
 from runs.engine import checkpoints, disk, queries, tags
 from runs.engine.models import HealthPreset, Run
-from runs.engine.scheduling import launching, queueing, recovery, reordering, stopping
+from runs.engine.scheduling import gpu_queue, launching, recovery, reordering, stopping
 from runs.engine.scheduling.limits import QueueFull
 from runs.engine.trash.kinds import KINDS as KINDS_OF_THINGS
 from runs.insight.health import views as health_views
@@ -127,7 +127,7 @@ def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = 
         if values[name] and values[name] not in choices:
             raise Problem(422, f"{values[name][:40]} is no {name}.", where=name, fix=_one_of(choices))
     matching = RunListQuery.of(values).matching(queries.runs_for(request))
-    shape = partial(shapes.run, places=queueing.positions())
+    shape = partial(shapes.run, places=gpu_queue.positions())
     return shapes.page(matching, shape, cursor, limit, by="created_at")
 
 
@@ -150,7 +150,7 @@ def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Ke
     `learning_rate: 1e-6, 5e-6`), and `at_once`. Launches all or none; the Idempotency-Key works as for one run."""
     group, fresh = drafts.launch_several(payload, person(request), idempotency_key)
     rows = queries.runs_for(request).filter(group=group).order_by("created_at", "pk")
-    places = queueing.positions()
+    places = gpu_queue.positions()
     answer = {"tag": group.tag, "at_once": group.at_once, "runs": [shapes.run(row, places) for row in rows]}
     return Status(201 if fresh else 200, answer)
 

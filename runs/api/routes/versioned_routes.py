@@ -15,7 +15,7 @@ from controlplane.catalogue.environments.models import Environment, EnvironmentV
 from controlplane.catalogue.rewards import code_check, config_yaml
 from controlplane.catalogue.rewards import saving as reward_saving
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
-from controlplane.catalogue.versioned import permissions, saving
+from controlplane.catalogue.versioned import saving
 from controlplane.catalogue.versioned.models import Version
 from controlplane.catalogue.versioned.queries import item_for, newest_versions, version_for
 from controlplane.platform import safe_yaml
@@ -156,8 +156,8 @@ def _save_environment(user: User, payload: YamlDocument, environment: Environmen
     editor = _read(lambda text: environment_yaml.read(text, environment), payload)
     if problem := _wrong(editor):
         raise Problem(422, problem, where="document")
-    if not all(permissions.may_use(EnvironmentVersion, user, form.spec()) for form in editor.rows):
-        raise Problem(403, permissions.refused(EnvironmentVersion), where="document")
+    if not all(saving.may_use_part(EnvironmentVersion, user, form.spec()) for form in editor.rows):
+        raise Problem(403, saving.code_refused(EnvironmentVersion), where="document")
     editor.form.cleaned_data["note"] = _note(payload)
     return _saved(editor, user, "environment")
 

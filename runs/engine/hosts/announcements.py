@@ -40,7 +40,7 @@ def is_another_machine(name: str, announcement: dict[str, Any], now: datetime) -
 
 
 def refuse(name: str) -> None:
-    """Mark a host whose announcement was refused as unreachable, so that no launches go there."""
+    """Mark a host as unreachable because its announcement was refused, so that nothing is launched there."""
     Host.every.filter(name=name).exclude(announced_at=None).update(announced_at=None)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from runs.engine import sentences
 from runs.engine.hosts.view import HostView
 from runs.engine.models import Attempt, Priority
-from runs.engine.scheduling import queueing
+from runs.engine.scheduling import gpu_queue
 from runs.engine.sentences import Waiting, counted
 
 PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority)]
@@ -73,7 +73,7 @@ def verdict(hosts: Sequence[HostView], queued: int) -> HostVerdict:
 
 def queue() -> list[QueueLine]:
     """List the queued attempts in the order in which they start, each with what it waits for."""
-    rows = list(queueing.waiting().select_related("run__owner", "run__host", "host", "machine", "waits_on__owner"))
+    rows = list(gpu_queue.waiting().select_related("run__owner", "run__host", "host", "machine", "waits_on__owner"))
     runs = ["", *(row.run_id for row in rows), ""]
     return [
         QueueLine(row, index, sentences.waiting(row) or Waiting("its turn"), runs[index - 1], runs[index + 1])

@@ -14,14 +14,16 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import archives, starting
 from runs.engine.models import Run
 from runs.engine.scheduling import checkpoint_hosts
-from workers.contract.run.benchmarks import MOST_EXAMPLES, TASKS
-from workers.contract.run.gguf import SCRIPT, TYPES
 from workers.contract.run.hardware import HardwareSpec, Quantization
 from workers.contract.run.jobs import (
     BENCHMARK,
+    BENCHMARK_TASKS,
     FLOAT32,
     GGUF,
+    GGUF_SCRIPT,
+    GGUF_TYPES,
     MERGE,
+    MOST_BENCHMARK_EXAMPLES,
     PUSH,
     BenchmarkSettings,
     GgufSettings,
@@ -62,11 +64,11 @@ def merge_problem(checkpoint: Checkpoint) -> str:
 
 def convert(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
     """Convert a model to a type of GGUF file by llama.cpp's own script."""
-    if kind not in TYPES:
+    if kind not in GGUF_TYPES:
         raise ContractError(f"{kind!r} is not among the types of a GGUF file")
     hosts = converting_hosts(checkpoint)
     if not hosts:
-        raise ContractError(f"its host has no llama.cpp folder with {SCRIPT} (set GRPO_LLAMA_CPP_DIR there)")
+        raise ContractError(f"its host has no llama.cpp folder with {GGUF_SCRIPT} (set GRPO_LLAMA_CPP_DIR there)")
     if checkpoint.is_adapter:
         raise ContractError(MERGE_FIRST)
     settings = GgufSettings(f"{archives.name_of(checkpoint)}-{kind}", kind)
@@ -112,10 +114,10 @@ def benchmark(checkpoint: Checkpoint, user: User, *, tasks: list[str], limit: in
     """Run standard benchmarks, on a GPU if the run had one. `limit`: examples per task; 0: all."""
     if not tasks:
         raise ContractError("choose at least one task")
-    if unknown := [task for task in tasks if task not in TASKS]:
+    if unknown := [task for task in tasks if task not in BENCHMARK_TASKS]:
         raise ContractError(f"{unknown[0]!r} is not offered")
-    if not 0 <= limit <= MOST_EXAMPLES:
-        raise ContractError(f"a task has 1 to {MOST_EXAMPLES:,} examples, or 0 for all of them")
+    if not 0 <= limit <= MOST_BENCHMARK_EXAMPLES:
+        raise ContractError(f"a task has 1 to {MOST_BENCHMARK_EXAMPLES:,} examples, or 0 for all of them")
     gpus = (checkpoint.run.spec.get("hardware") or {}).get("trainer_gpus")
     settings = BenchmarkSettings(tuple(tasks), limit)
     hardware = HardwareSpec("", trainer_gpus=1) if gpus else starting.ON_THE_CPU

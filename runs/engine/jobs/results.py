@@ -13,8 +13,7 @@ from runs.engine.models import Run
 from runs.engine.queries import with_attempts
 from runs.engine.records import RunEvent, number
 from runs.engine.states import ACTIVE, RunStatus
-from workers.contract.run.benchmarks import TASKS
-from workers.contract.run.jobs import ARCHIVE, BENCHMARK, GGUF, KINDS, MERGE, PUSH
+from workers.contract.run.jobs import ARCHIVE, BENCHMARK, BENCHMARK_TASKS, GGUF, KINDS, MERGE, PUSH
 from workers.contract.wire.names import EventKind
 
 
@@ -127,7 +126,7 @@ def of_benchmarks(jobs: Iterable[JobView]) -> list[BenchmarkResult]:
         for row in (job.facts.get("results") or ()) if job.run.kind == BENCHMARK else ():
             task, metric, value = str(row.get("task")), str(row.get("metric")), number(row.get("value"))
             if value is not None:
-                title = TASKS[task].title if task in TASKS else task
+                title = BENCHMARK_TASKS[task].title if task in BENCHMARK_TASKS else task
                 result = BenchmarkResult(title, metric, value, number(row.get("stderr")), row.get("n"), job.run)
                 newest.setdefault((task, metric), result)
     return list(newest.values())

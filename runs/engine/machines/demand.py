@@ -15,9 +15,9 @@ from controlplane.catalogue.hardware.sandboxes import sandbox_of
 from controlplane.platform.templatetags.figures import about
 from runs.engine.machines.models import KINDS, MachineRequest, MachineSource
 from runs.engine.models import Attempt
-from runs.engine.scheduling import leasing, queueing
+from runs.engine.scheduling import gpu_queue, leasing
+from runs.engine.scheduling.gpu_queue import Capacity
 from runs.engine.scheduling.leasing import Need
-from runs.engine.scheduling.queueing import Capacity
 from runs.engine.warm.idle import IdleServers
 from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError
@@ -43,9 +43,9 @@ class Demand:
 def read(now: datetime) -> Demand:
     demand = Demand()
     market = _Market(now)
-    for attempt in queueing.waiting().select_related("run__owner", "run__group", "host"):
+    for attempt in gpu_queue.waiting().select_related("run__owner", "run__group", "host"):
         try:
-            need = queueing.need_of(attempt.run)
+            need = gpu_queue.need_of(attempt.run)
         except ContractError:
             continue  # the dispatcher ends it
         if market.capacity.over_limit(attempt.run) is not None:

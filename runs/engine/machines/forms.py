@@ -31,7 +31,7 @@ SECTIONS = {
 """The fields of every kind, by section of the page."""
 
 
-class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
+class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
     control_url = forms.CharField(
         label="This control plane’s address",
         max_length=300,

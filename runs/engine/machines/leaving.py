@@ -12,7 +12,7 @@ from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.joining import credentials, host_redis
 from runs.engine.machines.models import MachineRequest
 from runs.engine.models import Attempt
-from runs.engine.scheduling import ending, leasing, limits, queueing
+from runs.engine.scheduling import ending, gpu_queue, leasing, limits
 from runs.engine.states import ACTIVE, ON_HOST, RunStatus
 from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError
@@ -87,7 +87,7 @@ def _awaits(host: Host) -> str | None:
         return None
     run = request.attempt.run
     try:
-        need = queueing.need_of(run)
+        need = gpu_queue.need_of(run)
     except ContractError:
         return None
     fits = host.announced_at is None or isinstance(leasing.allocate(need, host, {}), Placement)

@@ -11,7 +11,7 @@ from controlplane.platform.accounts.roles import admin_required, operator_requir
 from controlplane.platform.http.form_pages import form_page
 from runs.engine.hosts import actions
 from runs.engine.machines import overview, requests
-from runs.engine.machines.forms import SourceForm
+from runs.engine.machines.forms import MachineSourceForm
 from runs.engine.machines.models import KINDS, MachineRequest, MachineSource
 
 
@@ -21,7 +21,7 @@ def source_new(request: HttpRequest, engine: str) -> HttpResponseBase:
     if engine not in KINDS:
         raise Http404(f"There is no engine {engine}.")
     initial = {"control_url": request.build_absolute_uri("/").rstrip("/")}
-    form = SourceForm(KINDS[engine], request.POST if request.method == "POST" else None, initial=initial)
+    form = MachineSourceForm(KINDS[engine], request.POST if request.method == "POST" else None, initial=initial)
     return _form(request, form)
 
 
@@ -32,11 +32,11 @@ def source(request: HttpRequest, source_id: int) -> HttpResponseBase:
     kind = KINDS.get(row.kind)
     if kind is None:
         raise Http404(f"This version doesn't know the engine {row.kind}.")
-    form = SourceForm(kind, request.POST if request.method == "POST" else None, instance=row)
+    form = MachineSourceForm(kind, request.POST if request.method == "POST" else None, instance=row)
     return _form(request, form)
 
 
-def _form(request: HttpRequest, form: SourceForm) -> HttpResponseBase:
+def _form(request: HttpRequest, form: MachineSourceForm) -> HttpResponseBase:
     if request.method == "POST" and form.is_valid():
         saved = form.save_by(person(request))
         messages.success(request, f"{saved.name} is saved.")

@@ -9,9 +9,9 @@ from controlplane.catalogue.hardware.models import Host
 from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
-from runs.engine.scheduling import leasing, queueing
+from runs.engine.scheduling import gpu_queue, leasing
+from runs.engine.scheduling.gpu_queue import Capacity
 from runs.engine.scheduling.leasing import Shortage
-from runs.engine.scheduling.queueing import Capacity
 from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError
 
@@ -41,7 +41,7 @@ def host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
     if not folder:
         return home
     try:
-        need = queueing.need_of(run)
+        need = gpu_queue.need_of(run)
     except ContractError:
         return home
     sharing = [host for host in Host.objects.exclude(pk=home.pk) if host.inventory.get("runs_folder") == folder]
@@ -79,6 +79,6 @@ def hosts_for(checkpoint: Checkpoint, able: Callable[[Host], bool] = lambda host
 
 def _has_room(host: Host, run: Run) -> bool:
     try:
-        return not isinstance(Capacity.read().find(queueing.need_of(run), host.pk), Shortage)
+        return not isinstance(Capacity.read().find(gpu_queue.need_of(run), host.pk), Shortage)
     except ContractError:
         return True  # the dispatcher reports the problem

@@ -15,9 +15,9 @@ from controlplane.platform.accounts.models import limits_raised
 from controlplane.platform.http.tokens import attempt_token
 from runs.engine.models import Attempt, Run, new_run_id
 from runs.engine.records import RunEvent
-from runs.engine.scheduling import leasing, limits, queueing, spending
+from runs.engine.scheduling import gpu_queue, leasing, limits, spending
+from runs.engine.scheduling.gpu_queue import Capacity
 from runs.engine.scheduling.leasing import Shortage
-from runs.engine.scheduling.queueing import Capacity
 from runs.engine.spec import spec_of
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
@@ -42,7 +42,7 @@ def dispatch_ready() -> int:
     started."""
     started = 0
     capacity: Capacity | None = None
-    for attempt in queueing.waiting().select_related("run__owner", "run__group"):
+    for attempt in gpu_queue.waiting().select_related("run__owner", "run__group"):
         capacity = capacity or Capacity.read()
         try:
             result = _start_somewhere(attempt, capacity)

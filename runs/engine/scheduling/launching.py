@@ -13,7 +13,7 @@ from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.gateway import endpoint
 from runs.engine.models import Attempt, Priority, Run, new_run_id
-from runs.engine.scheduling import checkpoint_hosts, dispatching, leasing, limits, queueing, spending
+from runs.engine.scheduling import checkpoint_hosts, dispatching, gpu_queue, leasing, limits, spending
 from runs.engine.spec import LaunchRequest, freeze
 from runs.engine.states import FINAL, RunStatus
 from workers.contract.run.jobs import KINDS
@@ -84,7 +84,7 @@ def _insert(run: Run, spec: RunSpec, *, priority: int, dispatch: bool = True) ->
         _lock_sources(run)
         run.save(force_insert=True)
         actor = run.owner.get_username()
-        queueing.enqueue(run, number=1, actor=actor, kind="submitted", host=run.host, priority=priority)
+        gpu_queue.enqueue(run, number=1, actor=actor, kind="submitted", host=run.host, priority=priority)
         if dispatch:
             transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return run
@@ -153,7 +153,7 @@ def _resume(
                 raise NotResumable(problem)
             Attempt.objects.filter(pk=last.pk).update(resumes_at=None)
             checkpoint = checkpoint or checkpoint_hosts.resume_point(run)
-            attempt = queueing.enqueue(
+            attempt = gpu_queue.enqueue(
                 run,
                 number=last.number + 1,
                 actor=actor,

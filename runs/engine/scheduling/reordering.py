@@ -12,7 +12,7 @@ from django.db import transaction
 
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Priority, Run
-from runs.engine.scheduling import dispatching, queueing
+from runs.engine.scheduling import dispatching, gpu_queue
 from runs.engine.timeline import add_event
 
 APART_S = 1.0
@@ -52,8 +52,8 @@ def _locked() -> list[Attempt]:
     """Lock the whole queue until the end of the transaction, in a fixed order, so that concurrent moves can't
     deadlock."""
     # The runs' rows stay unlocked: writers of figures may hold them.
-    rows = queueing.waiting().select_related("run").select_for_update(of=("self",)).order_by("pk")
-    return sorted(rows, key=queueing.key)
+    rows = gpu_queue.waiting().select_related("run").select_for_update(of=("self",)).order_by("pk")
+    return sorted(rows, key=gpu_queue.key)
 
 
 def _find(queue: Sequence[Attempt], run: Run) -> Attempt:

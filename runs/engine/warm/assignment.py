@@ -10,7 +10,7 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Priority, Run
-from runs.engine.scheduling import leasing, queueing, spending
+from runs.engine.scheduling import gpu_queue, leasing, spending
 from runs.engine.states import ACTIVE, RunStatus
 from runs.engine.timeline import add_event
 from runs.engine.transitions import move
@@ -42,7 +42,7 @@ def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> 
         profile_id=source.profile_id,
         source=source,
     )
-    server = queueing.enqueue(run, number=1, actor=actor, kind="submitted", host=host, priority=Priority.JOB)
+    server = gpu_queue.enqueue(run, number=1, actor=actor, kind="submitted", host=host, priority=Priority.JOB)
     placed = spending.placed(server, host, placement)
     facts = {"host": host, "placement": to_dict(placed), "first_seq": 1, "last_seq": 0}
     move(server, RunStatus.STARTING, reason="dispatched", actor=actor, facts=facts)

@@ -33,7 +33,9 @@ COLOURS = 8
 DASHES = ("solid", "dash", "dot")
 ABSENT = "not set"
 EMPTY: tuple[Any, ...] = (None, {}, [])
-LEFT_OUT = frozenset({"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"}) | {
+IGNORED_SPEC_KEYS = frozenset(
+    {"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"}
+) | {
     "episodes",
     "episodes.name",
     "episodes.version",
@@ -159,7 +161,7 @@ def settings(run: Run) -> Iterator[tuple[str, Any]]:
     yield "reward config", str(run.reward_version) if run.reward_version else "deleted since"
     yield "environment", _environment(part(spec, "episodes"))
     yield "profile", hardware.get("profile") or "none"
-    left_out = LEFT_OUT | {"hardware.profile"}
+    left_out = IGNORED_SPEC_KEYS | {"hardware.profile"}
     with suppress(ContractError):
         yield "precision", str(precision_of(from_dict(HardwareSpec, hardware), part(spec, "grpo")))
         left_out |= PRECISION

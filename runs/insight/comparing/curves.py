@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from runs.engine.models import Run
 from runs.engine.records import MetricChunk
 from runs.insight.metrics.series import NO_STEP, READ_AT_ONCE, TOKENS, Points, join, tails, thin
-from workers.contract.run import best
+from workers.contract.run import evaluation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -190,7 +190,7 @@ def _curve(points: Points, clock: _RunClock, x: str) -> Curve | None:
 def better(metric: str) -> str:
     """Decide which values of a metric are better: `high`, `low`, or empty if neither are."""
     plain = metric.removeprefix("eval_")
-    if plain in ("reward", best.OTHER) or (plain.startswith("rewards/") and plain.endswith("/mean")):
+    if plain in ("reward", evaluation.OTHER) or (plain.startswith("rewards/") and plain.endswith("/mean")):
         return "high"
     return "low" if plain in LESS_IS_BETTER else ""
 

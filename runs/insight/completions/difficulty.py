@@ -70,7 +70,8 @@ def counts(run: Run, period: str) -> dict[str, int]:
 
 
 def cells(run: Run, period: str) -> dict[str, list[int]]:
-    """Draw the difficulty map: solved share per prompt in percent, in dataset order. Only exact values are 0 or 100."""
+    """Return the data of the difficulty map: the percentage solved of each prompt, in dataset order. Only prompts that
+    were never or always solved get 0 or 100."""
     columns = ("row", "passed", "scored", "visits")
     prompt_rows = list(prompts(run, period).order_by("row").values_list(*columns)[:MOST_CELLS])
     return {

@@ -27,9 +27,9 @@ ERRORS: dict[str, str] = {
     ToolError.UNAVAILABLE: "not available",
 }
 SAME, NONE = "same calls", "no calls"
-LONG_CHARS = 900
-LONG_LINES = 14
-"""Pages fold results that are longer than LONG_CHARS or LONG_LINES."""
+MAX_UNFOLDED_CHARS = 900
+MAX_UNFOLDED_LINES = 14
+"""Pages fold results that are longer than MAX_UNFOLDED_CHARS or MAX_UNFOLDED_LINES."""
 _WHITE = re.compile(r"\s+")
 
 
@@ -56,7 +56,9 @@ class EpisodePart:
 
     @property
     def long(self) -> bool:
-        return self.answers and (len(self.turn.text) > LONG_CHARS or self.turn.text.count("\n") >= LONG_LINES)
+        return self.answers and (
+            len(self.turn.text) > MAX_UNFOLDED_CHARS or self.turn.text.count("\n") >= MAX_UNFOLDED_LINES
+        )
 
     @property
     def preview(self) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runs.insight.metrics import chart_catalogue
-from workers.contract.run.batch import Batch
+from workers.contract.run.batch_rules import Batch
 from workers.contract.run.episodes import PartSpec
 from workers.contract.run.hardware import Rollout
 from workers.contract.run.spec import RewardSpec, RunSpec, outcome_weights

@@ -18,7 +18,7 @@ LEVELS = {"note": "Note", "warning": "Warning", "bad": "Bad"}
 
 @dataclass(frozen=True)
 class RuleFields:
-    """A rule's row of the form."""
+    """The form fields of one health rule."""
 
     rule: HealthRule
     on: forms.BoundField

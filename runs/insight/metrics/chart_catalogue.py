@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from runs.insight.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour, lines_of
-from workers.contract.run import async_generation, prompts
-from workers.contract.run.batch import Batch
-from workers.contract.run.best import OTHER_REWARD
+from workers.contract.run import overlapping, prompts
+from workers.contract.run.batch_rules import Batch
+from workers.contract.run.evaluation import OTHER_REWARD
 from workers.contract.run.hardware import Rollout
 from workers.contract.run.spec import RewardSpec, RunSpec, outcome_weights
 from workers.contract.wire.names import reward_time
@@ -289,17 +289,17 @@ def _corrected(spec: RunSpec, note: str) -> Chart:
         line = ChartLine("sampling/share_masked", "left out", "c6")
         hint = "Their importance ratio is above the cap, so the loss ignores them"
     else:
-        line = ChartLine(async_generation.TRUNCATED, "truncated", "c6")
+        line = ChartLine(overlapping.TRUNCATED, "truncated", "c6")
         hint = "Their importance ratio is beyond a bound, so the loss uses the bound"
     id_, title = line.metric.replace("/share_", "-"), f"{unit} {line.label} by the correction"
     return Chart(id_, title, (line,), format="percent", zero=True, help=hint, note=note)
 
 
 def _ahead() -> tuple[Chart, ...]:
-    stale = (ChartLine(async_generation.STALENESS, "mean", "c1"),)
+    stale = (ChartLine(overlapping.STALENESS, "mean", "c1"),)
     hint = "Optimizer steps between the weights that sampled a batch and those that first train on it"
     times = (
-        ChartLine(async_generation.SECONDS, "generated in", "c2"),
+        ChartLine(overlapping.AHEAD_SECONDS, "generated in", "c2"),
         ChartLine("time/generation_s", "waited for", "c1"),
     )
     why = "Time of vLLM for a batch generated ahead, and the trainer's remaining wait for it"

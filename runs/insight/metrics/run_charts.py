@@ -46,7 +46,7 @@ def plan_of(run: Run) -> list[ChartGroup]:
 
 
 def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[ChartGroup]:
-    """List the chart groups in reading order; a job has only that of the machine. `names`: the reported metrics."""
+    """List the chart groups in reading order; a job has only the machine group. `names`: the reported metrics."""
     if spec.kind in KINDS:
         return [chart_catalogue.of_machine(spec, gpus)]
     training = [*chart_catalogue.of_training(spec, names), *episode_charts.of_episodes(spec, names)]

@@ -11,7 +11,7 @@ from runs.engine.spec import spec_of
 from runs.insight.metrics.chart_catalogue import STEP_PARTS
 from runs.insight.metrics.chart_spec import colour
 from runs.insight.metrics.series import Points
-from workers.contract.run import async_generation
+from workers.contract.run import overlapping
 from workers.contract.run.hardware import Offload, Rollout, WeightSync
 from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
@@ -88,8 +88,8 @@ def of_run(run: Run) -> StepTime | None:
     """Average the step time over the newest steps. None until FEWEST steps have timed parts. A run's first step is left
     out, since it compiles and warms up."""
     timed = [f"time/{part}_s" for part in STEP_PARTS]
-    columns = _newest(run, ["step_time", *timed, async_generation.SECONDS])
-    total, generated = columns["step_time"], columns[async_generation.SECONDS]
+    columns = _newest(run, ["step_time", *timed, overlapping.AHEAD_SECONDS])
+    total, generated = columns["step_time"], columns[overlapping.AHEAD_SECONDS]
     if len(total) < FEWEST or not any(columns[name] for name in timed):
         return None
     steps = sorted(total)[-STEPS:]

@@ -20,8 +20,8 @@ from workers.contract.reports.waterfall import (
     overlap,
     union,
 )
-from workers.contract.run import concurrent_rewards
 from workers.contract.run.hardware import Rollout
+from workers.contract.run.overlapping import rewards_problem
 from workers.contract.run.spec import RunSpec
 from workers.contract.wire.names import StepPart
 from workers.rewards.library import LIBRARY
@@ -72,9 +72,7 @@ def _ahead(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Swi
 
 def _beside(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
     waiting = [f"{REWARD}{reward.name}" for reward in spec.rewards if waits(LIBRARY[reward.function])]
-    if not waiting or (
-        not spec.rewards_beside and concurrent_rewards.problem(spec.hardware, spec.episodes) is not None
-    ):
+    if not waiting or (not spec.rewards_beside and rewards_problem(spec.hardware, spec.episodes) is not None):
         return
     scoring = [span for span in spans if span.lane in waiting]
     generating = [span for span in spans if span.phase == StepPart.GENERATION]

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 
 from controlplane.catalogue.rewards.forms import components_from
 from controlplane.catalogue.rewards.models import AGGREGATIONS, RewardVersion
-from controlplane.catalogue.versioned import permissions
+from controlplane.catalogue.versioned import saving
 from controlplane.platform.accounts.roles import person
 from workers.contract.run.spec import RewardSpec
 
@@ -34,8 +34,8 @@ def posted(request: HttpRequest) -> EditorState:
             problems.append((name, _sentences(form.errors)))
         elif any(spec.name == form.spec().name for spec in specs):
             problems.append((name, ["Another component has this name."]))
-        elif not permissions.may_use(RewardVersion, person(request), form.spec()):
-            problems.append((name, [permissions.refused(RewardVersion)]))
+        elif not saving.may_use_part(RewardVersion, person(request), form.spec()):
+            problems.append((name, [saving.code_refused(RewardVersion)]))
         else:
             specs.append(form.spec())
             positions.append(position)

@@ -15,7 +15,7 @@ from runs.insight.completions.reading import valid
 from runs.insight.metrics.series import series
 from runs.launch.new_run import past_runs
 from runs.launch.preflight import duration
-from workers.contract.run.batch import Batch
+from workers.contract.run.batch_rules import Batch
 from workers.contract.wire.names import reward_time
 
 MOST_READ = 2048

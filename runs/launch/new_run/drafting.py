@@ -22,7 +22,7 @@ from runs.engine import sentences
 from runs.engine.hosts.view import HostView, host_views
 from runs.engine.machines import demand
 from runs.engine.models import Run
-from runs.engine.scheduling import leasing, limits, queueing
+from runs.engine.scheduling import gpu_queue, leasing, limits
 from runs.engine.scheduling.leasing import Shortage
 from runs.engine.scheduling.limits import Allowance
 from runs.engine.spec import LaunchRequest, rewards_of, with_aggregation
@@ -36,7 +36,7 @@ from runs.launch.preflight import choosing
 from runs.launch.preflight.draft import Draft, OtherProfile
 from runs.launch.preflight.finding import Finding, stop
 from runs.launch.preflight.hosts import machine_to_ask, shortage
-from workers.contract.run.async_generation import with_correction
+from workers.contract.run.overlapping import with_correction
 from workers.contract.run.spec import DataSpec, ModelSpec, Placement, RewardSpec, RunSpec
 from workers.contract.wire.documents import ContractError
 
@@ -228,7 +228,7 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
         return Forecast(False, "Queue run", f"It asks for a machine of {machine.name}.")
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
-    floor, ahead = queueing.capacity_behind(draft.priority)
+    floor, ahead = gpu_queue.capacity_behind(draft.priority)
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, "Queue run", sentences.as_sentence(draft.owner.wait))

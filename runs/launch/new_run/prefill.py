@@ -19,9 +19,9 @@ from runs.launch.new_run.fields.choice_fields import offered_profiles, row_numbe
 from runs.launch.new_run.fields.table import BY_FIELD
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.spec_values import field_values, of_empty_spec, sent
-from workers.contract.run.async_generation import with_correction
 from workers.contract.run.episodes import EpisodeLimits
 from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.overlapping import with_correction
 from workers.contract.wire.documents import ContractError, to_dict
 
 FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name", "environment")

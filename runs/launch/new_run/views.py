@@ -30,7 +30,7 @@ from runs.launch.new_run.several import Checks
 from runs.launch.preflight import choosing
 from runs.launch.preflight.checks.limits import LOGGED
 from runs.launch.preflight.finding import Finding, Grade
-from workers.contract.run.best import OTHER_REWARD
+from workers.contract.run.evaluation import OTHER_REWARD
 from workers.contract.run.learnability import CHECK
 from workers.contract.wire.documents import ContractError
 

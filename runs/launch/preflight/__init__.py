@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable
 
 from runs.launch.preflight import hosts, memory, room
 from runs.launch.preflight.checks import (
-    async_generation,
     batch,
-    concurrent_rewards,
     data,
     disk,
     episodes,
@@ -18,9 +16,9 @@ from runs.launch.preflight.checks import (
     lora,
     machine,
     model,
+    overlapping,
     packages,
     profile,
-    prompts,
     rewards,
     servers,
     training,
@@ -63,9 +61,9 @@ CHECKS: tuple[Check, ...] = (
     data.check_evaluation,
     model.check_lengths,
     training.check_combinations,
-    prompts.check,
-    concurrent_rewards.check,
-    async_generation.check,
+    data.check_choice,
+    overlapping.check_rewards,
+    overlapping.check_ahead,
     lora.check,
     limits.check,
     traps.check,

@@ -8,8 +8,8 @@ from controlplane.catalogue.hardware.prices import Money
 from controlplane.catalogue.hardware.sandboxes import HostSandbox
 from runs.engine.scheduling.limits import Allowance
 from runs.engine.warm.idle import IdleServer
-from workers.contract.run.batch import ARGUMENTS as BATCH_ARGUMENTS
-from workers.contract.run.batch import Batch
+from workers.contract.run.batch_rules import ARGUMENTS as BATCH_ARGUMENTS
+from workers.contract.run.batch_rules import Batch
 from workers.contract.run.episodes import PartSpec
 from workers.contract.run.hardware import HardwareSpec, ServerSpec
 from workers.contract.run.spec import LoraSpec, RewardSpec, RunSettings

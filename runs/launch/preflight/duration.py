@@ -21,7 +21,7 @@ from runs.launch.preflight.checks.batch import total_steps
 from runs.launch.preflight.draft import Draft, HostFacts
 from runs.launch.preflight.estimating import Estimated, on_host, prompt_tokens, shape_for
 from workers.contract.run.hardware import HardwareSpec
-from workers.contract.stack.step_time import StepWork, step_s
+from workers.contract.stack.step_time import StepWorkload, step_s
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Duration:
     """Steps of the whole run; None: not known yet."""
     gpus: int
     past: PastRun | None = None
-    """The run that it is derived from; None: by the rule of thumb."""
+    """The past run that the duration is derived from; None: estimated by rule of thumb."""
     pace: Pace | None = None
 
     @property
@@ -91,13 +91,13 @@ class Duration:
         return None if hours is None or price is None else price * hours
 
 
-def work_of(draft: Draft) -> StepWork | None:
+def work_of(draft: Draft) -> StepWorkload | None:
     """Derive the work of a step; None for impossible settings, which other checks report."""
     batch, limit = draft.batch, draft.value("max_completion_length")
     sizes = (batch.per_device_train_batch_size, batch.gradient_accumulation_steps, batch.num_iterations, limit)
     if draft.hardware is None or not all(isinstance(size, int) and size > 0 for size in sizes) or batch.slices < 1:
         return None
-    return StepWork(
+    return StepWorkload(
         completions=batch.micro_batch * batch.gradient_accumulation_steps / batch.num_iterations,
         length=prompt_tokens(draft.data) + limit + draft.result_tokens,
         micro_batch=batch.per_device_train_batch_size,
@@ -145,7 +145,7 @@ def _as_it_was(draft: Draft, run: PastRun) -> Draft:
     return replace(draft, hardware=run.hardware, grpo=dict(run.grpo))
 
 
-def _distance(now: StepWork, then: StepWork) -> float:
+def _distance(now: StepWorkload, then: StepWorkload) -> float:
     """Measure how far two works are apart: doublings of the completions, the lengths and the completions of a pass."""
     pairs = (
         (now.completions, then.completions),

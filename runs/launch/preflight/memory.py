@@ -101,7 +101,7 @@ def _remedy(draft: Draft, gpu: GpuEstimate) -> str:
 def _fixes(draft: Draft, answer: Estimated, room: float = 1.0) -> list[Fix]:
     """List remedies that suffice alone; if none does, the first few that suffice together."""
     singles = [fix for fix, changed in _savings(draft, answer) if _is_enough(changed, room)]
-    return [*(singles or _together(draft, answer, room)), *_profiles(draft, room)][:4]
+    return [*(singles or _together(draft, answer, room)), *_profile_fix(draft, room)][:4]
 
 
 def _is_enough(draft: Draft, room: float) -> bool:
@@ -177,7 +177,7 @@ def _may_take_8bit(draft: Draft) -> bool:
     return installed and not sharded and "optim" not in draft.grpo
 
 
-def _profiles(draft: Draft, room: float) -> list[Fix]:
+def _profile_fix(draft: Draft, room: float) -> list[Fix]:
     """Offer the fastest of the other profiles that fit."""
     for profile in sorted(draft.profiles, key=slowness):
         if draft.hardware is not None and profile.spec.profile == draft.hardware.profile:
@@ -211,7 +211,7 @@ def _weights_over(draft: Draft, answer: Estimated, vllm: Serving) -> Finding:
         f"vLLM's weights take {vllm.weights:.3g} GiB on each GPU and its buffers about {vllm.activations:.3g}; its "
         f"share of {share:g} is {vllm.share:.3g} GiB, which leaves nothing for the KV cache.",
         "Give vLLM a larger share in the profile, or split it over more GPUs.",
-        *_profiles(draft, 1.0),
+        *_profile_fix(draft, 1.0),
     )
 
 
@@ -223,7 +223,7 @@ def _cache(draft: Draft, answer: Estimated, vllm: Serving) -> Iterator[Finding]:
             f"vLLM's KV cache holds about {vllm.tokens:,} tokens, and one sequence may have {limit:,}: vLLM refuses "
             "to start.",
             "Limit the sequence length in the profile, give vLLM a larger share, or split it over more GPUs.",
-            *_profiles(draft, 1.0),
+            *_profile_fix(draft, 1.0),
         )
         return
     at_once = int(vllm.sequences(answer.settings.length))

@@ -21,7 +21,7 @@ from runs.insight.comparing.comparison import part
 from runs.insight.completions import solving
 from runs.insight.evaluations import results
 from runs.insight.evaluations.results import EvaluationResult
-from workers.contract.run.batch import Batch
+from workers.contract.run.batch_rules import Batch
 from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.rewards.library import LIBRARY
 

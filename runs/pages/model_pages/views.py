@@ -21,8 +21,7 @@ from runs.engine.served import conversation
 from runs.insight import quality
 from runs.insight.evaluations import results as evaluation_results
 from runs.pages.model_pages import facts
-from workers.contract.run.benchmarks import TASKS, USUAL_EXAMPLES
-from workers.contract.run.gguf import TYPES
+from workers.contract.run.jobs import BENCHMARK_TASKS, GGUF_TYPES, USUAL_BENCHMARK_EXAMPLES
 
 NO_RUN_MODEL = EmptyState(
     "box",
@@ -100,11 +99,11 @@ def _whole_page(saved: SavedModel) -> dict[str, Any]:
     own = [result for result in evaluations if result.folder and (result.live or result.ended_well)]
     newest = max(own, key=lambda result: result.run.created_at, default=None)
     failure = f"It was not deleted: {checkpoint.deletion.data.get('problem', '')}" if checkpoint.deletion else ""
-    gguf = {"types": TYPES, "merge_first": model_jobs.MERGE_FIRST} if model_jobs.converting_hosts(checkpoint) else None
+    convertible = bool(model_jobs.converting_hosts(checkpoint))
     return {
-        "gguf": gguf,
-        "benchmark_tasks": TASKS,
-        "benchmark_examples": USUAL_EXAMPLES,
+        "gguf": {"types": GGUF_TYPES, "merge_first": model_jobs.MERGE_FIRST} if convertible else None,
+        "benchmark_tasks": BENCHMARK_TASKS,
+        "benchmark_examples": USUAL_BENCHMARK_EXAMPLES,
         "evaluations": [("Before training" if result.step is None else "This model", result) for result in evaluations],
         "chat_css": "primary" if checkpoint.usable else "",
         "warning": facts.why_unusable(saved) or failure,

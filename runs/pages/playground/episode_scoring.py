@@ -74,7 +74,7 @@ def checked(messages: Any) -> list[dict[str, Any]]:
 def score(
     specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], row: Row, own: TrialTurn
 ) -> EpisodeScores:
-    last = next(component for component in reversed(messages) if component["role"] == "assistant")
+    last = next(message for message in reversed(messages) if message["role"] == "assistant")
     several = len(messages) > 1 or bool(last.get("tool_calls"))
     completion = Completion(str(last.get("content") or ""), tuple(messages) if several else ())
     scored = [_scored(spec, completion, row, own) for spec in specs]

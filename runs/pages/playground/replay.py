@@ -53,7 +53,7 @@ class Rescored:
     """One column per component, in the config's order."""
 
 
-class Note(NamedTuple):
+class ReplayNote(NamedTuple):
     tone: str
     text: str
     title: str = ""
@@ -89,12 +89,12 @@ class GroupMember:
         return "white space only" if self.text else "nothing"
 
     @property
-    def rank_change(self) -> Note:
+    def rank_change(self) -> ReplayNote:
         climbed = 0 if self.rank_before is None or self.rank_now is None else self.rank_before - self.rank_now
         if not climbed:
-            return Note("muted", "=", "As in the run")
+            return ReplayNote("muted", "=", "As in the run")
         tone, text = ("good", f"↑{climbed}") if climbed > 0 else ("bad", f"↓{-climbed}")
-        return Note(tone, text, f"From rank {self.rank_before}")
+        return ReplayNote(tone, text, f"From rank {self.rank_before}")
 
     @property
     def turned(self) -> bool:
@@ -115,17 +115,17 @@ class GroupReplay:
         return bool(self.pairs.turned or self.pairs.untied or self.pairs.made_equal)
 
     @property
-    def note(self) -> Note:
+    def note(self) -> ReplayNote:
         """The most important change."""
         if self.flat_now:
-            return Note("chip warn", "loses its spread")
+            return ReplayNote("chip warn", "loses its spread")
         if self.flat_before:
-            return Note("chip good", "gains a spread")
+            return ReplayNote("chip good", "gains a spread")
         if self.pairs.turned:
-            return Note("chip warn", f"{self.pairs.turned} of {self.pairs.all} pairs inverted")
+            return ReplayNote("chip warn", f"{self.pairs.turned} of {self.pairs.all} pairs inverted")
         if self.reordered:
-            return Note("muted small", f"{self.pairs.untied} ties broken, {self.pairs.made_equal} made equal")
-        return Note("muted small", "same order")
+            return ReplayNote("muted small", f"{self.pairs.untied} ties broken, {self.pairs.made_equal} made equal")
+        return ReplayNote("muted small", "same order")
 
     @property
     def shown(self) -> list[GroupMember]:

@@ -17,7 +17,7 @@ from runs.engine.states import ACTIVE
 from runs.insight.scoring.composition import posted
 from runs.pages.playground import replay_source
 from runs.pages.playground.completions_source import number
-from runs.pages.playground.replay import Note, RewardReplay
+from runs.pages.playground.replay import ReplayNote, RewardReplay
 from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, Picked, ReplayableGroups
 from runs.pages.playground.rescoring import rescored
 
@@ -85,10 +85,10 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
 
 def _summary(replay: RewardReplay, picked: Picked, *, live: bool) -> dict[str, Any]:
     """Write the verdict, the extent and the scaling of a replay."""
-    verdict, shown = Note("good", "No group's order changes."), len(replay.shown)
+    verdict, shown = ReplayNote("good", "No group's order changes."), len(replay.shown)
     if replay.reordered:
         groups = _many(len(replay.groups), "group")
-        verdict = Note("warn", f"The order changes in {sig(replay.reordered, 9)} of {groups}.")
+        verdict = ReplayNote("warn", f"The order changes in {sig(replay.reordered, 9)} of {groups}.")
     clauses = format_html_join("", "; {}", ((clause,) for clause in _left_out(replay, picked, live=live)))
     first, last = replay.steps
     steps = f"step {last}" if first == last else f"steps {first} to {last}"

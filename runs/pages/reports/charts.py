@@ -193,5 +193,5 @@ def _scale(form: str, highest: float) -> tuple[float, str]:
     """Scale a chart's values like static/js/metrics/plotly_figure.js."""
     if form == "mib":
         return (1 / 1024, " GiB") if highest >= 2048 else (1.0, " MiB")
-    suffixes = {"percent": (100.0, "%"), "percent100": (1.0, "%"), "seconds": (1.0, " s"), "watts": (1.0, " W")}
-    return suffixes.get(form, (1.0, ""))
+    units = {"percent": (100.0, "%"), "percent100": (1.0, "%"), "seconds": (1.0, " s"), "watts": (1.0, " W")}
+    return units.get(form, (1.0, ""))

@@ -156,8 +156,8 @@ class RunListQuery:
         )
 
     def address(self, **changes: str | int) -> str:
-        """Write the list's query string with changes, without defaults; it leads to the first page unless `page` is
-        given."""
+        """Build the list's query string with these changes, omitting defaults; it points to the first page unless
+        `page` is given."""
         changed = replace(self, **{"page": 1, **changes})  # type: ignore[arg-type]
         values = {f.name: getattr(changed, f.name) for f in fields(self)}
         return urlencode({name: value for name, value in values.items() if value != _DEFAULTS[name]})

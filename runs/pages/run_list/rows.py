@@ -19,7 +19,7 @@ from runs.engine import queries
 from runs.engine.gain import gain
 from runs.engine.models import Lease, Run, SavedView
 from runs.engine.names import Parts, distinguish
-from runs.engine.scheduling import leasing, queueing
+from runs.engine.scheduling import gpu_queue, leasing
 from runs.engine.sentences import counted
 from runs.engine.states import ACTIVE, RunStatus
 from runs.pages.run_list.columns import (
@@ -169,7 +169,7 @@ def listing(request: HttpRequest) -> RunListing:
     runs = [by_id[pk] for pk in ids if pk in by_id]
     extra = labelled(extra, runs)
     counts, rising = _active(query.kind)
-    positions = queueing.positions() if any(run.latest().status == RunStatus.QUEUED for run in runs) else {}
+    positions = gpu_queue.positions() if any(run.latest().status == RunStatus.QUEUED for run in runs) else {}
     return RunListing(
         query,
         shown,

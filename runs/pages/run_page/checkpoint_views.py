@@ -26,7 +26,7 @@ from runs.engine.spec import unreadable
 from runs.engine.states import ACTIVE, FINAL
 from runs.insight import quality
 from runs.pages.run_page import limits
-from workers.contract.run import best
+from workers.contract.run import evaluation
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ def _notes(saved: list[Checkpoint], columns: dict[str, str], best_by: str, may_a
     if columns:
         tie_rule = f"Best by {best_by}; ties go to the earlier checkpoint. " if best_by else ""
         yield (
-            f"{tie_rule}Figures are means of the {best.OVER} steps up to the checkpoint; a validation figure is that "
-            "of the newest evaluation."
+            f"{tie_rule}Figures are means of the {evaluation.FIGURE_STEPS} steps up to the checkpoint; a validation "
+            "figure is that of the newest evaluation."
         )
     if len(saved) == checkpoints.MAX_SHOWN:
         link = SafeString('<a href="?tab=events" data-tab-link="events">Events</a>')
@@ -226,6 +226,6 @@ def best_of(metric: str, newest: list[tuple[Checkpoint, float | None]]) -> Check
     """Choose the best checkpoint; ties go to the older one, as in the trainer. A single one is not called the best."""
     winner: tuple[Checkpoint, float] | None = None
     for checkpoint, figure in reversed(newest):
-        if figure is not None and (winner is None or best.is_better(metric, figure, winner[1])):
+        if figure is not None and (winner is None or evaluation.is_better(metric, figure, winner[1])):
             winner = checkpoint, figure
     return winner[0] if winner and len(newest) > 1 else None

@@ -166,11 +166,11 @@ def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
         conversation.see(served.run)
         return about
     host = starting.host_for(model.checkpoint)
-    devices = DeviceForm(host, initial={"place": starting.usual_engine(host)})
-    may_use_vllm = len(devices.fields["place"].choices) > 2 and not model.checkpoint.is_adapter  # type: ignore[attr-defined]
+    device_form = DeviceForm(host, initial={"place": starting.usual_engine(host)})
+    may_use_vllm = len(device_form.fields["place"].choices) > 2 and not model.checkpoint.is_adapter  # type: ignore[attr-defined]
     vllm = "; by vLLM, only the trained one" if may_use_vllm else ""
     not_loaded = f"Not loaded yet. Two models answer: the trained one and the one before training{vllm}."
-    return about | {"devices": devices, "not_loaded": not_loaded, "choose_first": _choose_first(model)}
+    return about | {"device_form": device_form, "not_loaded": not_loaded, "choose_first": _choose_first(model)}
 
 
 def _polled(answer: HttpResponse) -> HttpResponse:

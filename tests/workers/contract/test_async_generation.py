@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from workers.contract.run.async_generation import CORRECTION, MODE, problems, with_correction
 from workers.contract.run.episodes import EpisodeSpec, PartSpec
 from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.overlapping import CORRECTION, MODE, ahead_problems, with_correction
 from workers.contract.run.prompts import PromptsSpec
 
 SERVERS = HardwareSpec("servers", rollout=Rollout.SERVER, trainer_gpus=1, server=ServerSpec())
@@ -16,7 +16,7 @@ SERVERS = HardwareSpec("servers", rollout=Rollout.SERVER, trainer_gpus=1, server
 
 def words(hardware: HardwareSpec | None = SERVERS, **asked: Any) -> str:
     grpo, prompts = asked.get("grpo", {}), asked.get("prompts", PromptsSpec())
-    return " ".join(str(problem) for problem in problems(hardware, grpo, prompts, asked.get("episodes")))
+    return " ".join(str(problem) for problem in ahead_problems(hardware, grpo, prompts, asked.get("episodes")))
 
 
 def test_nothing_is_wrong_with_servers_or_before_a_profile_is_chosen() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workers.contract.run import evaluation
-from workers.contract.run.batch import Batch, problems
+from workers.contract.run.batch_rules import Batch, problems
 from workers.contract.run.hardware import HardwareSpec, Rollout
 from workers.contract.run.spec import DataSpec, ModelSpec, RunSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workers.contract.run import learnability
-from workers.contract.run.batch import Batch
+from workers.contract.run.batch_rules import Batch
 
 
 @pytest.mark.parametrize(

@@ -74,18 +74,18 @@ def estimate(
     """Estimate a run. `cards`: GiB of the trainer's GPUs by rank; `servers`: of the servers' own GPUs. A memory cap of
     the profile makes the trainer's cards smaller."""
     if cap := hardware.memory_cap_gib:  # of torch alone
-        cards = [min(card, cap + CONTEXT_GIB) for card in cards]
+        cards = [min(card_gib, cap + CONTEXT_GIB) for card_gib in cards]
     vllm = _serving(shape, hardware, settings, [*servers, *cards])
     vllm_gib = vllm.share if vllm and _cache_gib(hardware) else None
-    gpus = [_trainer(shape, hardware, settings, card, rank, vllm_gib) for rank, card in enumerate(cards)]
-    gpus += [_server(hardware, card, vllm_gib) for card in servers]
+    gpus = [_trainer(shape, hardware, settings, card_gib, rank, vllm_gib) for rank, card_gib in enumerate(cards)]
+    gpus += [_server(hardware, card_gib, vllm_gib) for card_gib in servers]
     trained = adapter(shape, settings.lora) if settings.lora else shape.total
     ram_gib, saved_gib = _ram(shape, hardware, trained), checkpoint_gib(shape, hardware, settings)
     return Estimate(tuple(gpus), shape.total, trained, ram_gib, saved_gib, vllm)
 
 
 def _trainer(
-    shape: Shape, hardware: HardwareSpec, settings: Settings, card: float, rank: int, vllm_gib: float | None
+    shape: Shape, hardware: HardwareSpec, settings: Settings, card_gib: float, rank: int, vllm_gib: float | None
 ) -> GpuEstimate:
     """Estimate a trainer's GPU. `vllm_gib`: what vLLM takes if its KV cache has a set size, in place of a share of the
     card."""
@@ -93,14 +93,16 @@ def _trainer(
     server = hardware.vllm_server
     share = 0.0 if server and not server.shared else hardware.vllm_share or 0.0
     if not share:
-        return GpuEstimate("trainer", card, training.phase, training.parts)
-    taken = share * card if vllm_gib is None else vllm_gib
+        return GpuEstimate("trainer", card_gib, training.phase, training.parts)
+    taken = share * card_gib if vllm_gib is None else vllm_gib
     if hardware.rollout is Rollout.COLOCATE and hardware.colocate_sleep:
         parts = steady(shape, hardware, settings)
         if sum(parts.values()) + taken > training.total + ASLEEP_GIB:
-            return GpuEstimate("trainer and vLLM", card, "while completions are generated", {**parts, Part.VLLM: taken})
+            return GpuEstimate(
+                "trainer and vLLM", card_gib, "while completions are generated", {**parts, Part.VLLM: taken}
+            )
         taken = ASLEEP_GIB
-    return GpuEstimate("trainer and vLLM", card, training.phase, {**training.parts, Part.VLLM: taken})
+    return GpuEstimate("trainer and vLLM", card_gib, training.phase, {**training.parts, Part.VLLM: taken})
 
 
 def _cache_gib(hardware: HardwareSpec) -> float | None:
@@ -109,13 +111,13 @@ def _cache_gib(hardware: HardwareSpec) -> float | None:
     return server.kv_cache_gib if server and not server.attached else None
 
 
-def _server(hardware: HardwareSpec, card: float, vllm_gib: float | None) -> GpuEstimate:
+def _server(hardware: HardwareSpec, card_gib: float, vllm_gib: float | None) -> GpuEstimate:
     server = hardware.vllm_server
     share = server.gpu_memory_utilization if server else 0.0
-    parts: Parts = {Part.VLLM: share * card if vllm_gib is None else vllm_gib}
+    parts: Parts = {Part.VLLM: share * card_gib if vllm_gib is None else vllm_gib}
     if sends_weights(hardware):
         parts[Part.COMMUNICATION] = 2 * SYNC_BUFFER_GIB
-    return GpuEstimate("server", card, "", parts)
+    return GpuEstimate("server", card_gib, "", parts)
 
 
 def _serving(shape: Shape, hardware: HardwareSpec, settings: Settings, cards: Sequence[float]) -> Serving | None:
@@ -132,11 +134,11 @@ def _serving(shape: Shape, hardware: HardwareSpec, settings: Settings, cards: Se
         weight_bytes = 4.0 if server.dtype == "float32" else 2.0
     else:
         return None
-    card = cards[0]
+    card_gib = cards[0]
     return serving(
         shape,
-        share_gib=share * card,
-        card_gib=card,
+        share_gib=share * card_gib,
+        card_gib=card_gib,
         tensor_parallel=parallel,
         weight_bytes=weight_bytes,
         adapter_weights=trained,

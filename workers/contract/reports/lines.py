@@ -4,29 +4,30 @@ A line is written once, by `event_line` or `metrics_line`: its time, kind, step 
 adds a seq in front. After that its bytes don't change until the control plane parses them.
 """
 
-import functools
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 
 from workers.contract.reports.chat import ChatNews
+from workers.contract.reports.metric_names import (
+    LONGEST_NAME,
+    MOST_METRICS,
+    is_finite,
+    is_metric,
+    metrics_problem,
+    quoted_key,
+)
 from workers.contract.reports.waterfall import are_spans, is_seconds
 from workers.contract.run.jobs import WarmNews
 from workers.contract.wire.names import METRIC_KINDS, EventKind
 
-MOST_METRICS = 2_000
-"""Most metrics on one line. More are a bug in a reward function, and would fill the store with names."""
-LONGEST_NAME = 200
-"""Most characters of a metric's name. A longer one is left out, since two shortened names could become one."""
 LONGEST_PAUSE_S = 3.0
 """Longest pause in seconds that the control plane requests: a stop whose message is lost comes with the next answer."""
 _MAX_STEP = 2**31 - 1
 _MAX_COUNT = 2**53
-_MAX_FLOAT = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def metrics_line(
     pairs: list[str] = []
     left_out: list[str] = []
     for name, value in values.items():
-        key = _key(name)
+        key = quoted_key(name)
         # Nearly all are floats: the check without a call of our own.
         if key and (isfinite(value) if value.__class__ is float else is_finite(value)):
             pairs.append(f"{key}{value!r}")
@@ -134,12 +135,6 @@ def metrics_line(
     number = "null" if step is None else step
     text = f'{{"t":{t!r},"kind":"{kind}","step":{number},"data":{{{",".join(pairs)}}}}}'
     return text.encode(errors="replace"), left_out
-
-
-@functools.cache
-def _key(name: str) -> str:
-    """Quote the metric's name; "" if no metric can have it."""
-    return f"{json.dumps(name, ensure_ascii=False)}:" if is_metric(name, 0) else ""
 
 
 def numbered(line: bytes, seq: int) -> bytes:
@@ -199,20 +194,6 @@ _decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 # --- checking -------------------------------------------------------------------------------------------------
-
-
-def is_metric(name: str, value: object) -> bool:
-    return len(name) <= LONGEST_NAME and is_finite(value)
-
-
-def is_finite(value: object) -> bool:
-    """Return True for a number that JSON and every database can hold.
-
-    Compared, since `math.isfinite` raises for a whole number of 400 digits.
-    """
-    if value.__class__ is float:  # nearly all are: the short way, twenty times a line
-        return -_MAX_FLOAT <= value <= _MAX_FLOAT
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT
 
 
 def is_step(value: object) -> bool:
@@ -276,19 +257,10 @@ def problem_of(kind: str, step: int | None, data: Mapping[str, Any]) -> str:
     if step is not None and not is_step(step):
         return f"step {step} is out of range"
     if kind in METRIC_KINDS:
-        return _metrics_problem(kind, data)
+        return metrics_problem(kind, data)
     wrong = next((name for name, test in EVENT_DATA.get(kind, {}).items() if not _fits(test, data.get(name))), None)
     return "" if wrong is None else f"data.{wrong} of {kind} is missing, of another type or out of range"
 
 
 def _fits(test: type | Callable[[object], bool], value: object) -> bool:
     return isinstance(value, test) if isinstance(test, type) else test(value)
-
-
-def _metrics_problem(kind: str, data: Mapping[str, Any]) -> str:
-    if len(data) > MOST_METRICS:
-        return f"{kind} has {len(data)} metrics, more than {MOST_METRICS}"
-    for name, value in data.items():
-        if not is_metric(name, value):
-            return f"data.{name[:LONGEST_NAME]} of {kind} is not a finite number, or its name is too long"
-    return ""

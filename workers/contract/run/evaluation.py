@@ -1,10 +1,11 @@
-"""Evaluation of a model or checkpoint: completions of held-out prompts, scored, with nothing trained. Standard library
-only."""
+"""Evaluation of a model or checkpoint: completions of held-out prompts, scored, with nothing trained; and the best
+checkpoint of a run by a metric, which the trainer keeps and the page marks. Standard library only."""
 
-from math import ceil, lcm
+import math
+from collections.abc import Sequence
 from typing import Any
 
-from workers.contract.run.batch import Batch
+from workers.contract.run.batch_rules import Batch
 from workers.contract.run.hardware import Rollout
 from workers.contract.run.spec import RunSpec
 
@@ -22,6 +23,14 @@ _INSTEAD: dict[str, Any] = {
     "eval_strategy": "no",
     "eval_on_start": False,
 }
+FIGURE_STEPS = 10
+"""Steps up to a checkpoint that its figure averages: a single step's value is mostly chance."""
+EVAL_PREFIX = "eval_"
+"""Prefix of evaluation metrics, of which the newest value counts."""
+OTHER = "other_reward"
+OTHER_REWARD = EVAL_PREFIX + OTHER
+"""The metric of RunSpec.eval_rewards: their weighted sum."""
+_LOWER = ("loss", "kl", "failed", "clipped_ratio", "frac_reward_zero_std", "grad_norm", "step_time")
 
 
 def settings(run: RunSpec) -> dict[str, Any]:
@@ -33,10 +42,25 @@ def settings(run: RunSpec) -> dict[str, Any]:
     if run.hardware.rollout == Rollout.TRANSFORMERS:
         return {**grpo, "per_device_eval_batch_size": group * max(1, batch.completions // batch.processes // group)}
     # TRL wants whole groups of training and of evaluation, and lets vLLM run as many at once as one generation has.
-    whole = lcm(group, batch.num_generations)
+    whole = math.lcm(group, batch.num_generations)
     share = min(AT_ONCE, run.data.eval_rows * group) / batch.processes
-    at_once = whole * max(1, ceil(share / whole))
+    at_once = whole * max(1, math.ceil(share / whole))
     for name in ("generation_batch_size", "steps_per_generation"):
         grpo.pop(name, None)
     single = {"gradient_accumulation_steps": 1, "num_iterations": 1}
     return {**grpo, **single, "per_device_train_batch_size": at_once, "per_device_eval_batch_size": at_once}
+
+
+def checkpoint_figure(metric: str, values: Sequence[float]) -> float | None:
+    """Compute a checkpoint's figure from the metric's values up to its step, in order; None without a finite one."""
+    finite = [value for value in values if math.isfinite(value)]
+    latest = finite[-1:] if metric.startswith(EVAL_PREFIX) else finite[-FIGURE_STEPS:]
+    return math.fsum(value / len(latest) for value in latest) if latest else None
+
+
+def lower_is_better(metric: str) -> bool:
+    return metric.removeprefix(EVAL_PREFIX).rpartition("/")[2] in _LOWER
+
+
+def is_better(metric: str, figure: float, than: float) -> bool:
+    return figure < than if lower_is_better(metric) else figure > than

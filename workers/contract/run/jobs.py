@@ -4,6 +4,7 @@ A job's spec is that of the run, with the job's kind and hardware. spec.start_fr
 the adapter of spec.model, or all weights.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,49 @@ WARM = "warm"
 
 FLOAT32 = "float32"
 LOOPBACK = "127.0.0.1"
+GGUF_SCRIPT = "convert_hf_to_gguf.py"
+"""llama.cpp's script that converts a model, in the root of a checkout."""
+GGUF_ENDING = ".gguf"
+
+
+@dataclass(frozen=True)
+class GgufType:
+    label: str
+    bits: float
+    """Bits of each weight."""
+
+
+GGUF_TYPES = {
+    "auto": GgufType("auto: bf16 or f16, as the weights", 16),
+    "bf16": GgufType("bf16: 16 bits, range of float32", 16),
+    "f16": GgufType("f16: 16 bits, finer, smaller range", 16),
+    "q8_0": GgufType("q8_0: 8 bits, about half the size", 8.5),
+}
+"""The script's --outtype -> the type."""
+_GGUF_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,149}")
+
+
+@dataclass(frozen=True)
+class BenchmarkTask:
+    title: str
+    about: str
+
+
+BENCHMARK_TASKS = {
+    "gsm8k": BenchmarkTask("GSM8K", "grade-school mathematics, generated answers"),
+    "arc_easy": BenchmarkTask("ARC easy", "science questions, four choices"),
+    "arc_challenge": BenchmarkTask("ARC challenge", "harder science questions, four choices"),
+    "hellaswag": BenchmarkTask("HellaSwag", "how a text continues, four choices"),
+    "winogrande": BenchmarkTask("WinoGrande", "what a pronoun refers to, two choices"),
+    "mmlu_elementary_mathematics": BenchmarkTask("MMLU, elementary mathematics", "four choices"),
+    "mmlu_high_school_mathematics": BenchmarkTask("MMLU, high-school mathematics", "four choices"),
+}
+"""The standard benchmarks that are offered, by the names of EleutherAI's lm-eval."""
+BENCHMARK_ENVIRONMENT = ".venv-lm-eval"
+"""The folder of lm-eval's environment, next to the source."""
+MOST_BENCHMARK_EXAMPLES = 100_000
+USUAL_BENCHMARK_EXAMPLES = 100
+_BENCHMARK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +92,7 @@ class PushSettings:
 @dataclass(frozen=True)
 class BenchmarkSettings:
     tasks: tuple[str, ...]
-    """lm-eval's names (workers.contract.run.benchmarks.TASKS, or tasks of the host's own folder)."""
+    """lm-eval's names (BENCHMARK_TASKS, or tasks of the host's own folder)."""
     limit: int
     """Examples of each task, the first ones; 0: all."""
 
@@ -58,7 +102,7 @@ class GgufSettings:
     name: str
     """The file, without its ending."""
     type: str
-    """One of workers.contract.run.gguf.TYPES."""
+    """One of GGUF_TYPES."""
 
 
 @dataclass(frozen=True)
@@ -144,3 +188,13 @@ def kind_of(kind: str) -> JobKind:
 def ports_of(kind: str, job: dict[str, Any]) -> int:
     """Count the ports on which a job itself listens."""
     return int(kind == SERVE and bool(job.get("address")))
+
+
+def is_gguf_name(name: str) -> bool:
+    """Return True for a possible file name, which becomes part of a path."""
+    return bool(_GGUF_NAME.fullmatch(name))
+
+
+def is_benchmark_name(task: str) -> bool:
+    """Return True for a possible name of a task, which becomes part of a path."""
+    return bool(_BENCHMARK_NAME.fullmatch(task))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-from workers.contract.run.batch import Batch
+from workers.contract.run.batch_rules import Batch
 
 CHECK = "check"
 """The kind of such a run (RunSpec.kind). Its spec has the settings of the run that is to be launched."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.contract.reports.lines import LONGEST_NAME
-from workers.contract.run import async_generation, concurrent_rewards, sinks
+from workers.contract.reports.metric_names import LONGEST_NAME
+from workers.contract.run import overlapping, sinks
 from workers.contract.run.prompts import MOST_ROUNDS
 from workers.contract.run.spec import RunSettings, RunSpec
 from workers.contract.wire.documents import from_dict
@@ -86,8 +86,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("prompts.spread_in", longest=LONGEST_NAME, kinds=TRAINING),
     Setting("prompts.by_difficulty", kinds=TRAINING),
     Setting("prompts.least_weight", low=0.001, high=1, kinds=TRAINING),
-    Setting(concurrent_rewards.FIELD, kinds=TRAINING),
-    Setting(async_generation.FIELD, kinds=TRAINING),
+    Setting(overlapping.REWARDS_FIELD, kinds=TRAINING),
+    Setting(overlapping.AHEAD_FIELD, kinds=TRAINING),
     Setting("episodes.turn_advantage_coef", low=0, high=1000),
     Setting("episodes.chat_template", "tool_template"),
     Setting("episodes.limits.turns", "episode_turns", 1, 1000),

@@ -118,9 +118,9 @@ class RunSettings:
     """Environment and limits of episodes of several turns; None: each completion is one turn."""
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
     rewards_beside: bool = False
-    """Score each group with judges and sandboxes once it is complete (see workers.contract.run.concurrent_rewards)."""
+    """Score each group with judges and sandboxes once it is complete (see workers.contract.run.overlapping)."""
     ahead: bool = False
-    """Generate each batch while the one before is trained on (see workers.contract.run.async_generation)."""
+    """Generate each batch while the one before is trained on (see workers.contract.run.overlapping)."""
     sinks: tuple[SinkSpec, ...] = ()
     """Other programs that the run's metrics are sent to."""
 
@@ -157,7 +157,7 @@ class RunSpec(RunSettings, FrozenRows):
     """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
     eval_rewards: tuple[RewardSpec, ...] = ()
     """Computed in evaluations only; training doesn't depend on them. Their metrics are
-    eval_rewards/<name>/mean, and their weighted sum workers.contract.run.best.OTHER_REWARD."""
+    eval_rewards/<name>/mean, and their weighted sum workers.contract.run.evaluation.OTHER_REWARD."""
     job: dict[str, Any] = field(default_factory=dict)
     """The settings of a job, as the dataclass of its kind in workers.contract.run.jobs has them."""
     schema: int = SCHEMA

@@ -11,7 +11,7 @@ from math import ceil
 from pathlib import PurePath
 
 from workers.contract.run import evaluation
-from workers.contract.run.batch import Batch
+from workers.contract.run.batch_rules import Batch
 from workers.contract.run.hardware import ZERO, ServerSpec, WeightSync
 from workers.contract.run.jobs import KINDS, SERVE, WARM
 from workers.contract.run.spec import (

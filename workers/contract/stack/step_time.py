@@ -30,7 +30,7 @@ UNPACKING = 2
 
 
 @dataclass(frozen=True)
-class StepWork:
+class StepWorkload:
     """The work of a step, derived from a run's settings."""
 
     completions: float
@@ -56,14 +56,16 @@ class StepWork:
         return self.completions * self.length
 
 
-def step_s(work: StepWork, hardware: HardwareSpec, parameters: int, *, room: float = inf, ahead: bool = False) -> float:
-    """Estimate the seconds of a step. `room`: the sequences that the KV cache of one vLLM engine holds. `ahead`: the
-    next batch is generated while this one is trained on."""
+def step_s(
+    work: StepWorkload, hardware: HardwareSpec, parameters: int, *, room: float = inf, ahead: bool = False
+) -> float:
+    """Estimate how many seconds a step takes. `room`: the sequences that the KV cache of one vLLM engine holds.
+    `ahead`: the next batch is generated while this one is trained on."""
     parts = generation_s(work, hardware, parameters, room=room), training_s(work, hardware, parameters)
     return max(parts) if ahead else sum(parts)
 
 
-def generation_s(work: StepWork, hardware: HardwareSpec, parameters: int, *, room: float = inf) -> float:
+def generation_s(work: StepWorkload, hardware: HardwareSpec, parameters: int, *, room: float = inf) -> float:
     billions = parameters / 1e9
     if hardware.rollout is Rollout.TRANSFORMERS:
         token_s = TRAINER_TOKEN_S + TRAINER_TOKEN_S_PER_BILLION * billions
@@ -85,7 +87,7 @@ def _engines(hardware: HardwareSpec) -> tuple[int, int]:
     return max(hardware.processes // split, 1), split
 
 
-def training_s(work: StepWork, hardware: HardwareSpec, parameters: int) -> float:
+def training_s(work: StepWorkload, hardware: HardwareSpec, parameters: int) -> float:
     tokens = work.micro_batch * work.length
     a_pass = PASS_S + OPERATIONS * parameters * tokens / OPERATIONS_PER_S
     return work.passes * a_pass * (UNPACKING if hardware.quantization is not Quantization.NONE else 1)

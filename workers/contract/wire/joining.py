@@ -62,8 +62,8 @@ def queue_of(host: str) -> str:
 
 
 def unacknowledged_keys(host: str) -> dict[str, str]:
-    """Name kombu's keys for deliveries that aren't acknowledged, as transport options. By default all consumers share
-    them."""
+    """Return the transport options that give a host its own kombu keys for unacknowledged deliveries. By default, all
+    consumers share them."""
     options = ("unacked_key", "unacked_index_key", "unacked_mutex_key")
     return {option: f"{option.removesuffix('_key')}.{queue_of(host)}" for option in options}
 

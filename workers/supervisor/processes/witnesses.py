@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from workers.contract.reports.lines import is_finite
+from workers.contract.reports.metric_names import is_finite
 from workers.contract.run.gateway import LIVE
 from workers.contract.wire.names import FileName
 from workers.supervisor.processes import procfs

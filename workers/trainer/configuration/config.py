@@ -6,7 +6,7 @@ from typing import Any
 from peft import LoraConfig
 from trl import GRPOConfig
 
-from workers.contract.run import async_generation
+from workers.contract.run import overlapping
 from workers.contract.run.hardware import Rollout
 from workers.contract.run.spec import AttemptSpec, LoraSpec, RunSpec, outcome_weights, servers_of
 from workers.contract.stack.training_rules import value_problems
@@ -30,7 +30,7 @@ def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
     run = spec.run
     check(run)
     settings = {
-        **async_generation.with_correction(hardware.settings(run), run.ahead),
+        **overlapping.with_correction(hardware.settings(run), run.ahead),
         **ALWAYS,
         **_placed(spec, card),
         "output_dir": str(folder / FileName.CHECKPOINTS),

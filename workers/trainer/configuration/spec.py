@@ -7,8 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from workers.contract.run import async_generation, concurrent_rewards, evaluation, learnability, prompts
-from workers.contract.run.batch import Batch
+from workers.contract.run import evaluation, learnability, overlapping, prompts
+from workers.contract.run.batch_rules import Batch
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import WARM
 from workers.contract.run.learnability import CHECK
@@ -72,7 +72,7 @@ def read(folder: Path) -> AttemptSpec:
     for model in models_of(spec.run):
         _check_model(model.path)
     _check_rewards(spec)
-    if spec.run.rewards_beside and (problem := concurrent_rewards.problem(spec.run.hardware, spec.run.episodes)):
+    if spec.run.rewards_beside and (problem := overlapping.rewards_problem(spec.run.hardware, spec.run.episodes)):
         raise SpecError(f"Groups can't be scored while others are generated. {problem.sentence}")
     components = [reward.name for reward in spec.run.rewards]
     per_turn = any(reward.per_turn for reward in spec.run.rewards)
@@ -80,7 +80,7 @@ def read(folder: Path) -> AttemptSpec:
         raise SpecError(str(unusable))
     if spec.run.ahead:
         run = spec.run
-        for unusable in async_generation.problems(run.hardware, run.grpo, run.prompts, run.episodes):
+        for unusable in overlapping.ahead_problems(run.hardware, run.grpo, run.prompts, run.episodes):
             raise SpecError(str(unusable))
     if mismatch := combinations.problem(spec):
         raise SpecError(mismatch)

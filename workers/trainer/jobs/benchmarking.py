@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract.reports.chat import TRAINED
-from workers.contract.run import benchmarks
+from workers.contract.run import jobs
 from workers.contract.run.jobs import LOOPBACK, BenchmarkSettings
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import ModelJob, programs
@@ -43,9 +43,9 @@ UNKNOWN = re.compile(r"Tasks not found|No tasks (specified|found)")
 
 def run(job: ModelJob, settings: BenchmarkSettings) -> None:
     """Run the tasks one by one, and report their results. Raises SpecError if all failed."""
-    if invalid := [task for task in settings.tasks if not benchmarks.is_name(task)]:
+    if invalid := [task for task in settings.tasks if not jobs.is_benchmark_name(task)]:
         raise SpecError(f"{invalid[0]!r} is not the name of a benchmark.")
-    python = programs.interpreter("lm-eval", "lm-eval", benchmarks.ENVIRONMENT, PYTHON, stage=job.stage)
+    python = programs.interpreter("lm-eval", "lm-eval", jobs.BENCHMARK_ENVIRONMENT, PYTHON, stage=job.stage)
     results: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
     job.stage("loading the model")

@@ -13,8 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from workers.contract.run.gguf import ENDING, SCRIPT, TYPES, is_name
-from workers.contract.run.jobs import FLOAT32, GgufSettings
+from workers.contract.run.jobs import FLOAT32, GGUF_ENDING, GGUF_SCRIPT, GGUF_TYPES, GgufSettings, is_gguf_name
 from workers.contract.wire.hub_files import ONLY_PICKLES, PICKLES, is_complete
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import SpecError
@@ -31,14 +30,14 @@ INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_L
 
 def run(job: ModelJob, settings: GgufSettings) -> None:
     """Convert the model. Raises SpecError if that fails, and then leaves no file."""
-    if settings.type not in TYPES or not is_name(settings.name):
+    if settings.type not in GGUF_TYPES or not is_gguf_name(settings.name):
         raise SpecError(f"{settings.name!r} of type {settings.type!r} can't be made.")
     script = _script()
     _check_model(job)
     job.check_room(_size(job.checkpoint, settings.type), "The GGUF file")
     with job.unfinished("the GGUF file") as folder:
         folder.mkdir(parents=True)
-        _make(job, settings, script, folder / f"{settings.name}{ENDING}")
+        _make(job, settings, script, folder / f"{settings.name}{GGUF_ENDING}")
 
 
 def _make(job: ModelJob, settings: GgufSettings, script: Path, target: Path) -> None:
@@ -58,7 +57,7 @@ def _make(job: ModelJob, settings: GgufSettings, script: Path, target: Path) -> 
     except FileNotFoundError:
         whole, checksum = False, ""
     if not whole:
-        raise SpecError(f"{SCRIPT} ended without an error, but has written no GGUF file: {programs.last_of(last)}")
+        raise SpecError(f"{GGUF_SCRIPT} ended without an error, but has written no GGUF file: {programs.last_of(last)}")
     flush_to_disk(target.parent)
     final = job.folder / FileName.GGUF / target.name
     final.parent.mkdir(exist_ok=True)
@@ -75,9 +74,9 @@ def _script() -> Path:
     folder = os.environ.get(FOLDER, "")
     if not folder:
         raise SpecError(f"This host doesn't convert models: {FOLDER} names no checkout of llama.cpp.")
-    script = Path(folder) / SCRIPT
+    script = Path(folder) / GGUF_SCRIPT
     if not script.is_file():
-        raise SpecError(f"{FOLDER} names {folder}, and there is no {SCRIPT} in it.")
+        raise SpecError(f"{FOLDER} names {folder}, and there is no {GGUF_SCRIPT} in it.")
     return script
 
 
@@ -99,7 +98,7 @@ def _size(folder: Path, kind: str) -> float:
     """Estimate the file's size in bytes from the weights' size and dtype."""
     config = json.loads((folder / "config.json").read_bytes())
     stored = 32 if (config.get("dtype") or config.get("torch_dtype")) == FLOAT32 else 16
-    return sum(path.stat().st_size for path in folder.glob(WEIGHTS)) * TYPES[kind].bits / stored
+    return sum(path.stat().st_size for path in folder.glob(WEIGHTS)) * GGUF_TYPES[kind].bits / stored
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -128,12 +127,12 @@ def _why(job: ModelJob, code: int, last: Sequence[str]) -> str:
     if NO_ROOM.search(text):
         return job.no_room("the GGUF file")
     if code < 0:
-        return f"{SCRIPT} was ended by {signal.Signals(-code).name}: {end}"
+        return f"{GGUF_SCRIPT} was ended by {signal.Signals(-code).name}: {end}"
     if missing := NO_MODULE.search(end):
         if missing[1].partition(".")[0] in ("gguf", "conversion"):
-            return f"{SCRIPT} lacks a part of llama.cpp: {FOLDER} must name a whole checkout, with gguf-py. {end}"
+            return f"{GGUF_SCRIPT} lacks a part of llama.cpp: {FOLDER} must name a whole checkout, with gguf-py. {end}"
         return (
-            f"{SCRIPT} needs a module that the trainer's interpreter ({sys.executable}) lacks: install it there, or "
-            f"name a folder that has it in GRPO_TRAINER_PYTHONPATH. {end}"
+            f"{GGUF_SCRIPT} needs a module that the trainer's interpreter ({sys.executable}) lacks: install it there, "
+            f"or name a folder that has it in GRPO_TRAINER_PYTHONPATH. {end}"
         )
-    return f"{SCRIPT} failed: {end}"
+    return f"{GGUF_SCRIPT} failed: {end}"

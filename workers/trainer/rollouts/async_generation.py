@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from workers.contract.run.async_generation import SECONDS, STALENESS
+from workers.contract.run.overlapping import AHEAD_SECONDS, STALENESS
 from workers.trainer.configuration.spec import TrainerError
 
 Prompts = list[list[int]]
@@ -191,7 +191,7 @@ class NextBatches:
         """Log a batch's figures. `policies`: the steps whose weights wrote the completions of all ranks."""
         metrics[STALENESS].append(self._trainer.state.global_step - sum(policies) / len(policies))
         if self._generation.seconds is not None:
-            metrics[SECONDS].append(self._generation.seconds)
+            metrics[AHEAD_SECONDS].append(self._generation.seconds)
 
     def policy_step(self) -> int:
         return self._generation.policy_step()

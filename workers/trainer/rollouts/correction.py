@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from workers.contract.run.async_generation import TRUNCATED
+from workers.contract.run.overlapping import TRUNCATED
 
 MASKED = "sampling/share_masked"
 

@@ -7,7 +7,7 @@ from django.core.paginator import Paginator
 from controlplane.catalogue.datasets.reader.excerpts import EXCERPT
 
 FEW = 3
-"""Problems per kind where all kinds are shown."""
+"""Number of problems shown per kind when all kinds are listed."""
 A_PAGE = 25
 Report = dict[str, Any]
 
@@ -19,7 +19,7 @@ def groups(report: Report) -> list[dict[str, Any]]:
 
 
 def page(report: Report, kind: str, number: int) -> dict[str, Any] | None:
-    """Show the problems of one kind page by page: {"group", "page"}; None if the report has none."""
+    """Return one page of the problems of a kind, as {"group", "page"}; None if the report has none of that kind."""
     kind_entry = next((entry for entry in report.get("kinds") or [] if entry["kind"] == kind), None)
     if kind_entry is None:
         return None

@@ -23,7 +23,7 @@ VERBS = {
     "tools": ("prompts.tool_template", "run"),
     "find": ("versions.find_rows", "find"),
     "derive": ("versions.derive_rows", "run"),
-    "export": ("versions.export_rows", "export"),
+    "export": ("versions.find_rows", "export"),
     "corpus": ("corpus_rows", "run"),
     "search": ("corpus_rows", "search"),
     "sample": ("sample_rows", "export"),

@@ -18,7 +18,7 @@ from workers.contract.memory.parts import Settings
 from workers.contract.memory.room import Division, is_roomy, quickest
 from workers.contract.memory.shapes import Shape, shape_of
 from workers.contract.run.hardware import HardwareSpec, Rollout
-from workers.contract.stack.step_time import StepWork, step_s
+from workers.contract.stack.step_time import StepWorkload, step_s
 from workers.contract.wire.documents import ContractError
 
 PROMPT_TOKENS = 256
@@ -157,12 +157,12 @@ def _length(profile: Profile) -> int:
     return PROMPT_TOKENS + profile.batch.get("max_completion_length", COMPLETION_TOKENS)
 
 
-def _work(profile: Profile, length: int) -> StepWork:
+def _work(profile: Profile, length: int) -> StepWorkload:
     batch = profile.batch
     size, passes = (batch[name] for name in DIVISION)
     repeats = batch.get("num_iterations", 1)
     completions = size * passes * max(profile.spec.processes, 1) / repeats
-    return StepWork(completions, length, size, passes, length - PROMPT_TOKENS, 1 / repeats)
+    return StepWorkload(completions, length, size, passes, length - PROMPT_TOKENS, 1 / repeats)
 
 
 def fitted_models(profile: Profile, card_gib: float) -> list[FittedModel]:

@@ -1,10 +1,10 @@
-"""Batch sizes that break a rule of workers.contract.run.batch, the nearest valid ones, and the steps of the data."""
+"""Batch sizes that break a rule of workers.contract.run.batch_rules, the nearest valid ones, and the data's steps."""
 
 from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, label, note, stop
-from workers.contract.run.batch import Batch, BatchRule, epochs, nearest, problems, repairs, steps
+from workers.contract.run.batch_rules import Batch, BatchRule, epochs, nearest, problems, repairs, steps
 
 MOST_FIXES = 4
 

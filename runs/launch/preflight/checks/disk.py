@@ -9,7 +9,7 @@ from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.estimating import settings_of, shape_for
 from runs.launch.preflight.finding import Finding, Fix, stop, warn
 from workers.contract.memory import checkpoint_gib
-from workers.contract.run.batch import epochs
+from workers.contract.run.batch_rules import epochs
 
 LEAST_MIB = 512
 """MiB for logs, the dataset and metrics; a host with less free space takes no run."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
-from workers.contract.run.best import EVALUATION, OTHER, OTHER_REWARD
+from workers.contract.run.evaluation import EVAL_PREFIX, OTHER, OTHER_REWARD
 
 LOGGED = frozenset(
     {"reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm", "learning_rate", "entropy", "kl", "epoch"}
@@ -58,8 +58,8 @@ def _money(draft: Draft) -> Iterator[Finding]:
 
 def _metric(draft: Draft, field: str, metric: str, effect: str) -> Iterator[Finding]:
     """Judge the metric of a field; `effect`: the consequence if it is never logged."""
-    name = metric.removeprefix(EVALUATION)
-    if metric.startswith(EVALUATION) and not draft.eval_rows:
+    name = metric.removeprefix(EVAL_PREFIX)
+    if metric.startswith(EVAL_PREFIX) and not draft.eval_rows:
         cause = f"{metric} comes from evaluations, and the run makes none: {effect}."
         yield warn(field, cause, f"Set evaluation rows, or use {name}.", Fix(f"Use {name}", {field: name}))
     elif name == OTHER:
@@ -70,7 +70,7 @@ def _metric(draft: Draft, field: str, metric: str, effect: str) -> Iterator[Find
         yield from _component(draft, field, metric, effect)
     elif name not in LOGGED and not name.startswith(PREFIXES):
         close = difflib.get_close_matches(name, LOGGED, n=1)
-        prefix = EVALUATION if metric.startswith(EVALUATION) else ""
+        prefix = EVAL_PREFIX if metric.startswith(EVAL_PREFIX) else ""
         fixes = [Fix(f"Use {prefix}{match}", {field: prefix + match}) for match in close]
         yield warn(field, f"TRL logs no metric {metric}: {effect} unless a reward logs it.", "Check its name.", *fixes)
 
@@ -94,13 +94,13 @@ def _other_rewards(draft: Draft, field: str, metric: str, effect: str) -> Iterat
 
 
 def _component(draft: Draft, field: str, metric: str, effect: str) -> Iterator[Finding]:
-    prefix = EVALUATION if metric.startswith(EVALUATION) else ""
+    prefix = EVAL_PREFIX if metric.startswith(EVAL_PREFIX) else ""
     trained_on = [reward.name for reward in draft.rewards or ()]
     only_evaluated = [reward.name for reward in draft.eval_rewards]
     component = metric.removeprefix(f"{prefix}rewards/").partition("/")[0]
     if component in only_evaluated and not prefix:
         cause = f"{component} is computed in evaluations only, so no {metric} comes: {effect}."
-        instead = EVALUATION + metric
+        instead = EVAL_PREFIX + metric
         yield warn(field, cause, f"Use {instead}.", Fix(f"Use {instead}", {field: instead}))
         return
     names = [*trained_on, *(only_evaluated if prefix else ())]

@@ -11,9 +11,8 @@ import pytest
 
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.versions import derive_rows, find_rows, shown
-from controlplane.catalogue.datasets.reader.versions.export_rows import export
 from controlplane.catalogue.datasets.reader.versions.filtering import FilterError, RowFilter
-from controlplane.catalogue.datasets.reader.versions.find_rows import find
+from controlplane.catalogue.datasets.reader.versions.find_rows import export, find
 from tests.controlplane.catalogue.datasets.tokenizers import a_tokenizer
 
 pa = pytest.importorskip("pyarrow")

@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.catalogue.rewards import code_check, saving, turns
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
-from controlplane.catalogue.versioned import permissions
+from controlplane.catalogue.versioned.saving import code_refused, may_use_part
 from controlplane.platform.accounts.models import Role, User
 from tests.controlplane.people import make_user, signed_in
 from workers.contract.run.spec import RewardSpec
@@ -54,9 +54,9 @@ def web_sandbox() -> Iterator[None]:
 
 
 def test_an_admin_may_use_any_code_and_everybody_what_is_no_code(admin: User, operator: User) -> None:
-    assert permissions.may_use(RewardVersion, admin, code())
-    assert permissions.may_use(RewardVersion, operator, RewardSpec("format", "think_tags"))
-    assert permissions.may_use(RewardVersion, operator, RewardSpec("old", "gone_from_the_library"))
+    assert may_use_part(RewardVersion, admin, code())
+    assert may_use_part(RewardVersion, operator, RewardSpec("format", "think_tags"))
+    assert may_use_part(RewardVersion, operator, RewardSpec("old", "gone_from_the_library"))
 
 
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.OPERATOR])
@@ -70,30 +70,30 @@ def test_what_is_put_before_a_completions_code_is_anybodys_and_no_function_to_ch
 
 def test_an_operator_may_use_none_that_no_config_has(operator: User) -> None:
     saving.make("theirs", [part(code(OTHER)), {"name": "format", "function": "think_tags"}])
-    assert not permissions.may_use(RewardVersion, operator, code(GOOD))
+    assert not may_use_part(RewardVersion, operator, code(GOOD))
 
 
 def test_an_operator_may_use_what_a_config_has_under_another_name_and_weight(operator: User) -> None:
     saving.make("theirs", [part(code())])
-    assert permissions.may_use(RewardVersion, operator, code(name="mine", weight=0.2))
+    assert may_use_part(RewardVersion, operator, code(name="mine", weight=0.2))
 
 
 @pytest.mark.parametrize("change", [{"seconds": 600.0}, {"memory_mb": 16_000}, {"source": GOOD + "\n"}])
 def test_an_operator_may_change_nothing_of_it(operator: User, change: dict[str, Any]) -> None:
     saving.make("theirs", [part(code())])
-    assert not permissions.may_use(RewardVersion, operator, code(**change))
+    assert not may_use_part(RewardVersion, operator, code(**change))
 
 
 def test_a_parameter_that_says_the_default_is_the_same_as_none(operator: User) -> None:
     saving.make("theirs", [part(code(seconds=30.0))])
-    assert permissions.may_use(RewardVersion, operator, code())
-    assert permissions.may_use(RewardVersion, operator, code(seconds=30.0, memory_mb=512))
+    assert may_use_part(RewardVersion, operator, code())
+    assert may_use_part(RewardVersion, operator, code(seconds=30.0, memory_mb=512))
 
 
 def test_code_of_an_older_version_counts(operator: User) -> None:
     config = saving.make("theirs", [part(code())]).config
     saving.save(config, [part(code(OTHER))])
-    assert permissions.may_use(RewardVersion, operator, code())
+    assert may_use_part(RewardVersion, operator, code())
 
 
 # --- the check --------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_saved_code_is_not_tried_again(admin: User, operator: User, monkeypatch:
 
 def test_an_operators_code_is_refused_before_it_is_tried(operator: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_check, "check", lambda *_: pytest.fail("it was tried"))
-    assert code_check.problems([code()], operator) == {0: permissions.refused(RewardVersion)}
+    assert code_check.problems([code()], operator) == {0: code_refused(RewardVersion)}
 
 
 def test_without_a_sandbox_nothing_is_run_and_nothing_saved(admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_an_operators_form_with_new_code_is_refused_beside_the_code(operator: Us
     answer = signed_in(user=operator).post("/rewards/new/", editor(GOOD))
     assert answer.status_code == 422
     [form] = answer.context["editor"].rows
-    assert form.errors == {"p_source": [permissions.refused(RewardVersion)]}
+    assert form.errors == {"p_source": [code_refused(RewardVersion)]}
     assert not RewardConfig.objects.exists()
 
 
@@ -277,7 +277,4 @@ def test_code_from_a_document_is_only_read_into_the_form_and_runs_for_no_operato
     read = client.post("/rewards/import/", {"text": text})
     assert "def reward(completions" in read.content.decode()
     assert not RewardConfig.objects.exists()
-    assert (
-        permissions.refused(RewardVersion)
-        in client.post("/rewards/try/", editor(GOOD, completion="x")).content.decode()
-    )
+    assert code_refused(RewardVersion) in client.post("/rewards/try/", editor(GOOD, completion="x")).content.decode()

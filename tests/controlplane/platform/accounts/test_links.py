@@ -10,8 +10,8 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.platform.accounts import onetime
-from controlplane.platform.accounts.logmask import MaskLinkTokens
 from controlplane.platform.accounts.models import Role, SignInLink, User
+from controlplane.platform.logs import MaskLinkTokens
 from controlplane.setup.serving.welcome import owner
 from tests.controlplane.people import make_user, viewer
 

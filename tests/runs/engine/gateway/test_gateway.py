@@ -12,7 +12,7 @@ from controlplane.platform.accounts.models import Role
 from controlplane.platform.http import tokens
 from runs.engine.gateway import endpoint
 from runs.engine.models import Attempt, Run
-from runs.engine.scheduling import queueing
+from runs.engine.scheduling import gpu_queue
 from runs.intake.host_api import claiming
 from tests.runs.builders import SERVER, a_host, a_run, a_user
 from workers.contract.run import gateway
@@ -40,13 +40,13 @@ def signed_in(role: str) -> Client:
 
 @pytest.mark.parametrize(("kind", "ports"), [("agents", 1), ("atropos", 2)])
 def test_the_ports_are_leased_beside_those_of_the_servers(kind: str, ports: int) -> None:
-    assert queueing.need_of(a_gateway(kind=kind)).ports == ports
+    assert gpu_queue.need_of(a_gateway(kind=kind)).ports == ports
     assert gateway.ports_of(from_dict(EpisodeSpec, {"gateway": {"kind": kind}})) == ports
     assert gateway.ports_of(EpisodeSpec()) == gateway.ports_of(None) == 0
 
 
 def test_a_run_with_a_server_leases_both() -> None:
-    assert queueing.need_of(a_gateway(hardware=SERVER)).ports == 2
+    assert gpu_queue.need_of(a_gateway(hardware=SERVER)).ports == 2
 
 
 def test_the_trainer_gets_the_hash_of_the_key_alone() -> None:

@@ -8,7 +8,7 @@ from runs.engine import checkpoints
 from runs.engine.jobs import results, starting
 from runs.engine.models import Attempt, Priority, Run
 from runs.engine.records import RunEvent
-from runs.engine.scheduling import launching, queueing
+from runs.engine.scheduling import gpu_queue, launching
 from runs.engine.spec import spec_of
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
@@ -49,7 +49,7 @@ def test_a_job_has_the_runs_spec_with_its_own_kind_and_hardware(trained: Run) ->
 def test_a_job_waits_behind_all_training(trained: Run) -> None:
     job = merge(trained)
     late = a_run("late", priority=Priority.LOW)
-    assert [attempt.run for attempt in queueing.waiting()] == [late, job]
+    assert [attempt.run for attempt in gpu_queue.waiting()] == [late, job]
 
 
 def test_a_job_shows_how_far_it_is_and_then_its_result(trained: Run) -> None:

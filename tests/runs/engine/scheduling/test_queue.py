@@ -9,7 +9,7 @@ import pytest
 from controlplane.catalogue.hardware.models import Host
 from runs.engine import queries, sentences
 from runs.engine.models import Attempt, Lease, Priority, Run
-from runs.engine.scheduling import dispatching, launching, queueing, stopping
+from runs.engine.scheduling import dispatching, gpu_queue, launching, stopping
 from runs.engine.states import RunStatus
 from tests.runs.builders import ONE_GPU, a_host, a_run, a_user
 from tests.runs.conftest import Sent
@@ -34,12 +34,12 @@ def taken(host: Host, *resources: str, state: str = Lease.HELD, name: str = "hol
 
 def dispatched() -> dict[str, str]:
     """After one walk through the queue: what each run that waited does now, `starts` or what it waits for."""
-    line = list(queueing.waiting())
+    line = list(gpu_queue.waiting())
     dispatching.dispatch_ready()
     rows = Attempt.objects.select_related("run", "waits_on__owner").filter(pk__in=[attempt.pk for attempt in line])
     return {
         row.run.name: "starts" if row.status == RunStatus.STARTING else str(sentences.waiting(row))
-        for row in rows.order_by(*queueing.ORDER)
+        for row in rows.order_by(*gpu_queue.ORDER)
     }
 
 
@@ -52,18 +52,18 @@ def test_the_order_is_priority_then_turn(sent: Sent) -> None:
         "d": {"turn": 1.0},
     }.items():
         Attempt.objects.filter(run__name=name).update(**columns)
-    assert [attempt.run.name for attempt in queueing.waiting()] == ["c", "d", "b", "a"]
-    places = queueing.positions()
-    for place, attempt in enumerate(queueing.waiting(), start=1):
-        assert queueing.position_of(attempt) == (place, 4)
+    assert [attempt.run.name for attempt in gpu_queue.waiting()] == ["c", "d", "b", "a"]
+    places = gpu_queue.positions()
+    for place, attempt in enumerate(gpu_queue.waiting(), start=1):
+        assert gpu_queue.position_of(attempt) == (place, 4)
         assert places[attempt.pk] == place
-    assert [attempt.run.name for attempt in sorted(Attempt.objects.all(), key=queueing.key)] == ["c", "d", "b", "a"]
+    assert [attempt.run.name for attempt in sorted(Attempt.objects.all(), key=gpu_queue.key)] == ["c", "d", "b", "a"]
 
 
 def test_places_have_their_endings(subtests: pytest.Subtests) -> None:
     for place, words in [(1, "1st"), (2, "2nd"), (3, "3rd"), (11, "11th"), (22, "22nd"), (112, "112th")]:
         with subtests.test(place=place):
-            assert queueing.ordinal(place) == words
+            assert gpu_queue.ordinal(place) == words
 
 
 def test_a_small_run_does_not_take_what_is_kept_for_a_large_one_before_it(sent: Sent) -> None:
@@ -183,12 +183,12 @@ def test_what_was_kept_goes_to_the_next_when_a_waiting_run_is_stopped(sent: Sent
 def test_what_is_released_during_a_walk_is_not_for_those_behind(sent: Sent) -> None:
     host = a_host(gpus=2)
     holder = taken(host, "gpu:0")
-    capacity = queueing.Capacity.read()
+    capacity = gpu_queue.Capacity.read()
     large, small = a_run("large", hardware=gpus(2)), a_run("small", hardware=ONE_GPU)
-    capacity.reserve(queueing.need_of(large), None, large)
+    capacity.reserve(gpu_queue.need_of(large), None, large)
     holder.leases.update(state=Lease.RELEASED)
     capacity.read_again()
-    assert isinstance(capacity.find(queueing.need_of(small), None), queueing.Shortage)
+    assert isinstance(capacity.find(gpu_queue.need_of(small), None), gpu_queue.Shortage)
 
 
 def test_a_run_that_starts_waits_for_nothing_any_more(sent: Sent) -> None:
@@ -235,8 +235,8 @@ def test_a_run_whose_spec_is_not_read_any_more_ends_and_the_queue_goes_on(sent: 
 
 def test_a_forecast_passes_over_a_run_whose_spec_is_not_read_any_more(sent: Sent) -> None:
     unreadable(a_run("sick")), a_run("well")
-    sick, well = (found for _, found in queueing.Capacity.read().walk(queueing.waiting()))
-    assert isinstance(sick, queueing.Shortage)
+    sick, well = (found for _, found in gpu_queue.Capacity.read().walk(gpu_queue.waiting()))
+    assert isinstance(sick, gpu_queue.Shortage)
     assert sick.text.startswith("its spec can't be read: ")
-    assert isinstance(well, queueing.Shortage)
+    assert isinstance(well, gpu_queue.Shortage)
     assert well.text == "no host is known yet"

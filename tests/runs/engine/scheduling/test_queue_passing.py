@@ -13,8 +13,8 @@ from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Run
 from runs.engine.scheduling import leasing
+from runs.engine.scheduling.gpu_queue import Capacity
 from runs.engine.scheduling.leasing import Hold, Need, Shortage
-from runs.engine.scheduling.queueing import Capacity
 from runs.engine.states import Waits
 
 Job = tuple[str, Need, int | None]

@@ -12,7 +12,7 @@ from controlplane.platform.accounts.models import Role
 from runs.engine import queries
 from runs.engine.models import Attempt, Run
 from runs.engine.records import ChunkOutline, MetricChunk, MetricRow
-from runs.engine.scheduling import queueing
+from runs.engine.scheduling import gpu_queue
 from runs.engine.states import RunStatus
 from runs.insight.metrics import folding
 from runs.insight.metrics.series import OUTLINED, Points, Series, Window, metrics, outline, thin
@@ -300,7 +300,7 @@ def test_the_list_takes_two_queries_for_any_number_of_runs(
 ) -> None:
     for n in range(5):
         a_run(f"run {n}")
-    places = queueing.positions()
+    places = gpu_queue.positions()
     with django_assert_num_queries(2):
         assert len([queries.summary(run, positions=places) for run in queries.runs_for(rf.get("/"))]) == 5
 

@@ -13,8 +13,8 @@ from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.prefill import as_sent
 from tests.controlplane.people import operator
 from tests.runs.launch.new_run.launching_page import SCHEMA, a_ready_host, sent
-from workers.contract.run.async_generation import MODE, USUAL_MODE
 from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.overlapping import MODE, USUAL_MODE
 from workers.contract.wire.documents import to_dict
 
 pytestmark = pytest.mark.django_db

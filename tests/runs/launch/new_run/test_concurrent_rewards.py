@@ -12,7 +12,7 @@ from runs.engine.models import Run
 from runs.engine.spec import spec_of
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.prefill import as_sent
-from runs.launch.preflight.checks import concurrent_rewards
+from runs.launch.preflight.checks import overlapping
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Grade
 from tests.controlplane.people import operator
@@ -72,6 +72,6 @@ def test_the_choice_is_kept_by_the_form_and_the_clone() -> None:
 def test_preflight_offers_it_where_it_pays_and_stops_it_where_it_cannot_be(
     draft: dict[str, Any], grade: Grade | None, words: str
 ) -> None:
-    found = list(concurrent_rewards.check(Draft(model="m", **draft)))
+    found = list(overlapping.check_rewards(Draft(model="m", **draft)))
     assert [finding.grade for finding in found] == ([] if grade is None else [grade])
     assert all(words in finding.cause for finding in found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.contract.run.batch import Batch, BatchRule, epochs, nearest, problems, repairs, steps
+from workers.contract.run.batch_rules import Batch, BatchRule, epochs, nearest, problems, repairs, steps
 
 B, W, GA, G = "per_device_train_batch_size", "processes", "gradient_accumulation_steps", "num_generations"
 S, X, EB, EG = "steps_per_generation", "generation_batch_size", "per_device_eval_batch_size", "num_generations_eval"

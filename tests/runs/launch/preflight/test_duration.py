@@ -14,7 +14,7 @@ from runs.launch.preflight.duration import PastRun, PastStep, by_past, by_rule, 
 from tests.gpu import estimates, results, setups
 from tests.runs.launch.preflight.test_memory import COLOCATE, LORA, ONE, SERVER, drafted
 from workers.contract.run.hardware import HardwareSpec, Quantization
-from workers.contract.stack.step_time import StepWork, generation_s, training_s
+from workers.contract.stack.step_time import StepWorkload, generation_s, training_s
 
 MEASURED = [entry for entry in json.loads(results.COMMITTED.read_text()) if entry.get("step_median_s")]
 BATCH = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_completion_length": 412}
@@ -43,7 +43,7 @@ def test_the_rule_of_thumb_is_within_a_factor_of_two_of_every_recorded_run(subte
             spec, settings, _ = estimates.of_setup(setup)
             completions = settings.batch * settings.passes * spec.processes
             length, limit = settings.length, settings.completion_tokens
-            work = StepWork(completions, length, settings.batch, settings.passes, limit, generations=1)
+            work = StepWorkload(completions, length, settings.batch, settings.passes, limit, generations=1)
             total = estimates.shape_named(setup.shape).total
             seconds = generation_s(work, spec, total) + training_s(work, spec, total)
             assert 0.5 < seconds / entry["step_median_s"] < 2, f"{seconds:.2f} s for {entry['step_median_s']} s"

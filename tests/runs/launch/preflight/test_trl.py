@@ -9,7 +9,7 @@ import pytest
 
 from tests.runs.launch.preflight.test_batch import TABLE
 from tests.trainer.preloaded import Preloaded
-from workers.contract.run.batch import Batch
+from workers.contract.run.batch_rules import Batch
 from workers.contract.stack.training_rules import CHOICES
 
 pytestmark = pytest.mark.trainer

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Attempt, Lease, Run
-from runs.engine.scheduling import dispatching, queueing
+from runs.engine.scheduling import dispatching, gpu_queue
 from runs.engine.served import conversation, starting
 from runs.engine.served.models import Answer, Served, Turn
 from runs.engine.states import RunStatus
@@ -238,7 +238,7 @@ def test_on_a_host_with_gpus_a_person_chooses_where_the_model_runs(checkpoint: C
     assert not Run.objects.filter(kind=SERVE).exists()
     operator().post(address, {"place": "vllm"})
     served = Run.objects.get(kind=SERVE)
-    need = queueing.need_of(served)
+    need = gpu_queue.need_of(served)
     assert (need.gpus, need.server_gpus, need.ports) == (0, 1, 1)
     assert starting.models_of(served) == ["trained"]  # all weights: vLLM has no base beside them
     assert asked(operator(), address).status_code == 200

@@ -11,7 +11,7 @@ import pytest
 from controlplane.catalogue.hardware.models import Host
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
-from runs.engine.scheduling import dispatching, queueing
+from runs.engine.scheduling import dispatching, gpu_queue
 from runs.engine.served import starting
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
@@ -57,7 +57,7 @@ def test_the_key_is_shown_once_and_only_its_hash_is_kept(address: str) -> None:
 
 def test_the_hash_reaches_the_process_at_the_claim_and_a_port_is_leased(address: str, checkpoint: Checkpoint) -> None:
     run, key = served(address)
-    assert queueing.need_of(run).ports == 1
+    assert gpu_queue.need_of(run).ports == 1
     dispatching.dispatch_ready()
     attempt = run.latest()
     assert attempt.placement is not None

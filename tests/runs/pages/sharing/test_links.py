@@ -11,8 +11,8 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.platform.accounts.logmask import _masked
 from controlplane.platform.accounts.models import ApiScope, Role
+from controlplane.platform.logs import _masked
 from runs.engine import tags, timeline
 from runs.engine.models import Attempt, Run
 from runs.engine.sharing import links

@@ -29,7 +29,7 @@ def fill(template: str, prompt: str, row: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Write a column's value as text inside a prompt."""
+    """Format a column's value as text for a prompt."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,5 @@
-"""The verb `find`: reads rows of a ready version, filtered page by page, or single rows in full.
+"""The verbs `find` and `export`: read rows of a ready version, filtered page by page or single rows in full, or write
+them to a file.
 
 Unfiltered pages are read from `shown` instead.
 """
@@ -6,7 +7,7 @@ Unfiltered pages are read from `shown` instead.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.excerpts import cut, short
+from controlplane.catalogue.datasets.reader.parsing.formats import JSONL
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter, matching
 from workers.contract.run.dataset import chat_in
 
@@ -48,6 +50,27 @@ def find(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if arguments.get("count"):
         return {"count": sum(len(matching(batch, row_filter)) for _, batch in batches(rows))}
     return _page(rows, row_filter, int(arguments.get("after", 0)), int(arguments.get("limit", PAGE)))
+
+
+def export(folder: Path, arguments: Mapping[str, Any], out: BinaryIO) -> None:
+    """Write the rows of {"format": "jsonl" or "parquet", "filter": optional} to `out`, which may be a pipe.
+
+    JSON Lines have the columns of canonical.SCHEMA, with the metadata as an object. Raises FilterError before anything
+    is written.
+    """
+    row_filter = RowFilter.from_dict(arguments.get("filter") or {})
+    rows = open_rows(folder)
+    chosen = (batch.take(indexes) for _, batch in batches(rows) if (indexes := matching(batch, row_filter)))
+    if arguments["format"] == JSONL:
+        for batch in chosen:
+            for row in batch.to_pylist():
+                metadata = msgspec.Raw(row["metadata"].encode())
+                out.write(msgspec.json.encode({**row, "metadata": metadata}) + b"\n")
+    else:
+        with pq.ParquetWriter(out, rows.schema_arrow, compression="zstd") as writer:
+            for batch in chosen:
+                writer.write_batch(batch)
+    out.flush()
 
 
 def row_of(batch: pa.RecordBatch, index: int) -> dict[str, Any]:

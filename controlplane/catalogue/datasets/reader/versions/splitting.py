@@ -59,7 +59,8 @@ class Drawing:
         self._draws = {name: random.Random(f"{split.seed}\0{name}") for name in counts}  # noqa: S311  not a secret
 
     def is_validation(self, stratum: str) -> bool:
-        """Draw for the next distinct prompt of a stratum. Each subset of the needed size is equally likely."""
+        """Draw whether the next distinct prompt of a stratum goes to the validation split. Each subset of the needed
+        size is equally likely."""
         remaining, needed = self._remaining[stratum], self._needed[stratum]
         if remaining <= 0:
             raise ValueError(f"More prompts than were counted in {stratum!r}.")

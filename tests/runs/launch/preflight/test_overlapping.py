@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from runs.launch.preflight.checks import async_generation
+from runs.launch.preflight.checks import overlapping
 from runs.launch.preflight.finding import Grade
 from tests.runs.launch.preflight.test_preflight import COLOCATE, FINE, NCCL, SWAP, grpo
-from workers.contract.run.async_generation import CORRECTION
 from workers.contract.run.hardware import ServerSpec, WeightSync
+from workers.contract.run.overlapping import CORRECTION
 from workers.contract.run.prompts import PromptsSpec
 
 SHARED = replace(SWAP, server=ServerSpec(weight_sync=WeightSync.LORA, shared=True))
@@ -33,7 +33,7 @@ ON = {"ahead": True}
     ],
 )
 def test_it_is_refused_warned_of_or_offered(changes: dict[str, Any], grade: Grade, sentence: str) -> None:
-    found = list(async_generation.check(replace(FINE, **changes)))
+    found = list(overlapping.check_ahead(replace(FINE, **changes)))
     assert found[0].grade == grade
     assert sentence in found[0].cause
     assert found[0].fixes or grade == Grade.NOTE
@@ -42,4 +42,4 @@ def test_it_is_refused_warned_of_or_offered(changes: dict[str, Any], grade: Grad
 
 @pytest.mark.parametrize("changes", [{}, {"hardware": COLOCATE}, {"hardware": SHARED}, {"hardware": None}])
 def test_it_is_not_offered_where_it_would_not_pay(changes: dict[str, Any]) -> None:
-    assert not list(async_generation.check(replace(FINE, **changes)))
+    assert not list(overlapping.check_ahead(replace(FINE, **changes)))

@@ -1,0 +1,68 @@
+"""Checks of generating one step ahead and of concurrent rewards: obstacles, costs, and runs that would profit."""
+
+from collections.abc import Iterator
+
+from runs.launch.preflight.draft import Draft
+from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
+from workers.contract.run.overlapping import AHEAD_FIELD, CORRECTION, REWARDS_FIELD, ahead_problems, rewards_problem
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import waits
+
+AHEAD_OFF = Fix("Turn it off", {AHEAD_FIELD: ""})
+REWARDS_OFF = Fix("Turn it off", {REWARDS_FIELD: ""})
+REWARDS_ON = Fix("Score groups while others are generated", {REWARDS_FIELD: "on"})
+
+
+def check_ahead(draft: Draft) -> Iterator[Finding]:
+    unable = list(ahead_problems(draft.hardware, draft.grpo, draft.prompts, draft.episodes))
+    if not draft.ahead:
+        if draft.hardware is not None and not unable and _has_gpus_of_its_own(draft):
+            yield note(
+                AHEAD_FIELD,
+                "Trainer and vLLM servers take turns on GPUs of their own. Generating one step ahead, a step takes as "
+                "long as the longer of the two; batches then come from weights one update old, with a correction.",
+                "",
+                Fix("Generate one step ahead", {AHEAD_FIELD: "on"}),
+            )
+        return
+    for problem in unable:
+        fixes = [Fix("Leave the correction on", {CORRECTION: "true"})] if draft.grpo.get(CORRECTION) is False else []
+        yield stop(AHEAD_FIELD, problem.sentence, problem.fix, AHEAD_OFF, *fixes)
+    if unable:
+        return
+    if draft.hardware is not None and not _has_gpus_of_its_own(draft):
+        yield warn(
+            AHEAD_FIELD,
+            "The vLLM servers share GPUs or cores with the trainer: generating ahead slows both, and gains little.",
+            "Take a profile whose servers have GPUs of their own.",
+            AHEAD_OFF,
+        )
+    yield note(
+        AHEAD_FIELD,
+        "Each batch comes from weights one update old: no longer exactly GRPO on its own samples. The correction "
+        "weighs each token, up to its cap; after a resume the batch in flight is sampled again, by newer weights.",
+        "Staleness and the share of truncated tokens are on charts. A smaller learning rate keeps both low.",
+    )
+
+
+def check_rewards(draft: Draft) -> Iterator[Finding]:
+    if draft.hardware is None or draft.rewards is None:
+        return
+    unable = rewards_problem(draft.hardware, draft.episodes)
+    waiting = [r.name for r in draft.rewards if r.function in LIBRARY and waits(LIBRARY[r.function])]
+    if draft.rewards_beside and unable is not None:
+        yield stop(unable.field, unable.sentence, unable.fix, REWARDS_OFF)
+    elif draft.rewards_beside and not waiting:
+        sentence = "No reward waits for a judge or a sandbox: nothing begins early."
+        yield warn(REWARDS_FIELD, sentence, "Turn it off.", REWARDS_OFF)
+    elif not draft.rewards_beside and waiting and unable is None:
+        sentence = f"{' and '.join(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for the whole batch."
+        fix = "Each group can be scored as soon as it is complete, while others are generated; the scores are the same."
+        yield note(REWARDS_FIELD, sentence, fix, REWARDS_ON)
+
+
+def _has_gpus_of_its_own(draft: Draft) -> bool:
+    hardware, server = draft.hardware, draft.server
+    if hardware is None or server is None:
+        return False
+    return hardware.trainer_gpus > 0 and bool(server.attached or server.own_gpus)

@@ -1,0 +1,76 @@
+"""Work of a run that overlaps: asynchronous generation, and rewards that are scored while others are generated.
+
+Asynchronous generation works one step ahead: vLLM servers generate the next batch while the trainer learns from this
+one. This is the one-step off-policy training of Noukhovitch et al. 2024 (arXiv:2410.18252): a batch comes from the
+weights before the last push, and each token's loss is weighted by the ratio of the policy's probability to the one that
+vLLM sampled with, truncated at a cap (TRL's `token_truncate`; Yao et al. 2025 call it truncated importance sampling). A
+run without it trains exactly as TRL does.
+
+With concurrent rewards, judges and sandboxes score a group as soon as it is complete, not once the whole batch is. The
+scores are the same; only the time differs.
+
+Both are off by default. Standard library only.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from workers.contract.run.episodes import EpisodeSpec
+from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.run.problem import Problem
+from workers.contract.run.prompts import PromptsSpec
+
+AHEAD_FIELD, REWARDS_FIELD = "ahead", "rewards_beside"
+STALENESS = "sampling/staleness"
+"""Metric: optimizer steps between the weights that sampled a batch and those that it is first trained with; mean."""
+AHEAD_SECONDS = "sampling/ahead_s"
+"""Metric: how long the servers took for a batch that was generated ahead; what the trainer still waited for is
+time/generation_s."""
+TRUNCATED = "sampling/share_truncated"
+"""Metric: the share of tokens whose importance ratio lies beyond a bound of a truncating correction."""
+CORRECTION, MODE = "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"
+USUAL_MODE = "token_truncate"
+"""Correction mode for batches generated ahead, unless the run sets another. TRL's own default drops whole completions,
+which would hit too many of an older policy's."""
+
+
+def with_correction(grpo: Mapping[str, Any], ahead: bool) -> dict[str, Any]:
+    """Add the correction for batches generated ahead to GRPO settings, unless the user chose one."""
+    return {MODE: USUAL_MODE, **grpo} if ahead else dict(grpo)
+
+
+def ahead_problems(
+    hardware: HardwareSpec | None, grpo: Mapping[str, Any], prompts: PromptsSpec, episodes: EpisodeSpec | None
+) -> Iterator[Problem]:
+    """Find the reasons why a run can't generate one step ahead; without `hardware`, it isn't checked. Field:
+    AHEAD_FIELD."""
+    off = "Turn it off, or "
+    if hardware is not None and hardware.rollout != Rollout.SERVER:
+        where = "inside the trainer" if hardware.rollout == Rollout.COLOCATE else "by the trainer itself"
+        sentence = f"Generating one step ahead needs a vLLM server, and this profile generates {where}."
+        yield Problem(AHEAD_FIELD, sentence, f"{off}choose a profile with vLLM servers.")
+    if episodes is not None:
+        sentence = "Episodes can't be generated one step ahead: their turns go back and forth with the environment."
+        yield Problem(AHEAD_FIELD, sentence, f"{off}train without an environment.")
+    if prompts.by_difficulty:
+        sentence = (
+            "Prompts are drawn by difficulty, from the rewards of the batch before: the next can't be known ahead."
+        )
+        yield Problem(AHEAD_FIELD, sentence, f"{off}draw prompts in epochs.")
+    if grpo.get(CORRECTION) is False:
+        sentence = "The correction of vLLM's sampling is off: a batch of older weights would bias every update."
+        yield Problem(AHEAD_FIELD, sentence, f"{off}leave {CORRECTION} on.")
+
+
+def rewards_problem(hardware: HardwareSpec, episodes: EpisodeSpec | None) -> Problem | None:
+    """Find out why no group of a run is complete before its batch is. The field is REWARDS_FIELD."""
+    if episodes is not None:
+        if episodes.gateway is None:
+            return None
+        sentence = "Programs drive the episodes, and a batch of theirs is given to the trainer as a whole."
+        return Problem(REWARDS_FIELD, sentence, "Turn it off.")
+    if hardware.rollout is Rollout.SERVER:
+        return None
+    where = "vLLM inside the trainer" if hardware.rollout is Rollout.COLOCATE else "transformers"
+    sentence = f"This profile generates a batch as a whole, by {where}: no group is complete before the others."
+    return Problem(REWARDS_FIELD, sentence, "Choose a profile with vLLM servers, or turn it off.")
