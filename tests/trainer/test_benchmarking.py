@@ -17,6 +17,7 @@ from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
 from workers.contract.run.jobs import BENCHMARK
+from workers.contract.stack import commands as stack
 from workers.settings import HostSettings
 from workers.supervisor import commands
 from workers.trainer.configuration import spec as specs
@@ -85,7 +86,7 @@ def benchmark(trainer_python: Path, folder: Path, tiny_model: Path) -> Benchmark
         }
         env = commands.trainer_environment(builders.spec_of(folder), host, source, {"GRPO_SECRET_JUDGE": "key"})
         assert "GRPO_SECRET_JUDGE" not in env
-        argv = commands.trainer_argv(host, folder)
+        argv = stack.trainer_argv(folder, commands.programs(host))
         return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
 
     return run

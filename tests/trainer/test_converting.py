@@ -20,6 +20,7 @@ from tests.trainer import builders
 from tests.trainer.test_training import of_kind
 from tests.workers.supervisor.attempts import attempt, wait_until
 from workers.contract.run.jobs import GGUF, GGUF_SCRIPT
+from workers.contract.stack import commands as stack
 from workers.contract.wire.names import FileName, StopMode
 from workers.settings import HostSettings
 from workers.supervisor import commands
@@ -81,7 +82,7 @@ def convert(tmp_path: Path) -> Convert:
         host = HostSettings(runs_dir, "http://127.0.0.1:9", llama_cpp_dir=there)
         env = commands.trainer_environment(builders.spec_of(folder), host, {**os.environ, **SECRETS}, SECRETS)
         assert not {"HF_TOKEN", "GRPO_SECRET_JUDGE"} & set(env)
-        argv = commands.trainer_argv(host, folder)
+        argv = stack.trainer_argv(folder, commands.programs(host))
         return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=100)
 
     return run

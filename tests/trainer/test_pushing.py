@@ -18,6 +18,7 @@ from tests.trainer import builders
 from tests.trainer.test_training import of_kind
 from tests.workers.supervisor.attempts import wait_until
 from workers.contract.run.jobs import PUSH
+from workers.contract.stack import commands as stack
 from workers.contract.wire.names import FileName
 from workers.settings import HostSettings
 from workers.supervisor import commands
@@ -70,7 +71,7 @@ def push(trainer_python: Path, hub: FakeHub, folder: Path) -> Iterator[Push]:
         secrets = {"HF_TOKEN": token, "GRPO_SECRET_JUDGE": "key"}
         env = commands.trainer_environment(builders.spec_of(folder), host, source, secrets)
         assert "GRPO_SECRET_JUDGE" not in env
-        argv = commands.trainer_argv(host, folder)
+        argv = stack.trainer_argv(folder, commands.programs(host))
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(argv, cwd=ROOT, env=env, **pipes))
         return started[-1]

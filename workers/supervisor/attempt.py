@@ -79,7 +79,7 @@ class ClaimedAttempt:
             AttemptStep.SETTLING: Settling(self._shared),
             AttemptStep.ENDING: self._ending,
             AttemptStep.DRAINING: self._draining,
-            AttemptStep.DONE: StepWork(),
+            AttemptStep.DONE: StepWork(self._shared),
         }
         self._begin(answer, time.monotonic())
 

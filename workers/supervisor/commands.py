@@ -63,10 +63,6 @@ def programs(settings: HostSettings) -> Programs:
     )
 
 
-def trainer_argv(settings: HostSettings, folder: Path) -> list[str]:
-    return commands.trainer_argv(folder, programs(settings))
-
-
 def trainer_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:

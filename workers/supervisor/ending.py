@@ -25,15 +25,13 @@ When the host is back, its reaper hands over the rest."""
 class Ending(StepWork):
     """Ends all processes, proves the GPUs free, and reports the end with its receipt."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._end: End | None = None
-        self._teardown: Teardown | None = None
-        self._diagnosis: BackgroundCall[dict[str, Any] | None] | None = None
-        self._receipt: Receipt | None = None
-        self._diagnosis_deadline = 0.0
-        self._sinks_deadline = 0.0
-        self._uploads_deadline: float | None = None
+    _end: End | None = None
+    _teardown: Teardown | None = None
+    _diagnosis: BackgroundCall[dict[str, Any] | None] | None = None
+    _receipt: Receipt | None = None
+    _diagnosis_deadline = 0.0
+    _sinks_deadline = 0.0
+    _uploads_deadline: float | None = None
 
     def record(self, end: End, now: float) -> None:
         """Record the reason in the outbox. Called before the first signal."""
@@ -122,7 +120,7 @@ class Draining(StepWork):
     """Waits until the control plane has confirmed the last line, and unfinished files are removed."""
 
     def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+        super().__init__(shared)
         self._drain_s = shared.settings.drain_deadline_s
         self._deadline = float("inf")
         self._tidied: BackgroundCall[None] | None = None

@@ -22,7 +22,7 @@ _FIGURES = {"done_bytes": "download/done_mib", "total_bytes": "download/total_mi
 
 class Fetching(StepWork):
     def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+        super().__init__(shared)
         self._progress = Tail(shared.folder / FileName.DOWNLOAD, object_of)
         self._newest: dict[str, float] = {}
         self._reported: dict[str, float] = {}

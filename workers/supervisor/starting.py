@@ -26,7 +26,7 @@ class Preparing(StepWork):
     an artifact store."""
 
     def __init__(self, shared: Shared, control: Control, *, stores: bool) -> None:
-        self._shared = shared
+        super().__init__(shared)
         self._control = control
         self._stores = stores
         self._dataset: BackgroundCall[None] | None = None
@@ -98,10 +98,8 @@ def start_trainer(shared: Shared, *, waits: bool) -> End | None:
 class ServersStarting(StepWork):
     """Starts all servers at once, and meanwhile the trainer, whose imports and model take as long as theirs."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._ready = 0
-        self._files = ""
+    _ready = 0
+    _files = ""
 
     def begin(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers

@@ -48,6 +48,9 @@ Outcome = AttemptStep | End | None
 class StepWork:
     """The work of one step."""
 
+    def __init__(self, shared: "Shared") -> None:
+        self._shared = shared
+
     def begin(self, now: float) -> Outcome:
         return None
 

@@ -14,7 +14,7 @@ class Training(StepWork):
     """Starts the trainer, and watches it, its servers, limits and hangs."""
 
     def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+        super().__init__(shared)
         self._hangs = HangWatch(shared)
         self._sinks = Sinks(shared)
         self._is_job = shared.spec.run.kind in jobs.KINDS  # jobs have no training steps that could hang
@@ -61,9 +61,7 @@ class Training(StepWork):
 class Settling(StepWork):
     """Waits after a trainer's failure: a server's death may be its cause, and be noticed a moment later."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._deadline = 0.0
+    _deadline = 0.0
 
     def begin(self, now: float) -> Outcome:
         trainer = self._shared.trainer_exit
@@ -85,9 +83,7 @@ class Settling(StepWork):
 class Saving(StepWork):
     """Lets the trainer save and exit, which it does when it finds STOP in the folder, or ends at the deadline."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._deadline = 0.0
+    _deadline = 0.0
 
     def begin(self, now: float) -> Outcome:
         self._deadline = now + self._shared.settings.save_deadline_s

@@ -100,13 +100,10 @@ class StepPace:
             return ""
         before, self._at, self._step = self._at, now, step
         reported, self.reported = self.reported, False
-        if before is not None:
-            self._took.append(now - before)
-        return (
-            f"Step {step} ended after {now - before:.0f} s: training continues."
-            if reported and before is not None
-            else ""
-        )
+        if before is None:
+            return ""
+        self._took.append(now - before)
+        return f"Step {step} ended after {now - before:.0f} s: training continues." if reported else ""
 
     def stall(self, now: float, since: float = float("-inf")) -> Stall | None:
         """Return a stall, if there is one. `since`: when an activity other than a step last progressed."""

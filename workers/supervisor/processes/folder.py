@@ -176,12 +176,11 @@ class AttemptFolder:
     def host_stop(self) -> "HostStop":
         """Read why and how the host stops the attempt. Without such a file somebody else has sent the SIGTERM."""
         content = self.read_json(FileName.HOST_STOP) or {}
-        for reason in (EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED):
-            if content.get("reason") == reason:
-                within_s = content.get("within_s")
-                within_s = within_s if isinstance(within_s, int | float) else None
-                return HostStop(reason, saves=content.get("save") is True, within_s=within_s)
-        return HostStop(EndReason.PREEMPTED, saves=False)
+        reason, within_s = content.get("reason"), content.get("within_s")
+        if reason not in (EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED):
+            return HostStop(EndReason.PREEMPTED, saves=False)
+        within_s = within_s if isinstance(within_s, int | float) else None
+        return HostStop(EndReason(reason), saves=content.get("save") is True, within_s=within_s)
 
 
 class HostStop(NamedTuple):
