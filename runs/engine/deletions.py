@@ -61,7 +61,7 @@ def request(checkpoint: Checkpoint, user: User) -> None:
             add_event(attempt, DELETED, user.get_username(), path=event.data["path"], left_on=str(host or ""))
             return
         if not host.is_fresh(timezone.now()) and not current.in_store:
-            raise CheckpointNotDeletable(f"{host} is out of reach, and only it can delete the files. Try again later.")
+            raise CheckpointNotDeletable(f"{host} is unreachable, and only it can delete the files. Try again later.")
         if not current.going:
             add_event(attempt, DELETION_ASKED, user.get_username(), path=event.data["path"])
     try:
@@ -99,7 +99,7 @@ def folder_waits(attempt: Attempt, now: datetime) -> str:
     if host is None or attempt.dispatched_at is None or is_lost(attempt) or (last and last.kind == DELETED):
         return ""
     if not host.is_fresh(now):
-        return f"{host} is out of reach: it deletes the run's files when it is back."
+        return f"{host} is unreachable: it deletes the run's files when it is back."
     if last is not None and last.kind == NOT_DELETED:
         return f"{host} couldn't delete the run's files: {last.data.get('problem')}"
     return f"{host} is deleting the run's files."
@@ -191,7 +191,7 @@ def _about_files(checkpoint: Checkpoint) -> Iterator[str]:
     if attempt.host is None or is_lost(attempt):
         yield f"{attempt.host or 'Its host'} is gone: the files that are still on its disk stay there."
     elif not attempt.host.is_fresh(timezone.now()):
-        yield f"{attempt.host} is out of reach: it deletes the files when it is back."
+        yield f"{attempt.host} is unreachable: it deletes the files when it is back."
     if checkpoint.in_store:
         yield "Its copy in the artifact store is removed, too."
 

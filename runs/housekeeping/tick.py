@@ -85,7 +85,7 @@ def resend_launches(now: datetime) -> None:
                 attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True
             )
         elif attempt.host is not None and not _stale(attempt, now):
-            # Messages to a host that is out of reach would only wait. The tries are saved for its return.
+            # Messages to a host that is unreachable would only wait. The tries are saved for its return.
             dispatching.send_launch(attempt, now)
 
 

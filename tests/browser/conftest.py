@@ -56,7 +56,7 @@ def site(trainer_python: Path) -> Iterator[Stack]:
             FAKE_TRAINER, FAKE_TRAINER="forever,pause:0.05,samples:1", FAKE_TRAINER_LIFETIME="290"
         ),
         "GRPO_TRAINER_PYTHON": str(trainer_python),
-        # Nobody speaks for runs that a test makes: none shall be out of reach before its test is over.
+        # Nobody speaks for runs that a test makes: none shall be unreachable before its test is over.
         "CONTROLPLANE_SILENT_AFTER_S": "30",
     }
     stack = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), environment)

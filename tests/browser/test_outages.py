@@ -57,9 +57,9 @@ def test_a_run_out_of_reach_heals_on_the_page_and_in_the_list_by_itself(
     site.django(SEEN, run=run, ago=100_000)
     # The site was up for long enough by then: silence counts from its own start.
     expect(banner).to_be_visible()
-    expect(row).to_contain_text("out of reach for")
+    expect(row).to_contain_text("unreachable for")
     until(page, lambda: site.django(SEEN, run=run, ago=0) or banner.is_hidden())
-    until(listed, lambda: site.django(SEEN, run=run, ago=0) or "out of reach" not in row.inner_text())
+    until(listed, lambda: site.django(SEEN, run=run, ago=0) or "unreachable" not in row.inner_text())
     listed.close()
 
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.processes
 ROUNDS = 4
 QUEUED = """
 from tests.runs import builders
-# Whatever an earlier round left waits no more; the host is out of reach until all is prepared.
+# Whatever an earlier round left waits no more; the host is unreachable until all is prepared.
 Attempt.objects.filter(status__in=["queued", "starting"]).update(status="stopped")
 host = a_host(f"box{round_}", gpus=gpus, announced_at=None)
 Host.objects.filter(pk=host.pk).update(inventory={**host.inventory, "port_range": [21000, 21063]})

@@ -180,17 +180,17 @@ def release(request: HttpRequest, host_id: Id, payload: Release) -> Any:
 
 @router.post("hosts/{int:host_id}/give-up", response=GivenUp)
 def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
-    """Give a host up. Declares a host that is out of reach lost, so its runs end."""
+    """Give a host up. Declares a host that is unreachable lost, so its runs end."""
     host = host_for(request, host_id)
     if host.is_fresh(timezone.now()):
-        raise Problem(409, f"{host.name} is in reach. Stop its runs instead.", where="host")
+        raise Problem(409, f"{host.name} is reachable. Stop its runs instead.", where="host")
     ended, released = actions.give_up(host, person(request), free=payload.free)
     return {"ended": ended, "released": released}
 
 
 @router.delete("hosts/{int:host_id}", response={204: None})
 def remove(request: HttpRequest, host_id: Id) -> Any:
-    """Remove a host. Hides a host that is out of reach until it announces itself again."""
+    """Remove a host. Hides a host that is unreachable until it announces itself again."""
     if problem := actions.remove(host_for(request, host_id)):
         raise Problem(409, problem, where="host")
     return Status(204, None)

@@ -183,7 +183,7 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
     host = next((host for host in hosts if host.is_fresh(timezone.now())), None)
     if host is None:
         absent = f"The host {payload.host} isn't there" if payload.host else "No host is"
-        raise Problem(409, f"{absent}, or out of reach.", where="host", fix="GET /hosts lists them.")
+        raise Problem(409, f"{absent}, or unreachable.", where="host", fix="GET /hosts lists them.")
     with refusing(inspections.HostAway, where="host"):
         row = inspections.request_inspection(host, payload.model, revision=payload.revision, again=payload.again)
     return Status(202, {"item": _inspection(row)})

@@ -86,7 +86,7 @@ def remove(host: Host) -> str:
     with transaction.atomic():
         row = Host.every.select_for_update().get(pk=host.pk)
         if is_fresh(row):
-            return f"{host.name} is in reach and would reappear at its next check-in. Stop its worker first."
+            return f"{host.name} is reachable and would reappear at its next check-in. Stop its worker first."
         if Lease.objects.filter(host=row).exclude(state=Lease.RELEASED).exists():
             return f"{host.name} still holds leases: mark it as lost first, or release its quarantined resources."
         attempts = Attempt.objects.filter(Q(host=row) | Q(host=None, run__host=row), status__in=ACTIVE)

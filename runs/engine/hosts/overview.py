@@ -63,11 +63,11 @@ def verdict(hosts: Sequence[HostView], queued: int) -> HostVerdict:
         (sum(len(host.quarantined) for host in hosts), "resource", "in quarantine"),
         (sum(1 for gpu in now if gpu.holder is None and gpu.busy), "GPU", "in use by another program"),
         (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with silent GPUs"),
-        (away, "host", "out of reach"),
+        (away, "host", "unreachable"),
     ]
     parts += [VerdictPart(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
     if hosts and away == len(hosts):
-        return HostVerdict("bad", (VerdictPart("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
+        return HostVerdict("bad", (VerdictPart("No host is reachable: nothing can start.", "bad"), *parts[:-1]))
     return HostVerdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
 
 

@@ -98,7 +98,7 @@ def host_card(host: HostView, user: User, taken: HostDiskUse | None = None) -> d
         "notices": list(_notices(host, user)),
         "gpus": list(map(GpuTile, host.gpus)),
         "slots": slots,
-        "idle_word": "unknown: out of reach" if stale else "free",
+        "idle_word": "unknown: unreachable" if stale else "free",
         "last_seen": f"{'GPUs' if host.gpus else 'CPU slots'} as last seen" if stale and (host.gpus or slots) else "",
         "links": host.links,
         "summary": format_html_join(" · ", "{}", ((part,) for part in _summary(host))),
@@ -121,7 +121,7 @@ def _hardware(host: HostView) -> str:
 
 def _chips(host: HostView) -> Iterator[tuple[str, str]]:
     """Yield (status, label)."""
-    yield ("good", "in reach") if host.fresh else ("warn", "out of reach")
+    yield ("good", "reachable") if host.fresh else ("warn", "unreachable")
     yield from standing.troubles(host.credential)
     if host.trainer == "missing":
         yield "bad", "trainer missing"

@@ -120,7 +120,7 @@ def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
     host = host_for(request, host_id)
     if request.method == "POST":
         if is_fresh(host):
-            messages.info(request, f"{host.name} is in reach again; nothing was changed. Stop its runs instead.")
+            messages.info(request, f"{host.name} is reachable again; nothing was changed. Stop its runs instead.")
             return redirect("hardware")
         ended, released = actions.give_up(host, person(request), free=request.POST.get("free") == "1")
         if ended or released:

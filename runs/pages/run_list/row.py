@@ -71,7 +71,7 @@ class RunListRow:
             return format_html('<span class="muted small cut">{} in the queue</span>', summary["place"])
         if summary["out_of_reach_since"]:
             silence = ago(self.attempt.last_seen_at)
-            return format_html('<span class="warn small cut">out of reach for {}</span>', silence)
+            return format_html('<span class="warn small cut">unreachable for {}</span>', silence)
         if self.attempt.status == RunStatus.RUNNING and summary["stop_requested"]:
             return SafeString('<span class="warn small cut">stopping</span>')
         if self.attempt.status == RunStatus.RUNNING and summary["eta_s"]:

@@ -213,7 +213,7 @@ def _host_problems(saved: list[Checkpoint]) -> dict[str, str]:
     now = timezone.now()
     attempts = {attempt.event.attempt_id: attempt.event.attempt for attempt in saved}
     away = {pk: attempt for pk, attempt in attempts.items() if attempt.host is None or not attempt.host.is_fresh(now)}
-    return {pk: "gone" if deletions.is_lost(attempt) else "out of reach" for pk, attempt in away.items()}
+    return {pk: "gone" if deletions.is_lost(attempt) else "unreachable" for pk, attempt in away.items()}
 
 
 def _recommended(run: Run, saved: list[Checkpoint]) -> Checkpoint | None:

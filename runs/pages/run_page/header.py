@@ -29,7 +29,7 @@ from workers.contract.run import evaluation, jobs
 from workers.contract.wire.names import LOG_NAMES, EndReason, EventKind, StopMode
 
 ERROR_WORDS = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
-AWAY = "The host is out of reach: the run stops when it reconnects, and may continue until then."
+AWAY = "The host is unreachable: the run stops when it reconnects, and may continue until then."
 LAST_LINES = 10
 LONGEST_TITLE = 30
 """Characters of a name that the page's title shows in full."""

@@ -114,7 +114,7 @@ def restore(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
 def for_good(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
     kind = _kind(kind_slug)
     if deleting.purge_now(kind, kind.key(key)):
-        messages.success(request, "It is deleted for good within two minutes, as far as its hosts are in reach.")
+        messages.success(request, "It is deleted for good within two minutes, as far as its hosts are reachable.")
     else:
         messages.info(request, f"This {kind.label} is gone, or was restored meanwhile.")
     return redirect("deleted")

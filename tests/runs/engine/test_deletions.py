@@ -97,7 +97,7 @@ def test_a_host_that_is_away_is_said_and_nothing_is_asked(model: tuple[Run, str]
     assert "could not be sent" in delete(page)
     assert checkpoints.of_run(run)[0].usable
     Host.objects.update(announced_at=timezone.now() - timedelta(hours=1))
-    assert "gpu-1 is out of reach" in delete(page)
+    assert "gpu-1 is unreachable" in delete(page)
     assert sent.messages == []
 
 

@@ -111,7 +111,7 @@ def test_a_profile_of_ones_own_takes_the_largest_gpu_that_a_host_has() -> None:
     assert card_of(row) == (pytest.approx(143_771 / 1024), "big")
     assert "Estimated for big: a GPU of 140 GiB" in operator().get(f"/hardware/profiles/{row.pk}/").content.decode()
     Host.objects.filter(pk=host.pk).update(announced_at=timezone.now() - timedelta(days=1))
-    assert card_of(row) == (24, ""), "a host out of reach doesn't count"
+    assert card_of(row) == (24, ""), "a host unreachable doesn't count"
 
 
 @pytest.mark.django_db

@@ -134,7 +134,7 @@ def test_while_its_host_answers_a_run_resumes_there_from_its_last_checkpoint(sav
 
 @pytest.fixture
 def orphan(saved: Attempt) -> Checkpoint:
-    """Stored, of an ended run whose host is out of reach."""
+    """Stored, of an ended run whose host is unreachable."""
     tell(saved, "stored", manifest="a" * 64)
     Host.objects.update(announced_at=None)
     move(saved, RunStatus.FAILED, reason="host_lost", actor="test")

@@ -33,7 +33,7 @@ def test_it_takes_a_signed_in_user():
 def test_a_host_in_reach_is_shown_with_its_facts():
     a_host(gpus=2, cpu_slots=3)
     shown = page()
-    for words in ("in reach", "CPU slots", "GPU 0", "GPU 1", "2 × H200", "0 of 2 GPUs held"):
+    for words in (">reachable<", "CPU slots", "GPU 0", "GPU 1", "2 × H200", "0 of 2 GPUs held"):
         assert words in shown
 
 
@@ -43,7 +43,7 @@ def test_a_silent_host_is_stale_since_its_last_word():
     shown = page()
     assert "Out of reach since" in shown
     assert f"{last:%Y-%m-%d %H:%M:%S}" in shown
-    assert "No host is in reach" in shown
+    assert "No host is reachable" in shown
 
 
 @pytest.mark.parametrize(("state", "words"), [("checking", "trainer: checking"), ("missing", "trainer missing")])
@@ -66,7 +66,7 @@ def test_a_held_gpu_names_its_run():
 )
 def test_an_odd_inventory_breaks_nothing(inventory):
     a_host(inventory=inventory)
-    assert "in reach" in page()
+    assert ">reachable<" in page()
 
 
 def test_a_host_name_is_shown_as_text():
@@ -78,7 +78,7 @@ def test_a_host_name_is_shown_as_text():
 def test_htmx_gets_the_hosts_alone():
     a_host()
     part = viewer().get("/hardware/", headers={"HX-Request": "true"}).content.decode()
-    assert "in reach" in part
+    assert ">reachable<" in part
     assert "<html" not in part
 
 
@@ -93,7 +93,7 @@ def test_the_page_needs_a_fixed_number_of_queries(django_assert_max_num_queries)
 def test_a_gpu_of_a_host_out_of_reach_is_not_called_free():
     a_host(gpus=1, announced_at=timezone.now() - timedelta(hours=1))
     shown = page()
-    assert "unknown: out of reach" in shown
+    assert "unknown: unreachable" in shown
     assert '<span class="muted">free</span>' not in shown
 
 

@@ -71,16 +71,16 @@ def test_a_gpu_proved_free_since_the_last_announcement_is_idle() -> None:
 @pytest.mark.parametrize(
     ("facts", "columns", "chips"),
     [
-        ({"trainer": "ready"}, {}, ["in reach"]),
-        ({}, {"draining": True}, ["in reach", "trainer: checking", "accepts no new runs"]),
-        ({"trainer": "missing"}, {}, ["in reach", "trainer missing"]),
-        ({"trainer": "ready", "sandbox": NO_SANDBOX}, {}, ["in reach", "no sandbox"]),
+        ({"trainer": "ready"}, {}, ["reachable"]),
+        ({}, {"draining": True}, ["reachable", "trainer: checking", "accepts no new runs"]),
+        ({"trainer": "missing"}, {}, ["reachable", "trainer missing"]),
+        ({"trainer": "ready", "sandbox": NO_SANDBOX}, {}, ["reachable", "no sandbox"]),
         (
             {"trainer": "ready", "sandbox": NO_SANDBOX},
             {"unsandboxed_allowed": True},
-            ["in reach", "code runs without a sandbox"],
+            ["reachable", "code runs without a sandbox"],
         ),
-        ({"trainer": "ready", "sandbox": LANDLOCK}, {"unsandboxed_allowed": True}, ["in reach"]),
+        ({"trainer": "ready", "sandbox": LANDLOCK}, {"unsandboxed_allowed": True}, ["reachable"]),
     ],
 )
 def test_chips_name_the_states(facts: dict[str, Any], columns: dict[str, Any], chips: list[str]) -> None:

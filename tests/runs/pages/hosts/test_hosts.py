@@ -242,7 +242,7 @@ def test_a_host_in_reach_is_not_given_up():
     Host.objects.update(announced_at=timezone.now())
     client, path = operator(), f"/hardware/hosts/{host.pk}/give-up/"
     assert path not in page(client)
-    assert "is in reach" in client.get(path).content.decode()
+    assert "is reachable" in client.get(path).content.decode()
     client.post(path, {"free": "1"})
     attempt.refresh_from_db()
     assert attempt.status == RunStatus.RUNNING
@@ -257,7 +257,7 @@ def test_a_host_that_is_gone_and_holds_nothing_is_removed_until_it_is_back():
     assert "already removed" in client.post(path, follow=True).content.decode()
     assert "No hosts yet" in page()
     announce(gpus=[])
-    assert "in reach" in page()
+    assert ">reachable<" in page()
     assert Host.objects.get().pk == host.pk
 
 
@@ -267,7 +267,7 @@ def test_a_host_that_is_in_reach_or_holds_something_stays():
     assert "still holds" in client.get(path).content.decode()
     assert "still holds leases" in client.post(path, follow=True).content.decode()
     Host.objects.update(announced_at=timezone.now())
-    assert "is in reach" in client.post(path, follow=True).content.decode()
+    assert "is reachable" in client.post(path, follow=True).content.decode()
     assert Host.objects.filter(pk=host.pk).exists()
 
 

@@ -118,7 +118,7 @@ def test_asking_again_doesnt_take_the_answer_that_is_there(questions):
 
 def test_the_form_says_why_there_is_no_answer(questions, monkeypatch):
     client = operator()
-    assert "No host is in reach" in client.post("/runs/new/model", {"model": "m"}).content.decode()
+    assert "No host is reachable" in client.post("/runs/new/model", {"model": "m"}).content.decode()
     assert "Enter a model" in client.post("/runs/new/model", {"model": ""}).content.decode()
     asked = inspections.request_inspection(a_host(), "m")
     ModelInspection.objects.update(asked_at=timezone.now() - timedelta(hours=1))

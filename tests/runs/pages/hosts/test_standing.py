@@ -134,7 +134,7 @@ def test_the_page_waits_for_the_machine_and_sees_it() -> None:
     Host.objects.create(name="gpu1")
     assert "its worker is starting" in state().content.decode()
     Host.objects.update(announced_at=timezone.now())
-    assert (state().status_code, "gpu1 is in reach" in state().content.decode()) == (286, True)
+    assert (state().status_code, "gpu1 is reachable" in state().content.decode()) == (286, True)
     JoinCode.objects.update(used_at=None, used_by="", expires_at=timezone.now())
     assert "Nobody used the code" in state().content.decode()
 

@@ -374,10 +374,10 @@ def test_a_run_out_of_reach_says_since_when_and_what_a_stop_will_do(monkeypatch:
     seen = queries.figures()
     page = text(operator(), f"/runs/{attempt.run_id}/")
     assert f'Out of reach since <time datetime="{silent.isoformat()}">' in page
-    assert "The host is out of reach: the run stops when it reconnects" in page
-    assert "out of reach for" in text(operator(), "/runs/")
+    assert "The host is unreachable: the run stops when it reconnects" in page
+    assert "unreachable for" in text(operator(), "/runs/")
     request_stop(attempt, StopMode.NOW, attempt.run.owner)
-    assert "The host is out of reach: the run stops when it reconnects" in text(viewer(), f"/runs/{attempt.run_id}/")
+    assert "The host is unreachable: the run stops when it reconnects" in text(viewer(), f"/runs/{attempt.run_id}/")
     Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now(), stop_mode="")
     assert queries.figures() != seen  # the list is told, though no line has come
     assert "ut of reach" not in text(operator(), f"/runs/{attempt.run_id}/") + text(operator(), "/runs/")

@@ -151,7 +151,7 @@ def test_for_good_the_host_deletes_first_and_then_everything_is_gone(run: Run, s
     assert purging.waits_for(run, timezone.now()) == "gpu-1 couldn't delete the run's files: It is a link."
     with pytest.raises(deleting.NotRestorable):
         restore(run)
-    purging.purge(timezone.now() + timedelta(hours=2))  # which is also too late for an answer: gpu-1 is out of reach
+    purging.purge(timezone.now() + timedelta(hours=2))  # which is also too late for an answer: gpu-1 is unreachable
     Host.objects.update(announced_at=timezone.now() + timedelta(hours=2))
     purging.purge(timezone.now() + timedelta(hours=2))
     assert answer(run) == 200
