@@ -1,4 +1,5 @@
-"""A run's checkpoints: those that were saved, those that still exist, and the one to resume from."""
+"""A run's checkpoints: those that were saved, and those that still exist. scheduling.checkpoint_hosts chooses the one
+to resume from."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

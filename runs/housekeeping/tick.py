@@ -19,7 +19,7 @@ from runs.engine.models import Attempt, Lease
 from runs.engine.records import RunEvent
 from runs.engine.scheduling import dispatching, ending, launching, leasing, recovery
 from runs.engine.states import ON_HOST, RunStatus
-from runs.engine.warm import assignment
+from runs.engine.warm import lifecycle
 from runs.insight.completions import group_retention, text_retention
 from runs.insight.metrics import folding
 from runs.intake.host_api.reaping import MAX_LAUNCHES, has_rebooted
@@ -44,7 +44,7 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
         lambda: reap_silent(now, since),
         lambda: reap_lost(now),
         lambda: recovery.resume_due(now),
-        lambda: assignment.end_idle(now),
+        lambda: lifecycle.end_idle(now),
         launching.move_resumes,
         dispatching.dispatch_ready,
         folding.fold_all,

@@ -18,6 +18,7 @@ COMMANDS = sorted(
     if path.stem != "__init__"
 )
 COMMANDS_PAGE = ROOT / "controlplane/setup/management/README.md"
+NO_ROOMS = ("migrations", "templatetags", "__pycache__")
 PAGES = ("controlplane", "runs", "workers", "frontend", "docker", "tests")
 
 
@@ -64,6 +65,33 @@ def test_every_link_to_a_section_of_another_document_names_one_that_it_has() -> 
             if f'id="{anchor}"' not in documents.rendered(other).html:
                 broken.append(f"{document.path}: {target}#{anchor}")
     assert broken == []
+
+
+def test_every_file_of_ours_that_the_documents_name_exists() -> None:
+    """Documents name files by their last folders; `convert_hf_to_gguf.py` is llama.cpp's."""
+    files = [f"/{path.relative_to(ROOT)}" for folder in PAGES for path in (ROOT / folder).rglob("*.*")]
+    files += [f"/{path.name}" for path in ROOT.iterdir()]
+    missing = []
+    for page in [ROOT / "README.md", *(page for folder in PAGES for page in _pages(folder))]:
+        for name in re.findall(r"`([\w./-]+\.(?:py|js|css|html))`", page.read_text()):
+            if name != "convert_hf_to_gguf.py" and not any(path.endswith(f"/{name}") for path in files):
+                missing.append(f"{page.relative_to(ROOT)}: {name}")
+    assert missing == []
+
+
+@pytest.mark.parametrize(("package", "depth"), [("runs", 2), ("controlplane", 2), ("workers", 1)])
+def test_the_table_of_a_package_names_each_room_and_nothing_else(package: str, depth: int) -> None:
+    table = (ROOT / package / "README.md").read_text().rpartition("| contents |")[2].partition("\n\n")[0]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
+    named = {name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell) if " " not in name}
+    folders = {path.parent.relative_to(ROOT / package) for path in (ROOT / package).rglob("*.py")}
+    rooms = {f"{folder}/" for folder in folders if len(folder.parts) == depth and folder.name not in NO_ROOMS}
+    assert rooms - named == set()
+    assert [name for name in named if not _exists(ROOT / package / name)] == []
+
+
+def _exists(path: Path) -> bool:
+    return path.exists() or path.with_suffix(".py").exists()
 
 
 def _pages(folder: str) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards import saving
@@ -57,7 +57,7 @@ def settled(version: DatasetVersion, status: str) -> DatasetVersion:
 def datasets(rows: list[dict[str, Any]]) -> dict[str, DatasetVersion]:
     """One that is ready, one that waits for its mapping, one with problems to decide about."""
     ready = settled(uploaded(jsonl(rows), name="gsm8k"), "needs_mapping")
-    importing.request_import(ready, MAPPING, share=0.1)
+    actions.request_import(ready, MAPPING, share=0.1)
     broken = jsonl(rows[:40]) + b'{"question": "cut off\n[1]\n' + b'{"question": 7}\n'
     return {
         "ready": settled(ready, "ready"),

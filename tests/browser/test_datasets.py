@@ -29,11 +29,11 @@ from datetime import timedelta
 from io import BytesIO
 from unittest import mock
 from django.utils import timezone
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader import files
-with mock.patch.object(importing, "send_to_worker"):
-    version = importing.create_from_upload(None, name, BytesIO(b'{"question": "1+1", "answer": "2"}\\n'), "held.jsonl")
+with mock.patch.object(actions, "send_to_worker"):
+    version = actions.create_from_upload(None, name, BytesIO(b'{"question": "1+1", "answer": "2"}\\n'), "held.jsonl")
 later = timezone.now() + timedelta(days=1)
 DatasetVersion.objects.filter(pk=version.pk).update(check_started_at=timezone.now(), queued_at=later)
 told = {"stage": "first pass", "bytes": 30_000_000, "of": 120_000_000, "rows": 812_345, "mb_per_s": 38.2}

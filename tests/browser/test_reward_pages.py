@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 
 UNBROKEN = """
 import time
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.models import Dataset
 from tests.controlplane.catalogue.datasets.sources import jsonl
 from tests.controlplane.catalogue.datasets.steps import MAPPING, uploaded, worked
@@ -33,7 +33,7 @@ name = "A" + "n" * 79
 if not Dataset.objects.filter(name=name).exists():
     rows = jsonl([{"question": "x" * 3000, "answer": "#### " + "9" * 3000}])
     version = settled(uploaded(rows, name=name), "needs_mapping")
-    importing.request_import(version, MAPPING)
+    actions.request_import(version, MAPPING)
     settled(version, "ready")
 result = Dataset.objects.get(name=name).versions.get(status="ready").pk
 """

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.test.client import MULTIPART_CONTENT
 
-from controlplane.catalogue.datasets import importing, worker
+from controlplane.catalogue.datasets import actions, worker
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.hardware.models import Host, ModelInspection
@@ -147,11 +147,11 @@ def test_rows_of_a_dataset_with_odd_text(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"prompt": {ODD}, "answer": "2"}}\n' * 3)
     with path.open("rb") as file:
-        version = importing.create_from_upload(None, "odd", file, "rows.jsonl")
+        version = actions.create_from_upload(None, "odd", file, "rows.jsonl")
     worker.process(version)
     version.refresh_from_db()
     assert version.status != DatasetVersion.CHECKING
-    if importing.request_import(version, ColumnMapping(prompt="prompt", answer="answer")):
+    if actions.request_import(version, ColumnMapping(prompt="prompt", answer="answer")):
         worker.process(version)
         version.refresh_from_db()
         assert version.status != DatasetVersion.CHECKING

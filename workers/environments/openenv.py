@@ -5,6 +5,7 @@ import json
 import re
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -94,10 +95,8 @@ class _ServerSession(EpisodeSession):
 
     def close(self) -> None:
         if self._session:
-            try:
+            with suppress(Trouble, PackageMissing):
                 self._program.ask({"do": "close", "session": self._session}, 5.0)
-            except (Trouble, PackageMissing):
-                pass
 
     def _time(self, seconds: float) -> float:
         return max(0.001, min(seconds, self._params.step_s))

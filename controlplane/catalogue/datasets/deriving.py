@@ -1,8 +1,8 @@
 """Derivation of a version from some rows of another one."""
 
+from controlplane.catalogue.datasets.actions import new_version
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import make_folder
-from controlplane.catalogue.datasets.importing import new_version
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 from controlplane.platform.accounts.models import User

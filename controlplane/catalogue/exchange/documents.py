@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from controlplane.catalogue.exchange import accelerate, axolotl, commands, deepspeed_json, own, python_script, trl
+from controlplane.catalogue.exchange import accelerate, axolotl, commands, deepspeed_json, own, reading_python, trl
 from controlplane.catalogue.exchange.keys import Format, TableReader, put
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, UnreadableDocument
 from controlplane.platform import json_with_comments, safe_yaml
@@ -32,8 +32,8 @@ def read(content: bytes, fields: Mapping[str, str]) -> Reading:
     own_lines, rest = OWN.findall(text), OWN.sub("", text)
     if rest.lstrip().startswith("{"):
         reading = _json(rest, fields)
-    elif python_script.is_python(rest):
-        reading = _options(trl.SCRIPT, rest, python_script.options(rest), fields)
+    elif reading_python.is_python(rest):
+        reading = _options(trl.SCRIPT, rest, reading_python.options(rest), fields)
     elif commands.is_command(rest):
         reading = _options(trl.OPTIONS, rest, commands.options(rest), fields)
     else:

@@ -20,7 +20,7 @@ def begin_try(name: str, address: str) -> FailedSignIn | None:
     success.
     """
     now = timezone.now()
-    name, address = _key(name), _address(address)
+    name, address = _key(name), address[:64]
     FailedSignIn.objects.filter(at__lt=now - WINDOW).delete()
     attempt = FailedSignIn.objects.create(name=name, address=address, at=now)
     recent = FailedSignIn.objects.filter(at__gt=now - WINDOW)
@@ -37,12 +37,8 @@ def begin_try(name: str, address: str) -> FailedSignIn | None:
 
 def forget(name: str, address: str) -> None:
     """Delete failures after a success: they were the user's own mistakes."""
-    FailedSignIn.objects.filter(name=_key(name), address=_address(address)).delete()
+    FailedSignIn.objects.filter(name=_key(name), address=address[:64]).delete()
 
 
 def _key(name: str) -> str:
     return name.casefold()[:150]
-
-
-def _address(address: str) -> str:
-    return address[:64]

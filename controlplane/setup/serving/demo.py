@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from controlplane.catalogue.datasets import importing, worker
+from controlplane.catalogue.datasets import actions, worker
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
@@ -114,9 +114,9 @@ class Demo:
         problems = self.installation.data / "demo-problems.jsonl"
         self._tiny("--problems", str(problems))
         with problems.open("rb") as file:
-            version = importing.create_from_upload(self.user, config["name"], file, problems.name)
+            version = actions.create_from_upload(self.user, config["name"], file, problems.name)
         mapping = ColumnMapping(prompt=config["prompt_column"], answer=config["answer_column"])
-        if self._settled(version).status == DatasetVersion.NEEDS_MAPPING and importing.request_import(version, mapping):
+        if self._settled(version).status == DatasetVersion.NEEDS_MAPPING and actions.request_import(version, mapping):
             self._settled(version)
         if version.status != DatasetVersion.READY:
             report = version.report.get("mapped") or version.report

@@ -7,11 +7,11 @@ from django.http import HttpRequest, HttpResponseBase
 from ninja import Field, Query, Status
 
 from controlplane.catalogue.datasets import (
+    actions,
     archiving,
     browsing,
     deriving,
     exporting,
-    importing,
 )
 from controlplane.catalogue.datasets import (
     queries as dataset_queries,
@@ -130,7 +130,7 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     first = MappingForm(version, initial=MappingForm.initial_of(version), user=user)
     form = form_values.filled(partial(MappingForm, version, user=user), payload.values, where="values", first=first)
     fields = form.cleaned_data
-    importing.request_import(
+    actions.request_import(
         version,
         form.mapping(leave_out=False),
         share=fields["share"],
@@ -178,7 +178,7 @@ def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
 @router.post("datasets/{int:dataset_id}/{int:number}/leave-out", response=ItemResponse)
 def leave_out(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Import a version without its bad rows."""
-    if not importing.leave_bad_rows_out(dataset_queries.version_for(request, dataset_id, number)):
+    if not actions.leave_bad_rows_out(dataset_queries.version_for(request, dataset_id, number)):
         raise Problem(409, "This version can't be used without its bad rows.", where="version")
     return _answer(request, dataset_id, number)
 
@@ -188,7 +188,7 @@ def map_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Map a version's file again. Makes a new version, which waits for its mapping: ready versions never change."""
     version = dataset_queries.version_for(request, dataset_id, number)
     with refusing(DatasetError, where="version"):
-        return Status(201, {"item": shapes.dataset_version(importing.map_again(person(request), version))})
+        return Status(201, {"item": shapes.dataset_version(actions.map_again(person(request), version))})
 
 
 @router.post("datasets/{int:dataset_id}/{int:number}/derive", response={201: ItemResponse})
@@ -218,14 +218,14 @@ def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) ->
 @router.post("datasets/{int:dataset_id}/{int:number}/cancel", response=Cancelled)
 def cancel(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Cancel work on a version. After an import it waits for its mapping again; otherwise it is deleted."""
-    outcome = importing.cancel(dataset_queries.version_for(request, dataset_id, number))
+    outcome = actions.cancel(dataset_queries.version_for(request, dataset_id, number))
     return {"outcome": outcome or "too late"}
 
 
 @router.post("datasets/{int:dataset_id}/{int:number}/try-again", response=ItemResponse)
 def try_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Retry failed work on a version. Retries a step that failed because of the server, its disk or the hub."""
-    if not importing.try_again(dataset_queries.version_for(request, dataset_id, number)):
+    if not actions.try_again(dataset_queries.version_for(request, dataset_id, number)):
         reason = "There is nothing to try again: the file itself is the problem, or the step has finished."
         raise Problem(409, reason, where="version")
     return _answer(request, dataset_id, number)

@@ -21,7 +21,7 @@ from runs.engine.hosts import actions
 from runs.engine.hosts.view import host_views
 from runs.engine.models import Attempt, Lease
 from runs.engine.scheduling import gpu_queue, reordering, stopping
-from runs.engine.warm import assignment
+from runs.engine.warm import lifecycle
 from runs.engine.warm import overview as warm
 from runs.engine.warm.overview import WarmLine
 from runs.pages.hosts.joining_views import AddHostForm, no_users
@@ -235,7 +235,7 @@ def end_warm_server(request: HttpRequest, run_id: str) -> Any:
     It ends at once if it is idle, otherwise after the run that uses it. To kill it with its run, stop it as a run."""
     run = queries.run_for(request, run_id)
     line = warm.line_of(run)
-    if line is None or not assignment.end(line.row, person(request)):
+    if line is None or not lifecycle.end(line.row, person(request)):
         raise Problem(409, f"{run.name} is no warm server, or ends already.", where="run")
     line.row.refresh_from_db(fields=["leaving", "used_by"])
     return {"item": _warm(line)}

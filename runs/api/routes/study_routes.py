@@ -27,7 +27,7 @@ from runs.engine.states import ACTIVE
 from runs.insight.comparing import comparison
 from runs.insight.completions.difficulty import CLASSES, FIGURES, PromptChoice
 from runs.launch.learnability import filtering, results
-from runs.launch.new_run import dry_run, every_prompt
+from runs.launch.new_run import dry_run, launching
 from workers.contract.run.learnability import CHECK
 from workers.contract.wire.documents import ContractError
 
@@ -91,12 +91,13 @@ def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
     """Check every prompt. With the settings of this check. 200: it was launched before."""
     run = queries.run_for(request, run_id)
     with refusing(ContractError, QueueFull, where="run", text="This can't be checked: {}."):
-        checked = every_prompt.check(run, person(request))
-    if checked.run is None:
-        drafts.stop_at(checked.checks.findings, checked.form)
+        form = launching.form_of(run)
+        outcome = launching.check_every_prompt(run, form, person(request))
+    if outcome.launched is None:
+        drafts.stop_at(outcome.checks.findings, form)
         raise Problem(409, "Preflight stops it.", where="run")
-    answer = shapes.run(queries.run_for(request, checked.run.pk))
-    return Status(201 if checked.fresh else 200, answer)
+    answer = shapes.run(queries.run_for(request, str(outcome.launched.pk)))
+    return Status(201 if outcome.fresh else 200, answer)
 
 
 @router.post("runs/{slug:run_id}/learnability/filter", response={201: ItemResponse})

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from runs.engine.alerts import formatting, post
+from runs.engine.alerts import formatting, sending
 from runs.engine.alerts.models import AlertDelivery, AlertTarget, State
-from runs.engine.alerts.post import NotSent
+from runs.engine.alerts.sending import NotSent
 from runs.engine.records import RunEvent
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _claim(target_id: int, now: datetime) -> list[AlertDelivery]:
 def _send(batch: Sequence[AlertDelivery], now: datetime) -> NotSent | None:
     target = batch[0].target
     try:
-        post.send(target, [formatting.line(delivery, target.links_to, now) for delivery in batch])
+        sending.send(target, [formatting.line(delivery, target.links_to, now) for delivery in batch])
     except NotSent as problem:
         return problem
     except Exception:  # thread boundary: an unexpected error must neither hold up the others nor go unnoticed

@@ -1,5 +1,7 @@
 """The Celery tasks of alerts."""
 
+from contextlib import suppress
+
 from django.conf import settings
 from kombu.exceptions import KombuError
 
@@ -20,7 +22,5 @@ def deliver() -> None:
 def soon() -> None:
     """Deliver now instead of with the next beat, if the broker is available."""
     if settings.REDIS_URL:
-        try:
+        with suppress(KombuError, OSError):  # the next beat delivers
             deliver.apply_async(retry=False, expires=60)
-        except (KombuError, OSError):
-            pass  # the next beat delivers

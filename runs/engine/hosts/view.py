@@ -14,7 +14,7 @@ from controlplane.catalogue.hardware.links import Links, links_of
 from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.hardware.sandboxes import HostSandbox, sandbox_of
 from controlplane.catalogue.joining.models import HostCredential
-from runs.engine.hosts.standing import credentials_of
+from runs.engine.hosts.membership import credentials_of
 from runs.engine.models import Attempt, Lease
 from runs.engine.scheduling.leasing import BUSY_MIB
 from runs.engine.sentences import resource_words

@@ -21,7 +21,7 @@ from runs.engine.scheduling.leasing import Shortage
 from runs.engine.spec import spec_of
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
-from runs.engine.warm import assignment
+from runs.engine.warm import lifecycle
 from workers.contract.run.spec import AttemptSpec, Placement
 from workers.contract.stack import warm
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
@@ -50,7 +50,7 @@ def dispatch_ready() -> int:
             _give_up(attempt, error)
             continue
         if isinstance(result, Shortage):
-            assignment.give_way(result.gives_way)
+            lifecycle.give_way(result.gives_way)
             _store_shortage(attempt, result)
         else:
             started += result
@@ -137,10 +137,10 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
             return False
         leasing.take(attempt, host, placement)
         if servers is not None:
-            server = assignment.begin(attempt, host, spec, servers)
+            server = lifecycle.begin(attempt, host, spec, servers)
             transaction.on_commit(lambda: send_launch(server), robust=True)
         elif placement.warm:
-            assignment.attach(attempt, placement.warm.attempt_id)
+            lifecycle.attach(attempt, placement.warm.attempt_id)
         if not Host.objects.filter(pk=host.pk).exists():
             # The host has just left: leaving locks its row, to which leases refer.
             raise IntegrityError(f"{host.name} has left.")
@@ -157,7 +157,7 @@ def _give_up(attempt: Attempt, error: ContractError) -> None:
         reason, actor = EndReason.LAUNCH_FAILED, "dispatcher"
         if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=unclaimed):
             leasing.settle(attempt, None, by=actor, proved=True)
-            assignment.let_go(attempt, proved=True)
+            lifecycle.let_go(attempt, proved=True)
 
 
 def _store_shortage(attempt: Attempt, shortage: Shortage) -> None:

@@ -9,7 +9,7 @@ from runs.engine.models import Attempt
 from runs.engine.scheduling import dispatching, leasing, recovery
 from runs.engine.states import ON_HOST, RunStatus, final_status, may_move
 from runs.engine.transitions import move
-from runs.engine.warm import assignment
+from runs.engine.warm import lifecycle
 from workers.contract.reports.lines import Receipt
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EndReason
@@ -36,7 +36,7 @@ def end(
         if not move(attempt, to, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
             return False
         leasing.settle(attempt, receipt, by=actor, proved=proved_free)
-        assignment.let_go(attempt, proved=proved_free or (receipt is not None and receipt.free))
+        lifecycle.let_go(attempt, proved=proved_free or (receipt is not None and receipt.free))
         recovery.plan(attempt)
         transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return True

@@ -15,7 +15,7 @@ from runs.engine import queries
 from runs.engine.models import Attempt, Run
 from runs.engine.sentences import placement_text
 from runs.engine.states import ACTIVE, RunStatus
-from runs.engine.warm import assignment
+from runs.engine.warm import lifecycle
 from runs.engine.warm.models import WarmServer
 
 
@@ -113,7 +113,7 @@ def end(request: HttpRequest, run_id: str) -> HttpResponseBase:
     line = line_of(run)
     if line is None:
         messages.info(request, f"{run.name} isn't a warm server, or has ended.")
-    elif not assignment.end(line.row, person(request)):
+    elif not lifecycle.end(line.row, person(request)):
         messages.info(request, f"{run.name} is already ending.")
     elif line.user:
         messages.success(request, f"{run.name} ends when {line.user.name} has ended.")

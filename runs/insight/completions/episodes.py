@@ -165,11 +165,11 @@ def facts(messages: Sequence[Any]) -> EpisodeFacts:
 
 def full_text(messages: Sequence[Any], *, written: bool = False) -> str:
     """Join all text of an episode, with its calls. `written`: only the model's own."""
-    parts = []
+    parts: list[str] = []
     for message in messages:
         if not written or (isinstance(message, Mapping) and message.get("role") == "assistant"):
-            for turn in chat_turns(None, [message], "assistant"):
-                parts.append(f"{turn.name} {turn.text}" if turn.role == "call" else turn.text)
+            turns = chat_turns(None, [message], "assistant")
+            parts += [f"{turn.name} {turn.text}" if turn.role == "call" else turn.text for turn in turns]
     return "\n".join(filter(None, parts))
 
 

@@ -25,7 +25,7 @@ from runs.engine.models import Attempt
 from runs.engine.served import conversation
 from runs.engine.spec import searched_corpus
 from runs.engine.states import ACTIVE
-from runs.engine.warm import assignment
+from runs.engine.warm import lifecycle
 from runs.intake.host_api import claiming, ended_tokens, ingest, reaping, sync_route, uploads
 from runs.intake.host_api.sync_route import SyncBody
 from workers.contract.reports.lines import OutboxLine, Receipt
@@ -162,7 +162,7 @@ def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
         paced=body.paced,
     )
     if body.turns_after is not None:
-        if warm := assignment.news(attempt.pk):
+        if warm := lifecycle.news(attempt.pk):
             document["warm"] = to_dict(warm)
         else:
             document["chat"] = to_dict(conversation.news(attempt, body.turns_after))

@@ -35,8 +35,6 @@ from workers.contract.wire.names import FileName
 
 PACKED_AT_ONCE = 2
 _packing = threading.BoundedSemaphore(PACKED_AT_ONCE)
-DRAFT = "draft"
-"""Placeholder for the run's id."""
 
 
 class NothingToShow(Exception):
@@ -68,10 +66,6 @@ class DryRun:
         except ValueError as error:  # ContractError is one
             raise NothingToShow(f"The profile makes no commands: {error}.") from error
 
-    @property
-    def file_name(self) -> str:
-        return f"{self.spec.attempt_id}-dry-run"
-
 
 def of_form(form: LaunchForm) -> DryRun:
     """Make the dry run of the form's current values. Raises NothingToShow or ContractError."""
@@ -80,7 +74,7 @@ def of_form(form: LaunchForm) -> DryRun:
         choose = f"Still to choose: {', '.join(form.to_choose).lower()}." if form.to_choose else ""
         raise NothingToShow(f"{choose}{rest}".strip())
     draft_check = checked(form)
-    spec = freeze(draft_check.request, DRAFT)
+    spec = freeze(draft_check.request, "draft")
     location = _forecast(draft_check) or _imagined(spec, draft_check.hosts)
     description = str(form.chosen("profile").description)
     return DryRun(_attempt(spec, location), location, form.chosen("dataset_version"), description)
@@ -159,7 +153,7 @@ def _texts(dry: DryRun) -> dict[str, str]:
 
 
 def _entry(dry: DryRun, name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(f"{dry.file_name}/{name}", time.localtime()[:6])
+    entry = zipfile.ZipInfo(f"{dry.spec.attempt_id}-dry-run/{name}", time.localtime()[:6])
     entry.compress_type = zipfile.ZIP_DEFLATED
     # The spec names folders and prompts may be private: readable only by the owner, as in an attempt's folder.
     entry.external_attr = (0o100700 if name == dry_run.SCRIPT else 0o100600) << 16

@@ -22,7 +22,7 @@ from runs.engine.spec import freeze, spec_of
 from runs.launch.new_run import importing, several
 from runs.launch.new_run import search_example as search_examples
 from runs.launch.new_run.drafting import checked, schema_of
-from runs.launch.new_run.dry_run import DRAFT, NothingToShow
+from runs.launch.new_run.dry_run import NothingToShow
 from runs.launch.new_run.fields.choice_fields import row_numbered
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.views import bound_form, page, refused
@@ -71,7 +71,7 @@ def export_draft(request: HttpRequest) -> HttpResponseBase:
     try:
         if not form.is_valid():
             raise NothingToShow("Choose everything and fix what Preflight marks red first.")
-        return _file(freeze(checked(form).request, DRAFT), request.POST.get("format", ""))
+        return _file(freeze(checked(form).request, "draft"), request.POST.get("format", ""))
     except (NothingToShow, ContractError) as error:
         return refused(request, form, f"No export yet: {error}")
 

@@ -132,6 +132,11 @@ def as_sent(form: BaseForm) -> dict[str, Any]:
     return sent
 
 
+def submitted(form: LaunchForm) -> LaunchForm:
+    """Submit the form's initial values."""
+    return LaunchForm(as_sent(form), schema=form.schema)
+
+
 def _without_the_configs(grpo: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """Remove from GRPO settings those of the reward config, which come from the clone's config, and the correction of
     batches generated ahead, which comes with that setting."""

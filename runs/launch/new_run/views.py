@@ -1,7 +1,5 @@
 """The New run page: the form, live preflight, model inspection, commands, and clones."""
 
-import hashlib
-from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -16,20 +14,19 @@ from controlplane.platform.accounts.models import Role, User
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.streams import file_answer
 from runs.engine import checkpoints, queries
-from runs.engine.idempotency import launch_once
-from runs.engine.models import Run, RunGroup
+from runs.engine.models import Run
 from runs.engine.scheduling.limits import QueueFull
 from runs.insight import diagnosis
-from runs.launch import preflight
-from runs.launch.new_run import drafting, every_prompt, fixing, prefill, several
+from runs.launch.new_run import drafting, fixing, launching, prefill, several
 from runs.launch.new_run.dry_run import DryRun, NothingToShow, commands_of, of_form, of_run, write
 from runs.launch.new_run.fields.choice_fields import row_numbered
 from runs.launch.new_run.forms import LaunchForm
+from runs.launch.new_run.launching import Submission
 from runs.launch.new_run.panel import panel_of
 from runs.launch.new_run.several import Checks
 from runs.launch.preflight import choosing
 from runs.launch.preflight.checks.limits import LOGGED
-from runs.launch.preflight.finding import Finding, Grade
+from runs.launch.preflight.finding import Finding
 from workers.contract.run.evaluation import OTHER_REWARD
 from workers.contract.run.learnability import CHECK
 from workers.contract.wire.documents import ContractError
@@ -93,14 +90,9 @@ def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -
         return None
 
     def findings(form: LaunchForm) -> list[Finding]:
-        return several.check_single(_as_submitted(form), person(request)).findings
+        return several.check_single(prefill.submitted(form), person(request)).findings
 
     return fixing.fix(initial, *diagnosed, schema, findings)
-
-
-def _as_submitted(form: LaunchForm) -> LaunchForm:
-    """Submit a form's initial values."""
-    return LaunchForm(prefill.as_sent(form), schema=form.schema)
 
 
 def _for_viewers(request: HttpRequest) -> HttpResponse:
@@ -121,58 +113,33 @@ def check_every_prompt(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """Launch a check with the settings of another one that samples every training prompt; one for each check."""
     run, user = queries.run_for(request, run_id), person(request)
     try:
-        check = every_prompt.check(run, user)
+        form = launching.form_of(run)
+        submission = launching.check_every_prompt(run, form, user)
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be checked: {error}")
         return redirect("learnability", run.pk)
-    if check.run is None:
-        return page(request, check.form, clone_of=run, checks=check.checks, status=422)
-    return _to_run(request, check.run, fresh=check.fresh)
+    return _answer(request, form, submission, clone_of=run)
 
 
 @operator_required
 def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
-    form, user = bound_form(request), person(request)
-    checks = several.check(form, user, kind)
-    # After preflight, which may have seen a queue that a double click's first request has just filled.
-    key = _launch_key(form, user, several.KIND if checks.parts else kind) if form.is_valid() else None
-    if key and checks.parts and (group := RunGroup.objects.filter(launch_key=key).first()):
-        return _to_group(request, group, fresh=False)
-    if key and not checks.parts and (run := Run.every.filter(launch_key=key).first()):
-        return _to_run(request, run, fresh=False)
-    if form.is_valid() and not preflight.blocks(checks.findings):
-        try:
-            if checks.parts:
-                group, fresh = several.launch(checks.parts, user, at_once=form.chosen("at_once"), key=key)
-                return _to_group(request, group, fresh=fresh)
-            run, fresh = launch_once(replace(checks.checked.request, kind=kind), user, key)
-            return _to_run(request, run, fresh=fresh)
-        except ContractError as error:
-            form.add_error(None, f"This can't be launched: {error}.")
-        except QueueFull as error:
-            form.add_error(None, str(error))
-    reported = set(form.errors)
-    for finding in checks.findings:
-        if finding.grade == Grade.STOP and finding.field not in reported:
-            form.add_error(
-                finding.field if finding.field in form.fields else None, f"{finding.cause} {finding.fix}".strip()
-            )
-    return page(request, form, checks=checks, status=422)
+    form = bound_form(request)
+    return _answer(request, form, launching.launch(form, person(request), kind))
 
 
-def _to_group(request: HttpRequest, group: RunGroup, *, fresh: bool) -> HttpResponseBase:
-    ids = list(group.runs.order_by("created_at", "pk").values_list("pk", flat=True))
-    if fresh:
+def _answer(request: HttpRequest, form: LaunchForm, submission: Submission, **extra: Any) -> HttpResponseBase:
+    launched = submission.launched
+    if launched is None:
+        return page(request, form, checks=submission.checks, status=422, **extra)
+    if not submission.fresh:
+        here = "here is its run" if isinstance(launched, Run) else "here are its runs"
+        messages.info(request, f"This launch was already submitted; {here}.")
+    if isinstance(launched, Run):
+        return redirect("learnability" if launched.kind == CHECK else "run", launched.pk)
+    ids = list(launched.runs.order_by("created_at", "pk").values_list("pk", flat=True))
+    if submission.fresh:
         messages.success(request, f"{len(ids)} runs launched. Their curves appear here with their first steps.")
-    else:
-        messages.info(request, "This launch was already submitted; here are its runs.")
     return redirect(f"{reverse('compare_runs')}?runs={','.join(ids)}")
-
-
-def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
-    if not fresh:
-        messages.info(request, "This launch was already submitted; here is its run.")
-    return redirect("learnability" if run.kind == CHECK else "run", run.pk)
 
 
 @require_POST
@@ -214,7 +181,7 @@ def dry_run(request: HttpRequest) -> HttpResponseBase:
 
 
 def _archive(request: HttpRequest, dry: DryRun) -> HttpResponseBase:
-    return file_answer(request, write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
+    return file_answer(request, write(dry), "application/zip", save_as=f"{dry.spec.attempt_id}-dry-run.zip")
 
 
 def refused(request: HttpRequest, form: LaunchForm, error: str) -> HttpResponse:
@@ -264,15 +231,6 @@ def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
     return answer
 
 
-def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
-    """Hash what makes a repeated submission the same launch: user, page and values. A changed form is a new launch."""
-    page = form.chosen("key")
-    if not page:
-        return None
-    values = sorted((name, value) for name, value in form.data.items() if name != "csrfmiddlewaretoken")
-    return hashlib.sha256(repr((user.pk, page, kind, values)).encode()).hexdigest()
-
-
 def bound_form(request: HttpRequest) -> LaunchForm:
     return LaunchForm(request.POST, schema=drafting.schema_of(row_numbered(Host, request.POST.get("host"))))
 
@@ -291,7 +249,7 @@ def page(
     Without `checks`, the form's initial values are checked as if submitted."""
     sent = form
     if checks is None:
-        sent = _as_submitted(form)
+        sent = prefill.submitted(form)
         checks = several.check_single(sent, person(request))
     panel, shown, draft_check = panel_of(sent, checks), shown or form, checks.checked
     shown.fields["profile"].choices = sent.fields["profile"].choices  # type: ignore[attr-defined]

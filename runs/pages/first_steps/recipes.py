@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.sources import HubSource
@@ -200,10 +200,10 @@ def prepare(recipe: StarterRecipe, user: User) -> None:
         saving.make(recipe.rewards, recipe.components, owner=user, description=f"For the recipe “{recipe.title}”.")
     if existing.version is None and not Dataset.objects.filter(name=recipe.dataset).exists():
         if recipe.source is not None:
-            importing.create_from_source(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
+            actions.create_from_source(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
             return
         file = BytesIO(sums(count=SUMS, seed=1).encode())
-        importing.create_from_upload(user, recipe.dataset, file, "sums.jsonl", new=True, mapping=recipe.mapping)
+        actions.create_from_upload(user, recipe.dataset, file, "sums.jsonl", new=True, mapping=recipe.mapping)
 
 
 def sums(*, count: int, seed: int) -> str:

@@ -13,7 +13,7 @@ from controlplane.platform.accounts.models import User
 from controlplane.platform.templatetags.figures import ago, clock, mib, significant, size_in_words
 from controlplane.platform.templatetags.optional import link
 from runs.engine.disk import HostDiskUse
-from runs.engine.hosts import standing
+from runs.engine.hosts import membership
 from runs.engine.hosts.view import LEAST_SHM_MIB, GpuView, Holder, HostView, SlotView
 from runs.engine.sentences import counted
 
@@ -122,7 +122,7 @@ def _hardware(host: HostView) -> str:
 def _chips(host: HostView) -> Iterator[tuple[str, str]]:
     """Yield (status, label)."""
     yield ("good", "reachable") if host.fresh else ("warn", "unreachable")
-    yield from standing.troubles(host.credential)
+    yield from membership.troubles(host.credential)
     if host.trainer == "missing":
         yield "bad", "trainer missing"
     elif host.trainer != "ready":
@@ -148,7 +148,7 @@ def _buttons(host: HostView) -> Iterator[Button]:
 def _stale(host: HostView) -> str:
     if host.fresh:
         return ""
-    if reason := standing.out_of_service(host.credential):
+    if reason := membership.out_of_service(host.credential):
         return reason
     effect = "Launches can't reach it; its runs continue."
     if host.announced_at is None:
@@ -279,7 +279,7 @@ def _software(host: HostView, user: User) -> Iterator[Fact]:
     versions = tuple(f"{name} {version}" for name, version in host.versions.items())
     yield Fact("Versions", versions or (_muted("not reported"),), inline=True)
     yield Fact("Models", tuple(_models(host)))
-    for label, text in standing.facts(host.credential):
+    for label, text in membership.facts(host.credential):
         yield Fact(label, (text,))
 
 

@@ -49,8 +49,7 @@ def boot_id() -> str:
 def read(pid: int) -> Process | None:
     """Read a process; None if the pid doesn't exist."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name may contain spaces and parentheses (processes choose it), so fields count from the last one.

@@ -11,10 +11,10 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from controlplane.catalogue.datasets import importing, reader_process
+from controlplane.catalogue.datasets import actions, reader_process
+from controlplane.catalogue.datasets.actions import numbered
 from controlplane.catalogue.datasets.errors import ChildFailed, DatasetError, NoSpace
 from controlplane.catalogue.datasets.folders import LOCK, make_folder, remove_orphans, try_lock
-from controlplane.catalogue.datasets.importing import numbered
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion, Dataset, DatasetVersion
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
@@ -74,7 +74,7 @@ def create_sample(user: User | None) -> CorpusVersion:
     if not Dataset.objects.filter(name=encyclopaedia.QUESTIONS).exists():
         questions = BytesIO(encyclopaedia.lines(encyclopaedia.questions()))
         mapping = ColumnMapping(prompt="question", answer="answer")
-        importing.create_from_upload(
+        actions.create_from_upload(
             user, encyclopaedia.QUESTIONS, questions, "questions.jsonl", new=True, mapping=mapping
         )
     usable = CorpusVersion.objects.filter(corpus__name=encyclopaedia.NAME, archived_at=None)

@@ -5,7 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,10 +110,8 @@ def _with_progress(folder: Path, total: int) -> Iterator[None]:
 def _size(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
-        try:
+        with suppress(FileNotFoundError):  # it has just been moved to its final place
             total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            pass  # moved to its final place meanwhile
     return total
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.errors import SourceRefused
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 from controlplane.catalogue.datasets.receiving import shown_name
@@ -103,7 +103,7 @@ class UploadForm(AddingForm):
 
     def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
         file = self.cleaned_data["file"]
-        return importing.create_from_upload(user, name, file, file.name, new=new)
+        return actions.create_from_upload(user, name, file, file.name, new=new)
 
 
 class RowsForm(AddingForm):
@@ -130,7 +130,7 @@ class RowsForm(AddingForm):
 
     def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
         rows = io.BytesIO(self.cleaned_data["rows"].encode())
-        return importing.create_from_upload(user, name, rows, "rows", new=new)
+        return actions.create_from_upload(user, name, rows, "rows", new=new)
 
 
 class SourceForm(AddingForm):
@@ -152,7 +152,7 @@ class SourceForm(AddingForm):
         return super().clean()
 
     def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
-        return importing.create_from_source(user, name, self.source, new=new)
+        return actions.create_from_source(user, name, self.source, new=new)
 
 
 class HubForm(SourceForm):

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from django import forms
 
-from controlplane.catalogue.datasets.importing import SEED, SHARE
+from controlplane.catalogue.datasets.actions import SEED, SHARE
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.columns import row_function
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, problems, resolved

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.browsing import render_example
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion, Tokenizer
@@ -56,7 +56,7 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         ColumnMapping.from_dict(version.mapping), leave_out=False
     )
     leave_out = is_same_mapping and may_leave_out(version) and request.POST.get("leave_out") == "1"
-    queued = importing.request_import(
+    queued = actions.request_import(
         version,
         form.mapping(leave_out=leave_out),
         share=fields["share"],
@@ -73,7 +73,7 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 @require_POST
 def leave_out(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
-    if not importing.leave_bad_rows_out(version):
+    if not actions.leave_bad_rows_out(version):
         messages.error(request, "This version can't be used without its bad rows.")
     return redirect(version)
 
@@ -84,7 +84,7 @@ def map_again(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
     """Map the same file again as a new version: a ready version never changes."""
     old = version_for(request, dataset_id, number)
     try:
-        return redirect(importing.map_again(person(request), old))
+        return redirect(actions.map_again(person(request), old))
     except DatasetError as error:
         messages.error(request, str(error))
         return redirect(old)

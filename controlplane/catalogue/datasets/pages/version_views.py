@@ -6,7 +6,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from controlplane.catalogue.datasets import archiving, importing
+from controlplane.catalogue.datasets import actions, archiving
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import Dataset
 from controlplane.catalogue.datasets.queries import version_for
@@ -17,11 +17,11 @@ from controlplane.platform.accounts.roles import operator_required
 @require_POST
 def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
-    outcome = importing.cancel(version)
-    if outcome == importing.TOO_LATE:
+    outcome = actions.cancel(version)
+    if outcome == actions.TOO_LATE:
         messages.warning(request, "The step had already finished.")
         return redirect(version)
-    if outcome == importing.BACK:
+    if outcome == actions.BACK:
         messages.info(request, "Stopped. Nothing was imported, and your mapping is unchanged.")
         return redirect(version)
     messages.info(request, f"Stopped. {version.file_name} was deleted.")
@@ -33,7 +33,7 @@ def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 @require_POST
 def try_again(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
-    if not importing.try_again(version):
+    if not actions.try_again(version):
         messages.warning(request, "Nothing to retry: the file itself is the problem, or the step has finished.")
     return redirect(version)
 

@@ -6,7 +6,7 @@ from io import BytesIO
 from itertools import count
 from typing import Any
 
-from controlplane.catalogue.datasets import importing, worker
+from controlplane.catalogue.datasets import actions, worker
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from tests.controlplane.catalogue.datasets.sources import jsonl
@@ -18,7 +18,7 @@ _numbers = count(1)
 
 def uploaded(content: bytes | None = None, *, name: str = "", file_name: str = "rows.jsonl") -> DatasetVersion:
     content = jsonl(ROWS) if content is None else content
-    return importing.create_from_upload(None, name or f"data{next(_numbers)}", BytesIO(content), file_name)
+    return actions.create_from_upload(None, name or f"data{next(_numbers)}", BytesIO(content), file_name)
 
 
 def worked(version: DatasetVersion) -> DatasetVersion:
@@ -33,6 +33,6 @@ def checked(content: bytes | None = None, *, name: str = "") -> DatasetVersion:
 
 def ready(rows: list[Any] | None = None, mapping: ColumnMapping = MAPPING, *, share: float = 0.0) -> DatasetVersion:
     version = checked(jsonl(rows) if rows is not None else None)
-    if not importing.request_import(version, mapping, share=share):
+    if not actions.request_import(version, mapping, share=share):
         raise AssertionError(f"{version} does not wait for a mapping: {version.report}")
     return worked(version)

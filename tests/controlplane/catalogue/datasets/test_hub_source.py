@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from controlplane.catalogue.datasets import importing, reader_process
+from controlplane.catalogue.datasets import actions, reader_process
 from controlplane.catalogue.datasets.errors import ChildFailed
 from controlplane.catalogue.datasets.fetching.starting import fetch
 from controlplane.catalogue.datasets.reader import files
@@ -62,7 +62,7 @@ def hub(monkeypatch):
 
 
 def fetched(*source, wanted=lambda: True):
-    version = importing.create_from_source(None, "from hub", HubSource(*source))
+    version = actions.create_from_source(None, "from hub", HubSource(*source))
     found = fetch(version, wanted)
     assert {path.name for path in version.folder.iterdir()} == {files.SOURCE, files.PROGRESS}
     return found, version.folder / files.SOURCE
@@ -166,7 +166,7 @@ def test_a_split_over_the_limit_is_not_begun(hub, settings):
 
 def test_a_fetch_that_nobody_wants_any_more_ends_in_the_middle(hub):
     hub.add("Org/Slow", {"train.parquet": b"x" * 10**6}, kind="datasets", stall_after=50_000)
-    version = importing.create_from_source(None, "slow", HubSource("Org/Slow"))
+    version = actions.create_from_source(None, "slow", HubSource("Org/Slow"))
     version.check_started_at = version.queued_at
     with pytest.raises(reader_process.Unwanted):
         fetch(version, lambda: not hub.asked("/blobs/"))

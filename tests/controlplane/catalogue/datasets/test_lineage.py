@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controlplane.catalogue.datasets import archiving
+from controlplane.catalogue.datasets.actions import map_again
 from controlplane.catalogue.datasets.errors import DatasetError
-from controlplane.catalogue.datasets.importing import map_again
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 from controlplane.catalogue.datasets.pages.lineage import lineage
 from controlplane.platform.accounts.models import Role, User

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.columns import row_function
@@ -33,7 +33,7 @@ CUSTOM = FIELDS | {"transform": "custom", "code": CODE, "prompt": "", "answer": 
 
 def imported(code: str, rows: Any = None, **more: Any) -> DatasetVersion:
     version = checked(jsonl(ROWS if rows is None else rows))
-    assert importing.request_import(version, ColumnMapping(transform="custom", code=code, **more), share=0)
+    assert actions.request_import(version, ColumnMapping(transform="custom", code=code, **more), share=0)
     return worked(version)
 
 
@@ -100,7 +100,7 @@ def test_rows_that_it_fails_on_can_be_left_out() -> None:
     version = imported(code, rows)
     assert (version.status, version.report["mapped"]["unfit_rows"]) == (DatasetVersion.NEEDS_MAPPING, 3)
     mapping = ColumnMapping(transform="custom", code=code, leave_out=True)
-    assert importing.request_import(version, mapping, share=0)
+    assert actions.request_import(version, mapping, share=0)
     assert (worked(version).status, version.rows) == (DatasetVersion.READY, 3)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.checking import report as reports
@@ -199,7 +199,7 @@ def ready_or_not(rows: list[dict[str, Any]], mapping: ColumnMapping) -> DatasetV
     """A version of these rows, imported with a mapping that is not the recognised one."""
     version = checked(jsonl(rows))
     assert version.report["recognised"]["mapping"] != mapping.as_dict()
-    assert importing.request_import(version, mapping, share=0)
+    assert actions.request_import(version, mapping, share=0)
     return worked(version)
 
 
@@ -223,7 +223,7 @@ def test_tests_in_a_column_that_only_the_mapping_names_are_read_by_the_check() -
     (told,) = version.report["mapped"]["problems"]
     assert (told["line"], told["kind"]) == (5, "test_syntax")
     assert told["message"].startswith("Test 2 in “checks” doesn't parse")
-    assert importing.request_import(version, replace(mapping, leave_out=True), share=0)
+    assert actions.request_import(version, replace(mapping, leave_out=True), share=0)
     assert (worked(version).status, version.rows) == (DatasetVersion.READY, 4)
 
 

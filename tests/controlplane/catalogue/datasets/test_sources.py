@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.errors import SourceRefused
 from controlplane.catalogue.datasets.fetching.starting import fetch
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
@@ -88,7 +88,7 @@ def test_a_link_inside_is_followed(root):
 class TestPaths:
     def test_a_file_of_the_server_is_copied_and_hashed(self, root):
         (root / "rows.jsonl").write_bytes(LINES)
-        version = importing.create_from_source(None, "from path", PathSource(str(root / "rows.jsonl")))
+        version = actions.create_from_source(None, "from path", PathSource(str(root / "rows.jsonl")))
         assert (version.status, version.source_kind) == (DatasetVersion.FETCHING, DatasetVersion.PATH)
         found = fetch(version, lambda: True)
         assert found["source_sha256"] == hashlib.sha256(LINES).hexdigest()
@@ -100,30 +100,30 @@ class TestPaths:
         for name, content in (("b.jsonl", b"2"), ("a.jsonl", b"1"), ("c.txt", b"no"), ("d.jsonl", b"3")):
             (root / name).write_bytes(content)
         (root / "e.jsonl").symlink_to("/etc/passwd")
-        version = importing.create_from_source(None, "from folder", PathSource(str(root)))
+        version = actions.create_from_source(None, "from folder", PathSource(str(root)))
         fetch(version, lambda: True)
         assert (version.folder / "source").read_bytes() == b"1\n2\n3"
 
     def test_a_path_that_became_a_link_in_between_is_refused(self, root):
         (root / "rows.jsonl").write_bytes(LINES)
-        version = importing.create_from_source(None, "swapped", PathSource(str(root / "rows.jsonl")))
+        version = actions.create_from_source(None, "swapped", PathSource(str(root / "rows.jsonl")))
         (root / "rows.jsonl").unlink()
         (root / "rows.jsonl").symlink_to("/etc/passwd")
-        with pytest.raises(importing.DatasetError, match="can't be opened"):
+        with pytest.raises(actions.DatasetError, match="can't be opened"):
             fetch(version, lambda: True)
         assert not (version.folder / "source").exists()
 
     def test_a_pipe_does_not_hold_the_worker_up(self, root):
         os.mkfifo(root / "pipe.jsonl")
         with pytest.raises(SourceRefused, match="no such file"):
-            importing.create_from_source(None, "pipe", PathSource(str(root / "pipe.jsonl")))
+            actions.create_from_source(None, "pipe", PathSource(str(root / "pipe.jsonl")))
         assert not Dataset.objects.exists()
 
     def test_a_file_over_the_limit_is_refused(self, root, settings):
         (root / "rows.jsonl").write_bytes(LINES)
         settings.DATASET_MAX_BYTES = len(LINES) - 1
-        version = importing.create_from_source(None, "large", PathSource(str(root / "rows.jsonl")))
-        with pytest.raises(importing.DatasetError, match="larger than"):
+        version = actions.create_from_source(None, "large", PathSource(str(root / "rows.jsonl")))
+        with pytest.raises(actions.DatasetError, match="larger than"):
             fetch(version, lambda: True)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from django.utils import timezone
 
-from controlplane.catalogue.datasets import archiving, importing, storing
+from controlplane.catalogue.datasets import actions, archiving, storing
 from controlplane.catalogue.datasets.models import DatasetVersion, StoredFolder
 from tests.controlplane.catalogue.datasets.steps import MAPPING, ready, worked
 from tests.controlplane.catalogue.datasets.test_pages import at
@@ -53,8 +53,8 @@ def test_a_lost_folder_comes_back_as_it_was(bucket: ObjectStore) -> None:
 def test_two_versions_of_one_file_keep_it_once_and_the_last_one_takes_it_along(bucket: ObjectStore) -> None:
     first = ready()
     tend()
-    second = importing.map_again(None, first)
-    importing.request_import(second, MAPPING, share=0.4)
+    second = actions.map_again(None, first)
+    actions.request_import(second, MAPPING, share=0.4)
     worked(second)
     tend()
     shared, only_here = f"datasets/{first.source_sha256}", f"datasets/{first.sha256}"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.errors import ChildFailed, SourceRefused
 from controlplane.catalogue.datasets.fetching.starting import fetch
 from controlplane.catalogue.datasets.models import DatasetVersion
@@ -74,7 +74,7 @@ def test_rows_are_shared_among_the_families():
 def test_the_rows_of_several_families_come_in_turn():
     if why := lacks("reasoning_gym"):
         pytest.skip(why)
-    version = importing.create_from_source(None, "tasks", TasksSource(("gcd", "lcm"), 5, seed=3))
+    version = actions.create_from_source(None, "tasks", TasksSource(("gcd", "lcm"), 5, seed=3))
     found = fetch(version, lambda: True)
     rows = [json.loads(line) for line in (version.folder / files.SOURCE).read_text().splitlines()]
     assert [row["family"] for row in rows] == ["gcd", "lcm", "gcd", "lcm", "gcd"]
@@ -86,12 +86,12 @@ def test_the_rows_of_several_families_come_in_turn():
 def test_the_rows_are_mapped_as_they_are_proposed_and_their_answers_score_1():
     families = ("gcd", "arc_agi")  # the second's rows hold tuples
     with tools_with("reasoning_gym") as tools:
-        version = importing.create_from_source(None, "tasks", TasksSource(families, 8, seed=3, level=1))
+        version = actions.create_from_source(None, "tasks", TasksSource(families, 8, seed=3, level=1))
         worked(version)
         assert version.status == DatasetVersion.NEEDS_MAPPING, version.report
         mapping = ColumnMapping.from_dict(version.report["recognised"]["mapping"])
         assert (mapping.prompt, mapping.answer) == ("question", "answer")
-        importing.request_import(version, mapping, share=0.0)
+        actions.request_import(version, mapping, share=0.0)
         assert worked(version).rows == 8
         rows = [row_for_rewards(row, row["metadata"], chat=False) for row in datasets.read(version.rows_path)]
         answers = [f"<answer>{row['answer']}</answer>" for row in rows]
@@ -101,7 +101,7 @@ def test_the_rows_are_mapped_as_they_are_proposed_and_their_answers_score_1():
 @pytest.mark.processes
 def test_tasks_with_many_right_answers_are_rows_without_one():
     with tools_with("reasoning_gym"):
-        version = worked(importing.create_from_source(None, "tasks", TasksSource(("rush_hour",), 3)))
+        version = worked(actions.create_from_source(None, "tasks", TasksSource(("rush_hour",), 3)))
         mapping = ColumnMapping.from_dict(version.report["recognised"]["mapping"])
         assert (mapping.prompt, mapping.answer) == ("question", "")
 
@@ -109,6 +109,6 @@ def test_tasks_with_many_right_answers_are_rows_without_one():
 @pytest.mark.processes
 def test_without_the_interpreter_the_words_say_what_to_do(monkeypatch):
     monkeypatch.setenv("GRPO_ENVIRONMENTS_PYTHON", "/nowhere/python")
-    version = importing.create_from_source(None, "tasks", TasksSource(("gcd",), 5))
+    version = actions.create_from_source(None, "tasks", TasksSource(("gcd",), 5))
     with pytest.raises(ChildFailed, match="/nowhere/python"):
         fetch(version, lambda: True)

@@ -11,7 +11,7 @@ from contextlib import closing
 import pyarrow.parquet as pq
 import pytest
 
-from controlplane.catalogue.datasets import archiving, browsing, deriving, exporting, importing
+from controlplane.catalogue.datasets import actions, archiving, browsing, deriving, exporting
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages import lineage
@@ -96,19 +96,19 @@ def test_bad_rows_are_left_out_only_when_somebody_says_so():
     version = checked(jsonl(ROWS) + b"broken\n")
     assert version.status == DatasetVersion.INVALID
     assert version.usable_without_bad_rows
-    assert not importing.request_import(version, MAPPING)
-    assert importing.leave_bad_rows_out(version)
+    assert not actions.request_import(version, MAPPING)
+    assert actions.leave_bad_rows_out(version)
     version.refresh_from_db()
-    assert importing.request_import(version, MAPPING, share=0)
+    assert actions.request_import(version, MAPPING, share=0)
     assert worked(version).status == DatasetVersion.READY
     assert (version.rows, version.mapping["leave_out"], version.report["mapped"]["bad_rows"]) == (5, False, 1)
 
 
 def test_bad_rows_that_nobody_has_decided_about_are_not_lost_by_mapping_the_file_again():
-    again = importing.map_again(None, checked(jsonl(ROWS) + b"broken\n"))
+    again = actions.map_again(None, checked(jsonl(ROWS) + b"broken\n"))
     assert again.status == DatasetVersion.INVALID
     assert again.usable_without_bad_rows
-    assert not importing.request_import(again, MAPPING)
+    assert not actions.request_import(again, MAPPING)
 
 
 def test_a_file_that_can_not_be_read_is_no_choice():
@@ -116,32 +116,32 @@ def test_a_file_that_can_not_be_read_is_no_choice():
     assert version.status == DatasetVersion.INVALID
     assert version.report["file_error"]["message"]
     assert not version.usable_without_bad_rows
-    assert not importing.leave_bad_rows_out(version)
+    assert not actions.leave_bad_rows_out(version)
 
 
 def test_a_mapping_that_fits_no_row_goes_back_to_the_mapping():
     version = ready(ROWS, ColumnMapping(prompt="nothing"))
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert version.report["mapped"]["usable"] is False
-    assert importing.request_import(version, MAPPING)
+    assert actions.request_import(version, MAPPING)
     assert worked(version).status == DatasetVersion.READY
 
 
 def test_a_ready_version_never_changes():
     version = ready()
     before = version.sha256
-    assert not importing.request_import(version, ColumnMapping(prompt="answer"))
-    assert importing.cancel(version) == importing.TOO_LATE
+    assert not actions.request_import(version, ColumnMapping(prompt="answer"))
+    assert actions.cancel(version) == actions.TOO_LATE
     assert worked(version).sha256 == before
     assert version.mapping["prompt"] == "question"
 
 
 def test_another_mapping_of_the_same_file_is_a_new_version():
     old = ready()
-    new = importing.map_again(None, old)
+    new = actions.map_again(None, old)
     assert (new.number, new.parent, new.status) == (2, old, DatasetVersion.NEEDS_MAPPING)
     assert (new.source_sha256, new.mapping["prompt"], "mapped" in new.report) == (old.source_sha256, "question", False)
-    importing.request_import(new, ColumnMapping(prompt="answer"), share=0)
+    actions.request_import(new, ColumnMapping(prompt="answer"), share=0)
     assert worked(new).status == DatasetVersion.READY
     assert rows_of(new)[0]["prompt"][0]["content"] == "Easy. #### 0"
     assert rows_of(old)[0]["prompt"][0]["content"] == "What is 0 plus 0?"
@@ -166,7 +166,7 @@ def test_a_filtered_version_keeps_its_rows_names_and_parts(rf):
     told = lineage.lineage(made)
     assert (told.parents, lineage.lineage(parent).children, told.run_count) == ([parent], [made], 0)
     with pytest.raises(DatasetError, match="derived from another version"):
-        importing.map_again(None, made)
+        actions.map_again(None, made)
 
 
 def test_a_filter_that_means_no_row_is_told_and_leaves_no_rows():

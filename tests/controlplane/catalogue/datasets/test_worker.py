@@ -14,7 +14,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.utils import timezone
 
-from controlplane.catalogue.datasets import importing, reader_process, worker
+from controlplane.catalogue.datasets import actions, reader_process, worker
 from controlplane.catalogue.datasets.errors import ChildFailed, NoSpace
 from controlplane.catalogue.datasets.folders import try_lock
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
@@ -56,7 +56,7 @@ def test_an_upload_is_sent_to_the_worker_and_so_is_its_mapping(sent):
     made = []
     assert sent(lambda: made.append(uploaded())) == [made[0].pk]
     worked(made[0])
-    assert sent(lambda: importing.request_import(made[0], MAPPING)) == [made[0].pk]
+    assert sent(lambda: actions.request_import(made[0], MAPPING)) == [made[0].pk]
 
 
 def test_only_one_worker_is_at_a_version():
@@ -107,21 +107,21 @@ def test_a_child_that_fails_is_told_in_words_and_may_be_asked_again(monkeypatch,
     assert version.status == DatasetVersion.INVALID
     assert version.report["file_error"]["kind"] == kind
     assert told in version.report["file_error"]["message"]
-    assert importing.try_again(version) is (kind != "limits")
+    assert actions.try_again(version) is (kind != "limits")
     if kind != "limits":
         assert worked(version).status == DatasetVersion.NEEDS_MAPPING
 
 
 def test_an_import_that_fails_goes_back_to_its_mapping(monkeypatch):
     version = checked()
-    importing.request_import(version, MAPPING)
+    actions.request_import(version, MAPPING)
     program = ("-c", "import sys; open(sys.argv[1] + '/rows.parquet.part', 'w').close(); raise SystemExit(3)")
     with monkeypatch.context() as patch:
         patch.setattr(reader_process, "PROGRAM", program)
         worked(version)
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert version.report["mapped"]["file_error"]["kind"] == "limits"
-    importing.request_import(version, MAPPING)
+    actions.request_import(version, MAPPING)
     assert worked(version).status == DatasetVersion.READY
     assert not (version.folder / "rows.parquet.part").exists()
 
@@ -149,13 +149,13 @@ def hanging(monkeypatch, then):
 def test_a_running_check_that_is_cancelled_leaves_nothing(monkeypatch, django_capture_on_commit_callbacks):
     def cancel(version):
         with django_capture_on_commit_callbacks(execute=True):
-            return importing.cancel(version)
+            return actions.cancel(version)
 
     version = uploaded()
     folder = version.folder
     done = hanging(monkeypatch, cancel)
     worker.process(version)
-    assert done == [importing.DELETED]
+    assert done == [actions.DELETED]
     assert not folder.exists()
     assert not Dataset.objects.exists()
 
@@ -172,14 +172,14 @@ PROPOSED = replace(MAPPING, transform="gsm8k")
 )
 def test_an_import_that_is_cancelled_goes_back_and_can_be_asked_for_again(monkeypatch, mapping, left):
     version = checked()
-    importing.request_import(version, mapping)
+    actions.request_import(version, mapping)
     with monkeypatch.context() as patch:
-        done = hanging(patch, importing.cancel)
+        done = hanging(patch, actions.cancel)
         worked(version)
-    assert done == [importing.BACK]
+    assert done == [actions.BACK]
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert {path.name for path in version.folder.iterdir()} == {files.SOURCE, "lock"} | left
-    importing.request_import(version, mapping)
+    actions.request_import(version, mapping)
     assert worked(version).status == DatasetVersion.READY
 
 
@@ -203,7 +203,7 @@ def test_a_file_is_checked_again_only_for_a_mapping_that_the_check_did_not_have(
         (replace(MAPPING, answer="", answer_after=""), ["check", "import"]),
     ):
         version = checked()
-        importing.request_import(version, mapping)
+        actions.request_import(version, mapping)
         with monkeypatch.context() as patch:
             done = verbs(patch)
             assert worked(version).status == DatasetVersion.READY
@@ -212,12 +212,12 @@ def test_a_file_is_checked_again_only_for_a_mapping_that_the_check_did_not_have(
 
 def test_a_check_that_is_cancelled_at_its_end_leaves_the_files_of_no_mapping(monkeypatch):
     version = checked()
-    importing.request_import(version, MAPPING)
+    actions.request_import(version, MAPPING)
     real = worker._check
 
     def cancelled(version):
         fields = real(version)
-        importing.cancel(version)
+        actions.cancel(version)
         return fields
 
     with monkeypatch.context() as patch:
@@ -225,7 +225,7 @@ def test_a_check_that_is_cancelled_at_its_end_leaves_the_files_of_no_mapping(mon
         worked(version)
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert not (version.folder / files.REPORT).exists()
-    importing.request_import(version, PROPOSED)
+    actions.request_import(version, PROPOSED)
     assert worked(version).report["checked"]["transform"] == "gsm8k"
 
 
@@ -246,25 +246,25 @@ def test_a_version_deleted_the_moment_it_is_taken_up_leaves_nothing(monkeypatch)
 def test_a_version_that_somebody_mapped_since_it_was_looked_at_is_kept_when_it_is_cancelled():
     version = checked()
     seen = DatasetVersion.objects.get(pk=version.pk)
-    importing.request_import(version, MAPPING)
-    assert importing.cancel(seen) == importing.BACK
+    actions.request_import(version, MAPPING)
+    assert actions.cancel(seen) == actions.BACK
     assert worked(version).status == DatasetVersion.NEEDS_MAPPING
 
 
 def test_a_check_that_nobody_has_begun_is_cancelled_at_once(django_capture_on_commit_callbacks):
     version, other = uploaded(name="two"), ready(ROWS)
     with django_capture_on_commit_callbacks(execute=True):
-        assert importing.cancel(version) == importing.DELETED
+        assert actions.cancel(version) == actions.DELETED
     assert not version.folder.exists()
     assert list(Dataset.objects.all()) == [other.dataset]
-    assert importing.cancel(other) == importing.TOO_LATE
+    assert actions.cancel(other) == actions.TOO_LATE
 
 
 def test_a_cancelled_version_of_a_dataset_leaves_the_others(django_capture_on_commit_callbacks):
     first = uploaded(name="both")
     second = uploaded(name="both")
     with django_capture_on_commit_callbacks(execute=True):
-        importing.cancel(second)
+        actions.cancel(second)
     assert list(DatasetVersion.objects.all()) == [first]
 
 
@@ -291,7 +291,7 @@ def test_a_download_that_is_given_up_ends_its_child(monkeypatch, tmp_path):
 
 def test_a_child_dies_with_its_worker_and_the_work_is_sent_again(tmp_path, sent):
     version = checked()
-    importing.request_import(version, MAPPING)
+    actions.request_import(version, MAPPING)
     tells = "import os, sys, time; open(sys.argv[1] + '/pid', 'w').write(str(os.getpid())); time.sleep(600)"
     starts_it = (
         "import django; django.setup()\nfrom pathlib import Path\n"
@@ -381,7 +381,7 @@ def test_a_disk_that_is_full_is_told_and_what_was_asked_for_works_once_there_is_
     version = checked(jsonl(rows))
     assert version.status == DatasetVersion.NEEDS_MAPPING
     fill(small_disk / "others")
-    importing.request_import(version, MAPPING)
+    actions.request_import(version, MAPPING)
     worked(version)
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert version.report["mapped"]["file_error"]["kind"] == "disk"
@@ -390,7 +390,7 @@ def test_a_disk_that_is_full_is_told_and_what_was_asked_for_works_once_there_is_
     assert not Dataset.objects.filter(name="another").exists()
     assert list(incoming_folder().iterdir()) == []
     (small_disk / "others").unlink()
-    importing.request_import(version, MAPPING)
+    actions.request_import(version, MAPPING)
     assert worked(version).status == DatasetVersion.READY
 
 

@@ -238,7 +238,7 @@ def test_a_private_address_without_an_admins_word_gets_nothing() -> None:
 
 
 def test_a_target_that_does_not_answer_holds_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery.post, "DEADLINE_S", 0.3)
+    monkeypatch.setattr(delivery.sending, "DEADLINE_S", 0.3)
     with hook(silent) as dead, hook() as alive:
         a_target(dead.url, name="a dead one")
         a_target(alive.url, name="one that lives")
@@ -287,7 +287,7 @@ def test_an_earlier_key_still_opens_what_it_sealed() -> None:
 def test_what_nobody_foresaw_is_shown_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     a_target()
     told(an_alert())
-    monkeypatch.setattr(delivery.post, "send", lambda *_: 1 / 0)
+    monkeypatch.setattr(delivery.sending, "send", lambda *_: 1 / 0)
     after(0)
     assert the_delivery().state == State.WAITING
     assert "control worker's log" in the_delivery().error

@@ -17,7 +17,7 @@ from runs.engine.scheduling import dispatching, ending, leasing, limits
 from runs.engine.spec import spec_of
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
-from runs.engine.warm import assignment
+from runs.engine.warm import lifecycle
 from runs.engine.warm.models import WarmServer
 from tests.runs.builders import FREE, a_host, a_run, a_user
 from tests.runs.conftest import Sent
@@ -111,7 +111,7 @@ def test_a_run_that_is_not_alike_ends_an_idle_server_and_starts_its_own(other: s
         dispatching.dispatch_ready()
         second = run.latest()
     first.refresh_from_db()
-    assert (second.status, first.leaving) == (RunStatus.QUEUED, assignment.NEEDED)
+    assert (second.status, first.leaving) == (RunStatus.QUEUED, lifecycle.NEEDED)
     end(first.attempt)
     second.refresh_from_db()
     assert second.status == RunStatus.STARTING
@@ -129,7 +129,7 @@ def test_a_run_that_needs_the_gpus_ends_only_as_many_idle_servers_as_it_takes() 
     dispatching.dispatch_ready()
     oldest.refresh_from_db()
     newest.refresh_from_db()
-    assert (run.latest().status, oldest.leaving, newest.leaving) == (RunStatus.QUEUED, assignment.NEEDED, "")
+    assert (run.latest().status, oldest.leaving, newest.leaving) == (RunStatus.QUEUED, lifecycle.NEEDED, "")
 
 
 def test_for_a_run_that_fits_one_idle_server_another_one_gives_way(host: Host) -> None:
@@ -139,7 +139,7 @@ def test_for_a_run_that_fits_one_idle_server_another_one_gives_way(host: Host) -
     third = launched("third")
     mine.refresh_from_db()
     other.refresh_from_db()
-    assert (third.status, mine.leaving, other.leaving) == (RunStatus.QUEUED, "", assignment.NEEDED)
+    assert (third.status, mine.leaving, other.leaving) == (RunStatus.QUEUED, "", lifecycle.NEEDED)
     end(other.attempt)
     third.refresh_from_db()
     assert third.placement["warm"]["attempt_id"] == mine.pk
@@ -149,9 +149,9 @@ def idle_server_of(run: Run, host: Host) -> WarmServer:
     """One that this run, which has left the queue, had on GPU 0."""
     attempt = run.latest()
     attempt.placement = {"warm": {"attempt_id": "rother-1", "ports": [21001]}}
-    assignment.begin(attempt, host, spec_of(run), Placement(host.name, server_gpus=(0,), ports=(21001,)))
+    lifecycle.begin(attempt, host, spec_of(run), Placement(host.name, server_gpus=(0,), ports=(21001,)))
     move(attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor="test")
-    assignment.let_go(attempt, proved=True)
+    lifecycle.let_go(attempt, proved=True)
     return WarmServer.objects.get(pk="rother-1")
 
 
@@ -164,35 +164,35 @@ def test_a_server_in_use_gives_way_to_nobody() -> None:
 def test_two_runs_never_get_one_server() -> None:
     end(launched())
     second, third = a_run("second"), a_run("third")
-    assignment.attach(second.latest(), the_server().pk)
+    lifecycle.attach(second.latest(), the_server().pk)
     with pytest.raises(IntegrityError):
-        assignment.attach(third.latest(), the_server().pk)
+        lifecycle.attach(third.latest(), the_server().pk)
 
 
 @pytest.mark.parametrize(("minutes", "leaves"), [(14, False), (16, True)])
 def test_it_ends_after_its_time_without_a_run(minutes: int, leaves: bool) -> None:
     end(launched())
-    assignment.end_idle(timezone.now() + timedelta(minutes=minutes))
-    news = assignment.news(the_server().pk)
+    lifecycle.end_idle(timezone.now() + timedelta(minutes=minutes))
+    news = lifecycle.news(the_server().pk)
     assert news is not None
     assert news.leave == ("Ended after 15 minutes without a run." if leaves else "")
     if leaves:
         with pytest.raises(IntegrityError):
-            assignment.attach(a_run("late").latest(), the_server().pk)
+            lifecycle.attach(a_run("late").latest(), the_server().pk)
 
 
 def test_a_run_that_is_not_proved_to_be_gone_takes_the_server_with_it() -> None:
     end(launched(), receipt=None)
-    assert assignment.news(the_server().pk).leave == assignment.UNPROVED  # type: ignore[union-attr]
+    assert lifecycle.news(the_server().pk).leave == lifecycle.UNPROVED  # type: ignore[union-attr]
 
 
 def test_one_that_a_person_ends_stays_until_its_run_has_ended() -> None:
     attempt = launched()
-    assert assignment.end(the_server(), a_user())
-    assert not assignment.end(the_server(), a_user())
-    assert (assignment.news(the_server().pk).user, assignment.news(the_server().pk).leave) == (attempt.pk, "")  # type: ignore[union-attr]
+    assert lifecycle.end(the_server(), a_user())
+    assert not lifecycle.end(the_server(), a_user())
+    assert (lifecycle.news(the_server().pk).user, lifecycle.news(the_server().pk).leave) == (attempt.pk, "")  # type: ignore[union-attr]
     end(attempt)
-    assert assignment.news(the_server().pk).leave == "Ended by olga."  # type: ignore[union-attr]
+    assert lifecycle.news(the_server().pk).leave == "Ended by olga."  # type: ignore[union-attr]
 
 
 def test_a_server_that_has_died_or_was_stopped_is_given_to_nobody() -> None:

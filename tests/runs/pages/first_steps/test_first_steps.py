@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.test import Client
 
-from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.rewards.models import RewardConfig
@@ -98,7 +98,7 @@ def test_rows_of_the_hubs_dataset_fit_the_recipes_mapping(slug: str, row: dict[s
     recipe = recipes.find(slug)
     assert recipe is not None
     content = "".join(json.dumps({**row, "n": number}) + "\n" for number in range(3)).encode()
-    version = importing.create_from_upload(None, "rows", BytesIO(content), "rows.jsonl", mapping=recipe.mapping)
+    version = actions.create_from_upload(None, "rows", BytesIO(content), "rows.jsonl", mapping=recipe.mapping)
     assert worked(version).status == DatasetVersion.READY, version.report
 
 

@@ -11,7 +11,7 @@ import pytest
 from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import IntegrityError
 
-from controlplane.catalogue.datasets import importing, reader_process, sources
+from controlplane.catalogue.datasets import actions, reader_process, sources
 from controlplane.catalogue.datasets.errors import ChildFailed, DatasetError, NameTaken, NoSpace, TooLarge
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 from controlplane.catalogue.datasets.receiving import incoming_folder, shown_name
@@ -29,15 +29,15 @@ def nothing_is_left(name: str) -> bool:
 def test_versions_of_one_name_are_numbered_and_know_who_made_them():
     ann = User.objects.create_user("ann")
     assert [uploaded(name="one").number, uploaded(name="one").number] == [1, 2]
-    third = importing.create_from_upload(ann, "one", BytesIO(b"{}"), "x")
+    third = actions.create_from_upload(ann, "one", BytesIO(b"{}"), "x")
     assert (third.number, third.created_by, Dataset.objects.count()) == (3, ann, 1)
 
 
 def test_a_new_name_that_is_taken_leaves_the_dataset_as_it_is():
     uploaded(name="taken")
     for make in (
-        lambda: importing.create_from_upload(None, "taken", BytesIO(b"{}"), "x", new=True),
-        lambda: importing.create_from_source(None, "taken", sources.HubSource("a/b"), new=True),
+        lambda: actions.create_from_upload(None, "taken", BytesIO(b"{}"), "x", new=True),
+        lambda: actions.create_from_source(None, "taken", sources.HubSource("a/b"), new=True),
     ):
         with pytest.raises(NameTaken, match="already a dataset"):
             make()
@@ -47,9 +47,9 @@ def test_a_new_name_that_is_taken_leaves_the_dataset_as_it_is():
 
 def test_a_file_over_the_limit_by_one_byte_leaves_nothing(settings):
     settings.DATASET_MAX_BYTES = 10
-    importing.create_from_upload(None, "fits", BytesIO(b"x" * 10), "x")
+    actions.create_from_upload(None, "fits", BytesIO(b"x" * 10), "x")
     with pytest.raises(TooLarge):
-        importing.create_from_upload(None, "over", BytesIO(b"x" * 11), "x")
+        actions.create_from_upload(None, "over", BytesIO(b"x" * 11), "x")
     assert nothing_is_left("over")
 
 
@@ -65,7 +65,7 @@ def test_an_upload_that_breaks_off_leaves_nothing():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(NoSpace, match="no space left"):
-        importing.create_from_upload(None, "full", Breaks(), "x")
+        actions.create_from_upload(None, "full", Breaks(), "x")
     assert nothing_is_left("full")
 
 
@@ -83,9 +83,9 @@ def test_a_folder_that_can_not_be_made_leaves_no_row(monkeypatch):
     def full(*args: object) -> None:
         raise NoSpace("no space left")
 
-    monkeypatch.setattr(importing, "make_folder", full)
+    monkeypatch.setattr(actions, "make_folder", full)
     with pytest.raises(NoSpace):
-        importing.create_from_source(None, "no folder", sources.HubSource("a/b"))
+        actions.create_from_source(None, "no folder", sources.HubSource("a/b"))
     assert nothing_is_left("no folder")
 
 
@@ -131,7 +131,7 @@ def test_an_upload_that_lies_on_disk_is_taken_from_there(monkeypatch, links):
         file.write(jsonl(ROWS))
         file.flush()
         file.size = file.tell()
-        version = importing.create_from_upload(None, f"on disk, {links}", file, "rows.jsonl")
+        version = actions.create_from_upload(None, f"on disk, {links}", file, "rows.jsonl")
         assert (version.folder / "source").stat().st_nlink == 1 + links
     assert (version.folder / "source").read_bytes() == jsonl(ROWS)
     assert version.source_sha256 == Stored.sha256
