@@ -31,7 +31,7 @@ Rule = Callable[[str], str | None]
 """A function that explains why no request may be sent to an IP address; None: it may."""
 CONNECT_S = 5.0
 """The limit for connecting to one IP address, which leaves time for the next."""
-MOST_IPS = 4
+MAX_IPS = 4
 HEAD_LIMIT = 64 * 1024
 PIECE = 64 * 1024
 
@@ -149,7 +149,7 @@ def _outbound_errors(seconds: float) -> Iterator[None]:
 def _connected(host: str, port: int, end: float, rule: Rule | None) -> socket.socket:
     addresses = _look_up(host, port, end)
     refusals = [rule(str(address[0])) if rule else None for *_, address in addresses]
-    allowed = [entry for entry, why in zip(addresses, refusals, strict=True) if why is None][:MOST_IPS]
+    allowed = [entry for entry, why in zip(addresses, refusals, strict=True) if why is None][:MAX_IPS]
     if not allowed:
         raise AddressRefused(f"No request is sent there: {refusals[0]}.")
     failure = Disconnected("")

@@ -20,7 +20,7 @@ CONNECTION_WAIT_S = 3
 """Short, because supervisors and browsers should retry later rather than wait."""
 LOCK_WAIT_S = 20
 """Longer, because a lock is held only briefly."""
-MOST_CONNECTIONS = 16
+MAX_CONNECTIONS = 16
 LOG_PAGES = 16_000
 """Pages in SQLite's log after which a commit copies them into the database: see platform.sqlite.checkpoints."""
 SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
@@ -88,7 +88,7 @@ def _postgresql(url: str) -> dict[str, Any]:
         "OPTIONS": {
             **OPTIONS,
             **options,
-            "most": whole(CONNECTIONS, MOST_CONNECTIONS),
+            "most": whole(CONNECTIONS, MAX_CONNECTIONS),
             "wait_s": whole(WAIT, CONNECTION_WAIT_S),
         },
     }

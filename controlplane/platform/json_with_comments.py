@@ -1,13 +1,13 @@
 """Reads strict JSON with comments and trailing commas, as in configs of other tools.
 
-No duplicate keys, no NaN, no unpaired surrogates, at most MOST_LEVELS levels. Syntax errors name the line.
+No duplicate keys, no NaN, no unpaired surrogates, at most MAX_LEVELS levels. Syntax errors name the line.
 """
 
 import json
 import re
 from typing import Any
 
-MOST_LEVELS = 32
+MAX_LEVELS = 32
 _TEXT = r'"(?:[^"\\\n]|\\.)*"?'
 """A string. The closing quote may be missing, as may the end of a comment, so that matching takes linear time."""
 _TOKEN = re.compile(_TEXT + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
@@ -45,9 +45,9 @@ def _check_levels(text: str) -> None:
     level = 0
     for match in _BRACKET.finditer(text):
         level += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match[0], 0)
-        if level > MOST_LEVELS:
+        if level > MAX_LEVELS:
             line = text.count("\n", 0, match.start()) + 1
-            raise JsonRefused(f"Line {line}: it is nested more than {MOST_LEVELS} levels deep.")
+            raise JsonRefused(f"Line {line}: it is nested more than {MAX_LEVELS} levels deep.")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

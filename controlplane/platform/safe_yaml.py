@@ -14,8 +14,8 @@ from django.http import HttpRequest
 from controlplane.platform.http import upload
 from controlplane.platform.templatetags.figures import size_in_words
 
-MOST_BYTES = 64 * 1024
-MOST_LEVELS = 8
+MAX_BYTES = 64 * 1024
+MAX_LEVELS = 8
 
 _SCALARS: tuple[tuple[str, str, str], ...] = (
     ("null", r"(?:null|Null|NULL|~|)", "nN~"),
@@ -33,7 +33,7 @@ class YamlRefused(ValueError):
     """A document that can't be accepted; the message says where and why."""
 
 
-def load(content: bytes, limit: int = MOST_BYTES) -> Any:
+def load(content: bytes, limit: int = MAX_BYTES) -> Any:
     if len(content) > limit:
         raise YamlRefused(f"It is larger than {size_in_words(limit)}, the most that is read here.")
     try:
@@ -92,9 +92,9 @@ class _Loader(yaml.SafeLoader):
         if getattr(event, "tag", None) is not None:
             raise yaml.MarkedYAMLError(problem=f"the tag {event.tag[:60]} is not taken", problem_mark=event.start_mark)
         self.levels += 1
-        if self.levels > MOST_LEVELS:
+        if self.levels > MAX_LEVELS:
             raise yaml.MarkedYAMLError(
-                problem=f"it is nested more than {MOST_LEVELS} levels deep", problem_mark=event.start_mark
+                problem=f"it is nested more than {MAX_LEVELS} levels deep", problem_mark=event.start_mark
             )
         node = super().compose_node(parent, index)
         self.levels -= 1

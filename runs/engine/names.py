@@ -8,7 +8,7 @@ from operator import itemgetter
 
 ALIKE = 12
 """Names are similar if they have this many first characters and the number of words in common."""
-MOST_OWN = 20
+MAX_OWN = 20
 """Characters of a name's own parts that cells never cut; earlier own parts may be cut like the rest."""
 _BOUNDARY = re.compile(r"(?<=[-_/,=\s])(?<!\de-)")
 """Word boundaries; 1e-06 is one word."""
@@ -40,7 +40,7 @@ def _parts(tokens: Sequence[str], differs: Sequence[bool]) -> Parts:
     groups = groupby(zip(tokens, differs, strict=True), key=itemgetter(1))
     texts = ["".join(token for token, _ in group) for _, group in groups]
     pairs = list(zip_longest(texts[::2], texts[1::2], fillvalue=""))
-    parts, room = Parts(), MOST_OWN
+    parts, room = Parts(), MAX_OWN
     while pairs and room:
         shared, own = pairs.pop()
         cut = max(0, len(own) - room)

@@ -19,7 +19,7 @@ from workers.contract.run.spec import DataSpec, ModelSpec, RewardSpec, RunSettin
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
 AGGREGATION = "multi_objective_aggregation"
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +160,8 @@ def searched_corpus(run: Run, sha256: str) -> CorpusVersion | None:
 def runs_searching(version: CorpusVersion) -> list[str]:
     """Name the runs that search a corpus, as `the run NAME`; such a corpus can't be deleted."""
     runs = Run.every.filter(spec__icontains=version.sha256).order_by("-pk") if version.sha256 else Run.every.none()
-    names = [f"the run {name}" for name in runs.values_list("name", flat=True)[: MOST_NAMED + 1]]
-    return [*names[:MOST_NAMED], "other runs"] if len(names) > MOST_NAMED else names
+    names = [f"the run {name}" for name in runs.values_list("name", flat=True)[: MAX_NAMED + 1]]
+    return [*names[:MAX_NAMED], "other runs"] if len(names) > MAX_NAMED else names
 
 
 def _check(

@@ -15,7 +15,7 @@ from runs.engine.timeline import add_event
 from workers.contract.run.jobs import SERVE
 
 LONGEST_TAG = 32
-MOST_TAGS = 12
+MAX_TAGS = 12
 Change = Callable[[Run, Attempt], dict[str, Any]]
 """Returns a run's changed columns; empty: no change."""
 
@@ -47,7 +47,7 @@ def _names(text: str) -> list[str]:
 def tagged(tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()) -> list[str]:
     """Add and remove tags, and drop those beyond the limit."""
     remaining = set(tags) - set(remove)
-    new = sorted(set(add) - set(remove) - remaining)[: max(0, MOST_TAGS - len(remaining))]
+    new = sorted(set(add) - set(remove) - remaining)[: max(0, MAX_TAGS - len(remaining))]
     return sorted([*remaining, *new])
 
 

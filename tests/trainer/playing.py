@@ -27,7 +27,7 @@ CALL = '<tool_call>{"name": "calc", "arguments": {"expression": "1+2"}}</tool_ca
 ANSWER = "<answer>3</answer>"
 SEARCH = '<tool_call>{"name": "search", "arguments": {"query": "river"}}</tool_call>'
 BATCH = 4
-KNOWN, IN_A_ROW, MOST_STEPS = 0.01, 10, 600
+KNOWN, IN_A_ROW, MAX_STEPS = 0.01, 10, 600
 """It is known by heart once the loss stays below that for so many steps; on some processors that takes longer."""
 
 
@@ -113,7 +113,7 @@ def make_caller(folder: Path, *, searches: bool = False) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     draw, facts = random.Random(0), list(demo.facts())
     known = 0
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         if searches:
             examples = [one for _ in range(BATCH) for one in _searches(tokenizer, draw)]
         else:

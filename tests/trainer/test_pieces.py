@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.trainer import builders
-from workers.contract.reports.metric_names import MOST_METRICS
+from workers.contract.reports.metric_names import MAX_METRICS
 from workers.contract.run.spec import RewardSpec
 from workers.contract.stack.training_rules import value_problems
 from workers.contract.wire.documents import from_dict
@@ -50,11 +50,11 @@ def test_values_that_json_has_no_word_for_are_left_out_and_named(tmp_path: Path)
 def test_a_reward_function_with_thousands_of_metrics_keeps_the_first_and_names_the_others_in_bounds(
     tmp_path: Path,
 ) -> None:
-    LineFile(tmp_path / "m.jsonl").log(1, {f"{'é' * 190}{n}": 1.0 for n in range(MOST_METRICS + 500)})
+    LineFile(tmp_path / "m.jsonl").log(1, {f"{'é' * 190}{n}": 1.0 for n in range(MAX_METRICS + 500)})
     train, left_out = (tmp_path / "m.jsonl").read_bytes().splitlines()
     assert trainer_line(train)
     assert trainer_line(left_out)
-    assert len(json.loads(train)["data"]) == MOST_METRICS
+    assert len(json.loads(train)["data"]) == MAX_METRICS
 
 
 def test_a_full_disk_loses_lines_and_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:

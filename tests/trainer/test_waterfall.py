@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainer.test_timing import Clock
 from workers.contract.reports.lines import problem_of
-from workers.contract.reports.waterfall import MOST_SPANS, Span, overlap, packed, read, union
+from workers.contract.reports.waterfall import MAX_SPANS, Span, overlap, packed, read, union
 from workers.contract.wire.names import EventKind
 from workers.trainer.recording.waterfall import Waterfall
 
@@ -86,7 +86,7 @@ def test_overlapping_spans_become_one_and_adjacent_ones_stay() -> None:
 def test_a_step_of_many_spans_is_told_in_as_many_as_fit() -> None:
     spans = [Span("trainer", "update", i, 0.9) for i in range(1000)]
     told = packed(spans, 1000)
-    assert 0 < len(told) <= MOST_SPANS
+    assert 0 < len(told) <= MAX_SPANS
     assert union(told) >= 900
     assert read({"spans": [list(span) for span in told]}) == told
 

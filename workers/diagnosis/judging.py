@@ -23,8 +23,8 @@ from workers.diagnosis.scanning import (
 
 SHOWN = 400
 """The longest line of evidence, in characters."""
-MOST_EVIDENCE = 4
-MOST_SHAPES = 200_000
+MAX_EVIDENCE = 4
+MAX_SHAPES = 200_000
 """The largest number of shapes (lines without their digits) in a log; beyond it, only lines that raise an error are
 matched."""
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)")
@@ -142,7 +142,7 @@ class Scan:
             shape = shape_of(raw)
             result = shapes.get(shape)
             if result is None:
-                full = len(shapes) >= MOST_SHAPES
+                full = len(shapes) >= MAX_SHAPES
                 result = self._match(offset, number, raw, only_raised=full)
                 if not full:
                     shapes[shape] = result
@@ -190,7 +190,7 @@ class Scan:
             if self._latest[entry.id] < self._progress_at and not line.figures:
                 confidence = Confidence.POSSIBLE  # the process continued after this line
             values = {name: value for name, value in best.groupdict().items() if value}
-            lines = list(dict.fromkeys(self._shown(hit) for hit, _ in [(position, best), *hits]))[:MOST_EVIDENCE]
+            lines = list(dict.fromkeys(self._shown(hit) for hit, _ in [(position, best), *hits]))[:MAX_EVIDENCE]
             match = _Match(entry, self.log.role, confidence, lines, [], values, position.offset / size)
             match.mild = line.mild and not entry.anywhere
             self.matches[entry.id] = match
@@ -257,7 +257,7 @@ def _evidence_in_facts(entry: CatalogueEntry, facts: Facts) -> tuple[list[str], 
             if hit or not entry.patterns:
                 sentences.append(_event_sentence(kind, data)[:SHOWN])
                 values |= {name: value for name, value in (hit.groupdict() if hit else {}).items() if value}
-    return list(dict.fromkeys(sentences))[:MOST_EVIDENCE], values
+    return list(dict.fromkeys(sentences))[:MAX_EVIDENCE], values
 
 
 def _event_sentence(kind: str, data: str) -> str:
@@ -282,7 +282,7 @@ def _merged(matches: Iterable[_Match]) -> list[_Match]:
     for match in sorted(matches, key=lambda match: match.confidence.rank):
         first = by_id.setdefault(match.entry.id, match)
         if first is not match:
-            first.lines = [*first.lines, *match.lines][:MOST_EVIDENCE]
+            first.lines = [*first.lines, *match.lines][:MAX_EVIDENCE]
     return list(by_id.values())
 
 

@@ -8,7 +8,7 @@ from workers.environments.entry import ToolDescription
 from workers.rewards import schema
 
 LONGEST_SCHEMA_SHOWN = 300
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 def schema_problem(tool: ToolDescription) -> str:
@@ -37,7 +37,7 @@ def problem(tool: ToolDescription, arguments: Any) -> str:
     open_ended = "additionalProperties" in parameters or "patternProperties" in parameters
     if unknown := [] if open_ended else [key[:100] for key in arguments if key not in named]:
         has = ", ".join(named) or "none"
-        return f"{name} has no argument {', '.join(map(repr, unknown[:MOST_NAMED]))}. Its arguments are: {has}."
+        return f"{name} has no argument {', '.join(map(repr, unknown[:MAX_NAMED]))}. Its arguments are: {has}."
     text = _text(tool)
     try:
         fits = schema.fits(dict(arguments), text)

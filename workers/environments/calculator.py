@@ -15,7 +15,7 @@ LONGEST = 400
 """Characters of an expression."""
 LARGEST = 1e100
 """Absolute value of a result."""
-MOST_NODES = 200
+MAX_NODES = 200
 """Nodes of an expression's syntax tree."""
 _TWO: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -50,7 +50,7 @@ def value_of(text: str) -> float | int:
         tree = ast.parse(text.strip().replace("^", "**"), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise InvalidExpression("The expression can't be read.") from None
-    if sum(1 for _ in ast.walk(tree)) > MOST_NODES:
+    if sum(1 for _ in ast.walk(tree)) > MAX_NODES:
         raise InvalidExpression("The expression has too many parts.")
     return _value(tree.body)
 

@@ -20,7 +20,7 @@ from workers.environments.library import LIBRARY
 from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox.outcomes import SandboxUnavailable
 
-MOST_CHARACTERS = 1_000_000
+MAX_CHARACTERS = 1_000_000
 """Characters of a result; a longer one is an error."""
 CHARACTERS_PER_TOKEN = 16
 """A result is cut to this many characters per token of its limit before it is tokenized."""
@@ -302,7 +302,7 @@ class Executor:
     def _read(self, value: Result, subject: str, seconds: float) -> EnvironmentAnswer:
         error = str(value.error) if value.error else ""
         text = value.text if isinstance(value.text, str) else str(value.text)
-        if len(text) > MOST_CHARACTERS:
+        if len(text) > MAX_CHARACTERS:
             text, error = f"{subject} answered {len(text):,} characters, which is too much to read.", ToolError.OUTPUT
         text = text[: self._limits.output_tokens * CHARACTERS_PER_TOKEN]
         reward, failed = value.reward, False

@@ -1,6 +1,6 @@
 """A cache of BM25 indexes on disk: built once next to their corpus, and memory-mapped by every process.
 
-<corpus>.index/ has a folder for each of the MOST_SETTINGS settings used last. One process builds while others wait for
+<corpus>.index/ has a folder for each of the MAX_SETTINGS settings used last. One process builds while others wait for
 its lock; a folder gets its name when it is complete. It is deleted with the corpus's folder, and on a host when the
 attempt has ended. If it can't be written (a full disk, another owner), each process builds an index in memory.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from workers.contract.run import corpora
 
-MOST_SETTINGS = 3
+MAX_SETTINGS = 3
 """Settings of one corpus that are kept."""
 _TAIL = 64 * 2**10
 """Bytes at the end of a Parquet file that identify it: the footer has sizes and bounds of all data."""
@@ -104,5 +104,5 @@ def _make_room(folder: Path) -> None:
     """Delete the oldest settings, and drafts of processes that died. The caller has the lock."""
     used = {path: path.stat().st_mtime for path in folder.iterdir() if path.is_dir()}
     whole = sorted((path for path in used if not path.name.startswith("draft-")), key=used.__getitem__, reverse=True)
-    for path in used.keys() - set(whole[:MOST_SETTINGS]):
+    for path in used.keys() - set(whole[:MAX_SETTINGS]):
         shutil.rmtree(path, ignore_errors=True)

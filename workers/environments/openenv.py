@@ -20,7 +20,7 @@ from workers.rewards.parameters import Params, param, server_param
 from workers.rewards.reward import Cost
 from workers.rewards.tools import Endpoint, Tools, Unavailable
 
-MOST_TOOLS = 64
+MAX_TOOLS = 64
 _ERRORS = {"timeout": ToolError.TIMEOUT, "gone": ToolError.UNAVAILABLE, "raised": ToolError.RAISED}
 _PLACE = re.compile(r"\{(\w{1,60})\}")
 
@@ -79,9 +79,9 @@ class _ServerSession(EpisodeSession):
                 listed = self._ask({"do": "tools"}, self._params.connect_s)["tools"]
             except Trouble as error:
                 raise Unavailable(f"The server {self._params.endpoint} doesn't list its tools: {error}") from None
-            if len(listed) > MOST_TOOLS:
+            if len(listed) > MAX_TOOLS:
                 raise Unavailable(
-                    f"The server {self._params.endpoint} has {len(listed)} tools; {MOST_TOOLS} are the most."
+                    f"The server {self._params.endpoint} has {len(listed)} tools; {MAX_TOOLS} are the most."
                 )
             self._tools = [ToolDescription(tool["name"], tool["description"], _schema(tool)) for tool in listed]
         return self._tools

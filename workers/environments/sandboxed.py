@@ -15,7 +15,7 @@ from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, SandboxUnavaila
 from workers.sandbox.pool import Sandbox
 
 LONGEST_SOURCE = 100_000
-MOST_CHARACTERS = 200_000
+MAX_CHARACTERS = 200_000
 """Characters of an answer; a longer one is an error for the model."""
 _ERRORS = {Kind.TIMEOUT: ToolError.TIMEOUT, Kind.OUTPUT: ToolError.OUTPUT}
 _CALL = """
@@ -88,7 +88,7 @@ class _OwnTool(EpisodeSession):
         return [ToolDescription(self._name, self._tool.description, self._tool.parameters)]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
-        source = self._params.source + _CALL.replace("{most}", str(MOST_CHARACTERS + 1))
+        source = self._params.source + _CALL.replace("{most}", str(MAX_CHARACTERS + 1))
         job = Job(source, "__grpo_call__", (self._tool.name, dict(arguments)))
         outcome = self._sandbox.call(job, _limits(self._params, seconds))
         return _read(str(outcome.value), self._name) if outcome.kind is Kind.OK else _failed(outcome, self._name)
@@ -106,7 +106,7 @@ class _Interpreter(EpisodeSession):
         return [ToolDescription.of_text(self._name, description, "code", "A complete Python program.")]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
-        source = _INTERPRETER.replace("{most}", str(MOST_CHARACTERS + 1))
+        source = _INTERPRETER.replace("{most}", str(MAX_CHARACTERS + 1))
         outcome = self._sandbox.call(Job(source, "__grpo_run__", (arguments["code"],)), _limits(self._params, seconds))
         if outcome.kind is not Kind.OK:
             return _failed(outcome, self._name)
@@ -121,8 +121,8 @@ class _Interpreter(EpisodeSession):
 
 
 def _read(text: str, name: str) -> Result:
-    if len(text) > MOST_CHARACTERS:
-        return Result(f"{name} answered more than {MOST_CHARACTERS:,} characters.", ToolError.OUTPUT)
+    if len(text) > MAX_CHARACTERS:
+        return Result(f"{name} answered more than {MAX_CHARACTERS:,} characters.", ToolError.OUTPUT)
     return Result(text)
 
 
@@ -134,7 +134,7 @@ def _failed(outcome: Outcome, name: str) -> Result:
 
 def _limits(params: ToolParams | InterpreterParams, seconds: float) -> Limits:
     shorter = max(0.01, min(params.seconds, seconds))
-    return Limits(seconds=shorter, memory_mb=params.memory_mb, value_bytes=8 * MOST_CHARACTERS)
+    return Limits(seconds=shorter, memory_mb=params.memory_mb, value_bytes=8 * MAX_CHARACTERS)
 
 
 def _sandbox(tools: Tools) -> Sandbox:

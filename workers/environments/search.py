@@ -24,9 +24,9 @@ FORMAT = 1
 """Version of how texts are split into terms; a new one makes a new index."""
 LONGEST_QUERY = 1000
 """Characters of a query that are read."""
-MOST_TERMS = 32
+MAX_TERMS = 32
 """Different words of a query that count, the first ones."""
-MOST_PLACES = 400
+MAX_PLACES = 400
 """Positions in one document at which a snippet may begin."""
 NOTHING = "No document matches. Try other words."
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -81,7 +81,7 @@ class Index:
 
     def words_of(self, query: str) -> list[str]:
         """Return the different words of a query that count, in their order."""
-        return list(dict.fromkeys(self._terms(unicodedata.normalize("NFC", query[:LONGEST_QUERY]))))[:MOST_TERMS]
+        return list(dict.fromkeys(self._terms(unicodedata.normalize("NFC", query[:LONGEST_QUERY]))))[:MAX_TERMS]
 
     def find(self, query: str, count: int, snippet: int) -> list[DocumentHit]:
         """Return up to `count` documents that contain a word of the query, the best first."""
@@ -162,8 +162,8 @@ def snippet_of(text: str, terms: Sequence[str], longest: int) -> str:
     positions = [(match.start(), term) for match in _WORD.finditer(text) if (term := _term(match.group())) in searched]
     room = longest - 2  # for an ellipsis on each side
     best, best_count = 0, 0
-    for number, (start, _) in enumerate(positions[:MOST_PLACES]):
-        inside = {term for at, term in positions[number : number + MOST_PLACES] if at + len(term) <= start + room}
+    for number, (start, _) in enumerate(positions[:MAX_PLACES]):
+        inside = {term for at, term in positions[number : number + MAX_PLACES] if at + len(term) <= start + room}
         if len(inside) > best_count:
             best, best_count = start, len(inside)
     begin = max(0, min(best - room // 4, len(text) - room)) if best > room * 3 // 4 else 0

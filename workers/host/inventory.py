@@ -24,7 +24,7 @@ from workers.supervisor.processes.loops import BackgroundCall
 
 log = logging.getLogger(__name__)
 
-MOST_PORTS = 500
+MAX_PORTS = 500
 FOLDER_ID = ".folder-id"
 SHM = Path("/dev/shm")  # noqa: S108  # ranks and vLLM's processes exchange tensors there
 GPU_PATIENCE_S = 3.0
@@ -71,7 +71,7 @@ class Inventory:
             "model_facts": models,
             "converts_to_gguf": _has_gguf_script(settings),
             "port_range": list(settings.port_range),
-            "listening": listening.ports()[:MOST_PORTS],
+            "listening": listening.ports()[:MAX_PORTS],
             "programs": {name: list(argv) for name, argv in asdict(commands.programs(settings)).items()},
         }
 

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 EVERY_S = 60.0
 SHARE = 50
 """Walks take at most a fiftieth of the time, since there may be many files or a slow disk."""
-MOST_RUNS = 50_000
+MAX_RUNS = 50_000
 BLOCK = 512
 """Bytes in a unit of st_blocks, on every file system."""
 
@@ -33,13 +33,13 @@ class RunSizes:
 
 
 def measure(runs_dir: Path) -> dict[str, int]:
-    """Return the bytes on disk of the MOST_RUNS largest runs, by run id. Links are not followed. Files that can't be
+    """Return the bytes on disk of the MAX_RUNS largest runs, by run id. Links are not followed. Files that can't be
     read, or that disappear meanwhile, are left out."""
     sizes = {}
     for entry in _entries(str(runs_dir)):
         if RUN_FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
             sizes[entry.name] = _size(entry.path, set())
-    return dict(sorted(sizes.items(), key=lambda item: -item[1])[:MOST_RUNS])
+    return dict(sorted(sizes.items(), key=lambda item: -item[1])[:MAX_RUNS])
 
 
 def _size(folder: str, counted: set[tuple[int, int]]) -> int:

@@ -38,7 +38,7 @@ JSON_LIMIT = 32 << 20
 HEADER_LIMIT = 16 << 20
 FIRST_READ = 1 << 20
 """The bytes first read of a weight file; nearly every header is shorter."""
-MOST_REDIRECTS = 5
+MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 
@@ -162,7 +162,7 @@ class HubFiles:
             raise HubUnavailable(f"{self._hub.endpoint}: {str(error).rstrip('.')}") from None
 
     def _request(self, url: str, limit: int, whole: bool) -> outbound.Response:
-        for _ in range(1 + MOST_REDIRECTS):
+        for _ in range(1 + MAX_REDIRECTS):
             headers = {"User-Agent": "grpo-control-plane"} | ({} if whole else {"Range": f"bytes=0-{limit - 1}"})
             if self._hub.token and _origin(url) == _origin(self._hub.endpoint):
                 headers["Authorization"] = f"Bearer {self._hub.token}"
@@ -174,7 +174,7 @@ class HubFiles:
             before, url = url, urljoin(url, response.headers.get("Location", ""))
             if before.startswith("https:") and not url.startswith("https:"):
                 raise HubUnavailable(f"{self._hub.endpoint} redirects from https to {urlsplit(url).scheme}")
-        raise HubUnavailable(f"{self._hub.endpoint} redirects more than {MOST_REDIRECTS} times")
+        raise HubUnavailable(f"{self._hub.endpoint} redirects more than {MAX_REDIRECTS} times")
 
     def _check_status(self, response: outbound.Response) -> None:
         status, code = response.status, response.headers.get("X-Error-Code")

@@ -15,8 +15,8 @@ MODULE = "reasoning"
 COLUMN = "reasoning_gym"
 """The column of a dataset with the data for the checker: {"dataset", "seed", "level", "index", "entry"}. `entry` is the
 package's own row as JSON text, including tuples: some families give other rows when they are generated again."""
-MOST_ROWS = 100_000
-MOST_SEED = 2**31 - 1
+MAX_ROWS = 100_000
+MAX_SEED = 2**31 - 1
 _BATCH = 200
 """Rows generated in one evaluation."""
 _SOURCE = """
@@ -50,9 +50,9 @@ def problem(recipe: Recipe) -> str:
     if not 0 <= recipe.level <= family.levels:
         levels = f"from 1 to {family.levels}" if family.levels else "none"
         return f"{recipe.family} has no level {recipe.level} of difficulty; it has {levels}."
-    if not 1 <= recipe.rows <= MOST_ROWS:
-        return f"From 1 to {MOST_ROWS:,} rows can be made at once."
-    return "" if 0 <= recipe.seed <= MOST_SEED else f"A seed is a whole number from 0 to {MOST_SEED:,}."
+    if not 1 <= recipe.rows <= MAX_ROWS:
+        return f"From 1 to {MAX_ROWS:,} rows can be made at once."
+    return "" if 0 <= recipe.seed <= MAX_SEED else f"A seed is a whole number from 0 to {MAX_SEED:,}."
 
 
 def made(recipe: Recipe, sandbox: Sandbox) -> Iterator[list[dict[str, Any]]]:

@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from typing import Any
 
 LONGEST_PATTERN = 2_000
-MOST_COUNTED = 10_000
+MAX_COUNTED = 10_000
 """Limit of a {n}, and of the product of nested ones: `regex` unrolls each repetition."""
 MATCH_SECONDS = 0.25
 """Time limit of matching one completion."""
 TRIAL_SECONDS = 0.1
 """Time limit of one trial text; a slower pattern gets a second try, in case the machine was busy."""
 TRIAL_LENGTH = 2_000
-MOST_TRIALS = 80
+MAX_TRIALS = 80
 ALL_TRIALS_SECONDS = 2.0
 
 MODES = ("anywhere", "from the start", "whole text")
@@ -48,8 +48,8 @@ def problem(pattern: str, mode: str = "anywhere", *, ignore_case: bool = False, 
     """Return why the pattern can't be used, as a sentence without subject; "" if it can."""
     if len(pattern) > LONGEST_PATTERN:
         return f"must be at most {LONGEST_PATTERN} characters"
-    if _unrolled_size(pattern) > MOST_COUNTED:
-        return f"must not repeat anything more than {MOST_COUNTED:,} times"
+    if _unrolled_size(pattern) > MAX_COUNTED:
+        return f"must not repeat anything more than {MAX_COUNTED:,} times"
     try:
         compiled = _compiled(pattern, ignore_case, dot_all)
     except (_library().error, RecursionError, OverflowError, ValueError, TypeError) as error:
@@ -60,7 +60,7 @@ def problem(pattern: str, mode: str = "anywhere", *, ignore_case: bool = False, 
 def _tried(compiled: Any, pattern: str, mode: str) -> str:
     give_up = time.thread_time() + ALL_TRIALS_SECONDS
     for number, text in enumerate(near_misses(pattern)):
-        if number >= MOST_TRIALS:
+        if number >= MAX_TRIALS:
             break
         try:
             _matches(compiled, text, mode, TRIAL_SECONDS)

@@ -19,7 +19,7 @@ GONE = "The sandbox's own process ended; it was restarted."
 MB = 1024 * 1024
 _ANSWERED = (Kind.OK, Kind.ERROR, Kind.MEMORY)
 _READ_BYTES = 1 << 16
-_MOST_HASHED = 1000
+_MAX_HASHED = 1000
 """The largest number of values in the sets and keys of an answer: more values, with colliding hashes, would block this
 process."""
 _BACKSTOP_S = 10.0
@@ -303,7 +303,7 @@ class Evaluation:
             while (body := answers.buffer.next()) is not None:
                 if len(answers.received) == answers.limit:
                     raise Malformed("It gave more answers than it was asked for.")
-                answers.received.append(messages.unpack(body, most_hashed=_MOST_HASHED))
+                answers.received.append(messages.unpack(body, most_hashed=_MAX_HASHED))
                 if fd == self._verdict and messages.is_last(answers.received[-1]):
                     return self._close(fd)
         except Malformed as error:

@@ -30,14 +30,14 @@ class Kind(StrEnum):
     """The process was killed by a signal, or ended without an answer."""
 
 
-_MOST_MB = 1 << 24
-_MOST_BYTES = 1 << 30
+_MAX_MB = 1 << 24
+_MAX_BYTES = 1 << 30
 _BOUNDS = (
     ("seconds", 0.001, 7 * 24 * 3600),
-    ("memory_mb", 1, _MOST_MB),
-    ("disk_mb", 0, _MOST_MB),
-    ("output_bytes", 0, _MOST_BYTES),
-    ("value_bytes", 1, _MOST_BYTES),
+    ("memory_mb", 1, _MAX_MB),
+    ("disk_mb", 0, _MAX_MB),
+    ("output_bytes", 0, _MAX_BYTES),
+    ("value_bytes", 1, _MAX_BYTES),
 )
 """Valid limits: field, minimum, maximum."""
 

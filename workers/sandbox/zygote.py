@@ -33,7 +33,7 @@ _VERIFIER_GRACE_S = 2.0
 """How long a verifier may outlive its candidate's deadline, to report the tests without an answer."""
 _OWN_NAMESPACES, _SHARED_NAMESPACES, _PROGRAM = range(3)
 """Indices into the seccomp filters."""
-_ANCILLARY_BYTES = socket.CMSG_SPACE(zygote_protocol.MOST_DESCRIPTORS * array.array("i").itemsize)
+_ANCILLARY_BYTES = socket.CMSG_SPACE(zygote_protocol.MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
 @dataclass(slots=True)
@@ -284,7 +284,7 @@ def main(settings: dict[str, Any]) -> None:
     settings.clear()
     rehearsal.rehearse()
     while (
-        os.dup(0) < zygote_protocol.MOST_DESCRIPTORS
+        os.dup(0) < zygote_protocol.MAX_DESCRIPTORS
     ):  # so that no fork moves a descriptor onto one that it still needs
         pass
     gc.collect()

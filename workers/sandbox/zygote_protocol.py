@@ -13,7 +13,7 @@ KILL: Final = 3
 """Ends the evaluation with this number; a verifier exits once its candidate is gone. No descriptors."""
 
 DESCRIPTORS: Final = {JOB: 4, PROGRAM: 5, TEST: 5, KILL: 0}
-MOST_DESCRIPTORS: Final = max(DESCRIPTORS.values())
+MAX_DESCRIPTORS: Final = max(DESCRIPTORS.values())
 READY: Final = b"ready"
 
 EXITED: Final = 0

@@ -55,8 +55,8 @@ _NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored|^\{'")
 """torchrun's own report, stack frames, rulers and figures: lines that never say what happened."""
 
 DIAGNOSIS_WAIT_S = 3.0
-_MOST_LOG_BYTES = 256 << 20
-_MOST_CAUSES = 5
+_MAX_LOG_BYTES = 256 << 20
+_MAX_CAUSES = 5
 WITHOUT_FAILURE = frozenset(
     {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
     | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED}
@@ -182,10 +182,10 @@ def _disk_is_full(path: Path) -> bool:
 def diagnosis_of(folder: Path) -> dict[str, Any] | None:
     """Diagnose an attempt that has ended, for its event. None without logs, or if the diagnosis itself fails."""
     try:
-        report = diagnose(folder, _MOST_LOG_BYTES).as_dict()
+        report = diagnose(folder, _MAX_LOG_BYTES).as_dict()
     except (OSError, NothingToRead):
         return None
     except Exception:  # a log may contain anything, and no end waits for an error in reading it
         log.exception("the diagnosis failed")
         return None
-    return {**report, "diagnoses": report["diagnoses"][:_MOST_CAUSES]}
+    return {**report, "diagnoses": report["diagnoses"][:_MAX_CAUSES]}

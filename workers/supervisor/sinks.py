@@ -9,7 +9,7 @@ from workers.contract.wire.names import FileName
 from workers.supervisor import commands
 from workers.supervisor.steps import Shared
 
-MOST_STARTS = 5
+MAX_STARTS = 5
 POLL_S = 2.0
 
 
@@ -34,7 +34,7 @@ class Sinks:
         failed = shared.start(sinks.ROLE, [*argv, str(shared.folder.path)], environment)
         if failed is not None:
             shared.report.note(f"The run's figures are not sent to its sinks: {failed.detail}", level="warning")
-            self._starts = MOST_STARTS
+            self._starts = MAX_STARTS
 
     def tick(self, now: float) -> None:
         """Report problems and restart the process. Called while the trainer runs."""
@@ -44,13 +44,13 @@ class Sinks:
             self._next_poll = now + POLL_S
             self._report_problems()
         exit_ = self._shared.children.exits.get(sinks.ROLE)
-        if exit_ is None or self._starts >= MOST_STARTS:
+        if exit_ is None or self._starts >= MAX_STARTS:
             return
         if self._restart_at is None:
             self._restart_at = now + 2.0**self._starts
             self._shared.report.note(
                 f"The process that sends figures to the run's sinks ended with {exit_.code}. Training continues, and "
-                f"the process is restarted at most {MOST_STARTS - 1} times. Its log has more.",
+                f"the process is restarted at most {MAX_STARTS - 1} times. Its log has more.",
                 level="warning",
             )
         elif now >= self._restart_at:

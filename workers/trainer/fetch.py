@@ -28,7 +28,7 @@ UNAVAILABLE = 6
 POLL_S = 0.25
 TRIES = 4
 """Attempts at a download that fails temporarily; complete files are not downloaded again."""
-LEAST_FREE = 64 << 20
+MIN_FREE = 64 << 20
 HUB_TIMEOUT_S = 20.0
 
 
@@ -177,7 +177,7 @@ class Download:
     def _check_room(self, listing: fetching.FileListing) -> None:
         needed = listing.total - listing.cached().received
         free = shutil.disk_usage(fetching.existing(fetching.cache())).free
-        if needed + LEAST_FREE > free:
+        if needed + MIN_FREE > free:
             raise ModelUnavailable(
                 f"{self.model} needs {unavailable.gigabytes(needed)} more in {fetching.cache()}, and "
                 f"{unavailable.gigabytes(free)} are free there: delete models that nobody needs, or give the host a "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS, Ask, Finish, Sampling
+from workers.contract.reports.chat import LONGEST_CHAT, MAX_TOKENS, Ask, Finish, Sampling
 from workers.contract.reports.metric_names import is_finite
 from workers.trainer.episodes.episode import Message
 from workers.trainer.jobs import tool_calls
@@ -20,13 +20,13 @@ from workers.trainer.jobs.generation import GenerationRequest, GenerationResult,
 from workers.trainer.keyed_endpoint import HttpRefusal
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-MOST_MESSAGES = 1000
+MAX_MESSAGES = 1000
 DEFAULT_CHAT_TOKENS, DEFAULT_TEXT_TOKENS = 1024, 16
 """max_tokens of a request that names none; OpenAI's own completions have 16."""
-MOST_PROMPTS = 32
+MAX_PROMPTS = 32
 """Prompts of one completions request."""
-MOST_TOP_LOGPROBS = 5
-MOST_STOPS = 16
+MAX_TOP_LOGPROBS = 5
+MAX_STOPS = 16
 LONGEST_STOP = 200
 IGNORED_HEADER = "X-Ignored"
 _IGNORED = (
@@ -122,8 +122,8 @@ def read_messages(messages: object) -> tuple[Message, ...]:
     """Validate messages: text parts are joined, and each tool call has a function. Raises HttpRefusal."""
     if not isinstance(messages, list) or not messages:
         raise HttpRefusal(400, "messages is missing or empty.")
-    if len(messages) > MOST_MESSAGES:
-        raise HttpRefusal(400, f"messages has {len(messages):,} messages; at most {MOST_MESSAGES:,} are read.")
+    if len(messages) > MAX_MESSAGES:
+        raise HttpRefusal(400, f"messages has {len(messages):,} messages; at most {MAX_MESSAGES:,} are read.")
     return tuple(_message(message, number) for number, message in enumerate(messages))
 
 
@@ -302,7 +302,7 @@ def _top(document: Mapping[str, Any], *, chat: bool) -> int | None:
         return None
     if chat or echo is not True or top is None or isinstance(top, bool):
         raise HttpRefusal(400, "echo and logprobs are for completions, and go together: a prompt is scored.")
-    return int(_number(document, "logprobs", 0, 0, MOST_TOP_LOGPROBS, int))
+    return int(_number(document, "logprobs", 0, 0, MAX_TOP_LOGPROBS, int))
 
 
 def _chat_messages(document: Mapping[str, Any]) -> tuple[Message, ...]:
@@ -319,9 +319,9 @@ def _chat_messages(document: Mapping[str, Any]) -> tuple[Message, ...]:
 def _prompts(document: Mapping[str, Any]) -> list[str | list[int]]:
     prompt = document.get("prompt")
     prompts = [prompt] if isinstance(prompt, str) or are_tokens(prompt) else prompt
-    if not isinstance(prompts, list) or not 0 < len(prompts) <= MOST_PROMPTS:
+    if not isinstance(prompts, list) or not 0 < len(prompts) <= MAX_PROMPTS:
         raise HttpRefusal(
-            400, f"prompt must be a text, a list of tokens, or a list of at most {MOST_PROMPTS} of either."
+            400, f"prompt must be a text, a list of tokens, or a list of at most {MAX_PROMPTS} of either."
         )
     for prompt in prompts:
         if not prompt or not (isinstance(prompt, str) or are_tokens(prompt)):
@@ -341,7 +341,7 @@ def _sampling(document: Mapping[str, Any], *, chat: bool, least: int) -> Samplin
     return Sampling(
         temperature=_number(document, "temperature", 1.0, 0, 2, float),
         top_p=_number(document, "top_p", 1.0, 1e-6, 1, float),
-        max_tokens=_number(document, limit, default, least, MOST_TOKENS, int),
+        max_tokens=_number(document, limit, default, least, MAX_TOKENS, int),
         seed=_number(document, "seed", secrets.randbelow(2**31), 0, 2**63 - 1, int),
     )
 
@@ -360,9 +360,9 @@ def _number(
 def _stops(document: Mapping[str, Any]) -> tuple[str, ...]:
     stop = document.get("stop")
     stops = [stop] if isinstance(stop, str) else stop or []
-    valid = isinstance(stops, list) and len(stops) <= MOST_STOPS
+    valid = isinstance(stops, list) and len(stops) <= MAX_STOPS
     if not valid or not all(isinstance(text, str) and 0 < len(text) <= LONGEST_STOP for text in stops):
-        raise HttpRefusal(400, f"stop must be at most {MOST_STOPS} texts of at most {LONGEST_STOP} characters.")
+        raise HttpRefusal(400, f"stop must be at most {MAX_STOPS} texts of at most {LONGEST_STOP} characters.")
     return tuple(stops)
 
 

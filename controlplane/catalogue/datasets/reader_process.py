@@ -37,9 +37,9 @@ ASK_SECONDS = 10.0
 WORK_SECONDS = 2 * 3600.0
 """Time limit of a check or an import. CPU time has a limit of its own."""
 LOOK_S = 0.5
-MOST_STREAMS = 4
+MAX_STREAMS = 4
 """Concurrent downloads per web process: a child takes about 100 MB for as long as the browser reads."""
-_STREAMS = threading.BoundedSemaphore(MOST_STREAMS)
+_STREAMS = threading.BoundedSemaphore(MAX_STREAMS)
 TAIL = 2000
 SMALLER = "Split it into smaller files."
 BROKEN = "The reading process failed on the server; the worker's log says why."
@@ -113,7 +113,7 @@ def stream(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
     Raises ChildFailed at the end, or at once if there are too many streams.
     """
     if not _STREAMS.acquire(blocking=False):
-        message = f"{MOST_STREAMS} dataset files are being downloaded already."
+        message = f"{MAX_STREAMS} dataset files are being downloaded already."
         raise ChildFailed("limits", message, "Try again when one of them has finished.")
     try:
         yield from _streamed(folder, verb, arguments)

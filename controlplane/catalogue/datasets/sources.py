@@ -21,7 +21,7 @@ _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII
 _REVISION = re.compile(r"[\w][\w./-]{0,199}", re.ASCII)
 _WORD = re.compile(r"[\w][\w .+-]{0,99}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-MOST_FAMILIES = 20
+MAX_FAMILIES = 20
 """Task families of one dataset."""
 URL = "URLs are not supported. Name a dataset of the hub by its id, such as openai/gsm8k, or upload the file."
 
@@ -87,8 +87,8 @@ class TasksSource:
     level: int = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.families) <= MOST_FAMILIES or self.rows < len(self.families):
-            raise SourceRefused(f"Choose 1 to {MOST_FAMILIES} families, with at least one row each.")
+        if not 1 <= len(self.families) <= MAX_FAMILIES or self.rows < len(self.families):
+            raise SourceRefused(f"Choose 1 to {MAX_FAMILIES} families, with at least one row each.")
         without = sorted(WITHOUT_ANSWER.intersection(self.families))
         if without and len(without) < len(set(self.families)):
             raise SourceRefused(

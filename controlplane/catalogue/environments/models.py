@@ -14,7 +14,7 @@ from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec
 from workers.contract.wire.documents import ContractError, from_dict
 from workers.environments.library import LIBRARY
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 class Environment(Item):
@@ -80,4 +80,4 @@ def environments_searching(corpus: CorpusVersion) -> list[str]:
     versions = EnvironmentVersion.objects.select_related("environment").order_by("environment__name", "-number")
     using = (version.environment.name for version in versions if title in titles_in(version.specs))
     names = [f"the environment {name}" for name in dict.fromkeys(using)]
-    return [*names[:MOST_NAMED], "other environments"] if len(names) > MOST_NAMED else names
+    return [*names[:MAX_NAMED], "other environments"] if len(names) > MAX_NAMED else names

@@ -103,7 +103,7 @@ def edit(request: HttpRequest, environment_id: int) -> HttpResponse:
     return PAGES.edit(request, environment_id)
 
 
-@reads_at_most(parts_yaml.MOST_BYTES)
+@reads_at_most(parts_yaml.MAX_BYTES)
 @operator_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def import_(request: HttpRequest) -> HttpResponse:

@@ -12,8 +12,8 @@ from controlplane.catalogue.exchange.reading import UnreadableDocument
 from controlplane.platform import safe_yaml
 from workers.contract.stack.commands import environment_problem
 
-MOST_WORDS = 5000
-MOST_CHARACTERS = 64 * 1024
+MAX_WORDS = 5000
+MAX_CHARACTERS = 64 * 1024
 PROGRAM = re.compile(
     r"(?:[A-Za-z_]\w*=\S*\s+|export\s+\S|\$\s+)*(?:accelerate|trl|torchrun|deepspeed|axolotl|vllm|uv|python[\d.]*|\S*/python[\d.]*)\s"
 )
@@ -31,8 +31,8 @@ def is_command(text: str) -> bool:
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Read (settings by their names, other parts with the reason why they aren't taken). Raises UnreadableDocument."""
-    if len(text) > MOST_CHARACTERS:
-        raise UnreadableDocument(f"A command line of more than {MOST_CHARACTERS // 1024} KB is not read here.")
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableDocument(f"A command line of more than {MAX_CHARACTERS // 1024} KB is not read here.")
     settings: dict[str, Any] = {}
     rest: list[tuple[str, str]] = []
     skipped = []
@@ -44,8 +44,8 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
             arguments = shlex.split(line, comments=True)
         except ValueError as error:
             raise UnreadableDocument(f"Line {number}: {str(error).lower()}.") from error
-        if len(arguments) > MOST_WORDS:
-            raise UnreadableDocument(f"Line {number}: it has more than {MOST_WORDS} words.")
+        if len(arguments) > MAX_WORDS:
+            raise UnreadableDocument(f"Line {number}: it has more than {MAX_WORDS} words.")
         _command(arguments, settings, rest)
     if skipped:
         lines = f"line {', '.join(skipped[:12])}{' …' * (len(skipped) > 12)}"

@@ -13,7 +13,7 @@ from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Re
 from controlplane.platform import json_with_comments, safe_yaml
 from controlplane.platform.templatetags.figures import size_in_words
 
-MOST_BYTES = 2**20
+MAX_BYTES = 2**20
 ZIP = b"PK\x03\x04"
 OWN = re.compile(r"^#! ([a-z_0-9]+(?:\.[A-Za-z_0-9]+)*): (.*)$", re.MULTILINE)
 """A line of an export with a value for which its format has no key."""
@@ -75,21 +75,21 @@ def content_of(file: IO[bytes]) -> bytes:
     """Read an uploaded document, at most one byte beyond the limit; of a dry run's .zip, its spec.json."""
     start = file.read(len(ZIP))
     if start != ZIP:
-        return start + file.read(MOST_BYTES + 1 - len(start))
+        return start + file.read(MAX_BYTES + 1 - len(start))
     try:
         with zipfile.ZipFile(file) as archive:
             entry = next((entry for entry in archive.infolist() if entry.filename.endswith("spec.json")), None)
             if entry is None:
                 raise UnreadableDocument("The archive has no spec.json: it is no dry run of a run.")
             with archive.open(entry) as member:
-                return member.read(MOST_BYTES + 1)
+                return member.read(MAX_BYTES + 1)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, OSError) as error:
         raise UnreadableDocument("The .zip can't be read.") from error
 
 
 def _text(content: bytes) -> str:
-    if len(content) > MOST_BYTES:
-        raise UnreadableDocument(f"It is larger than {size_in_words(MOST_BYTES)}, the most that is read here.")
+    if len(content) > MAX_BYTES:
+        raise UnreadableDocument(f"It is larger than {size_in_words(MAX_BYTES)}, the most that is read here.")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         content = content.decode("utf-16", "replace").encode()
     try:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controlplane.catalogue.exchange.reading import MOST_NOTES, DocumentKind, KeyVerdict, Reading, WrongValue
+from controlplane.catalogue.exchange.reading import MAX_NOTES, DocumentKind, KeyVerdict, Reading, WrongValue
 from controlplane.platform.safe_yaml import short
 
 UNSET: Any = object()
@@ -89,7 +89,7 @@ class TableReader:
             self._fill(rule, key, raw)
 
     def _note(self, verdict: KeyVerdict, key: str, text: str, **details: Any) -> None:
-        full = len(self.reading.notes) >= MOST_NOTES
+        full = len(self.reading.notes) >= MAX_NOTES
         self.reading.note(verdict, key, text, line=None if full else self.line_of(key), **details)
 
     def _fill(self, rule: Take, key: str, raw: Any) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-MOST_NOTES = 100
+MAX_NOTES = 100
 
 
 class DocumentKind(StrEnum):
@@ -66,9 +66,9 @@ class Reading:
     """True for a document from here: a setting that it lacks has its default."""
 
     def note(self, verdict: KeyVerdict, key: str, text: str, **details: Any) -> None:
-        if len(self.notes) < MOST_NOTES:
+        if len(self.notes) < MAX_NOTES:
             self.notes.append(Note(verdict, key[:80], text, **details))
-        elif len(self.notes) == MOST_NOTES:
+        elif len(self.notes) == MAX_NOTES:
             self.notes.append(Note(KeyVerdict.UNKNOWN, "", "There is more that isn't listed here."))
 
     def put(self, path: str, value: Any, key: str) -> None:

@@ -13,7 +13,7 @@ from controlplane.catalogue.exchange.commands import take_variable
 from controlplane.catalogue.exchange.reading import UnreadableDocument
 from workers.sandbox.requirements.syntax import deeper, parsed
 
-MOST_CHARACTERS = 64 * 1024
+MAX_CHARACTERS = 64 * 1024
 SIGNS = re.compile(
     r"\b(?:GRPOConfig|LoraConfig|GRPOTrainer)\s*\("
     r"|^[ \t]*(?:training_args\.\w+\s*=|(?:hyperparameters|environment)\s*=\s*\{)",
@@ -40,7 +40,7 @@ def is_python(text: str) -> bool:
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Read (settings by TRL's names, other parts with the reason why they aren't taken). Raises UnreadableDocument."""
-    if len(text) > MOST_CHARACTERS or deeper(text):
+    if len(text) > MAX_CHARACTERS or deeper(text):
         raise UnreadableDocument("The script is too long or nested too deeply to be read.")
     tree = parsed(textwrap.dedent(text))
     if isinstance(tree, str):

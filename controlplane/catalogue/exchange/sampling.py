@@ -4,7 +4,7 @@ from typing import Any
 
 from controlplane.catalogue.exchange.keys import Rule, Take, flag, text, whole
 from controlplane.catalogue.exchange.reading import KeyVerdict, Reading
-from workers.contract.run.prompts import MOST_ROUNDS
+from workers.contract.run.prompts import MAX_ROUNDS
 
 USUAL_ROUNDS = 3
 """ms-swift's max_resample_times, taken where a document only switches dynamic sampling on."""
@@ -14,7 +14,7 @@ OF_THE_TOTAL = ("score", "seq_reward", "seq_final_reward")
 
 def batches(raw: Any) -> int:
     """Convert batches to extra rounds: verl and NeMo RL count the first batch too, and verl's 0 means no bound."""
-    return whole(raw) - 1 if whole(raw) > 0 else MOST_ROUNDS
+    return whole(raw) - 1 if whole(raw) > 0 else MAX_ROUNDS
 
 
 TABLE: dict[str, Rule] = {
@@ -46,7 +46,7 @@ def finish(reading: Reading) -> None:
     if rounds is None:
         text = f"The document sets no bound: {USUAL_ROUNDS} extra rounds, as in ms-swift."
         reading.note(KeyVerdict.ASSUMED, source, text, path="extra_rounds")
-    reading.put("prompts.extra_rounds", min(USUAL_ROUNDS if rounds is None else rounds, MOST_ROUNDS), source)
+    reading.put("prompts.extra_rounds", min(USUAL_ROUNDS if rounds is None else rounds, MAX_ROUNDS), source)
     if metric and metric not in OF_THE_TOTAL:
         text = f"The spread of the total reward counts; for that of {metric[:80]}, name its component under Spread of."
         reading.note(KeyVerdict.LEFT_OUT, metric_key, text, path="spread_in")

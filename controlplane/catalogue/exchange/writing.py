@@ -16,7 +16,7 @@ from workers.contract.run.hardware import ZERO, HardwareSpec, Offload, Quantizat
 from workers.contract.run.spec import RunSpec
 from workers.contract.stack import deepspeed
 
-MOST_DEPTH = 4
+MAX_DEPTH = 4
 """Deeper arguments go into comments: the reader of YAML takes few levels."""
 AXOLOTL_SECTION = frozenset(
     {
@@ -126,7 +126,7 @@ def _arguments(
     """Add the arguments of GRPOConfig that the table doesn't write, under the names that both tools share."""
     in_table = {rule.path for rule in table.values() if isinstance(rule, Take) and rule.write}
     for path, value in values.items():
-        if path.startswith("grpo.") and path not in {*in_table, "grpo.optim"} and _depth(value) <= MOST_DEPTH:
+        if path.startswith("grpo.") and path not in {*in_table, "grpo.optim"} and _depth(value) <= MAX_DEPTH:
             put(tree, key(path.removeprefix("grpo.")), value)
 
 

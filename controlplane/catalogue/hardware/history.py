@@ -6,9 +6,9 @@ from typing import Any
 from controlplane.catalogue.hardware.inventory import number
 
 SPAN_S = 600
-LEAST_APART_S = 4
+MIN_APART_S = 4
 """Minimum distance of readings; a watched host announces itself more often than a line can show."""
-MAX_ENTRIES = SPAN_S // LEAST_APART_S + 1
+MAX_ENTRIES = SPAN_S // MIN_APART_S + 1
 GAP_S = 45
 """Longer silence is a gap in the line."""
 
@@ -19,7 +19,7 @@ Entry = list[Any]
 def add(history: Any, gpus: Sequence[dict[str, Any]], now: float) -> list[Entry]:
     """Return the history, oldest first and within its span, with one more reading."""
     recent: list[Entry] = [[t, used] for t, used in _entries(history) if now - SPAN_S <= t <= now]
-    if gpus and (not recent or now - recent[-1][0] >= LEAST_APART_S):
+    if gpus and (not recent or now - recent[-1][0] >= MIN_APART_S):
         recent.append([round(now, 1), [gpu.get("util_percent") for gpu in gpus]])
     return recent[-MAX_ENTRIES:]
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workers.contract.wire.names import MOST_GPUS
+from workers.contract.wire.names import MAX_GPUS
 
-MOST_LISTED = 500
+MAX_LISTED = 500
 LONGEST_TEXT = 500
 DEEPEST = 6
 LINK_KINDS = ("NVLink", "PCIe")
@@ -67,9 +67,9 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if depth >= DEEPEST:
         return None
     if isinstance(value, list):
-        return [_plain(part, depth + 1) for part in value[:MOST_LISTED]]
+        return [_plain(part, depth + 1) for part in value[:MAX_LISTED]]
     if isinstance(value, dict):
-        entries = list(value.items())[:MOST_LISTED]
+        entries = list(value.items())[:MAX_LISTED]
         return {str(_plain(str(key))): _plain(part, depth + 1) for key, part in entries}
     return None
 
@@ -78,7 +78,7 @@ def _gpus(value: Any) -> list[dict[str, Any]] | None:
     if not isinstance(value, list):
         return None
     gpus: dict[int, dict[str, Any]] = {}
-    for entry in value[:MOST_GPUS]:
+    for entry in value[:MAX_GPUS]:
         index = whole(entry.get("index")) if isinstance(entry, dict) else None
         if index is not None and index < 1024:
             gpus.setdefault(index, _gpu(index, entry))
@@ -95,7 +95,7 @@ def _gpu(index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
         "memory_mib": whole(entry.get("memory_mib")) or 0,
         "used_mib": whole(entry.get("used_mib")) or 0,
         "capability": text(entry.get("capability")) or "",
-        "links": [link for value in _list(entry.get("links"))[:MOST_GPUS] if (link := _link(value))],
+        "links": [link for value in _list(entry.get("links"))[:MAX_GPUS] if (link := _link(value))],
         **measured,
     }
 

@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 BATCH = 32
 """Rows scored at once."""
-MOST_FAILED = 10_000
+MAX_FAILED = 10_000
 """Maximum failed rows; beyond, the config or the column mapping is probably wrong, not the answers."""
-TOO_MANY = f"More than {MOST_FAILED:,} answers fail, so the remaining rows were not checked."
+TOO_MANY = f"More than {MAX_FAILED:,} answers fail, so the remaining rows were not checked."
 BROKEN = "The check failed on the server; the worker's log says why."
 
 
@@ -83,7 +83,7 @@ def _score(check: ReferenceCheck) -> None:
             if result.unavailable:
                 raise _Ended(f"{component.name} can't be scored on this server: {result.unavailable}")
         _store(check, len(rows), len(rows) - len(answered), judged)
-        if check.failed_rows > MOST_FAILED:
+        if check.failed_rows > MAX_FAILED:
             raise _Ended(TOO_MANY)
 
 

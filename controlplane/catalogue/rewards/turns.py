@@ -28,7 +28,7 @@ AT_ONCE = 2
 SLICE = len(os.sched_getaffinity(0))
 """Evaluations per slice: as many as there are cores."""
 LOOK_S = 0.2
-MOST_PAGES = 500
+MAX_PAGES = 500
 _DEFAULT = Limits()
 
 JobT = TypeVar("JobT")
@@ -92,7 +92,7 @@ def turn(seconds: float, *, requester: str = "") -> TrialTurn:
     with _lock:
         _newest[requester] = number
         _newest.move_to_end(requester)
-        while len(_newest) > MOST_PAGES:
+        while len(_newest) > MAX_PAGES:
             _newest.popitem(last=False)
     return TrialTurn(until=time.monotonic() + seconds, is_wanted=lambda: _newest.get(requester, number) == number)
 

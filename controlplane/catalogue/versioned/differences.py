@@ -9,7 +9,7 @@ from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Version
 from controlplane.platform.templatetags.figures import setting
 
-MOST_LINES = 200
+MAX_LINES = 200
 """Maximum changed lines to show of a text."""
 
 
@@ -70,6 +70,6 @@ def _param(name: str, old: Any, new: Any) -> Difference:
     if all("\n" not in text and len(text) <= 80 for text in (first, second)):
         return Difference(name, first, second)
     lines = list(unified_diff(first.splitlines(), second.splitlines(), lineterm="", n=2))[2:]
-    if len(lines) > MOST_LINES:
-        lines = [*lines[:MOST_LINES], f" … {len(lines) - MOST_LINES} more lines"]
+    if len(lines) > MAX_LINES:
+        lines = [*lines[:MAX_LINES], f" … {len(lines) - MAX_LINES} more lines"]
     return Difference(name, lines=tuple(lines))

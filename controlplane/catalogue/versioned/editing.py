@@ -17,8 +17,8 @@ from controlplane.catalogue.versioned.parameter_forms import CONTROL, PREFIX, Pa
 from controlplane.catalogue.versioned.saving import Composition
 from workers.contract.wire.documents import ContractError, from_dict
 
-MOST_PARTS = 24
-_MOST_ROWS = 4 * MOST_PARTS
+MAX_PARTS = 24
+_MAX_ROWS = 4 * MAX_PARTS
 """Rows to read, so that a user with too many loses none along with the error."""
 RowT = TypeVar("RowT", bound="PartForm")
 SpecT = TypeVar("SpecT")
@@ -69,9 +69,9 @@ class ItemEditor(Generic[RowT]):
     def is_valid(self) -> bool:
         valid = [*(form.is_valid() for form in self.item_forms()), *(row.is_valid() for row in self.rows)]
         self.check_names()
-        if len(self.rows) > MOST_PARTS:
+        if len(self.rows) > MAX_PARTS:
             parts = self.model.kind.parts
-            self.problem = f"At most {MOST_PARTS} {parts}, but there are {len(self.rows)}. Remove some."
+            self.problem = f"At most {MAX_PARTS} {parts}, but there are {len(self.rows)}. Remove some."
         else:
             self.problem = self.composition_problem(all(valid)) or self.problem
         return all(valid) and not self.problem and not any(form.errors for form in self.rows)
@@ -128,7 +128,7 @@ def rows_from(post: QueryDict, library: Mapping[str, Any], form: Callable[..., R
     prefixes = [p for p in dict.fromkeys(post.getlist("row")) if PREFIX.fullmatch(p)]
     return [
         form(library[key], post, prefix=prefix)
-        for prefix in prefixes[:_MOST_ROWS]
+        for prefix in prefixes[:_MAX_ROWS]
         if (key := post.get(f"{prefix}-function", "")) in library
     ]
 

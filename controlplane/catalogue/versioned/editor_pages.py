@@ -63,7 +63,7 @@ class EditorPages(Generic[EditorT]):
         if request.method != "POST":
             return self._import_form(request)
         try:
-            editor = self.read(safe_yaml.document(request, parts_yaml.MOST_BYTES))
+            editor = self.read(safe_yaml.document(request, parts_yaml.MAX_BYTES))
         except safe_yaml.YamlRefused as error:
             return self._import_form(request, str(error))
         return self._page(request, editor, None, status=422 if editor.problem or editor.wrong else 200, imported=True)
@@ -126,7 +126,7 @@ class EditorPages(Generic[EditorT]):
 
     def _import_form(self, request: HttpRequest, problem: str = "") -> HttpResponse:
         template = f"catalogue/{self.model._meta.app_label}/import.html"
-        return import_page(request, template, problem, parts_yaml.MOST_BYTES, echo_limit=parts_yaml.MOST_BYTES)
+        return import_page(request, template, problem, parts_yaml.MAX_BYTES, echo_limit=parts_yaml.MAX_BYTES)
 
 
 def _saved_message(version: Version, is_new: bool) -> str:

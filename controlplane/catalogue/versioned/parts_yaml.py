@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 
 from django.http import QueryDict
 
-from controlplane.catalogue.versioned.editing import MOST_PARTS, ItemEditor
+from controlplane.catalogue.versioned.editing import MAX_PARTS, ItemEditor
 from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.parameter_forms import PARAM, placed
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
 from workers.rewards.parameters import Described
 
-MOST_BYTES = 512 * 1024
+MAX_BYTES = 512 * 1024
 """Bytes of a document; code is longer than settings."""
 KINDS = {"str": (str, "text"), "float": (int | float, "a number")}
 EditorT = TypeVar("EditorT", bound=ItemEditor[Any])
@@ -54,9 +54,9 @@ class DocumentReading:
         if not isinstance(listed, list):
             self.problems.append(f"{kind.parts}: expected a list, got {short(listed)}.")
             listed = []
-        if len(listed) > MOST_PARTS:
-            self.problems.append(f"{kind.parts}: {len(listed)}, but only the first {MOST_PARTS} are used.")
-        for index, part in enumerate(listed[:MOST_PARTS]):
+        if len(listed) > MAX_PARTS:
+            self.problems.append(f"{kind.parts}: {len(listed)}, but only the first {MAX_PARTS} are used.")
+        for index, part in enumerate(listed[:MAX_PARTS]):
             path, prefix = f"{kind.parts}[{index}]", f"c{index}"
             if not isinstance(part, dict):
                 self.problems.append(f"{path}: expected {', '.join(allowed)}, got {short(part)}.")
@@ -101,7 +101,7 @@ def document_of(
     content: bytes, *, title: str, top: Sequence[str], texts: Sequence[str]
 ) -> tuple[dict[Any, Any], DocumentReading]:
     """Parse a document, and take its `texts`, some keys of `top`. Raises YamlRefused if it is not `title` at all."""
-    document = safe_yaml.load(content, MOST_BYTES)
+    document = safe_yaml.load(content, MAX_BYTES)
     if not isinstance(document, dict) or not set(document) & set(top):
         raise safe_yaml.YamlRefused(f"This is not {title}, which has {', '.join(top)}.")
     result = DocumentReading(problems=[no_field(str(key), top) for key in document if key not in top])

@@ -19,7 +19,7 @@ PREFIX = "grpo_"
 LONGEST_NAME = 80
 DAYS = (7, 30, 90, 365)
 """How long a token may be valid: every token expires."""
-MOST_PER_USER = 50
+MAX_PER_USER = 50
 KEPT_ACTS = 1000
 """Most acts kept per token; the newest stay."""
 FORGOTTEN_AFTER = timedelta(days=90)
@@ -44,8 +44,8 @@ def make(user: User, name: str, scope: str, *, days: int) -> tuple[ApiToken, str
     now = timezone.now()
     with transaction.atomic():
         User.objects.select_for_update().get(pk=user.pk)  # two pages at once must not both take the last place
-        if valid(user.api_tokens.all()).count() >= MOST_PER_USER:
-            raise TooMany(f"You have {MOST_PER_USER} valid tokens, which is the most. Revoke one first.")
+        if valid(user.api_tokens.all()).count() >= MAX_PER_USER:
+            raise TooMany(f"You have {MAX_PER_USER} valid tokens, which is the most. Revoke one first.")
         row = ApiToken.objects.create(
             user=user, name=name, token_hash=hashed(text), scope=scope, expires_at=now + timedelta(days=days)
         )

@@ -21,7 +21,7 @@ from controlplane.platform.accounts.models import ApiToken, User
 from controlplane.platform.activity.models import Act, kind_of
 
 FAILED_WITHIN = timedelta(minutes=10)
-MOST_FAILED = 20
+MAX_FAILED = 20
 """Most failed sign-ins recorded within that time, one for each name, so that guessing can't flood the events."""
 
 _request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
@@ -161,12 +161,12 @@ def _refused(credentials: Mapping[str, Any], request: HttpRequest | None = None,
     """Record a failed sign-in without a user, under the name that was tried."""
     name = str(credentials.get("username", ""))[:200]
     recent = Act.objects.filter(kind="session", by_name="", at__gt=timezone.now() - FAILED_WITHIN)
-    names = list(recent.values_list("name", flat=True)[:MOST_FAILED])
-    if name in names or len(names) >= MOST_FAILED:
+    names = list(recent.values_list("name", flat=True)[:MAX_FAILED])
+    if name in names or len(names) >= MAX_FAILED:
         return
     address = request.META.get("REMOTE_ADDR", "") if request else ""
     phrase = f"Failed to sign in{f' from {address}' if address else ''}"
-    if len(names) == MOST_FAILED - 1:
+    if len(names) == MAX_FAILED - 1:
         phrase += "; more names within ten minutes are not listed"
     Act.objects.create(kind="session", name=name, what=phrase)
 

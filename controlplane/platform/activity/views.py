@@ -14,7 +14,7 @@ from controlplane.platform.http import keyset
 from controlplane.platform.http.streams import csv_cell
 
 PER_PAGE = 50
-MOST_IN_CSV = 50_000
+MAX_IN_CSV = 50_000
 """Most acts in the file: the newest. Filters by time give others."""
 HEADINGS = ("at", "by", "token", "kind", "id", "name", "what")
 
@@ -51,7 +51,7 @@ def events_csv(request: HttpRequest) -> HttpResponse:
     writer = csv.writer(target)
     writer.writerow(HEADINGS)
     columns = ("at", "by_name", "token", "kind", "key", "name", "what")
-    for at, *cells in matching.values_list(*columns)[:MOST_IN_CSV].iterator():
+    for at, *cells in matching.values_list(*columns)[:MAX_IN_CSV].iterator():
         writer.writerow([at.isoformat(), *map(csv_cell, cells)])
     answer = HttpResponse(target.getvalue(), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="events.csv"'

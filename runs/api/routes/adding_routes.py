@@ -22,13 +22,13 @@ from controlplane.catalogue.datasets.pages.forms import (
     TasksForm,
     UploadForm,
 )
-from controlplane.catalogue.datasets.sources import MOST_FAMILIES
+from controlplane.catalogue.datasets.sources import MAX_FAMILIES
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.http import upload
 from runs.api import form_values, shapes
 from runs.api.access import Problem, Router, refusing
 from runs.api.shapes import Id, ItemResponse, RequestBody
-from workers.packages.reasoning import MOST_ROWS, MOST_SEED
+from workers.packages.reasoning import MAX_ROWS, MAX_SEED
 
 router = Router(tags=["datasets"])
 SourceForm = RowsForm | HubForm | PathForm | TasksForm
@@ -55,11 +55,11 @@ class PathDatasetBody(NamedDatasetBody):
 
 class TasksDatasetBody(NamedDatasetBody):
     families: list[Annotated[str, Field(max_length=80)]] = Field(
-        min_length=1, max_length=MOST_FAMILIES, description="Families of reasoning-gym, such as leg_counting."
+        min_length=1, max_length=MAX_FAMILIES, description="Families of reasoning-gym, such as leg_counting."
     )
-    rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1000
+    rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1000
     level: Annotated[int, Field(ge=0, le=100)] = Field(0, description="Difficulty. 0: the families' own settings.")
-    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
 
 
 @router.post("datasets/upload", response={201: ItemResponse})

@@ -22,7 +22,7 @@ from runs.engine.alerts.tasks import soon
 from runs.pages.secrets import uses
 
 router = Router(tags=["administration"])
-MOST_RUNS = 2**31 - 1
+MAX_RUNS = 2**31 - 1
 
 
 class NewUser(RequestBody):
@@ -40,12 +40,10 @@ class Invited(ResponseBody):
 class UserChange(RequestBody):
     role: Literal["viewer", "operator", "admin"] | None = None
     active: bool | None = Field(None, description="false: disabled, and their API tokens are revoked for good.")
-    max_running: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(
+    max_running: Annotated[int, Field(ge=0, le=MAX_RUNS)] | None = Field(
         None, description="Most active runs. 0: no limit; null: the installation's limit."
     )
-    max_queued: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(
-        None, description="Most queued runs, as above."
-    )
+    max_queued: Annotated[int, Field(ge=0, le=MAX_RUNS)] | None = Field(None, description="Most queued runs, as above.")
 
 
 class NewSecret(RequestBody):

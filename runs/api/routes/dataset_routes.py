@@ -19,7 +19,7 @@ from controlplane.catalogue.datasets import (
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages import browse_views
-from controlplane.catalogue.datasets.pages.filter_forms import MOST_ROWS as MOST_CHOSEN
+from controlplane.catalogue.datasets.pages.filter_forms import MAX_ROWS as MAX_CHOSEN
 from controlplane.catalogue.datasets.pages.filter_forms import DeriveForm, FilterForm
 from controlplane.catalogue.datasets.pages.forms import NAME_LENGTH, name_problem
 from controlplane.catalogue.datasets.pages.mapping_forms import MappingForm
@@ -64,7 +64,7 @@ class Derive(RequestBody):
     )
     filter: RowChoice | None = None
     rows: list[Annotated[int, Field(ge=0, le=2**62)]] | None = Field(
-        None, max_length=MOST_CHOSEN, description="Row numbers, instead of a filter."
+        None, max_length=MAX_CHOSEN, description="Row numbers, instead of a filter."
     )
     number: Annotated[int, Field(ge=1, le=2**31)] | None = Field(None, description="At most this many of these rows.")
     which: Literal["first", "random"] = "first"

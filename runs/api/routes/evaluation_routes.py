@@ -37,7 +37,7 @@ class Evaluate(RequestBody):
     prompts: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
         None, description="How many of the validation rows. None: at most 64."
     )
-    generations: Annotated[int, Field(ge=1, le=starting.MOST_GENERATIONS)] = starting.GENERATIONS
+    generations: Annotated[int, Field(ge=1, le=starting.MAX_GENERATIONS)] = starting.GENERATIONS
     rewards: Id | None = Field(None, description="The id of a version of a reward config. None: the run's own.")
     temperature: Annotated[float, Field(ge=0.01, le=2)] | None = Field(None, description="None: the run's own.")
 

@@ -23,7 +23,7 @@ from runs.pages.model_pages import action_views, card
 from workers.contract.run.jobs import (
     BENCHMARK_TASKS,
     GGUF_TYPES,
-    MOST_BENCHMARK_EXAMPLES,
+    MAX_BENCHMARK_EXAMPLES,
     USUAL_BENCHMARK_EXAMPLES,
     PushSettings,
 )
@@ -46,7 +46,7 @@ class Benchmark(RequestBody):
     tasks: list[Annotated[str, Field(max_length=40)]] = Field(
         min_length=1, max_length=len(BENCHMARK_TASKS), description=f"Any of: {', '.join(BENCHMARK_TASKS)}."
     )
-    limit: Annotated[int, Field(ge=0, le=MOST_BENCHMARK_EXAMPLES)] = Field(
+    limit: Annotated[int, Field(ge=0, le=MAX_BENCHMARK_EXAMPLES)] = Field(
         USUAL_BENCHMARK_EXAMPLES, description="Examples of each task. 0: all of them."
     )
 

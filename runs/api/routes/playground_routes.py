@@ -22,7 +22,7 @@ from runs.api.shapes import Id, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.insight.scoring import rows, scoring
 from runs.pages.playground import completions_source, episode_play, episode_scoring, model_turn, rescoring
-from runs.pages.playground.episode_play import LONGEST_TEXT, MOST_CALLS, MOST_MOVES, SECONDS, Play, WrittenMove
+from runs.pages.playground.episode_play import LONGEST_TEXT, MAX_CALLS, MAX_MOVES, SECONDS, Play, WrittenMove
 from runs.pages.playground.model_turn import PlayerForm
 from workers.contract.run.spec import RewardSpec
 from workers.environments.executor import Call, EnvironmentAnswer, Unusable
@@ -37,7 +37,7 @@ class PlaygroundRow(RequestBody):
     prompt: str = Field("", max_length=LONGEST_TEXT)
     answer: str = Field("", max_length=LONGEST_TEXT)
     test_cases: list[Annotated[str, Field(max_length=LONGEST_TEXT)]] = Field(
-        [], max_length=completions_source.MOST_TESTS
+        [], max_length=completions_source.MAX_TESTS
     )
 
 
@@ -68,13 +68,13 @@ class ToolCall(RequestBody):
 
 class EpisodeMove(RequestBody):
     text: str = Field("", max_length=LONGEST_TEXT)
-    calls: list[ToolCall] = Field([], max_length=MOST_CALLS)
+    calls: list[ToolCall] = Field([], max_length=MAX_CALLS)
 
 
 class EpisodeMoves(RequestBody):
     row: PlaygroundRow
     seed: Annotated[int, Field(ge=0, le=2**31)] = 0
-    moves: list[EpisodeMove] = Field([], max_length=MOST_MOVES, description="The model's turns.")
+    moves: list[EpisodeMove] = Field([], max_length=MAX_MOVES, description="The model's turns.")
 
 
 class EpisodePlayer(RequestBody):
@@ -92,7 +92,7 @@ class Score(RequestBody):
     row: PlaygroundRow
     reward_version: Id
     messages: list[dict[str, Any]] = Field(
-        max_length=4 * MOST_MOVES, description="The messages of an episode, as its answer has them."
+        max_length=4 * MAX_MOVES, description="The messages of an episode, as its answer has them."
     )
 
 

@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Query, Status
 
-from controlplane.catalogue.exchange.documents import MOST_BYTES
+from controlplane.catalogue.exchange.documents import MAX_BYTES
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_pages import profile_import, profile_memory, profile_yaml
 from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, save
@@ -31,7 +31,7 @@ Fields = dict[Annotated[str, Field(max_length=80)], Value]
 
 class NewProfile(RequestBody):
     document: str = Field(
-        "", max_length=MOST_BYTES, description="A profile's YAML, or another tool's config that describes hardware."
+        "", max_length=MAX_BYTES, description="A profile's YAML, or another tool's config that describes hardware."
     )
     values: Fields = Field(
         {}, description="Fields of the form, such as name, trainer_gpus, rollout, use_lora; they override the document."

@@ -24,7 +24,7 @@ from workers.contract.wire.names import LOG_NAMES
 
 router = Router(tags=["results"])
 LOG_PART = 256 * 1024
-MOST_METRICS = 100
+MAX_METRICS = 100
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="The attempt's number; 0: the latest.")]
 
@@ -151,8 +151,8 @@ def series(
     """Read points of metrics."""
     run = queries.run_for(request, run_id)
     names = numbers.reported(run) if metrics == "*" else [name for name in metrics.split(",") if name]
-    if any("\0" in name for name in names) or (len(names) > MOST_METRICS and metrics != "*"):
-        raise Problem(422, f"Ask for at most {MOST_METRICS} metrics by their names.", where="metrics")
+    if any("\0" in name for name in names) or (len(names) > MAX_METRICS and metrics != "*"):
+        raise Problem(422, f"Ask for at most {MAX_METRICS} metrics by their names.", where="metrics")
     return numbers.series(run, names, points, Window("" if x == "step" else x, low, high))
 
 

@@ -21,7 +21,7 @@ from runs.insight.scoring import rows
 from runs.pages.served import page, questions, scoring
 from runs.pages.served.forms import LONGEST_IDLE, AskForm, DeviceForm, ServeForm
 from runs.pages.served.page import TurnView
-from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS
+from workers.contract.reports.chat import LONGEST_CHAT, MAX_TOKENS
 from workers.contract.run.jobs import LOOPBACK
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StopMode
@@ -69,7 +69,7 @@ class ChatQuestion(RequestBody):
     system: str | None = Field(None, max_length=LONGEST_CHAT)
     new: bool = Field(False, description="true: without the earlier messages.")
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
-    max_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 512
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] = 512
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
 

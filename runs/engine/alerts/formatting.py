@@ -11,7 +11,7 @@ from runs.engine.alerts.models import AlertDelivery, Topic
 from runs.engine.records import RunEvent
 from runs.engine.states import sentence
 
-MOST_LINES = 12
+MAX_LINES = 12
 LATE = timedelta(minutes=5)
 """A line sent later than this includes the time of its event."""
 HEADS = {
@@ -58,19 +58,19 @@ def line(delivery: AlertDelivery, links_to: str, now: datetime) -> AlertLine:
 
 def slack(lines: Sequence[AlertLine]) -> bytes:
     """Format a request for Slack, Mattermost, Rocket.Chat, Zulip and Discord (its address must end in /slack)."""
-    rows = [f"*{_escape(x.head)}: <{x.link}|{_escape(x.subject)}>* {_escape(x.text)}" for x in lines[:MOST_LINES]]
+    rows = [f"*{_escape(x.head)}: <{x.link}|{_escape(x.subject)}>* {_escape(x.text)}" for x in lines[:MAX_LINES]]
     return json.dumps({"text": "\n".join([*rows, *_rest(lines)])}).encode()
 
 
 def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
     first = lines[0]
     rest = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
-    rows = [f"{x.head}: {x.subject}\n{x.text}\n{x.link}\n" for x in lines[:MOST_LINES]]
+    rows = [f"{x.head}: {x.subject}\n{x.text}\n{x.link}\n" for x in lines[:MAX_LINES]]
     return f"{first.head}: {first.subject}{rest}"[:200], "\n".join([*rows, *_rest(lines)])
 
 
 def _rest(lines: Sequence[AlertLine]) -> list[str]:
-    return [f"… and {len(lines) - MOST_LINES} more."] if len(lines) > MOST_LINES else []
+    return [f"… and {len(lines) - MAX_LINES} more."] if len(lines) > MAX_LINES else []
 
 
 def _of_alert(event: RunEvent) -> str:

@@ -16,7 +16,7 @@ from workers import outbound
 
 DEADLINE_S = 10.0
 """Seconds from looking up the webhook's name to the last byte."""
-MOST_READ = 300
+MAX_READ = 300
 """Bytes read of an answer, in which servers explain a refusal."""
 TRY_LATER = frozenset({408, 425, 429})
 """The 4xx statuses that are worth a retry."""
@@ -61,7 +61,7 @@ def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Respon
             body=message,
             headers={"Content-Type": "application/json", "User-Agent": "grpo-control-plane"},
             seconds=DEADLINE_S,
-            limit=MOST_READ,
+            limit=MAX_READ,
             rule=addresses.rule_for(address, private_too=private_too),
         )
     except outbound.AddressRefused as error:

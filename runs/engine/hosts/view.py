@@ -19,7 +19,7 @@ from runs.engine.models import Attempt, Lease
 from runs.engine.scheduling.leasing import BUSY_MIB
 from runs.engine.sentences import resource_words
 
-LEAST_SHM_MIB = 1024
+MIN_SHM_MIB = 1024
 """Shared memory (/dev/shm) that vLLM or several ranks need at least."""
 
 

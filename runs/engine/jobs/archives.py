@@ -25,7 +25,7 @@ from workers.contract.wire.documents import ContractError
 
 ENDING, PART_ENDING = ".tar", ".tar.part"
 KEPT_FOR = timedelta(hours=24)
-LEAST_FREE = 1 << 30
+MIN_FREE = 1 << 30
 """Bytes that must stay free on the data folder's disk."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -82,7 +82,7 @@ def check_room(size: int) -> None:
             f"Archives may take {limit / 1e9:.0f} GB here (CONTROLPLANE_ARCHIVES_MAX_GB), "
             f"{stored / 1e9:.1f} are taken, and this one needs {size / 1e9:.1f}."
         )
-    free = shutil.disk_usage(settings.DATA_DIR).free - LEAST_FREE
+    free = shutil.disk_usage(settings.DATA_DIR).free - MIN_FREE
     if size > free:
         raise NoRoom(f"The archive needs {size / 1e9:.1f} GB here, and {max(0, free) / 1e9:.1f} GB are free for it.")
 

@@ -22,8 +22,8 @@ from workers.contract.run.jobs import (
     GGUF,
     GGUF_SCRIPT,
     GGUF_TYPES,
+    MAX_BENCHMARK_EXAMPLES,
     MERGE,
-    MOST_BENCHMARK_EXAMPLES,
     PUSH,
     BenchmarkSettings,
     GgufSettings,
@@ -116,8 +116,8 @@ def benchmark(checkpoint: Checkpoint, user: User, *, tasks: list[str], limit: in
         raise ContractError("choose at least one task")
     if unknown := [task for task in tasks if task not in BENCHMARK_TASKS]:
         raise ContractError(f"{unknown[0]!r} is not offered")
-    if not 0 <= limit <= MOST_BENCHMARK_EXAMPLES:
-        raise ContractError(f"a task has 1 to {MOST_BENCHMARK_EXAMPLES:,} examples, or 0 for all of them")
+    if not 0 <= limit <= MAX_BENCHMARK_EXAMPLES:
+        raise ContractError(f"a task has 1 to {MAX_BENCHMARK_EXAMPLES:,} examples, or 0 for all of them")
     gpus = (checkpoint.run.spec.get("hardware") or {}).get("trainer_gpus")
     settings = BenchmarkSettings(tuple(tasks), limit)
     hardware = HardwareSpec("", trainer_gpus=1) if gpus else starting.ON_THE_CPU

@@ -12,7 +12,7 @@ from typing import Any
 from runs.engine.models import Attempt
 from workers.contract.run.hardware import WeightSync
 
-LEAST_MIB = 64
+MIN_MIB = 64
 """Differences below this are noise."""
 LATEST = 100
 """Newest receipts of a host that are read."""
@@ -38,10 +38,10 @@ class _Chain:
     is_over: bool = False
 
     def add(self, gpu: Mapping[str, Any], servers: tuple[str, ...]) -> None:
-        self.is_over |= self.before_mib is not None and gpu["after_mib"] > self.before_mib + LEAST_MIB
+        self.is_over |= self.before_mib is not None and gpu["after_mib"] > self.before_mib + MIN_MIB
         self.before_mib = gpu["before_mib"]
         part = gpu["after_mib"] - gpu["before_mib"]
-        if servers and part >= LEAST_MIB and gpu["seconds_to_free"] is not None and not self.is_over:
+        if servers and part >= MIN_MIB and gpu["seconds_to_free"] is not None and not self.is_over:
             self.parts.append(part)
             self.servers |= dict.fromkeys(servers)
 
@@ -51,14 +51,14 @@ def of_attempt(attempt: Attempt) -> list[KeptMemory]:
     if attempt.receipt is None or attempt.host_id is None or not sends_weights(attempt.run.spec):
         return []
     chains = _chains(attempt.host_id, upto=attempt)
-    gpus = [gpu for gpu in attempt.receipt["gpus"] if gpu["after_mib"] - gpu["before_mib"] >= LEAST_MIB]
+    gpus = [gpu for gpu in attempt.receipt["gpus"] if gpu["after_mib"] - gpu["before_mib"] >= MIN_MIB]
     return [memory for gpu in gpus if (memory := _sum(int(gpu["gpu"]), chains[int(gpu["gpu"])]))]
 
 
 def on_host(host_id: int, used_mib: Mapping[int, int]) -> dict[int, KeptMemory]:
     """Find the memory kept on each GPU. `used_mib`: MiB in use there now; a server that has restarted keeps nothing."""
     on_gpus = (_sum(index, chain) for index, chain in _chains(host_id).items())
-    return {row.gpu: row for row in on_gpus if row and used_mib.get(row.gpu, 0) + LEAST_MIB >= row.total_mib}
+    return {row.gpu: row for row in on_gpus if row and used_mib.get(row.gpu, 0) + MIN_MIB >= row.total_mib}
 
 
 def sends_weights(spec: Mapping[str, Any]) -> bool:

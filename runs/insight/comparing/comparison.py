@@ -25,7 +25,7 @@ from workers.contract.wire.documents import ContractError, from_dict
 
 MAX_RUNS = 20
 """Most runs of a comparison: more curves in one chart can't be distinguished."""
-MOST_METRICS = 12
+MAX_METRICS = 12
 FIRST_METRICS = ("reward", "kl", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
 FIRST_OF_EVALUATIONS = ("eval_reward", "eval_completions/mean_length")
 """First metrics of evaluation runs, which train nothing."""
@@ -258,4 +258,4 @@ def shown_metrics(request: HttpRequest, offered: Sequence[ComparedMetric]) -> li
     names = {metric.name for metric in offered}
     requested = [name for name in listed(request.GET.get("m", "")) if name in names]
     usual = ([name for name in first if name in names] for first in (FIRST_METRICS, FIRST_OF_EVALUATIONS))
-    return requested[:MOST_METRICS] or next(filter(None, usual), sorted(names)[:1])
+    return requested[:MAX_METRICS] or next(filter(None, usual), sorted(names)[:1])

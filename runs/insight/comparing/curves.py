@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 AXES = {"step": "Step", "tokens": "Tokens", "time": "Running time", "hours": "GPU-hours"}
-MOST_POINTS = 1000
+MAX_POINTS = 1000
 ALL_POINTS = 150_000
 """Most points of an answer, however many curves it has."""
 FEWEST_POINTS = 100
@@ -55,7 +55,7 @@ def curves(
     news are left out."""
     last = {run.pk: run.last_seq for run in runs}
     fresh = [run for run in runs if (received or {}).get(run.pk) != run.last_seq]
-    points = max(FEWEST_POINTS, min(points, MOST_POINTS, ALL_POINTS // max(1, len(fresh) * len(metrics))))
+    points = max(FEWEST_POINTS, min(points, MAX_POINTS, ALL_POINTS // max(1, len(fresh) * len(metrics))))
     stored = _stored([run.pk for run in fresh], [*metrics, TOKENS] if x == "tokens" else metrics, points)
     series: dict[str, dict[str, Curve]] = {name: {} for name in metrics}
     for run in fresh:

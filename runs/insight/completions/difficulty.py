@@ -26,7 +26,7 @@ FIGURES = ("row", *_COUNTS, "first_solved_step", "first_mean", "last_mean", "bes
 """The exported figures of a prompt."""
 A_PAGE = 50
 EXCERPT = 200
-MOST_CELLS = 100_000
+MAX_CELLS = 100_000
 """The maximum number of cells in the map; more would be too small to point at."""
 
 
@@ -73,7 +73,7 @@ def cells(run: Run, period: str) -> dict[str, list[int]]:
     """Return the data of the difficulty map: the percentage solved of each prompt, in dataset order. Only prompts that
     were never or always solved get 0 or 100."""
     columns = ("row", "passed", "scored", "visits")
-    prompt_rows = list(prompts(run, period).order_by("row").values_list(*columns)[:MOST_CELLS])
+    prompt_rows = list(prompts(run, period).order_by("row").values_list(*columns)[:MAX_CELLS])
     return {
         "rows": [row for row, *_ in prompt_rows],
         "solved": [_solved_percent(solved, count) for _, solved, count, _ in prompt_rows],
@@ -101,7 +101,7 @@ def exported(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
 
 # --- one prompt ------------------------------------------------------------------------------------------------
 
-MOST_VISITS = 400
+MAX_VISITS = 400
 """The maximum number of visits in the picture; longer histories are sampled."""
 
 
@@ -135,7 +135,7 @@ def whole_prompt(run: Run, row: int) -> dict[str, Any]:
 def dots(run: Run, row: int) -> list[Dot]:
     columns = ("pk", "step", "solved", "completions", "reward_low", "reward_mean", "reward_high")
     visit_rows = list(visits(run, row).filter(reward_mean__isnull=False).values_list(*columns))
-    visit_rows = visit_rows[:: -(-len(visit_rows) // MOST_VISITS) or 1]
+    visit_rows = visit_rows[:: -(-len(visit_rows) // MAX_VISITS) or 1]
     if not visit_rows:
         return []
     first, last = visit_rows[0][1], visit_rows[-1][1]

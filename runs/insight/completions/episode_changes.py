@@ -12,9 +12,9 @@ from runs.insight.completions import episodes
 from runs.insight.completions.episodes import StoredEpisode, TurnPair
 from runs.insight.completions.groups import StoredCompletion, completions
 
-MOST_VISITS = 16
+MAX_VISITS = 16
 """Visits whose messages are read: the first, the last and some between, evenly spread."""
-MOST_TURNS = 8
+MAX_TURNS = 8
 """Turns whose reward is shown."""
 
 
@@ -31,7 +31,7 @@ class EpisodeVisit:
     tools: str
     """The tools called, the most frequent first, with the number of calls."""
     turn_rewards: list[float | None]
-    """The mean reward of each of MOST_TURNS turns; None: the turn was not scored, or no episode has it."""
+    """The mean reward of each of MAX_TURNS turns; None: the turn was not scored, or no episode has it."""
     best: StoredCompletion
 
     @property
@@ -66,15 +66,15 @@ def change(rows: QuerySet[SampleRow], before: str = "", after: str = "") -> Epis
     its best episode.
     """
     pks = list(rows.filter(size__gt=0).values_list("pk", flat=True))
-    if len(pks) > MOST_VISITS:
-        pks = [pks[round(i * (len(pks) - 1) / (MOST_VISITS - 1))] for i in range(MOST_VISITS)]
+    if len(pks) > MAX_VISITS:
+        pks = [pks[round(i * (len(pks) - 1) / (MAX_VISITS - 1))] for i in range(MAX_VISITS)]
     by_pk = SampleRow.objects.in_bulk(pks)
     visits = [visit for pk in pks if (row := by_pk.get(pk)) and (visit := _visit(row))]
     if len(visits) < 2:
         return None
     by_key = {visit.key: visit for visit in visits}
     earlier, later = by_key.get(before, visits[0]), by_key.get(after, visits[-1])
-    scored = [number for number in range(MOST_TURNS) if any(v.turn_rewards[number] is not None for v in visits)]
+    scored = [number for number in range(MAX_TURNS) if any(v.turn_rewards[number] is not None for v in visits)]
     turns = list(range(1, max(scored, default=-1) + 2))
     pairs = episodes.paired(_episode(earlier.best), _episode(later.best))
     return EpisodeChange(visits, turns, earlier, later, pairs)
@@ -95,7 +95,7 @@ def _visit(row: SampleRow) -> EpisodeVisit | None:
         calls=sum(episode.calls for _, episode in of_visit) / count,
         failures=sum(episode.failures for _, episode in of_visit) / count,
         tools=", ".join(f"{name} {calls}" for name, calls in tools.most_common(6)),
-        turn_rewards=[_mean_reward((episode for _, episode in of_visit), n) for n in range(1, MOST_TURNS + 1)],
+        turn_rewards=[_mean_reward((episode for _, episode in of_visit), n) for n in range(1, MAX_TURNS + 1)],
         best=max((completion for completion, _ in of_visit), key=lambda c: (c.reward is not None, c.reward or 0)),
     )
 

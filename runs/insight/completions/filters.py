@@ -46,7 +46,7 @@ EPISODE_SORTS = {
     "-turn_count": "Most turns first",
     "turn_count": "Fewest turns first",
 }
-MOST_TEXT = 200
+MAX_TEXT = 200
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,12 @@ def read(query: QueryDict, names: list[str]) -> CompletionFilter:
     return CompletionFilter(
         step=_whole(query.get("step")),
         every=all_steps,
-        q=query.get("q", "").replace("\0", "")[:MOST_TEXT],
+        q=query.get("q", "").replace("\0", "")[:MAX_TEXT],
         by=by if by in names else "",
         low=_float(query.get("low")),
         high=_float(query.get("high")),
         end=end if end in ENDS else "",
-        tool=query.get("tool", "").replace("\0", "")[:MOST_TEXT],
+        tool=query.get("tool", "").replace("\0", "")[:MAX_TEXT],
         error=error if error == ANY_ERROR or error in ERRORS else "",
         turns_from=_whole(query.get("turns_from")),
         turns_to=_whole(query.get("turns_to")),

@@ -19,7 +19,7 @@ from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import EndReason
 
 GENERATIONS = 4
-MOST_GENERATIONS = 256
+MAX_GENERATIONS = 256
 
 
 @dataclass(frozen=True)

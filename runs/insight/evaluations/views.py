@@ -50,7 +50,7 @@ class EvaluationForm(forms.Form):
         )
         self.fields["generations"] = forms.IntegerField(
             min_value=1,
-            max_value=starting.MOST_GENERATIONS,
+            max_value=starting.MAX_GENERATIONS,
             initial=starting.GENERATIONS,
             label="Completions of each",
             help_text="This is the k of pass@k.",

@@ -13,7 +13,7 @@ from workers.contract.run.episodes import (
     CALLS,
     CUT,
     FAILURES,
-    MOST_TURNS_CHARTED,
+    MAX_TURNS_CHARTED,
     SECONDS_P95,
     TOOL_SHARE,
     TURNS_MAX,
@@ -59,7 +59,7 @@ def _episodes() -> Iterator[Chart]:
 
 
 def _turn_rewards(names: Collection[str]) -> Iterator[Chart]:
-    numbers = range(1, MOST_TURNS_CHARTED + 1)
+    numbers = range(1, MAX_TURNS_CHARTED + 1)
     if lines := lines_of(((turn_reward(number), f"turn {number}") for number in numbers), names):
         hint = "Mean reward of the episodes' turns of this number; fewer episodes have a late turn"
         yield Chart("turn-rewards", "Reward per turn", lines, help=hint)

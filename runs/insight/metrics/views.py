@@ -18,7 +18,7 @@ from runs.insight.metrics import series as numbers
 from runs.insight.metrics import waterfall as steps
 
 POINTS = 500
-MOST_POINTS = 5000
+MAX_POINTS = 5000
 ALL = "*"
 AXES = ("step", "tokens", "time")
 WORTH_PACKING = 1024
@@ -39,7 +39,7 @@ def series(request: HttpRequest, run_id: str) -> HttpResponse:
 
 def points_of(request: HttpRequest, run: Run, names: Sequence[str]) -> HttpResponse:
     """Answer with the points of these metrics, in the number and the window of the address."""
-    points, x = whole(request, "points", POINTS, 2, MOST_POINTS), request.GET.get("x", "")
+    points, x = whole(request, "points", POINTS, 2, MAX_POINTS), request.GET.get("x", "")
     window = numbers.Window(x if x in AXES else "", _number(request, "from"), _number(request, "to"))
     return _packed(request, numbers.series(run, names, points, window))
 

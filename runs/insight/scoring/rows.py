@@ -12,7 +12,7 @@ from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
 from workers.contract.run.dataset import row_for_rewards
 
-MOST_BYTES = 16 * 2**20
+MAX_BYTES = 16 * 2**20
 """Bytes of the rows that one request reads."""
 KEPT = 64
 """Rows kept in memory after reading their files."""
@@ -47,7 +47,7 @@ def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
     if not missing:
         return RowSearch(cached)
     try:
-        result = browsing.exact(version, missing, MOST_BYTES)
+        result = browsing.exact(version, missing, MAX_BYTES)
     except DatasetError as error:
         return RowSearch(cached, f"The rows of {version} can't be read: {error}")
     rows = {row["row_id"]: row_for_rewards(row, row["metadata"], chat=result["chat"]) for row in result["rows"]}

@@ -22,7 +22,7 @@ from runs.intake.host_api.ingest import Delivery, DeliveryState
 log = logging.getLogger(__name__)
 
 PAUSE_S = 0.02
-MOST_LINES = 2000
+MAX_LINES = 2000
 """Approximate limit of lines per transaction, during which SQLite lets no one else write."""
 LATE_S = 0.3
 """A group that waited longer than this shows that lines arrive faster than they are stored."""
@@ -81,7 +81,7 @@ class GroupWriter:
         self._left_over = None
         attempts = {group[0].delivery.attempt_id}
         lines = len(group[0].delivery.lines)
-        while lines < MOST_LINES:
+        while lines < MAX_LINES:
             try:
                 waiting = self._queue.get_nowait()
             except queue.Empty:

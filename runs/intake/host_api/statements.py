@@ -15,7 +15,7 @@ from django.db import connection, models
 
 Rows = list[tuple[Any, ...]]
 """Values as the database's driver takes them."""
-MOST_VALUES = 30_000
+MAX_VALUES = 30_000
 """Values per statement; SQLite's limit is 32,766."""
 
 
@@ -47,7 +47,7 @@ def encoded(value: object) -> str:
 def _execute(sql: str, model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
     """Execute `sql` with the rows instead of {values}, with as many at a time as fit into a statement."""
     row = f"({', '.join(_placeholder(model, column) for column in columns)})"
-    at_once = MOST_VALUES // len(columns)
+    at_once = MAX_VALUES // len(columns)
     with connection.cursor() as cursor:
         for start in range(0, len(rows), at_once):
             some = rows[start : start + at_once]

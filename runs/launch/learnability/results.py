@@ -18,7 +18,7 @@ from runs.launch.preflight import duration
 from workers.contract.run.batch_rules import Batch
 from workers.contract.wire.names import reward_time
 
-MOST_READ = 2048
+MAX_READ = 2048
 """Groups that are read; a check with huge generations has more."""
 FLAT_BAD, FLAT_WARN = 0.9, 0.6
 """Shares of groups without spread: nothing, or little, can be learned."""
@@ -100,7 +100,7 @@ def of_run(run: Run) -> CheckResult:
     """Read the groups stored so far. Raises ContractError for a spec of another version."""
     spec = spec_of(run)
     solved = solving.of(run.spec)
-    rows = valid(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")[:MOST_READ]
+    rows = valid(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")[:MAX_READ]
     sampled = [(groups.completions(data), right, count) for data, right, count in rows]
     batch = Batch.of(spec.grpo, spec.hardware.processes)
     pace = duration.pace(past_runs.steps_of(run.pk, run.latest().pk), batch.steps_per_generated)

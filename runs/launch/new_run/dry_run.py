@@ -66,6 +66,10 @@ class DryRun:
         except ValueError as error:  # ContractError is one
             raise NothingToShow(f"The profile makes no commands: {error}.") from error
 
+    @property
+    def file_name(self) -> str:
+        return f"{self.spec.attempt_id}-dry-run"
+
 
 def of_form(form: LaunchForm) -> DryRun:
     """Make the dry run of the form's current values. Raises NothingToShow or ContractError."""
@@ -153,7 +157,7 @@ def _texts(dry: DryRun) -> dict[str, str]:
 
 
 def _entry(dry: DryRun, name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(f"{dry.spec.attempt_id}-dry-run/{name}", time.localtime()[:6])
+    entry = zipfile.ZipInfo(f"{dry.file_name}/{name}", time.localtime()[:6])
     entry.compress_type = zipfile.ZIP_DEFLATED
     # The spec names folders and prompts may be private: readable only by the owner, as in an attempt's folder.
     entry.external_attr = (0o100700 if name == dry_run.SCRIPT else 0o100600) << 16

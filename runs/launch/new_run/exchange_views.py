@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.exchange import writing
-from controlplane.catalogue.exchange.documents import MOST_BYTES, content_of
+from controlplane.catalogue.exchange.documents import MAX_BYTES, content_of
 from controlplane.catalogue.exchange.reading import UnreadableDocument
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.roles import operator_required, person
@@ -30,7 +30,7 @@ from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
 
 
-@reads_at_most(MOST_BYTES)
+@reads_at_most(MAX_BYTES)
 @require_POST
 @operator_required
 def import_config(request: HttpRequest) -> HttpResponse:

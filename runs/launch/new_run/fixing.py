@@ -15,7 +15,7 @@ from workers.diagnosis.catalogue import CatalogueEntry, Change
 
 CHOSEN_BY_HAND = "profile"
 """The `how` of a change that only a person can make: which profile depends on what else should stay."""
-MOST_ROUNDS = 3
+MAX_ROUNDS = 3
 """Most remedies of preflight that are added if the run still doesn't fit."""
 MEMORY = ("gpu_memory", "vllm_no_cache", "vllm_cache_small", "vllm_sampler_memory")
 """Prefixes of the ids of causes that preflight's memory estimate also judges."""
@@ -93,7 +93,7 @@ def _new_value(change: Change, old: Any, value: str) -> Any:
 def _until_it_fits(initial: dict[str, Any], schema: Any, findings_of: Findings) -> dict[str, str]:
     """Add the cheapest remedy of preflight's memory estimate while it says that the run doesn't fit."""
     reasons: dict[str, str] = {}
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         remedy = _remedy(findings_of(LaunchForm(initial=initial, schema=schema)))
         if remedy is None:
             break

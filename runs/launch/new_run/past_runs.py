@@ -21,9 +21,9 @@ from workers.contract.wire.names import EventKind
 
 NEWEST_RUNS = 200
 """Newest of all runs; older ones are not considered."""
-MOST_COMPARED = 30
+MAX_COMPARED = 30
 """Most attempts at runs of the model on the same number of training GPUs."""
-MOST_READ = 3
+MAX_READ = 3
 """Most runs whose steps are read until one has enough of them."""
 STEPS_READ = 60
 INSPECTIONS = 100
@@ -49,7 +49,7 @@ def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None
         return None
     if largest is not None and largest.to_ask:
         return by_rule(draft, largest)
-    for run in nearest(draft, _past_runs(draft, draft.hardware, hosts))[:MOST_READ]:
+    for run in nearest(draft, _past_runs(draft, draft.hardware, hosts))[:MAX_READ]:
         measured = pace(steps_of(run.id, run.attempt), work.steps_per_generation)
         if measured and (answer := by_past(draft, run, measured)):
             return answer
@@ -70,7 +70,7 @@ def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) 
     )
     of_spec = (f"run__spec__{name}" for name in ("hardware", "grpo", "lora", "ahead"))
     columns = ("pk", "run_id", "run__name", "host__name", *of_spec)
-    rows = attempts.order_by("-run__created_at", "-number").values_list(*columns)[:MOST_COMPARED]
+    rows = attempts.order_by("-run__created_at", "-number").values_list(*columns)[:MAX_COMPARED]
     by_run = {row[1]: row for row in reversed(rows)}
     return list(_readable(reversed(by_run.values())))
 

@@ -181,7 +181,7 @@ def dry_run(request: HttpRequest) -> HttpResponseBase:
 
 
 def _archive(request: HttpRequest, dry: DryRun) -> HttpResponseBase:
-    return file_answer(request, write(dry), "application/zip", save_as=f"{dry.spec.attempt_id}-dry-run.zip")
+    return file_answer(request, write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
 
 
 def refused(request: HttpRequest, form: LaunchForm, error: str) -> HttpResponse:

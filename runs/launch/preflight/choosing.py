@@ -16,7 +16,7 @@ from runs.launch.preflight.memory import as_made_for, slowness
 from workers.contract.memory.parts import Part
 from workers.contract.run.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy
 
-MOST_NAMES = 3
+MAX_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _in_short(draft: Draft, spec: HardwareSpec, having: Sequence[HostFacts], ans
         closest = min(answers, key=lambda answer: answer.missing)
         return "no room for vLLM’s cache" if closest.fits else f"needs {significant(max(closest.needed))} GiB a GPU"
     names = names or [host.name for host in having]
-    return f"fits {', '.join(names[:MOST_NAMES])}{' …' if len(names) > MOST_NAMES else ''}"
+    return f"fits {', '.join(names[:MAX_NAMES])}{' …' if len(names) > MAX_NAMES else ''}"
 
 
 def _has_cache(answer: Estimated) -> bool:

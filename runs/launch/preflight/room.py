@@ -12,7 +12,7 @@ from runs.launch.preflight.memory import longest
 from workers.contract.memory.room import Division, is_roomy, quickest
 from workers.contract.stack.step_time import step_s
 
-LEAST_GAIN = 1.05
+MIN_GAIN = 1.05
 """Least speed-up, by the rule of thumb, that is worth a note."""
 
 
@@ -100,7 +100,7 @@ def offer(draft: Draft) -> DivisionOffer | None:
 
     then = quickest(now, seconds)
     now_s, then_s = seconds(now), seconds(then) if then else None
-    if then is None or now_s is None or then_s is None or now_s < LEAST_GAIN * then_s:
+    if then is None or now_s is None or then_s is None or now_s < MIN_GAIN * then_s:
         return None
     return DivisionOffer(now, then, _with(draft, then), now_s, then_s)
 

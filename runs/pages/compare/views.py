@@ -22,10 +22,10 @@ from runs.insight.metrics import step_time, waterfall
 from runs.pages.compare import prompts as compare_prompts
 from workers.contract.run.jobs import KINDS
 
-MOST_CURVES = 50
+MAX_CURVES = 50
 """Runs per answer of curves; the page requests fewer."""
 OFFERED_RUNS = 100
-MOST_WATERFALLS = 6
+MAX_WATERFALLS = 6
 NOTHING_DIFFERS = "Nothing: these runs were launched with the same settings, seed included."
 NO_SHARED_PROMPT = "No prompt was visited by two of these runs, or their completions are no longer stored."
 NO_PROMPT = "No completions are stored for this run yet."
@@ -46,7 +46,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         "chosen": chosen,
         "metrics": metrics,
         "shown": selected,
-        "most_metrics": comparison.MOST_METRICS,
+        "most_metrics": comparison.MAX_METRICS,
         "axes": AXES,
         "trained": any(run.trains for run in chosen.runs),
         "differences": different,
@@ -68,12 +68,12 @@ def table(request: HttpRequest) -> HttpResponse:
 @gzip_page
 def series(request: HttpRequest) -> HttpResponse:
     """Send curves over the requested axis, and the final figures of the metric `of`."""
-    chosen = comparison.chosen(request, MOST_CURVES)
+    chosen = comparison.chosen(request, MAX_CURVES)
     x, of = request.GET.get("x", "step"), request.GET.get("of", "")
     newest = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
     answer = curves(
         chosen.runs,
-        listed(request.GET.get("metrics", ""))[: comparison.MOST_METRICS],
+        listed(request.GET.get("metrics", ""))[: comparison.MAX_METRICS],
         x=x if x in AXES else "step",
         points=whole(request, "points", 400, 2, 1000),
         received={run: int(seq) for run, seq in newest.items() if seq.isdecimal()},
@@ -115,7 +115,7 @@ def step_times(request: HttpRequest) -> HttpResponse:
 @require_safe
 def waterfalls(request: HttpRequest) -> HttpResponse:
     """Show the median step of each run, all on the same time axis."""
-    chosen = comparison.chosen(request, MOST_WATERFALLS)
+    chosen = comparison.chosen(request, MAX_WATERFALLS)
     looks = comparison.looks(chosen.runs)
     views = [(looks[run.pk], view) for run in chosen.runs if (view := waterfall.of_run(run)) is not None]
     longest = max((view.seconds for _, view in views), default=0.0)
@@ -173,7 +173,7 @@ def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]
         ],
         "metrics": [asdict(metric) for metric in metrics],
         "shown": selected,
-        "most": comparison.MOST_METRICS,
+        "most": comparison.MAX_METRICS,
         "axes": AXES,
         "series": reverse("compare_series"),
         "table": reverse("compare_table"),

@@ -14,7 +14,7 @@ from controlplane.platform.templatetags.figures import ago, clock, mib, signific
 from controlplane.platform.templatetags.optional import link
 from runs.engine.disk import HostDiskUse
 from runs.engine.hosts import membership
-from runs.engine.hosts.view import LEAST_SHM_MIB, GpuView, Holder, HostView, SlotView
+from runs.engine.hosts.view import MIN_SHM_MIB, GpuView, Holder, HostView, SlotView
 from runs.engine.sentences import counted
 
 MODELS_LISTED = 6
@@ -271,7 +271,7 @@ def _software(host: HostView, user: User) -> Iterator[Fact]:
         yield Fact("Driver", (host.driver,))
     if host.cuda is not None:
         yield Fact("CUDA", (_cuda(host.cuda),))
-    if host.shm_mib is not None and host.shm_mib < LEAST_SHM_MIB:
+    if host.shm_mib is not None and host.shm_mib < MIN_SHM_MIB:
         size = format_html("{} (/dev/shm): too little for vLLM and several ranks", mib(host.shm_mib))
         yield Fact("Shared memory", (_muted(size),))
     yield Fact("Sandbox", tuple(_sandbox(host, user)))

@@ -25,7 +25,7 @@ from workers.contract.run.batch_rules import Batch
 from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.rewards.library import LIBRARY
 
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 """Longest card."""
 ALWAYS_LISTED = ("learning_rate", "beta", "loss_type", "num_generations", "max_completion_length", "temperature")
 """GRPOConfig's arguments that a reader looks for, whether the run set them or not."""

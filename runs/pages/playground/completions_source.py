@@ -31,7 +31,7 @@ EDITABLE_CHARS = 20_000
 MAX_COMPLETIONS = 64
 RUNS = 20
 GROUPS = 200
-MOST_TESTS = 200
+MAX_TESTS = 200
 _BREAK = re.compile(r"\r\n?")
 
 
@@ -192,7 +192,7 @@ def _of_hand(fields: Mapping[str, Any]) -> CompletionSource:
         "row": None,
         "prompt": prompt,
         "answer": answer or None,
-        "test_cases": [line for line in lines if line.strip()][:MOST_TESTS],
+        "test_cases": [line for line in lines if line.strip()][:MAX_TESTS],
     }
     return CompletionSource(SourceKind.HAND, row, prompt, [Offered(""), Offered("")])
 

@@ -41,7 +41,7 @@ def edit(request: HttpRequest, config_id: int) -> HttpResponse:
     return PAGES.edit(request, config_id)
 
 
-@reads_at_most(parts_yaml.MOST_BYTES)
+@reads_at_most(parts_yaml.MAX_BYTES)
 @operator_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def import_(request: HttpRequest) -> HttpResponse:

@@ -17,10 +17,10 @@ from workers.environments.entry import ToolDescription, without_thinking
 from workers.environments.executor import Call, EnvironmentAnswer, Executor, Move, OpenEpisode, Unusable
 from workers.rewards.tools import Tools
 
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 """Longest list of moves that a page may send back."""
-MOST_MOVES = 200
-MOST_CALLS = 64
+MAX_MOVES = 200
+MAX_CALLS = 64
 """Calls in one move."""
 LONGEST_TEXT = 20_000
 SECONDS = 60.0
@@ -121,7 +121,7 @@ class Play:
 
 def read_moves(text: str) -> list[WrittenMove]:
     """Parse the moves that a page sends back. Raises ValueError."""
-    if len(text) > MOST_BYTES:
+    if len(text) > MAX_BYTES:
         raise ValueError("The episode is too long to be played on.")
     try:
         stored = storable(json.loads(text or "[]"))
@@ -131,7 +131,7 @@ def read_moves(text: str) -> list[WrittenMove]:
         ]
     except (ValueError, TypeError, LookupError, RecursionError):
         raise ValueError("The moves sent by the page can't be read. Start again.") from None
-    return moves[:MOST_MOVES]
+    return moves[:MAX_MOVES]
 
 
 def storable(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.catalogue.rewards.turns import TrialTurn
 from runs.insight.scoring.evaluating import column
-from runs.pages.playground.episode_play import MOST_BYTES, storable
+from runs.pages.playground.episode_play import MAX_BYTES, storable
 from workers.contract.run.spec import RewardSpec, outcome_weights
 from workers.rewards.advantages import mean, totals
 from workers.rewards.library import LIBRARY
@@ -54,7 +54,7 @@ class EpisodeScores:
 
 def read(text: str) -> list[dict[str, Any]]:
     """Parse the messages that a page sends back. Raises ValueError."""
-    if len(text) > 10 * MOST_BYTES:
+    if len(text) > 10 * MAX_BYTES:
         raise ValueError("The episode is too long to be scored here.")
     try:
         messages = storable(json.loads(text or "[]"))

@@ -23,7 +23,7 @@ from runs.insight.scoring import rows
 from runs.pages.playground import completions_source, episode_play, episode_scoring, model_turn
 from runs.pages.playground.episode_play import (
     LONGEST_TEXT,
-    MOST_CALLS,
+    MAX_CALLS,
     SECONDS,
     NotWritten,
     Play,
@@ -224,7 +224,7 @@ def _move(post: QueryDict, tools: list[ToolDescription]) -> tuple[WrittenMove, l
 def _calls(post: QueryDict, tools: list[ToolDescription]) -> tuple[list[Call], list[ArgumentsForm]]:
     by_name = {tool.name: tool for tool in tools}
     calls, forms = [], []
-    for prefix in dict.fromkeys(post.getlist("call")[:MOST_CALLS]):
+    for prefix in dict.fromkeys(post.getlist("call")[:MAX_CALLS]):
         tool = by_name.get(post.get(f"{prefix}-tool", ""))
         if tool is None or not PREFIX.fullmatch(prefix):
             continue

@@ -17,9 +17,9 @@ from workers.contract.run.evaluation import EVALUATION
 
 COUNTS = (16, 64, 256)
 """Numbers of groups to choose from."""
-MOST_BYTES = 24 * 2**20
+MAX_BYTES = 24 * 2**20
 """Bytes of the stored groups."""
-MOST_COMPLETIONS = 8192
+MAX_COMPLETIONS = 8192
 NEWEST, SPREAD, ONE = "newest", "spread", "one"
 SELECTIONS = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "Of one step"}
 
@@ -64,7 +64,7 @@ def pick(run: Run, selection: str, step: int | None, count: int) -> Picked:
     of_them = sampled.filter(step__in=steps, size__gt=0).order_by("step", "pk")
     for pk, its_size, its_many in of_them.values_list("pk", "size", "completions"):
         size, many = size + its_size, many + its_many
-        if chosen and (len(chosen) >= max(COUNTS) or size > MOST_BYTES or many > MOST_COMPLETIONS):
+        if chosen and (len(chosen) >= max(COUNTS) or size > MAX_BYTES or many > MAX_COMPLETIONS):
             cut = True
             break
         chosen.append(pk)
@@ -100,7 +100,7 @@ def _while_room(steps: Any, count: int) -> list[int]:
     groups = size = 0
     for step, many, bytes_ in steps:
         groups, size = groups + many, size + bytes_
-        if chosen and (groups > count or size > MOST_BYTES):
+        if chosen and (groups > count or size > MAX_BYTES):
             break
         chosen.append(step)
     return chosen

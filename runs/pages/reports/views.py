@@ -14,7 +14,7 @@ from runs.insight.comparing.curves import AXES
 from runs.pages.reports import comparison_document, run_document
 from runs.pages.reports.charts import SMOOTHING
 
-MOST_SMOOTHING = 0.99
+MAX_SMOOTHING = 0.99
 
 
 @require_safe
@@ -43,7 +43,7 @@ def _smoothing(request: HttpRequest) -> float:
         weight = float(request.GET.get("smooth", ""))
     except ValueError:
         return SMOOTHING
-    return min(weight, MOST_SMOOTHING) if math.isfinite(weight) and weight >= 0 else SMOOTHING
+    return min(weight, MAX_SMOOTHING) if math.isfinite(weight) and weight >= 0 else SMOOTHING
 
 
 def _download(packed: bytes, name: str) -> HttpResponse:

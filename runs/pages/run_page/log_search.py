@@ -10,9 +10,9 @@ from runs.engine.models import Attempt
 from runs.engine.records import LogChunk
 from workers.contract.wire.names import LOG_LEFT_OUT
 
-MOST_HITS = 200
+MAX_HITS = 200
 """Hits per answer."""
-MOST_SECONDS = 0.4
+MAX_SECONDS = 0.4
 LONGEST_QUERY = 200
 CHUNKS_AT_ONCE = 16
 LONGEST_LINE = 64 * 1024
@@ -74,7 +74,7 @@ def of_errors(block: bytes) -> Iterator[int]:
         yield from (match.start() for match in _ERROR.finditer(block))
 
 
-def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: float = MOST_SECONDS) -> LogHits:
+def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: float = MAX_SECONDS) -> LogHits:
     """Find hits from `start` on, one per line, until there are enough of them or the time is up."""
     hits, deadline = LogHits(next=start, size=start), time.monotonic() + seconds
     block, at = b"", start
@@ -122,7 +122,7 @@ def _take(hits: LogHits, block: bytes, at: int, find: Finder) -> bool:
         line_start = max(block.rfind(b"\n", 0, hit), block.rfind(b"\r", 0, hit)) + 1
         after = _BREAK.search(block, hit)
         line_end = after.start() if after else len(block)
-        if len(hits.hits) >= MOST_HITS:
+        if len(hits.hits) >= MAX_HITS:
             hits.next = at + line_start
             return False
         hits.hits.append({"at": at + line_start, "text": _excerpt(block, line_start, hit, line_end)})

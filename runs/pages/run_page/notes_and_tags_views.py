@@ -22,7 +22,7 @@ def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
     run.refresh_from_db(fields=["tags"])
     missing = sorted(set(add) - set(run.tags))
-    problems = [f"{', '.join(missing)}: a run has at most {run_tags.MOST_TAGS} tags."] if missing else []
+    problems = [f"{', '.join(missing)}: a run has at most {run_tags.MAX_TAGS} tags."] if missing else []
     problems.append(run_tags.too_long(request.POST.get("add", "")))
     if not request.headers.get("HX-Request"):
         return redirect("run", run.pk)

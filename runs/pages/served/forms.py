@@ -6,7 +6,7 @@ from django import forms
 
 from controlplane.catalogue.hardware.models import Host
 from runs.engine.served import starting
-from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS, Sampling
+from workers.contract.reports.chat import LONGEST_CHAT, MAX_TOKENS, Sampling
 
 LONGEST_IDLE = 24 * 60
 
@@ -24,7 +24,7 @@ class AskForm(forms.Form):
     temperature = forms.FloatField(
         min_value=0, max_value=2, initial=0.7, help_text="0 always takes the likeliest token."
     )
-    max_tokens = forms.IntegerField(min_value=1, max_value=MOST_TOKENS, initial=512, label="Maximum tokens")
+    max_tokens = forms.IntegerField(min_value=1, max_value=MAX_TOKENS, initial=512, label="Maximum tokens")
     seed = forms.IntegerField(
         min_value=0, max_value=2**31 - 1, initial=0, help_text="The same seed gives the same answers."
     )

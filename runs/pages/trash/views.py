@@ -22,7 +22,7 @@ from runs.engine.sentences import counted
 from runs.engine.trash import deleting, naming, purging
 from runs.engine.trash.kinds import KINDS, DeletableKind
 
-MOST_LISTED = 200
+MAX_LISTED = 200
 
 
 @require_safe
@@ -32,7 +32,7 @@ def deleted(request: HttpRequest) -> HttpResponse:
     # (kind, object, what its deletion waits for: None if it can still be restored)
     rows = [
         (kind, row, None if row.can_be_restored(now) else purging.waits_for(row, now))
-        for kind, row in deleting.deleted(MOST_LISTED)
+        for kind, row in deleting.deleted(MAX_LISTED)
     ]
     return render(request, "pages/trash/deleted.html", {"rows": rows, "days": settings.DELETED_KEPT_DAYS})
 
@@ -153,5 +153,5 @@ def _kind(kind_slug: str) -> DeletableKind:
 
 
 def _rows(kind: DeletableKind, ids: list[str]) -> list[Any]:
-    keys = [kind.key(key) for key in ids[:MOST_LISTED]]
+    keys = [kind.key(key) for key in ids[:MAX_LISTED]]
     return list(kind.model.objects.filter(pk__in=keys).order_by("name", "pk"))

@@ -114,7 +114,7 @@ def test_advice_on_the_allocator_in_the_line_of_an_error_hides_nothing(tmp_path:
 def test_an_error_after_more_kinds_of_lines_than_are_kept_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "MOST_SHAPES", 3)
+    monkeypatch.setattr(judging, "MAX_SHAPES", 3)
     lines = "".join(f"completion {word}: cannot say\n" for word in ("one", "two", "three", "four", "five"))
     assert ids(of(tmp_path, f"{lines}{NO_SPACE}\n")) == ["disk_full"]
 

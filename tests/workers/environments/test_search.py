@@ -163,7 +163,7 @@ def test_few_indexes_of_a_corpus_are_kept(towns: Path) -> None:
     for k1 in range(5):
         asked(towns, "pears", k1=float(k1))
     kept = [path for path in corpora.index_folder(towns).iterdir() if path.is_dir()]
-    assert len(kept) == index_cache.MOST_SETTINGS
+    assert len(kept) == index_cache.MAX_SETTINGS
 
 
 @pytest.mark.parametrize("damage", ["data.csc.index.npy", "vocab.index.json", "params.index.json"])

@@ -16,7 +16,7 @@ from workers.host import reaper
 from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.reports.control import Control
-from workers.supervisor.reports.logs import LEAST_WINDOW, OVER, LogUploader
+from workers.supervisor.reports.logs import MIN_WINDOW, OVER, LogUploader
 
 CAP = 100
 BUDGET = 30_000
@@ -148,14 +148,14 @@ def test_of_a_burst_the_newest_lines_come_from_a_lines_start_on(past_head: Log) 
     past_head.tick()
     assert past_head.is_the_file()
     [_, _, newest] = GAP.split(past_head.stored)
-    assert LEAST_WINDOW / 2 < len(newest) <= LEAST_WINDOW
+    assert MIN_WINDOW / 2 < len(newest) <= MIN_WINDOW
     assert newest.startswith(b"line ")
 
 
 def test_a_line_longer_than_a_window_is_cut(past_head: Log) -> None:
-    past_head.write(b"x" * 10 * LEAST_WINDOW)
+    past_head.write(b"x" * 10 * MIN_WINDOW)
     past_head.tick()
-    assert past_head.gaps == [9 * LEAST_WINDOW]
+    assert past_head.gaps == [9 * MIN_WINDOW]
     assert past_head.is_the_file()
 
 
@@ -198,7 +198,7 @@ def test_the_budget_bounds_what_is_stored_and_its_end_is_said_once(past_head: Lo
         past_head.write_lines(1000)
         past_head.tick()
     said = past_head.stored
-    assert CAP + BUDGET - 2 * LEAST_WINDOW < len(said) <= CAP + BUDGET
+    assert CAP + BUDGET - 2 * MIN_WINDOW < len(said) <= CAP + BUDGET
     past_head.write_lines(1000)
     past_head.tick()
     assert past_head.stored == said

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.supervisor.servers.vllm import MOST_BYTES, memory_in_words
+from workers.supervisor.servers.vllm import MAX_BYTES, memory_in_words
 
 WEIGHTS = (
     "(EngineCore pid=1) INFO 11-21 10:00:00 [gpu_model_runner.py:4819] Model loading took 14.2717 GiB memory and 3 s"
@@ -41,5 +41,5 @@ def test_a_log_that_says_nothing_of_it_gives_none(tmp_path: Path, text: bytes) -
 
 def test_only_the_start_of_a_long_log_is_read(tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
-    log.write_bytes(b"x" * MOST_BYTES + CACHE.encode())
+    log.write_bytes(b"x" * MAX_BYTES + CACHE.encode())
     assert memory_in_words(log) == ""

@@ -10,7 +10,7 @@ from typing import Any
 
 LONGEST_CHAT = 100_000
 """Characters of all messages of one question."""
-MOST_TOKENS = 8192
+MAX_TOKENS = 8192
 """Tokens of one answer."""
 TRAINED, BASE = "trained", "base"
 """The models of a server: the checkpoint, and the model that its training began with."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from workers.contract.reports.chat import ChatNews
 from workers.contract.reports.metric_names import (
     LONGEST_NAME,
-    MOST_METRICS,
+    MAX_METRICS,
     is_finite,
     is_metric,
     metrics_problem,
@@ -116,7 +116,7 @@ def metrics_line(
     kind: EventKind, values: Mapping[str, float | None], *, t: float, step: int | None = None
 ) -> tuple[bytes, list[str]]:
     """Write the line, and name the values left out of it: not finite, with a name that is too long, or beyond
-    MOST_METRICS. `values` are Python's own ints and floats; None is skipped.
+    MAX_METRICS. `values` are Python's own ints and floats; None is skipped.
 
     Formatted by hand: a third faster than the encoder, in the one place that every step passes.
     """
@@ -129,9 +129,9 @@ def metrics_line(
             pairs.append(f"{key}{value!r}")
         elif value is not None:
             left_out.append(name[:LONGEST_NAME])
-    if len(pairs) > MOST_METRICS:
-        left_out += [name for name in values if is_metric(name, values[name])][MOST_METRICS:]
-        del pairs[MOST_METRICS:]
+    if len(pairs) > MAX_METRICS:
+        left_out += [name for name in values if is_metric(name, values[name])][MAX_METRICS:]
+        del pairs[MAX_METRICS:]
     number = "null" if step is None else step
     text = f'{{"t":{t!r},"kind":"{kind}","step":{number},"data":{{{",".join(pairs)}}}}}'
     return text.encode(errors="replace"), left_out

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-MOST_METRICS = 2_000
+MAX_METRICS = 2_000
 """Most metrics on one line. More are a bug in a reward function, and would fill the store with names."""
 LONGEST_NAME = 200
 """Most characters of a metric's name. A longer one is left out, since two shortened names could become one."""
@@ -35,8 +35,8 @@ def quoted_key(name: str) -> str:
 
 def metrics_problem(kind: str, data: Mapping[str, Any]) -> str:
     """Explain why a line of this kind can't have these metrics; "" if it can."""
-    if len(data) > MOST_METRICS:
-        return f"{kind} has {len(data)} metrics, more than {MOST_METRICS}"
+    if len(data) > MAX_METRICS:
+        return f"{kind} has {len(data)} metrics, more than {MAX_METRICS}"
     for name, value in data.items():
         if not is_metric(name, value):
             return f"data.{name[:LONGEST_NAME]} of {kind} is not a finite number, or its name is too long"

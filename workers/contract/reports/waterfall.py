@@ -14,9 +14,9 @@ SERVER = "vllm"
 """The prefix of servers' lanes."""
 OPTIMIZER, EXTRA = "optimizer", "extra"
 """Phases in addition to those of StepPart: the optimizer's step, and a further round of dynamic sampling."""
-MOST_SPANS = 120
+MAX_SPANS = 120
 LONGEST_LANE = 80
-_MOST_S = 4e9
+_MAX_S = 4e9
 _SHORTEST = 1 / 2_000
 """Share of a step below which a span can't be seen in a drawing."""
 
@@ -34,12 +34,12 @@ class Span(NamedTuple):
 
 
 def packed(spans: Iterable[Span], window: float) -> list[Span]:
-    """Join spans to at most MOST_SPANS: those of a lane's phase that overlap become one, and if there are too many also
+    """Join spans to at most MAX_SPANS: those of a lane's phase that overlap become one, and if there are too many also
     those with the shortest gaps between them. `window`: seconds of the step."""
     joined = _joined(spans, 0.0)
     visible = [span for span in joined if span.seconds >= window * _SHORTEST]
     gap = window * _SHORTEST
-    while len(visible) > MOST_SPANS:
+    while len(visible) > MAX_SPANS:
         visible, gap = _joined(visible, gap), 2 * gap
     return [Span(lane, phase, round(start, 4), round(seconds, 4)) for lane, phase, start, seconds in visible]
 
@@ -81,12 +81,12 @@ def read(data: Mapping[str, Any]) -> list[Span]:
 
 
 def are_spans(spans: object) -> bool:
-    return isinstance(spans, list) and len(spans) <= MOST_SPANS and all(_is_span(span) for span in spans)
+    return isinstance(spans, list) and len(spans) <= MAX_SPANS and all(_is_span(span) for span in spans)
 
 
 def is_seconds(value: object) -> bool:
     """Return True for a number of seconds, of a step or since 1970."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_S
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_S
 
 
 def _is_span(value: object) -> bool:

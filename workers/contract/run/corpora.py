@@ -15,11 +15,11 @@ from workers.contract.wire.names import FileName
 FORMAT = 1
 KEY = b"grpo_corpus"
 COLUMNS = ("id", "title", "text")
-MOST_DOCUMENTS = 500_000
+MAX_DOCUMENTS = 500_000
 LONGEST_TEXT = 20_000
 """Characters of one document; longer ones are cut."""
 LONGEST_TITLE = 300
-MOST_CHARACTERS = 200_000_000
+MAX_CHARACTERS = 200_000_000
 """Characters of all texts together, whose index takes about 2 GB of the trainer's memory."""
 
 

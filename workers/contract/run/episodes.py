@@ -149,7 +149,7 @@ TOOL_SHARE = "episodes/tool_share"
 SECONDS_P95 = "episodes/seconds/p95"
 CALLS, FAILURES = "tools/call_frequency", "tools/failure_frequency"
 """TRL's metrics: calls per episode, and the share of calls that failed."""
-MOST_TURNS_CHARTED = 8
+MAX_TURNS_CHARTED = 8
 
 
 def tool_metric(name: str, figure: str) -> str:

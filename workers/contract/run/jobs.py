@@ -58,7 +58,7 @@ BENCHMARK_TASKS = {
 """The standard benchmarks that are offered, by the names of EleutherAI's lm-eval."""
 BENCHMARK_ENVIRONMENT = ".venv-lm-eval"
 """The folder of lm-eval's environment, next to the source."""
-MOST_BENCHMARK_EXAMPLES = 100_000
+MAX_BENCHMARK_EXAMPLES = 100_000
 USUAL_BENCHMARK_EXAMPLES = 100
 _BENCHMARK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 

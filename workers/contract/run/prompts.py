@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.problem import Problem
 
-MOST_ROUNDS = 20
+MAX_ROUNDS = 20
 DRAWN_WITHOUT, WITHOUT_SPREAD = "prompts/drawn_without_spread", "prompts/without_spread"
 EXTRA_TOKENS, EXTRA_ROUNDS, EFFECTIVE = "prompts/extra_tokens", "prompts/extra_rounds", "prompts/effective"
 MEAN_REWARD = "prompts/mean_reward"
@@ -59,9 +59,9 @@ def problems(
 
     components: names of the reward components that are trained on. per_turn: True if any of them scores each turn.
     """
-    if not 0 <= prompts.extra_rounds <= MOST_ROUNDS:
+    if not 0 <= prompts.extra_rounds <= MAX_ROUNDS:
         sentence = f"{prompts.extra_rounds} is not a possible number of extra rounds."
-        yield Problem("extra_rounds", sentence, f"Choose 0 to {MOST_ROUNDS}; 0 turns dynamic sampling off.")
+        yield Problem("extra_rounds", sentence, f"Choose 0 to {MAX_ROUNDS}; 0 turns dynamic sampling off.")
     if not 0 < prompts.least_weight <= 1:
         sentence = f"{prompts.least_weight:g} is not a possible least weight."
         yield Problem("least_weight", sentence, "It must be above 0 and at most 1.")

@@ -14,7 +14,7 @@ from typing import Any
 
 from workers.contract.reports.metric_names import LONGEST_NAME
 from workers.contract.run import overlapping, sinks
-from workers.contract.run.prompts import MOST_ROUNDS
+from workers.contract.run.prompts import MAX_ROUNDS
 from workers.contract.run.spec import RunSettings, RunSpec
 from workers.contract.wire.documents import from_dict
 
@@ -82,7 +82,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("limits.beyond.above", "bound_above"),
     Setting("limits.beyond.bound", "bound_value"),
     Setting("limits.beyond.steps", "bound_steps", 1, 10**9, if_empty=1),
-    Setting("prompts.extra_rounds", low=0, high=MOST_ROUNDS, kinds=TRAINING),
+    Setting("prompts.extra_rounds", low=0, high=MAX_ROUNDS, kinds=TRAINING),
     Setting("prompts.spread_in", longest=LONGEST_NAME, kinds=TRAINING),
     Setting("prompts.by_difficulty", kinds=TRAINING),
     Setting("prompts.least_weight", low=0.001, high=1, kinds=TRAINING),

@@ -35,7 +35,7 @@ RANKS, LAUNCHER_STORE, GROUP_STORE = "ranks", "launcher", "group"
 """The folder in an attempt's folder where its ranks meet, and the files of torchrun and of the process group."""
 AWAIT_SERVERS = "GRPO_AWAIT_SERVERS"
 """Variable of a trainer that starts with its servers: it waits for FileName.SERVERS_READY before its first request."""
-MOST_GRAPHS = 512
+MAX_GRAPHS = 512
 """The largest batch for which vLLM captures a CUDA graph by default."""
 CUDNN_ATTENTION = "TORCH_CUDNN_SDPA_PREFERRED"
 KEEP_FROZEN = "VLLM_ENABLE_CUDAGRAPH_GC"
@@ -164,7 +164,7 @@ def server_argv(spec: AttemptSpec, endpoint: ServerPlace, programs: Programs) ->
 def largest_graph(run: RunSpec) -> int:
     """Choose the batch size up to which a server captures CUDA graphs: the number of completions that the run asks one
     server for at once, rounded up to a size that vLLM captures (1, 2, 4, multiples of 8, from 256 on of 16). 0: vLLM's
-    own choice, up to MOST_GRAPHS, also where agents decide how many requests they send.
+    own choice, up to MAX_GRAPHS, also where agents decide how many requests they send.
 
     Each size costs start-up time and memory, with adapters about twice as much.
     """
@@ -182,7 +182,7 @@ def largest_graph(run: RunSpec) -> int:
     )
     step = 8 if requests < 256 else 16
     size = ceil(requests / step) * step
-    return size if size < MOST_GRAPHS else 0
+    return size if size < MAX_GRAPHS else 0
 
 
 def served_name(spec: AttemptSpec, endpoint: ServerPlace) -> str:

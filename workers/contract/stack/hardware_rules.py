@@ -19,7 +19,7 @@ from workers.contract.run.spec import LoraSpec, RunSpec
 from workers.contract.stack.commands import LORA_RANKS, environment_problem
 from workers.contract.stack.deepspeed import deepspeed_problems, number_problems
 from workers.contract.stack.server_rules import count, pins, servers, short
-from workers.contract.wire.names import MOST_GPUS
+from workers.contract.wire.names import MAX_GPUS
 
 
 def hardware_problems(spec: HardwareSpec) -> list[Problem]:
@@ -66,12 +66,12 @@ def _own_optimizer(run: RunSpec) -> Iterator[Problem]:
 def _processes(spec: HardwareSpec) -> Iterator[Problem]:
     if spec.trainer_gpus < 0:
         yield Problem("trainer_gpus", "The number of GPUs can't be negative.")
-    elif spec.trainer_gpus > MOST_GPUS:
-        yield Problem("trainer_gpus", f"A host has at most {MOST_GPUS} GPUs.")
+    elif spec.trainer_gpus > MAX_GPUS:
+        yield Problem("trainer_gpus", f"A host has at most {MAX_GPUS} GPUs.")
     if spec.processes < 1:
         yield Problem("processes", "There must be at least one trainer process.")
-    elif spec.processes > MOST_GPUS:
-        yield Problem("processes", f"There can be at most {MOST_GPUS} trainer processes.")
+    elif spec.processes > MAX_GPUS:
+        yield Problem("processes", f"There can be at most {MAX_GPUS} trainer processes.")
     elif spec.trainer_gpus > 0 and spec.processes != spec.trainer_gpus:
         yield Problem(
             "processes", f"With {count(spec.trainer_gpus)} there must be as many processes: one for each GPU."

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator
 from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync
 from workers.contract.run.problem import Problem
 from workers.contract.run.spec import is_address
-from workers.contract.wire.names import MAX_SERVERS, MOST_GPUS
+from workers.contract.wire.names import MAX_GPUS, MAX_SERVERS
 
-MOST_SHARED = 0.9
+MAX_SHARED = 0.9
 """A server's largest share of a GPU that it shares with the trainer: less than a tenth is too little for a trainer."""
-MOST_GPU = 1023
+MAX_GPU = 1023
 """The highest index that a profile may name."""
-MOST_CACHE_GIB = 1024
+MAX_CACHE_GIB = 1024
 """More than any GPU has."""
-MOST_WARM = 24 * 60
+MAX_WARM = 24 * 60
 """Minutes for which a server may be kept for the next run."""
 PORTS = range(1024, 65536)
 
@@ -41,8 +41,8 @@ def _indexes(name: str, ids: tuple[int, ...], needed: int, gpus: str) -> Iterato
     repeated = sorted({index for index in ids if ids.count(index) > 1})
     if repeated:
         yield Problem(name, f"GPU {repeated[0]} is named twice.")
-    if min(ids) < 0 or max(ids) > MOST_GPU:
-        yield Problem(name, f"GPU indexes go from 0 to {MOST_GPU}.")
+    if min(ids) < 0 or max(ids) > MAX_GPU:
+        yield Problem(name, f"GPU indexes go from 0 to {MAX_GPU}.")
     if len(ids) != needed:
         yield Problem(name, f"{len(ids)} named for {needed} {gpus}: name each one, or none.")
 
@@ -72,14 +72,14 @@ def _own(server: ServerSpec) -> Iterator[Problem]:
     # A server with 0 GPUs runs on the CPU.
     if server.gpus < 0 or (server.gpus != product and (server.gpus or product > 1)):
         yield Problem("server_gpus", f"Tensor parallel × data parallel makes {count(product)} for each server.")
-    elif server.count * server.gpus > MOST_GPUS:
+    elif server.count * server.gpus > MAX_GPUS:
         yield Problem(
-            "server_gpus", f"A host has at most {MOST_GPUS} GPUs, and the servers take {server.count * server.gpus}."
+            "server_gpus", f"A host has at most {MAX_GPUS} GPUs, and the servers take {server.count * server.gpus}."
         )
     if not 0 < server.gpu_memory_utilization <= 1:
         yield Problem("server_gpu_memory_utilization", "The share must be above 0 and at most 1.")
-    if server.kv_cache_gib is not None and not 0 < server.kv_cache_gib <= MOST_CACHE_GIB:
-        yield Problem("server_kv_cache_gib", f"The KV cache must be above 0 and at most {MOST_CACHE_GIB} GiB.")
+    if server.kv_cache_gib is not None and not 0 < server.kv_cache_gib <= MAX_CACHE_GIB:
+        yield Problem("server_kv_cache_gib", f"The KV cache must be above 0 and at most {MAX_CACHE_GIB} GiB.")
     if server.max_model_len is not None and server.max_model_len < 1:
         yield Problem("server_max_model_len", "The length must be at least 1.")
     if server.ready_timeout_s < 1:
@@ -90,8 +90,8 @@ def _own(server: ServerSpec) -> Iterator[Problem]:
 
 def _warm(server: ServerSpec) -> Iterator[Problem]:
     name = "server_keep_warm_minutes"
-    if not 0 < server.keep_warm_minutes <= MOST_WARM:
-        yield Problem(name, f"A server stays 1 to {MOST_WARM} minutes, or 0: it ends with its run.")
+    if not 0 < server.keep_warm_minutes <= MAX_WARM:
+        yield Problem(name, f"A server stays 1 to {MAX_WARM} minutes, or 0: it ends with its run.")
     if server.attached:
         yield Problem(name, "The run doesn't end servers that somebody else runs.", "Leave it at 0.")
     elif server.shared:
@@ -112,11 +112,11 @@ def _shared(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
             "server_shared",
             f"The servers need {count(server.count * server.gpus)}, and the trainer has {spec.trainer_gpus} to share.",
         )
-    if MOST_SHARED < server.gpu_memory_utilization <= 1:
+    if MAX_SHARED < server.gpu_memory_utilization <= 1:
         yield Problem(
             "server_gpu_memory_utilization",
             f"A share of {server.gpu_memory_utilization:g} leaves no room for the trainer on the same GPU.",
-            f"Take at most {MOST_SHARED}.",
+            f"Take at most {MAX_SHARED}.",
         )
 
 

@@ -44,7 +44,7 @@ class FileName:
 
 
 MAX_SERVERS = 8
-MOST_GPUS = 64
+MAX_GPUS = 64
 """Per host."""
 SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 1)))
 """Role and log name of each vLLM server of an attempt, in order."""

@@ -11,7 +11,7 @@ from workers.rewards.extract import after_last, answer_at, first_answer
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward
 
-MOST_COUNTED = 8
+MAX_COUNTED = 8
 """Up to this many distinct words of an answer are counted separately; more are counted together."""
 NUMBERING = ("letters", "numbers from 0", "numbers from 1")
 # Every repeat is bounded, so a match takes constant time. The text is lower case by then.
@@ -21,7 +21,7 @@ _SAID = re.compile(
 )
 _WORD_FOLLOWS = re.compile(r"[ \t]{1,3}\w")
 _SAYING = ("answer", "option", "choice")
-MOST_SAYINGS = 20
+MAX_SAYINGS = 20
 """How many of these words are checked, from the end."""
 _ALONE = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[ \t*_)\]}\"'`.:,]{0,6}")
 _LED = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[)\].:][ \t*_]{0,6}\S")
@@ -123,7 +123,7 @@ def _stated_letter(completion: str) -> str | None:
     text = completion.lower()
     capital = len(text) == len(completion)  # some characters become two in lower case: then all count as lower case
     ends = {word: text.rfind(word) for word in _SAYING}
-    for _ in range(MOST_SAYINGS):
+    for _ in range(MAX_SAYINGS):
         word, start = max(ends.items(), key=lambda item: item[1])
         if start < 0:
             break
@@ -158,7 +158,7 @@ def _f1(completion_words: list[str], gold: list[str]) -> float:
     if not completion_words or not gold:
         return float(completion_words == gold)
     counts = Counter(gold)
-    if len(counts) < MOST_COUNTED:
+    if len(counts) < MAX_COUNTED:
         shared = sum(min(count, completion_words.count(word)) for word, count in counts.items())
     else:
         shared = sum((counts & Counter(completion_words)).values())

@@ -19,7 +19,7 @@ from workers.rewards.entries.text import bounds_problem, within
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Completion, Example, Reward
 
-MOST_CALLS = 1_000
+MAX_CALLS = 1_000
 _SEARCHED = (
     {"role": "assistant", "content": "", "tool_calls": [
         {"function": {"name": "search", "arguments": {"query": "architect of the Eiffel Tower"}}}]},
@@ -72,7 +72,7 @@ def tool_call_valid(completion: Completion, row: Mapping[str, Any], params: Tool
     """Return 0 to 1, only 0 and 1 unless `partial`. 1: every call has a tool's name and arguments that fit it. 0: one
     doesn't (invalid JSON, an unknown tool, wrong arguments, an unclosed tag), or there is no call. For models that are
     learning to call tools; beside it, a reward on what the calls are for."""
-    calls = list(_calls(completion, params.tag))[:MOST_CALLS]
+    calls = list(_calls(completion, params.tag))[:MAX_CALLS]
     if not calls:
         return 0.0 if params.needs_call else None
     right = sum(call is not None and _is_right(call, params.tools) for call in calls)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workers.rewards.entries.judge_client import (
-    MOST_AT_ONCE,
+    MAX_AT_ONCE,
     NoScore,
     ServerParams,
     filled,
@@ -53,7 +53,7 @@ class JudgeParams(ServerParams):
     )
     lowest: float = param(0.0, "The number for the worst answer; it scores 0.", min=-1e6, max=1e6)
     highest: float = param(10.0, "The number for the best answer; it scores 1.", min=-1e6, max=1e6)
-    concurrency: int = param(8, "Concurrent requests of each trainer process.", min=1, max=MOST_AT_ONCE)
+    concurrency: int = param(8, "Concurrent requests of each trainer process.", min=1, max=MAX_AT_ONCE)
     timeout_s: float = param(60.0, "Time for one answer.", min=0.1, max=600.0)
     batch_s: float = param(300.0, "Time for all answers to one batch, including retries.", min=0.1, max=3_600.0)
     temperature: float = param(0.0, "The judge's sampling temperature; -1: the server's default.", min=-1.0, max=2.0)

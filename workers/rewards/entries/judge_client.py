@@ -19,7 +19,7 @@ from workers.rewards.parameters import Params
 from workers.rewards.reward import Row
 from workers.rewards.tools import Endpoint, Tools
 
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 """The largest concurrency that a reward may ask for."""
 TRIES = 3
 """Attempts at a request that failed for a reason that may pass."""

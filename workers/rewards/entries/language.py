@@ -19,7 +19,7 @@ LANGUAGES = {
     "Thai": "th", "Turkish": "tr", "Ukrainian": "uk", "Urdu": "ur", "Vietnamese": "vi",
 }  # fmt: skip
 """Display names, and CLD2's codes."""
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\t\n\r")
 
 
@@ -51,7 +51,7 @@ def _shares(text: str) -> dict[str, int]:
     """Return the percentage of the text by language code; empty if CLD2 can't tell."""
     import pycld2  # a compiled library that most processes don't need
 
-    data = text.encode("utf-8", "ignore")[:MOST_BYTES].translate(None, _CONTROLS)
+    data = text.encode("utf-8", "ignore")[:MAX_BYTES].translate(None, _CONTROLS)
     try:
         reliable, _, detected = pycld2.detect(data.decode("utf-8", "ignore"), isPlainText=True)
     except pycld2.error:  # a noncharacter of Unicode

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from workers.rewards.entries.judge_client import (
-    MOST_AT_ONCE,
+    MAX_AT_ONCE,
     JudgeReply,
     NoScore,
     ServerParams,
@@ -45,7 +45,7 @@ class RankingParams(ServerParams):
         longest=20_000,
         rule=lambda criterion: not criterion.strip() and "must not be empty",
     )
-    concurrency: int = param(8, "Concurrent requests: one per group.", min=1, max=MOST_AT_ONCE)
+    concurrency: int = param(8, "Concurrent requests: one per group.", min=1, max=MAX_AT_ONCE)
     timeout_s: float = param(120.0, "Time for one answer.", min=0.1, max=600.0)
     batch_s: float = param(300.0, "Time for all answers to one batch, including retries.", min=0.1, max=3_600.0)
     temperature: float = param(0.0, "The judge's sampling temperature; -1: the server's default.", min=-1.0, max=2.0)

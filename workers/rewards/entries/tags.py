@@ -8,7 +8,7 @@ from workers.rewards.extract import last_boxed
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward
 
-MOST_TAGS = 12
+MAX_TAGS = 12
 
 
 def names(text: str) -> list[str]:
@@ -23,8 +23,8 @@ def names_problem(text: str, *, none_is_fine: bool = False) -> str:
         return "must name a tag"
     if len(set(tags)) < len(tags):
         return "must not name a tag twice"
-    if len(tags) > MOST_TAGS:
-        return f"must be at most {MOST_TAGS} names"
+    if len(tags) > MAX_TAGS:
+        return f"must be at most {MAX_TAGS} names"
     if any(map(_tag_problem, tags)):
         return "must be names of letters, digits, - and _, with commas"
     return ""

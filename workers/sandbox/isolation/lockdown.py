@@ -12,7 +12,7 @@ from workers.sandbox.isolation import kernel
 
 WORK = "/tmp"  # noqa: S108  # inside the sandbox: each evaluation mounts its own tmpfs there
 _OPEN_FILES = 64
-_MOST_OPEN = 1 << 16
+_MAX_OPEN = 1 << 16
 """The limit of open files in the zygote."""
 _STEP = 1 << 16
 _UNPRIVILEGED = 65534
@@ -61,7 +61,7 @@ def limit_zygote() -> None:
     if 0 <= hard_limit < _OPEN_FILES:
         raise OSError(errno.EMFILE, f"Only {hard_limit} files may be open at once; {_OPEN_FILES} are needed")
     # The caller's soft limit may be low, and each evaluation needs a few descriptors here.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MOST_OPEN, hard_limit & _INFINITE), hard_limit))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MAX_OPEN, hard_limit & _INFINITE), hard_limit))
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_RTPRIO):
         resource.setrlimit(limit, (0, 0))
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)

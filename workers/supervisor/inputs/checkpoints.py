@@ -19,7 +19,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 LONGEST_HEADER = 100 * 2**20
 """The limit of the safetensors library, in bytes."""
 
-MOST_TARGETS = 20
+MAX_TARGETS = 20
 SHARDED = ZERO | {Strategy.FSDP2}
 
 
@@ -67,7 +67,7 @@ def _check_adapter(folder: Path, lora: LoraSpec, model: str) -> None:
         raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} has LoRA rank {config.get('r')}, the run has {lora.r}.")
     saved, targets = config.get("target_modules"), set(lora.target_modules)
     # PEFT stores a long list, and all-linear, in another form.
-    comparable = targets != {"all-linear"} and len(targets) < MOST_TARGETS
+    comparable = targets != {"all-linear"} and len(targets) < MAX_TARGETS
     if comparable and isinstance(saved, list) and set(saved) != targets:
         raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} has adapters on other modules than the run.")
     base = config.get("base_model_name_or_path")

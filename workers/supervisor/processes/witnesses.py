@@ -29,7 +29,7 @@ from workers.supervisor.processes.procfs import Process
 PY_SPY_S = 10.0
 MEASURED_S = 1.0
 """The interval in which processor time is measured."""
-MOST_PROCESSES = 24
+MAX_PROCESSES = 24
 LONGEST_ACTIVITY = 4096
 _LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
 _COLLECTIVE = re.compile(r"distributed_c10d\.py|deepspeed/comm/|pynccl")
@@ -122,7 +122,7 @@ def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity
     of_pid = {activity.pid: activity for activity in ranks}
     candidates = [_witness(role, row.pid, of_pid) for role, rows in trees.items() for row in rows if row.alive]
     chosen = [process for process in candidates if process is not None]
-    chosen = sorted(chosen, key=lambda process: (process.activity is None, process.pid))[:MOST_PROCESSES]
+    chosen = sorted(chosen, key=lambda process: (process.activity is None, process.pid))[:MAX_PROCESSES]
     before = {process.pid: _cpu_seconds(process.pid) for process in chosen}
     began = time.monotonic()
     time.sleep(MEASURED_S)

@@ -21,7 +21,7 @@ from workers.supervisor.reports.logparts import LogSection, LogSections
 log = logging.getLogger(__name__)
 
 REQUEST_BYTES = 512 * 1024
-LEAST_WINDOW = 2048
+MIN_WINDOW = 2048
 WINDOWS = 1024
 """The least number of windows into which the remaining budget is divided, unless they get shorter than a screen of
 lines."""
@@ -155,10 +155,10 @@ class LogUploader:
         if behind <= 0 or stream.over or now < stream.live_at or not self._watched():
             return 0
         budget_left = self._settings.log_cap_bytes + self._settings.log_live_bytes - stream.sent
-        if budget_left < 2 * LEAST_WINDOW:
+        if budget_left < 2 * MIN_WINDOW:
             stream.over = self._begin(stream, fd, OVER, stream.sections.reached(stream.sent))
             return len(stream.sections.last.note) if stream.over else 0
-        window = min(max(budget_left // WINDOWS, LEAST_WINDOW), REQUEST_BYTES)
+        window = min(max(budget_left // WINDOWS, MIN_WINDOW), REQUEST_BYTES)
         stream.live_at = now + min(behind, window) * SPREAD_S / budget_left
         if behind <= window:
             return behind

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S = 5.0
 PAUSE_S = 120.0
 """A longer interval between two polls means that the supervisor itself was suspended."""
-MOST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 """Bytes of a log that are read: a start takes some hundred lines, and requests follow."""
 _WEIGHTS = re.compile(rb"Model loading took ([\d.]+) ?Gi?B")
 _CACHE = re.compile(rb"Available KV cache memory: ([\d.]+) ?Gi?B")
@@ -117,7 +117,7 @@ def memory_in_words(log: Path) -> str:
     figures count."""
     try:
         with log.open("rb") as file:
-            text = file.read(MOST_BYTES)
+            text = file.read(MAX_BYTES)
     except OSError:
         return ""
     weights, cache, graphs = (_largest(pattern, text) for pattern in (_WEIGHTS, _CACHE, _GRAPHS))

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from workers.contract.run.episodes import MOST_TURNS_CHARTED, EpisodeSpec, turn_reward
+from workers.contract.run.episodes import MAX_TURNS_CHARTED, EpisodeSpec, turn_reward
 from workers.contract.run.spec import RunSpec
 from workers.rewards.advantages import mean
 from workers.trainer.episodes import credit
@@ -76,7 +76,7 @@ class TurnCredit:
         gathered = gather([own])
         scores = [[turns for of_rank in gathered for turns in of_rank[index]] for index in range(len(own))]
         rewards = credit.turn_rewards(scores, self.weights)
-        for number in range(MOST_TURNS_CHARTED):
+        for number in range(MAX_TURNS_CHARTED):
             if (average := mean([turns[number] for turns in rewards if number < len(turns)])) is not None:
                 log(turn_reward(number + 1), average)
         count = len(completions)  # the same on all ranks

@@ -20,7 +20,7 @@ from workers.contract.run.episodes import (
 from workers.trainer.episodes.episode import Episode
 
 _CUT = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
-_MOST_CHARTED = 32
+_MAX_CHARTED = 32
 """Tools charted by name."""
 
 
@@ -61,7 +61,7 @@ def metrics(episodes: Sequence[EpisodeStats], tools: Sequence[str] = ()) -> dict
         CALLS: len(calls) / len(episodes),
         FAILURES: _share(bool(error) for _, _, error in calls),
     }
-    for tool in tools[:_MOST_CHARTED]:
+    for tool in tools[:_MAX_CHARTED]:
         seconds = [took for name, took, _ in calls if name == tool]
         values[tool_metric(tool, "calls")] = len(seconds) / len(episodes)
         if seconds:

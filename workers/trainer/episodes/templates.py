@@ -38,7 +38,7 @@ CALLS_IN_TAGS: dict[str, Any] = {
 of known ones do."""
 _UNNAMED = "tool"
 """Replaces the missing name of an unreadable call, which templates need."""
-_MOST_NAMES = 256
+_MAX_NAMES = 256
 """Tool names whose tokens are cached; models make names up."""
 _READERS = ("response_template", "response_schema")
 _FOLDER = Path(trl.__file__).parent / "chat_templates"
@@ -132,7 +132,7 @@ class Chat:
         `ended`: the model wrote its end of turn; otherwise that comes first. Raises SpecError.
         """
         name = str(answers[0].get("name") or _UNNAMED) if answers[0]["role"] == "tool" else ""
-        if len(self._prefixes) > _MOST_NAMES:
+        if len(self._prefixes) > _MAX_NAMES:
             self._prefixes.clear()
         if name not in self._prefixes:
             self._prefixes[name] = self._ids(_dummy(name), add_generation_prompt=False)

@@ -15,7 +15,7 @@ from workers.trainer.gateway.sessions import AgentSession
 from workers.trainer.keyed_endpoint import HttpRefusal
 from workers.trainer.openai_shapes import AgentRequest, AnswerHead, usage_of, with_call_ids
 
-_MOST_TOOL_SETS = 256
+_MAX_TOOL_SETS = 256
 _NO_ROOM = "context_length_exceeded"
 """OpenAI's error code."""
 
@@ -65,7 +65,7 @@ class Conversing:
                 chat = self._choose(tools)
             except SpecError as error:
                 raise HttpRefusal(400, str(error)) from None
-            if len(self._chats) >= _MOST_TOOL_SETS:
+            if len(self._chats) >= _MAX_TOOL_SETS:
                 self._chats.clear()
             self._chats[key] = chat
         return self._chats[key]

@@ -14,7 +14,7 @@ from workers.trainer.rollouts.vllm_client import WITH_TOKEN_IDS, ServerError, fi
 
 GATHER_S = 0.02
 """How long a batch waits for requests that come at the same time."""
-MOST_AT_ONCE = 256
+MAX_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class MainThread:
     def batch(self, seconds: float) -> list[tuple[TurnRequest, asyncio.Future[PolicyAnswer]]]:
         """Take the waiting requests, after at most `seconds` if there are none."""
         batch: list[tuple[TurnRequest, asyncio.Future[PolicyAnswer]]] = []
-        while len(batch) < MOST_AT_ONCE:
+        while len(batch) < MAX_AT_ONCE:
             try:
                 request = self._requests.get(timeout=GATHER_S if batch else seconds)
             except queue.Empty:

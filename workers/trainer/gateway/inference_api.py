@@ -19,7 +19,7 @@ from workers.trainer.gateway.sessions import AgentSession, AgentTask
 from workers.trainer.keyed_endpoint import Handler, HttpRefusal, body_of, chat_routes, models_answer
 from workers.trainer.openai_shapes import are_tokens, count_in, read_agent_request, usage_of
 
-MOST_COMPLETIONS = 256
+MAX_COMPLETIONS = 256
 """Completions of one request."""
 
 
@@ -66,7 +66,7 @@ class InferenceApi:
             raise HttpRefusal(400, "This endpoint gives no log-probabilities of prompts.")
         ids = self._prompt(document.get("prompt"))
         limit = count_in(document, "max_tokens", self._conversing.longest)
-        count = min(count_in(document, "n", 1), MOST_COMPLETIONS)
+        count = min(count_in(document, "n", 1), MAX_COMPLETIONS)
         await self._when_allowed()
         room = min(self._longest, self._conversing.context) - len(ids)
         if room < 1:
@@ -112,7 +112,7 @@ class InferenceApi:
 
     async def _evaluated(self, request: web.Request, *, chat: bool) -> web.Response:
         document = await body_of(request)
-        count = min(count_in(document, "n", 1), MOST_COMPLETIONS)
+        count = min(count_in(document, "n", 1), MAX_COMPLETIONS)
         query = read_agent_request({**document, "n": 1}, chat=chat)
         await self._when_allowed()
         sessions = [AgentSession(f"n{number}", AgentTask({}, ""), 0.0) for number in range(count)]

@@ -21,7 +21,7 @@ from workers.trainer.configuration.spec import SpecError, path_of
 from workers.trainer.recording.metrics import LineFile
 
 ADAPTER_CONFIG = "adapter_config.json"
-LEAST_FREE = 256 << 20
+MIN_FREE = 256 << 20
 """Bytes that a job leaves free on the disk."""
 PROGRESS_EVERY_S = 0.5
 NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
@@ -75,7 +75,7 @@ class ModelJob:
 
     def check_room(self, size: float, title: str) -> None:
         """Check that the job's disk has `size` bytes free for a file. Raises SpecError."""
-        needed, free = size + LEAST_FREE, shutil.disk_usage(self.folder).free
+        needed, free = size + MIN_FREE, shutil.disk_usage(self.folder).free
         if free < needed:
             raise SpecError(
                 f"{title} needs {needed / 1e9:.1f} GB in {self.folder}, and {free / 1e9:.1f} GB are free. "

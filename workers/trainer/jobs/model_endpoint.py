@@ -4,7 +4,7 @@
     POST /v1/chat/completions, POST /v1/completions
     GET  /health                     without a key
 
-Requests beyond the engine's concurrency wait, at most MOST_WAITING of them. Generation ends when its client hangs up.
+Requests beyond the engine's concurrency wait, at most MAX_WAITING of them. Generation ends when its client hangs up.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from workers.trainer.keyed_endpoint import (
 )
 from workers.trainer.openai_shapes import END_OF_STREAM, ModelRequest, event, read_model_request
 
-MOST_WAITING = 16
+MAX_WAITING = 16
 SEND_S = 30.0
 """How long a client may take to receive a piece of its answer."""
 
@@ -45,7 +45,7 @@ class ModelEndpoint(KeyedEndpoint):
         super().__init__(digest=digest)
         self._engine, self._usage = engine, usage
         self._created = int(time.time())
-        limit = engine.at_once + MOST_WAITING
+        limit = engine.at_once + MAX_WAITING
         self._slots = threading.BoundedSemaphore(limit)
         self._threads = ThreadPoolExecutor(limit, thread_name_prefix="answer")
 
@@ -62,7 +62,7 @@ class ModelEndpoint(KeyedEndpoint):
     async def _answered(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         query = read_model_request(await body_of(request), self._engine.models, chat=chat)
         if not self._slots.acquire(blocking=False):
-            raise HttpRefusal(429, f"{MOST_WAITING} requests are already waiting. Try again later.")
+            raise HttpRefusal(429, f"{MAX_WAITING} requests are already waiting. Try again later.")
         try:
             with self._usage.answering():
                 if query.stream:

@@ -13,7 +13,7 @@ from typing import Any
 from workers.trainer.keyed_endpoint import HttpRefusal
 
 BEGIN = "<tool_call>"
-MOST_TOOLS = 128
+MAX_TOOLS = 128
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _OTHER = "<function="
 """Occurs in templates that write XML between the tags."""
@@ -22,8 +22,8 @@ _OTHER = "<function="
 def tools_in(document: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     """Read a request's tools; none if its tool_choice is "none". Raises HttpRefusal."""
     tools = document.get("tools") or []
-    if not isinstance(tools, list) or len(tools) > MOST_TOOLS or not all(map(_is_tool, tools)):
-        raise HttpRefusal(400, f"tools must be a list of at most {MOST_TOOLS} functions, each with a name.")
+    if not isinstance(tools, list) or len(tools) > MAX_TOOLS or not all(map(_is_tool, tools)):
+        raise HttpRefusal(400, f"tools must be a list of at most {MAX_TOOLS} functions, each with a name.")
     if tools and document.get("stream") is True:
         raise HttpRefusal(400, "With tools, the answer is no stream.")
     return () if document.get("tool_choice") == "none" else tuple(tools)

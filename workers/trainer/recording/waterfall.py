@@ -27,7 +27,7 @@ from workers.contract.wire.names import SERVER_ROLES, StepPart
 
 PAUSE_S = 2.0
 """Steps are written at most this often."""
-MOST_HELD = 20_000
+MAX_HELD = 20_000
 """Spans kept per step; further ones are dropped."""
 Write = Callable[[int, Mapping[str, Any]], None]
 """(step, the line's data)"""
@@ -53,7 +53,7 @@ class Waterfall:
 
     def add(self, lane: str, phase: str, start: float, end: float) -> None:
         with self._lock:
-            if len(self._finished) < MOST_HELD:
+            if len(self._finished) < MAX_HELD:
                 self._finished.append((lane[:LONGEST_LANE], phase[:LONGEST_LANE], start, end))
 
     @contextmanager

@@ -20,16 +20,16 @@ from typing import Any
 
 from workers.contract.reports.waterfall import Span, union
 from workers.contract.run.spec import RewardSpec, RunSpec
-from workers.rewards.entries.judge_client import MOST_AT_ONCE
+from workers.rewards.entries.judge_client import MAX_AT_ONCE
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Reward, Row, Scores, waits
 from workers.rewards.scoring import score
 from workers.rewards.tools import Tools
 from workers.trainer.rollouts import fanout
 
-MOST_GROUPS = 4_096
+MAX_GROUPS = 4_096
 """Groups whose scores are kept until the batch needs them; groups that are never trained on are dropped eventually."""
-MOST_PROMPTS = 16_384
+MAX_PROMPTS = 16_384
 """Prompts whose rows are remembered."""
 CONCURRENCY = "concurrency"
 """The parameter of rewards that limit their own requests."""
@@ -83,7 +83,7 @@ class EarlyReward:
         with self._lock:
             self._number += 1
             self._waiting[self._number] = group
-            while len(self._waiting) > MOST_GROUPS:
+            while len(self._waiting) > MAX_GROUPS:
                 self._waiting.popitem(last=False)
             while self._threads < math.ceil(self._at_once / max(1, len(completions))) + 1:
                 self._threads += 1
@@ -172,7 +172,7 @@ class ConcurrentRewards:
         params, at_once = dict(spec.params), self._cores
         own = getattr(reward.build(spec.params), CONCURRENCY, None)
         if own is not None:
-            at_once = params[CONCURRENCY] = min(MOST_AT_ONCE, own * self.ranks)
+            at_once = params[CONCURRENCY] = min(MAX_AT_ONCE, own * self.ranks)
         early = EarlyReward(spec.name, reward, params, self._tools, doing=self._doing, at_once=at_once)
         self._rewards.append((early, split))
         return early
@@ -189,7 +189,7 @@ class ConcurrentRewards:
         for prompt, row in zip(prompts, rows, strict=True):
             self._rows[tuple(prompt)] = row
             self._rows.move_to_end(tuple(prompt))
-        while len(self._rows) > MOST_PROMPTS:
+        while len(self._rows) > MAX_PROMPTS:
             self._rows.popitem(last=False)
 
     def watch(self, client: Any, group: GroupOf) -> None:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from controlplane.catalogue.datasets.errors import DatasetError
 
-MOST_BYTES = 32 * 2**20
+MAX_BYTES = 32 * 2**20
 ENDINGS = (".txt", ".md", ".markdown")
 _HEADING = re.compile(r"#{1,6}[ \t]+(.*?)[ \t#]*")
 _FENCE = re.compile(r"[ ]{0,3}(?:```|~~~)")
@@ -18,8 +18,8 @@ def lines(content: bytes, name: str) -> bytes:
     ending = PurePath(name).suffix.lower()
     if ending not in ENDINGS:
         raise DatasetError(f"Choose a text file whose name ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
-    if len(content) > MOST_BYTES:
-        limit = f"{MOST_BYTES // 2**20} MiB"
+    if len(content) > MAX_BYTES:
+        limit = f"{MAX_BYTES // 2**20} MiB"
         raise DatasetError(
             f"The file is larger than {limit}. Upload it as a dataset, and create a corpus from its columns."
         )

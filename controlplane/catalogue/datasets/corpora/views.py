@@ -64,7 +64,7 @@ def text(request: HttpRequest) -> HttpResponse:
     elif request.method == "POST" and form.is_valid():
         data, name = form.cleaned_data, shown_name(str(form.cleaned_data["file"].name))
         try:
-            lines = plain_text.lines(data["file"].read(plain_text.MOST_BYTES + 1), name)
+            lines = plain_text.lines(data["file"].read(plain_text.MAX_BYTES + 1), name)
             return redirect(
                 building.create_from_lines(person(request), data["name"], lines, source=name, about=data["about"])
             )

@@ -21,8 +21,8 @@ SPLITS = {
     "validation": ("validation", "valid", "dev", "val"),
     "test": ("test", "testing", "eval", "evaluation"),
 }
-MOST_FILES = 5000
-MOST_STARS = 6
+MAX_FILES = 5000
+MAX_STARS = 6
 """Stars per pattern: each multiplies the time to reject a nearly matching name."""
 DEFAULT = "default"
 CONVERTED = "refs/convert/parquet"
@@ -64,8 +64,8 @@ def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: st
     kinds = sorted({kind_of(name) for name in patterns})
     if len(kinds) > 1:
         raise NotFetched(f"The split's files are of several kinds: {', '.join(kinds)}.", "Upload the one you need.")
-    if len(patterns) > MOST_FILES:
-        raise NotFetched(f"The split has {len(patterns):,} files; the limit is {MOST_FILES:,}.")
+    if len(patterns) > MAX_FILES:
+        raise NotFetched(f"The split has {len(patterns):,} files; the limit is {MAX_FILES:,}.")
     return SplitFiles(chosen_config, kinds[0], tuple(patterns))
 
 
@@ -145,9 +145,9 @@ def _splits(data_files: Any) -> dict[str, list[str]]:
 
 def _matching(data: list[str], pattern: str, folder: str) -> list[str]:
     full_pattern = f"{folder}/{pattern}" if folder else pattern
-    if full_pattern.count("*") > MOST_STARS:
+    if full_pattern.count("*") > MAX_STARS:
         raise NotFetched(
-            f"The README names the files by a pattern of more than {MOST_STARS} stars: “{full_pattern[:80]}”."
+            f"The README names the files by a pattern of more than {MAX_STARS} stars: “{full_pattern[:80]}”."
         )
     fits = _regex(full_pattern.removeprefix("./"))
     return [name for name in data if fits.fullmatch(name)]

@@ -17,7 +17,7 @@ from controlplane.catalogue.datasets.reader.versions.filtering import (
     RowFilter,
 )
 
-MOST_ROWS = 200_000
+MAX_ROWS = 200_000
 """Row numbers accepted in a pasted list."""
 _NONE = "(none)"
 _NUMBER = re.compile(r"\d{1,18}")
@@ -117,7 +117,7 @@ class DeriveForm(forms.Form):
         label="Number of rows",
         required=False,
         min_value=1,
-        max_value=limits.MOST_ROWS,
+        max_value=limits.MAX_ROWS,
         help_text="Takes only this many of the rows chosen above. Empty: all of them.",
         widget=forms.NumberInput(attrs={"placeholder": "all"}),
     )
@@ -198,8 +198,8 @@ def row_numbers(text: str) -> tuple[int, ...]:
         numbers = [_number(row) for row in rows] if isinstance(rows, list) else [_number(rows)]
     if not numbers:
         raise ValueError("It contains no row numbers.")
-    if len(numbers) > MOST_ROWS:
-        raise ValueError(f"At most {MOST_ROWS:,} rows can be named; use a filter for more.")
+    if len(numbers) > MAX_ROWS:
+        raise ValueError(f"At most {MAX_ROWS:,} rows can be named; use a filter for more.")
     return tuple(sorted(set(numbers)))
 
 

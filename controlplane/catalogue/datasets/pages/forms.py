@@ -11,10 +11,10 @@ from controlplane.catalogue.datasets import actions
 from controlplane.catalogue.datasets.errors import SourceRefused
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 from controlplane.catalogue.datasets.receiving import shown_name
-from controlplane.catalogue.datasets.sources import MOST_FAMILIES, HubSource, PathSource, Source, TasksSource
+from controlplane.catalogue.datasets.sources import MAX_FAMILIES, HubSource, PathSource, Source, TasksSource
 from controlplane.platform.accounts.models import User
 from workers.packages.families import FAMILIES
-from workers.packages.reasoning import MOST_ROWS, MOST_SEED
+from workers.packages.reasoning import MAX_ROWS, MAX_SEED
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 NAME_LENGTH = 80
@@ -226,12 +226,12 @@ class TasksForm(SourceForm):
 
     families = forms.MultipleChoiceField(
         choices=_families,
-        help_text=f"At most {MOST_FAMILIES}. Tasks of several families alternate.",
+        help_text=f"At most {MAX_FAMILIES}. Tasks of several families alternate.",
         widget=forms.CheckboxSelectMultiple,
         error_messages={"required": "Choose at least one family."},
     )
     rows = forms.IntegerField(
-        initial=1000, min_value=1, max_value=MOST_ROWS, help_text="Number of tasks over all families."
+        initial=1000, min_value=1, max_value=MAX_ROWS, help_text="Number of tasks over all families."
     )
     level = forms.IntegerField(
         label="Difficulty",
@@ -240,7 +240,7 @@ class TasksForm(SourceForm):
         help_text="A level that every chosen family has; 1 is the easiest. 0: the families' own settings.",
     )
     seed = forms.IntegerField(
-        initial=0, min_value=0, max_value=MOST_SEED, help_text="Another seed generates other tasks of the same kind."
+        initial=0, min_value=0, max_value=MAX_SEED, help_text="Another seed generates other tasks of the same kind."
     )
     field_order = ("families", "rows", "level", "seed", "name")
 

@@ -9,7 +9,7 @@ LENGTHS = (
     ("answer_chars", "Answer", "characters"),
     ("answer_tokens", "Answer", "tokens"),
 )
-MOST_LISTED = 12
+MAX_LISTED = 12
 HEIGHT = 40
 
 
@@ -63,12 +63,12 @@ def names(name_counts: dict[str, Any] | None, rows: int) -> dict[str, Any] | Non
     counts = (name_counts or {}).get("counts") or []
     if not counts:
         return None
-    largest, listed = max(entry["count"] for entry in counts), counts[:MOST_LISTED]
+    largest, listed = max(entry["count"] for entry in counts), counts[:MAX_LISTED]
     shares = [
         Share(entry["name"], entry["count"], entry["count"] / max(1, rows), round(100 * entry["count"] / largest, 2))
         for entry in listed
     ]
-    rest = sum(entry["count"] for entry in counts[MOST_LISTED:])
+    rest = sum(entry["count"] for entry in counts[MAX_LISTED:])
     return {"shares": shares, "rest": rest + int((name_counts or {}).get("others") or 0)}
 
 

@@ -90,10 +90,10 @@ class _Documents:
             self._preview.append(short(document))
         self.count += 1
         self.characters += len(text)
-        if self.count > corpora.MOST_DOCUMENTS:
-            raise FileProblem("too_many", f"There are more than {corpora.MOST_DOCUMENTS:,} documents.", "Use fewer.")
-        if self.characters > corpora.MOST_CHARACTERS:
-            limit = f"{corpora.MOST_CHARACTERS // 10**6:,} million"
+        if self.count > corpora.MAX_DOCUMENTS:
+            raise FileProblem("too_many", f"There are more than {corpora.MAX_DOCUMENTS:,} documents.", "Use fewer.")
+        if self.characters > corpora.MAX_CHARACTERS:
+            limit = f"{corpora.MAX_CHARACTERS // 10**6:,} million"
             raise FileProblem("too_many", f"The texts have more than {limit} characters.", "Use fewer documents.")
         return document
 

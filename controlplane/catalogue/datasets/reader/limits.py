@@ -11,8 +11,8 @@ CPU_SECONDS = 3600
 """CPU time limit of each process. Twenty million short rows on one core take about half of it."""
 CPU_GRACE = 60
 """Seconds for a process at its CPU limit to report that."""
-MOST_ROWS = 20_000_000
-MOST_COLUMNS = 200
+MAX_ROWS = 20_000_000
+MAX_COLUMNS = 200
 """Columns of a file, and of the canonical rows."""
 OPEN_FILES = 64
 TOO_MUCH, TOO_LONG = 3, 4

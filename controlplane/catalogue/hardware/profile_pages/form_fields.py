@@ -9,13 +9,13 @@ from django import forms
 
 from controlplane.platform import json_with_comments
 
-MOST_ENTRIES = 64
-MOST_CHARACTERS = 4000
+MAX_ENTRIES = 64
+MAX_CHARACTERS = 4000
 
 
 class _TextField(forms.CharField):
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(max_length=MOST_CHARACTERS, **kwargs)
+        super().__init__(max_length=MAX_CHARACTERS, **kwargs)
 
 
 class _ListField(_TextField):
@@ -36,7 +36,7 @@ class GpusField(_ListField):
 
     def clean(self, value: Any) -> tuple[int, ...]:
         indexes = super().clean(value)
-        if not all(re.fullmatch(r"[0-9]{1,4}", index) for index in indexes) or len(indexes) > MOST_ENTRIES:
+        if not all(re.fullmatch(r"[0-9]{1,4}", index) for index in indexes) or len(indexes) > MAX_ENTRIES:
             raise forms.ValidationError("Write GPU indexes as numbers, such as 0, 1.")
         return tuple(map(int, indexes))
 
@@ -46,8 +46,8 @@ class NamesField(_ListField):
 
     def clean(self, value: Any) -> tuple[str, ...]:
         names = tuple(dict.fromkeys(super().clean(value)))
-        if len(names) > MOST_ENTRIES:
-            raise forms.ValidationError(f"At most {MOST_ENTRIES} names.")
+        if len(names) > MAX_ENTRIES:
+            raise forms.ValidationError(f"At most {MAX_ENTRIES} names.")
         return names
 
 

@@ -30,7 +30,7 @@ def document(request: HttpRequest) -> bytes:
     """Read the uploaded or pasted document. Raises YamlRefused."""
     file = request.FILES.get("file")
     if file is None or upload.problem(request):
-        return safe_yaml.document(request, documents.MOST_BYTES)
+        return safe_yaml.document(request, documents.MAX_BYTES)
     try:
         return documents.content_of(file)
     except UnreadableDocument as error:

@@ -26,7 +26,7 @@ COMPLETION_TOKENS = 512
 """Completion length if the profile sets none."""
 USUAL_CARD_GIB = 24.0
 LARGEST_CARD_GIB = 1024.0
-MOST_INSPECTED = 40
+MAX_INSPECTED = 40
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def _size(text: str) -> float | None:
 
 def _inspected() -> dict[str, Shape]:
     """Find the models that hosts have inspected recently, by path."""
-    rows = ModelInspection.objects.filter(answered_at__isnull=False).order_by("-answered_at")[:MOST_INSPECTED]
+    rows = ModelInspection.objects.filter(answered_at__isnull=False).order_by("-answered_at")[:MAX_INSPECTED]
     answers = {row.model: row.answer for row in reversed(rows) if isinstance(row.answer, dict) and row.answer.get("ok")}
     shapes = {model: shape_of(answer) for model, answer in answers.items() if not answer.get("quantization")}
     return {model: shape for model, shape in shapes.items() if shape is not None}

@@ -7,7 +7,7 @@ from django.shortcuts import redirect
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane.catalogue.exchange.documents import MOST_BYTES
+from controlplane.catalogue.exchange.documents import MAX_BYTES
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_pages import profile_import as profile_import_reading
 from controlplane.catalogue.hardware.profile_pages import profile_yaml
@@ -59,18 +59,18 @@ def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
     return yaml_download(text, slugify(row.name) or "profile")
 
 
-@reads_at_most(MOST_BYTES)
+@reads_at_most(MAX_BYTES)
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def profile_import(request: HttpRequest) -> HttpResponseBase:
     """Open an uploaded or pasted document in a new profile's form, with errors per field; nothing is saved yet."""
     template = "catalogue/hardware/profile_import.html"
     if request.method != "POST":
-        return import_page(request, template, "", MOST_BYTES)
+        return import_page(request, template, "", MAX_BYTES)
     try:
         imported = profile_import_reading.read(profile_import_reading.document(request))
     except YamlRefused as error:
-        return import_page(request, template, str(error), MOST_BYTES)
+        return import_page(request, template, str(error), MAX_BYTES)
     form = imported.form
     form.tips = True
     context = {"form": form, "profile": None, "imported": True, "reading": imported.reading}

@@ -20,7 +20,7 @@ CREEP = 12
 """The minimum number of a trail's points for a trend."""
 STEADY = 0.2
 """Growth is steady if the middle and the last third each contribute more than this share of it."""
-LEAST_GROWTH = 0.03
+MIN_GROWTH = 0.03
 """The smallest growth that counts, as a share of the capacity."""
 FULL_CACHE = 95.0
 PARTS = STEP_PARTS | {"update": "the update"}
@@ -153,7 +153,7 @@ def _creep(history: History, name: str) -> Signal | None:
     first, last = float(np.median(mib[:3])), float(np.median(mib[-3:]))
     early, middle, late = (float(part.mean()) for part in np.array_split(mib, 3))
     grown = last - first
-    steady = min(middle - early, late - middle) > STEADY * grown > STEADY * LEAST_GROWTH * capacity
+    steady = min(middle - early, late - middle) > STEADY * grown > STEADY * MIN_GROWTH * capacity
     share = grown / max(capacity - first, 1.0) if steady else 0.0
     fields = {"start": f"{first / 1024:.0f}", "now": f"{last / 1024:.0f}", "capacity": f"{capacity / 1024:.0f}"}
     return Signal(np.array([history.step]), np.array([share]), fields)

@@ -6,7 +6,7 @@ from controlplane.platform.templatetags.figures import significant
 from runs.insight.health.history import ROLL, History, MetricHistory, rolling_mean, rolling_median
 from runs.insight.health.judging.signal import Of, Signal, median, rolled
 
-LEAST_ENTROPY = 0.2
+MIN_ENTROPY = 0.2
 """The lowest reference value in nats, as multiples of less mean little."""
 NOISY_ENTROPY = 0.5
 """Nats from which a rise is judged."""
@@ -25,7 +25,7 @@ def _entropy_rise(history: History) -> Signal | None:
     entropy, mark = rolled(history.get("entropy"), rolling_median, 10), history.marks.get("entropy")
     if entropy is None or mark is None:
         return None
-    usual = max(min(mark.start, mark.low), LEAST_ENTROPY)
+    usual = max(min(mark.start, mark.low), MIN_ENTROPY)
     rise = np.where(entropy.value >= NOISY_ENTROPY, entropy.value / usual, 0.0)
     return Signal(entropy.at, rise, {"now": significant(float(entropy.value[-1])), "usual": significant(usual)})
 

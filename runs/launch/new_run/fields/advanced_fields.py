@@ -10,7 +10,7 @@ from django.forms.fields import InvalidJSONInput
 from runs.launch.new_run.fields.table import BY_FIELD
 from workers.contract.stack.training_rules import DECIDED_BY_PROFILES, MADE_BY_THE_FORM, OWNED
 
-MOST_HELP = 400
+MAX_HELP = 400
 LARGEST_INT = 10**15
 LAUNCH_NAMES = frozenset({*BY_FIELD, "key", "cloned_from"})
 """Fields that the page has elsewhere, which a trainer's schema can't override."""
@@ -105,4 +105,4 @@ def _text(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MOST_HELP else text[: MOST_HELP - 1].rstrip() + "…"
+    return text if len(text) <= MAX_HELP else text[: MAX_HELP - 1].rstrip() + "…"

@@ -6,7 +6,7 @@ from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, label, note, stop
 from workers.contract.run.batch_rules import Batch, BatchRule, epochs, nearest, problems, repairs, steps
 
-MOST_FIXES = 4
+MAX_FIXES = 4
 
 
 def check_sizes(draft: Draft) -> Iterator[Finding]:
@@ -14,7 +14,7 @@ def check_sizes(draft: Draft) -> Iterator[Finding]:
     if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1:
         return  # the form or `choices` reports it
     for problem in problems(batch):
-        fixes = [set_number(name, value) for name, value in repairs(batch, problem.rule)[:MOST_FIXES]]
+        fixes = [set_number(name, value) for name, value in repairs(batch, problem.rule)[:MAX_FIXES]]
         if problem.rule == BatchRule.BOTH_GIVEN:
             fixes = [
                 Fix("Clear steps per generation", {"steps_per_generation": ""}),
@@ -82,5 +82,5 @@ def _no_steps(batch: Batch, rows: int) -> Finding:
         f"One generation takes {batch.prompts:,} prompts but there are only {rows:,} to train on, "
         "so TRL would end without a single step.",
         "Use more prompts, or a smaller batch.",
-        *(set_number(name, value) for name, value in fits[:MOST_FIXES]),
+        *(set_number(name, value) for name, value in fits[:MAX_FIXES]),
     )

@@ -8,7 +8,7 @@ from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract.run import prompts
 
 CHOICE_OFF = {"extra_rounds": "0", "by_difficulty": ""}
-MOST_SHARE = 4
+MAX_SHARE = 4
 """Fewest training prompts for each prompt of a batch: with fewer there is little to choose from."""
 
 
@@ -60,7 +60,7 @@ def check_choice(draft: Draft) -> Iterator[Finding]:
         return
     if chosen.extra_rounds:
         yield _choice_cost(draft)
-    if draft.data is not None and draft.train_rows < MOST_SHARE * draft.batch.prompts:
+    if draft.data is not None and draft.train_rows < MAX_SHARE * draft.batch.prompts:
         sentence = (
             f"A batch takes {draft.batch.prompts:,} of the {draft.train_rows:,} training prompts: there is "
             "little to choose from."

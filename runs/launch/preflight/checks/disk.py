@@ -11,7 +11,7 @@ from runs.launch.preflight.finding import Finding, Fix, stop, warn
 from workers.contract.memory import checkpoint_gib
 from workers.contract.run.batch_rules import epochs
 
-LEAST_MIB = 512
+MIN_MIB = 512
 """MiB for logs, the dataset and metrics; a host with less free space takes no run."""
 
 
@@ -21,7 +21,7 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     best = max(measured, key=lambda host: host.disk_free_mib or 0)
     free = best.disk_free_mib or 0
-    if free < LEAST_MIB:
+    if free < MIN_MIB:
         yield stop("host", f"{best.name} has {_mib(free)} of disk left.", "Free some disk there first.")
         return
     checkpoint_size = _checkpoint_mib(draft)
@@ -30,7 +30,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     number = min(count or math.inf, limit + 1 + bool(draft.keep_best) if limit else math.inf)
     if checkpoint_size is None or count == 0 or number == math.inf:
         return
-    if checkpoint_size * number > free - LEAST_MIB:
+    if checkpoint_size * number > free - MIN_MIB:
         yield warn(
             "save_total_limit",
             f"{number} checkpoint{'' if number == 1 else 's'} of about {_mib(checkpoint_size)} each take more than the "

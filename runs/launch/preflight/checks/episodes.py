@@ -17,7 +17,7 @@ from workers.rewards.reward import RewardGroup
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """Tool names that every chat template and parser accepts."""
-LEAST_TURN = 16
+MIN_TURN = 16
 """Fewest tokens of a call."""
 WITHOUT = Fix("Use no environment", {"environment": ""})
 
@@ -98,7 +98,7 @@ def _limits(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
         yield warn("episode_call_s", cause, "Shorten the call, or lengthen the episode.")
     if not isinstance(length, int) or not limits.count_outputs or limits.turns < 2:
         return
-    needed = (limits.turns - 1) * (limits.output_tokens if has_tools(spec) else 0) + limits.turns * LEAST_TURN
+    needed = (limits.turns - 1) * (limits.output_tokens if has_tools(spec) else 0) + limits.turns * MIN_TURN
     if needed <= length:
         return
     apart = Fix("Don’t count results", {"episode_count_outputs": "false"})

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from runs.engine.hosts.view import LEAST_SHM_MIB
+from runs.engine.hosts.view import MIN_SHM_MIB
 from runs.launch.preflight.draft import Draft, HostFacts
 from runs.launch.preflight.finding import Finding, Fix, stop, warn
 from runs.launch.preflight.hosts import fitting_hosts
@@ -112,7 +112,7 @@ def _shared_memory(hardware: HardwareSpec, hosts: list[HostFacts]) -> Iterator[F
     default."""
     server = hardware.vllm_server
     shares = hardware.processes > 1 or hardware.rollout is Rollout.COLOCATE or (server and not server.attached)
-    small = [host for host in hosts if host.shm_mib is not None and host.shm_mib < LEAST_SHM_MIB]
+    small = [host for host in hosts if host.shm_mib is not None and host.shm_mib < MIN_SHM_MIB]
     if shares and len(small) == len(hosts):
         yield warn(
             "host",

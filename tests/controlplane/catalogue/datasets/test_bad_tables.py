@@ -58,7 +58,7 @@ def test_a_cell_with_a_quote_that_is_closed_rows_later_costs_its_own_row_only(tm
 
 
 def test_quotes_that_never_match_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MOST_REREAD", 10_000)
+    monkeypatch.setattr(tables, "MAX_REREAD", 10_000)
     told = report(tmp_path, HEAD + b'"a,1\n' * 2001)
     assert told["file_error"]["kind"] == "limits"
     assert "CSV library" in told["file_error"]["advice"]

@@ -92,7 +92,7 @@ def test_a_corpus_whose_dataset_is_gone_says_so() -> None:
 def test_too_many_documents_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from controlplane.catalogue.datasets.reader import corpus_rows
 
-    monkeypatch.setattr(corpora, "MOST_DOCUMENTS", 1)
+    monkeypatch.setattr(corpora, "MAX_DOCUMENTS", 1)
     (tmp_path / "source").write_bytes(jsonl(DOCUMENTS))
     arguments = {"source": str(tmp_path / "source"), "text": ["body"], "title": "title", "name": "n", "about": ""}
     assert "more than 1 documents" in corpus_rows.run(tmp_path, arguments)["file_error"]["message"]
@@ -235,7 +235,7 @@ def test_a_text_file_has_no_headings() -> None:
         (b"a\0b", "a.txt", "contains NUL bytes"),
         (b"# only\n\n", "a.md", "no paragraph"),
         (b"", "a.txt", "The file is empty."),
-        (b"x" * (plain_text.MOST_BYTES + 1), "a.txt", "larger than 32 MiB"),
+        (b"x" * (plain_text.MAX_BYTES + 1), "a.txt", "larger than 32 MiB"),
     ],
 )
 def test_a_file_that_is_no_text_makes_nothing_and_says_why(content: bytes, name: str, words: str) -> None:

@@ -21,7 +21,7 @@ def endless(*_: object) -> Iterator[bytes]:
 
 def test_only_some_downloads_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_process, "_streamed", endless)
-    streams = [reader_process.stream(Path(), "export", {}) for _ in range(reader_process.MOST_STREAMS)]
+    streams = [reader_process.stream(Path(), "export", {}) for _ in range(reader_process.MAX_STREAMS)]
     assert [next(each) for each in streams] == [b"row"] * len(streams)
     for _ in range(2):
         with pytest.raises(ChildFailed, match="are being downloaded"):

@@ -11,7 +11,7 @@ import pytest
 from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.versions.spill_by_split import SplitSpill
 from controlplane.catalogue.datasets.reader.versions.splitting import (
-    MOST_STRATA,
+    MAX_STRATA,
     REST,
     Drawing,
     Split,
@@ -83,8 +83,8 @@ def test_more_prompts_than_were_counted_are_an_error() -> None:
 
 def test_the_number_of_strata_is_bounded() -> None:
     strata = Strata()
-    names = {strata.name({"difficulty": number}) for number in range(MOST_STRATA + 50)}
-    assert len(names) == MOST_STRATA + 1
+    names = {strata.name({"difficulty": number}) for number in range(MAX_STRATA + 50)}
+    assert len(names) == MAX_STRATA + 1
     assert REST in names
     assert strata.name({"difficulty": 0}) == "0"
     assert strata.name({"difficulty": ["x"]}) == REST

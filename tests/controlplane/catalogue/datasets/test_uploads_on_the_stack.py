@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 
 LIMIT_MB = 96
 LARGE = 90 * 2**20
-MOST_MEMORY = 64 * 2**20
+MAX_MEMORY = 64 * 2**20
 BOUNDARY = "b0undary"
 LINE = b'{"question": "What is 1 plus 1?", "answer": "#### 2", "more": "' + b"x" * 900 + b'"}\n'
 
@@ -115,7 +115,7 @@ def test_a_large_file_does_not_pass_through_memory(stack: Stack) -> None:
             connection.sendall(LINE)
         connection.sendall(END)
         assert status_of(connection) == 302
-    assert peak(pid) - before < MOST_MEMORY
+    assert peak(pid) - before < MAX_MEMORY
     assert versions(stack, "large") == [[1, LARGE // len(LINE) * len(LINE), "large.jsonl", True]]
     wait_until(lambda: not incoming(stack), lambda: f"left behind: {incoming(stack)}")
 

@@ -213,5 +213,5 @@ def test_the_pasted_text_stays_on_the_page_of_a_refusal():
 
 
 def test_the_largest_document_that_is_taken_is_read_in_a_moment():
-    worst = b"name: " + b"[" * 6 + b"1," * ((safe_yaml.MOST_BYTES - 30) // 2) + b"]" * 6
+    worst = b"name: " + b"[" * 6 + b"1," * ((safe_yaml.MAX_BYTES - 30) // 2) + b"]" * 6
     assert "name: expected text" in " ".join(cause for _, cause in profile_yaml.read(worst).wrong)

@@ -104,7 +104,7 @@ def test_a_stopped_check_stores_nothing_more():
 
 
 def test_too_many_failures_end_a_check(monkeypatch):
-    monkeypatch.setattr(worker, "MOST_FAILED", 1)
+    monkeypatch.setattr(worker, "MAX_FAILED", 1)
     monkeypatch.setattr(worker, "BATCH", 2)
     wrong = [{"question": "?", "answer": f"word {'x' * n}"} for n in range(6)]
     check = checked(ready(wrong, MAPPING), TAG)

@@ -107,7 +107,7 @@ def test_what_is_no_reward_config_is_refused(subtests: pytest.Subtests) -> None:
 
 def test_too_large_a_document_is_refused() -> None:
     with pytest.raises(YamlRefused, match="larger than 512\N{NO-BREAK SPACE}KiB"):
-        config_yaml.read(b"#" * (parts_yaml.MOST_BYTES + 1))
+        config_yaml.read(b"#" * (parts_yaml.MAX_BYTES + 1))
 
 
 def test_a_document_is_read_into_the_editor_and_nothing_is_saved() -> None:

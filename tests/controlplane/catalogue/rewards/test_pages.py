@@ -8,7 +8,7 @@ from django.test import Client
 
 from controlplane.catalogue.rewards import saving
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
-from controlplane.catalogue.versioned.editing import MOST_PARTS
+from controlplane.catalogue.versioned.editing import MAX_PARTS
 from controlplane.platform.accounts.models import Role
 from runs.engine.models import Run
 from tests.controlplane.catalogue.datasets.steps import ready
@@ -151,12 +151,12 @@ def test_a_quoted_value_keeps_its_letters():
 
 
 def test_more_components_than_fit_are_refused_and_none_is_lost():
-    answer = save(fields(*["length"] * (MOST_PARTS + 3)))
+    answer = save(fields(*["length"] * (MAX_PARTS + 3)))
     assert answer.status_code == 422
-    assert f"At most {MOST_PARTS} components, but there are {MOST_PARTS + 3}" in answer.content.decode()
-    assert len(answer.context["editor"].rows) == MOST_PARTS + 3
+    assert f"At most {MAX_PARTS} components, but there are {MAX_PARTS + 3}" in answer.content.decode()
+    assert len(answer.context["editor"].rows) == MAX_PARTS + 3
     assert not RewardConfig.objects.exists()
-    assert save(fields(*["length"] * MOST_PARTS)).status_code == 302
+    assert save(fields(*["length"] * MAX_PARTS)).status_code == 302
 
 
 def test_a_choice_that_does_not_exist_is_refused():

@@ -85,7 +85,7 @@ def test_a_token_acts_with_no_more_than_its_scope_and_its_users_role(role, scope
 
 
 def test_a_user_has_a_bounded_number_of_tokens(monkeypatch):
-    monkeypatch.setattr(api_tokens, "MOST_PER_USER", 1)
+    monkeypatch.setattr(api_tokens, "MAX_PER_USER", 1)
     program = Program()
     answer = signed_in(user=program.user).post("/settings/tokens/", ASKED)
     assert answer.status_code == 422

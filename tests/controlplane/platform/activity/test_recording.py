@@ -94,13 +94,13 @@ def test_a_failed_sign_in_is_recorded_by_the_name_tried_and_a_flood_is_not() -> 
         Client(REMOTE_ADDR=address).post(reverse("sign_in"), {"username": "ann", "password": "no"})
     refused = Act.objects.get()
     assert (refused.by_name, refused.name, refused.what) == ("", "ann", "Failed to sign in from 10.0.0.1")
-    for n in range(2 * recording.MOST_FAILED):
+    for n in range(2 * recording.MAX_FAILED):
         authenticate(None, username=f"guess {n}", password="no")
-    assert Act.objects.count() == recording.MOST_FAILED
+    assert Act.objects.count() == recording.MAX_FAILED
     assert Act.objects.latest("pk").what.endswith("are not listed")
     page = admin().get(reverse("events")).content.decode()
     assert "guess 1" in page
-    assert page.count("not signed in") == recording.MOST_FAILED
+    assert page.count("not signed in") == recording.MAX_FAILED
     assert "" not in queries.people(make_user(Role.ADMIN))
     assert "guess 1" not in signed_in(Role.VIEWER).get(reverse("events")).content.decode()
 

@@ -159,7 +159,7 @@ def test_a_disk_that_fills_in_the_middle_leaves_nothing(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt, _ = started()
-    monkeypatch.setattr(archives, "LEAST_FREE", -(10**9))
+    monkeypatch.setattr(archives, "MIN_FREE", -(10**9))
     large = b"x" * (3 << 20)
     with mounted(tmp_path / "small", "4m") as small:
         settings.DATA_DIR = small

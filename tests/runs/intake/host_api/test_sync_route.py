@@ -162,11 +162,11 @@ async def test_a_store_that_fails_leaves_every_delivery_to_django(monkeypatch: p
     assert await stored() == []
 
 
-@pytest.mark.parametrize("values", [statements.MOST_VALUES, 20], ids=["one statement", "several"])
+@pytest.mark.parametrize("values", [statements.MAX_VALUES, 20], ids=["one statement", "several"])
 def test_the_figures_of_a_run_are_those_of_lines_stored_one_by_one(
     values: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "MOST_VALUES", values)
+    monkeypatch.setattr(statements, "MAX_VALUES", values)
     one, other = (an_attempt(RunStatus.RUNNING, run=a_run(name)) for name in ("one", "other"))
     for seq in range(1, 60):
         ingest.accept(one, [train(seq, reward=seq / 3)])

@@ -15,7 +15,7 @@ from tests.runs.launch.new_run.launching_page import a_ready_host, sent
 pytestmark = pytest.mark.django_db
 
 ROOT = Path(__file__).resolve().parents[4]
-MOST_ROOMS = 28
+MAX_ROOMS = 28
 
 
 def test_a_launch_passes_few_rooms_from_the_form_to_its_run() -> None:
@@ -34,4 +34,4 @@ def test_a_launch_passes_few_rooms_from_the_form_to_its_run() -> None:
     assert Run.objects.count() == 1
     ours = [Path(name).relative_to(ROOT) for name in files if name.startswith(f"{ROOT}/")]
     rooms = {path.parent for path in ours if path.parts[0] in ("controlplane", "runs", "workers")}
-    assert 10 < len(rooms) <= MOST_ROOMS, sorted(map(str, rooms))
+    assert 10 < len(rooms) <= MAX_ROOMS, sorted(map(str, rooms))

@@ -92,7 +92,7 @@ def test_evaluations_void_groups_and_groups_without_texts_are_not_taken():
 
 def test_more_than_a_page_can_take_is_cut_and_told(monkeypatch: pytest.MonkeyPatch):
     attempt = a_stored_run(*[a_better_one(1, row) for row in range(5)])
-    monkeypatch.setattr(replay_source, "MOST_COMPLETIONS", 5)
+    monkeypatch.setattr(replay_source, "MAX_COMPLETIONS", 5)
     page = replayed(attempt.run_id)
     assert "4 completions of step" in page
     assert "the rest of these steps is left out" in page

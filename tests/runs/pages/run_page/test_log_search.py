@@ -68,7 +68,7 @@ def test_more_hits_than_an_answer_holds_come_with_the_next_one(attempt: Attempt)
     start, done = 0, False
     while not done:
         found = search(attempt, "line", start)
-        assert len(found.hits) <= log_search.MOST_HITS
+        assert len(found.hits) <= log_search.MAX_HITS
         seen += [hit["at"] for hit in found.hits]
         start, done = found.next, found.done
     assert len(seen) == len(set(seen)) == 1000

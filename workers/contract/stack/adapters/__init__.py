@@ -16,7 +16,7 @@ from workers.contract.wire.documents import from_dict
 HERE = Path(__file__).parent
 KERNELS = HERE / "kernels"
 SPEED = HERE / "speed.json"
-MOST_APART = 0.5
+MAX_APART = 0.5
 """Largest distance to a measured model, in doublings of the number of parameters."""
 
 
@@ -53,7 +53,7 @@ def speeds() -> tuple[Speed, ...]:
 def speed_of(cards: Iterable[str], parameters: int, rank: int, requests: int) -> Speed | None:
     """Find the nearest measurement on one of the cards with this rank; None: of no similar model."""
     measured = [speed for speed in speeds() if speed.card in set(cards) and speed.rank == rank]
-    near = [speed for speed in measured if abs(log2(speed.parameters / max(parameters, 1))) <= MOST_APART]
+    near = [speed for speed in measured if abs(log2(speed.parameters / max(parameters, 1))) <= MAX_APART]
     return min(near, key=lambda speed: abs(log2(speed.requests / max(requests, 1))), default=None)
 
 

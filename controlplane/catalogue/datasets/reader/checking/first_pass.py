@@ -14,7 +14,7 @@ from controlplane.catalogue.datasets.reader.checking.duplicates import Duplicate
 from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.columns.mapping import COLUMN_FIELDS, ColumnMapping, resolved
 from controlplane.catalogue.datasets.reader.columns.recognising_columns import Recognised, recognise
-from controlplane.catalogue.datasets.reader.limits import MOST_ROWS
+from controlplane.catalogue.datasets.reader.limits import MAX_ROWS
 from controlplane.catalogue.datasets.reader.parsing import formats, records, schema
 from controlplane.catalogue.datasets.reader.parsing.records import Record, RowSource
 from controlplane.catalogue.datasets.reader.parsing.schema import Counts, Schema
@@ -27,7 +27,7 @@ SAMPLE_RECORDS = 20_000
 """Maximum records, good and bad, to sample from."""
 GROUP, GROUPS = 8, 5
 """Rows per recognition of the schema, and number of recognitions."""
-MOST_DUPLICATES = 1_000_000
+MAX_DUPLICATES = 1_000_000
 """Repeated prompts to report; all are counted."""
 
 
@@ -71,8 +71,8 @@ def run(
         for batch in batches:
             if not batch.end.line:
                 continue  # blank lines only
-            if batch.end.number >= MOST_ROWS:
-                raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
+            if batch.end.number >= MAX_ROWS:
+                raise FileProblem("too_many_rows", f"The file has more than {MAX_ROWS:,} rows.")
             end, at = _add(batch, result, collector, duplicates), batch.at
             result.lines, result.rows, result.records = end.line, result.rows + end.rows, end.number + 1
             result.blank = end.line - result.records if source.format.kind == formats.JSONL else 0
@@ -139,7 +139,7 @@ def _add(
 def _report_duplicates(duplicates: Duplicates, result: FirstPassResult, collector: Collector) -> None:
     for line, first in duplicates.repeats():
         result.duplicates += 1
-        if result.duplicates <= MOST_DUPLICATES:
+        if result.duplicates <= MAX_DUPLICATES:
             message = f"The prompt is the same as in line {first:,}."
             collector.add(DataProblem(line, "exact_duplicate", message, field=result.mapping.prompt))
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
-from controlplane.catalogue.datasets.reader.limits import MOST_COLUMNS, MOST_ROWS
+from controlplane.catalogue.datasets.reader.limits import MAX_COLUMNS, MAX_ROWS
 from controlplane.catalogue.datasets.reader.parsing.unpacking import opened
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 
 LONGEST_FOOTER = 16 * 2**20
-MOST_LEAVES = 2000
+MAX_LEAVES = 2000
 DEEPEST = 8
 BATCH_ROWS = 500
 SPARSE_FROM = 1_000_000
@@ -76,9 +76,9 @@ class Parquet:
             raise FileProblem("broken_parquet", f"The file's footer can't be read: {_message(error)}") from error
         self._failures = failures
         self._metadata = metadata
-        if len(schema.names) > MOST_COLUMNS or metadata.num_columns > MOST_LEAVES:
+        if len(schema.names) > MAX_COLUMNS or metadata.num_columns > MAX_LEAVES:
             raise FileProblem(
-                "too_many_columns", f"The file has {len(schema.names):,} columns; {MOST_COLUMNS} are read."
+                "too_many_columns", f"The file has {len(schema.names):,} columns; {MAX_COLUMNS} are read."
             )
         if len(set(schema.names)) < len(schema.names):
             raise FileProblem("refused_parquet", "Two columns have the same name.", "Rename one of them.")
@@ -171,8 +171,8 @@ def _check_metadata(metadata: Any, footer: int) -> None:
             raise FileProblem(
                 "refused_parquet", "The file's metadata holds a Python pickle, which is never opened here."
             )
-    if metadata.num_rows > MOST_ROWS:
-        raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
+    if metadata.num_rows > MAX_ROWS:
+        raise FileProblem("too_many_rows", f"The file has more than {MAX_ROWS:,} rows.")
     if metadata.num_rows > SPARSE_FROM and metadata.num_rows > ROWS_PER_BYTE * footer:
         raise FileProblem(
             "too_large",

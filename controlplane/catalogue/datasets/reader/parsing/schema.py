@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
-from controlplane.catalogue.datasets.reader.limits import MOST_COLUMNS
+from controlplane.catalogue.datasets.reader.limits import MAX_COLUMNS
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 
 ODD = 0.01
@@ -74,10 +74,10 @@ def add(counts: Counts, further: Counts) -> None:
 
 
 def _new(counts: Counts, name: str) -> Counter[str]:
-    if len(counts) >= MOST_COLUMNS:
+    if len(counts) >= MAX_COLUMNS:
         raise FileProblem(
             "too_many_columns",
-            f"The rows have more than {MOST_COLUMNS} different fields; each row should have the same ones.",
+            f"The rows have more than {MAX_COLUMNS} different fields; each row should have the same ones.",
         )
     counts[name] = Counter()
     return counts[name]

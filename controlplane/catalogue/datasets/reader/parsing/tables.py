@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from controlplane.catalogue.datasets.reader.excerpts import EXCERPT, visible
-from controlplane.catalogue.datasets.reader.limits import MOST_COLUMNS
+from controlplane.catalogue.datasets.reader.limits import MAX_COLUMNS
 from controlplane.catalogue.datasets.reader.parsing.formats import BOM
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 
 LONGEST_LINE = 2**21
 LONGEST_FIELD = 2**20
-MOST_REREAD = 2**28
+MAX_REREAD = 2**28
 """Limit of the bytes that are read again because an unclosed quote swallowed them."""
 
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
@@ -60,9 +60,9 @@ class DelimitedTable:
             if record.cells is None:
                 message = record.problem.message if record.problem else ""
                 raise FileProblem("other_format", f"The line with the columns' names can't be read. {message}")
-            if len(record.cells) > MOST_COLUMNS:
+            if len(record.cells) > MAX_COLUMNS:
                 raise FileProblem(
-                    "too_many_columns", f"The table has {len(record.cells):,} columns; {MOST_COLUMNS} are read."
+                    "too_many_columns", f"The table has {len(record.cells):,} columns; {MAX_COLUMNS} are read."
                 )
             return _names(record.cells)
         raise FileProblem("empty_file", "The file has only blank lines.")
@@ -123,7 +123,7 @@ class DelimitedTable:
         """Read lines again that an unclosed quote joined to the first one."""
         if len(taken) > 1:
             self._reread += sum(len(line.text) for line in taken)
-            if self._reread > MOST_REREAD:
+            if self._reread > MAX_REREAD:
                 raise FileProblem(
                     "limits",
                     f"Quotes don't match in many lines from {taken[0].number:,} on.",

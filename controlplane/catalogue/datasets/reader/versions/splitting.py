@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MOST_STRATA = 1000
+MAX_STRATA = 1000
 """Difficulties that are distinguished; all others form one stratum."""
 REST = "\n"
 
@@ -44,7 +44,7 @@ class Strata:
         difficulty = metadata.get("difficulty")
         name = str(difficulty)[:200] if isinstance(difficulty, str | int | float) else ""
         if name not in self._names:
-            if len(self._names) >= MOST_STRATA:
+            if len(self._names) >= MAX_STRATA:
                 return REST
             self._names.add(name)
         return name

@@ -9,7 +9,7 @@ from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
 from controlplane.catalogue.datasets.reader.excerpts import visible
 
 BINS = 24
-MOST_NAMES = 200
+MAX_NAMES = 200
 """Different difficulties or tags that are counted by name."""
 NAMES_LISTED = 30
 FEW_WORDS = 3
@@ -54,7 +54,7 @@ class Lengths:
 
 
 class NameCounts:
-    """Counts of names; beyond MOST_NAMES different ones the rest is one number."""
+    """Counts of names; beyond MAX_NAMES different ones the rest is one number."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -62,7 +62,7 @@ class NameCounts:
 
     def add(self, name: str) -> None:
         name = visible(name)[:80]
-        if name in self._counts or len(self._counts) < MOST_NAMES:
+        if name in self._counts or len(self._counts) < MAX_NAMES:
             self._counts[name] += 1
         else:
             self._beyond += 1

@@ -10,7 +10,7 @@ from controlplane.catalogue.datasets.reader.checking.duplicates import Duplicate
 from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.columns.mapping import normalised_prompt
 from controlplane.catalogue.datasets.reader.excerpts import excerpt, short
-from controlplane.catalogue.datasets.reader.limits import MOST_COLUMNS
+from controlplane.catalogue.datasets.reader.limits import MAX_COLUMNS
 from controlplane.catalogue.datasets.reader.problems import DataProblem
 from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.versions.canonical import SCHEMA, RowWriter
@@ -75,7 +75,7 @@ def write_version(
 
 def _add_reward_columns(columns: list[str], row: Mapping[str, Any]) -> None:
     present = [name for name in ("answer", "test_cases") if row[name]] + list(row["metadata"])
-    columns += [name for name in present if name not in columns and len(columns) < MOST_COLUMNS]
+    columns += [name for name in present if name not in columns and len(columns) < MAX_COLUMNS]
 
 
 def _over_limit(row: Mapping[str, Any], tokens: int) -> DataProblem:

@@ -2,7 +2,7 @@
 // it has the same data.
 
 const CELLS = [14, 10, 7, 5, 4];
-const MOST_HEIGHT = 320;
+const MAX_HEIGHT = 320;
 const CLASSES = ["never", "low", "mid", "high", "always"];
 
 export class PromptMap {
@@ -43,7 +43,7 @@ export class PromptMap {
     const width = this.place.clientWidth;
     if (!data || !width) return;
     const count = data.rows.length;
-    this.cell = CELLS.find((size) => Math.ceil(count / Math.floor(width / size)) * size <= MOST_HEIGHT) ?? CELLS[CELLS.length - 1];
+    this.cell = CELLS.find((size) => Math.ceil(count / Math.floor(width / size)) * size <= MAX_HEIGHT) ?? CELLS[CELLS.length - 1];
     this.across = Math.max(1, Math.min(count, Math.floor(width / this.cell)));
     const height = Math.ceil(count / this.across) * this.cell;
     const ratio = devicePixelRatio || 1;

@@ -1,6 +1,6 @@
 // The differences of two texts, by words: removed and added. No DOM.
 
-const MOST_EDITS = 1200;
+const MAX_EDITS = 1200;
 const WORDS = /\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu;
 const LINES = /[^\n]*\n|[^\n]+/g;
 
@@ -35,7 +35,7 @@ function diff(a, b) {
 
 /** @param {string[]} a @param {string[]} b @returns {Part[] | null} */
 function shortest(a, b) {
-  const most = Math.min(a.length + b.length, MOST_EDITS);
+  const most = Math.min(a.length + b.length, MAX_EDITS);
   const reach = new Int32Array(2 * most + 3);
   const middle = most + 1;
   /** @type {Int32Array[]} */

@@ -6,9 +6,9 @@ import { listed } from "../../urlstate.js";
 /** @typedef {import("./series.js").Columns} Columns */
 /** @typedef {Record<string, Columns>} Answer */
 
-const MOST_POINTS = 5000;
+const MAX_POINTS = 5000;
 /** A thinned range has about as many points as were requested, rarely exactly as many. */
-const FULL = MOST_POINTS / 2;
+const FULL = MAX_POINTS / 2;
 /** After so many halvings a range is a moment: there are no more points. */
 const DEEPEST = 16;
 /** Of a saved picture, in px. */
@@ -81,7 +81,7 @@ export async function everything(url, metrics) {
 /** @param {string} url @param {string[]} metrics @param {[from: number, to: number] | null} stretch @param {number} depth
  * @returns {Promise<Answer>} */
 async function part(url, metrics, stretch, depth) {
-  const answer = await ask(url, metrics, MOST_POINTS, stretch && { kind: "time", from: stretch[0], to: stretch[1] });
+  const answer = await ask(url, metrics, MAX_POINTS, stretch && { kind: "time", from: stretch[0], to: stretch[1] });
   const full = Object.values(answer).filter((columns) => columns.value.length >= FULL);
   if (!full.length || depth === DEEPEST) return answer;
   const from = stretch?.[0] ?? Math.min(...full.map(({ t }) => t[0]));

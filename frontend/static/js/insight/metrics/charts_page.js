@@ -13,7 +13,7 @@ import * as unforeseen from "./unforeseen.js";
 import * as urlstate from "../../urlstate.js";
 
 /** Of a run that is left open for days. */
-const MOST_MARKS = 1000;
+const MAX_MARKS = 1000;
 const DETAIL_POINTS = 1000;
 const DETAIL_PAUSE_MS = 150;
 /** Parameters of the address that set the view. */
@@ -79,7 +79,7 @@ export class ChartsPage {
   events(events) {
     if (!events.length) return;
     const marks = [...this.view.marks, ...events.map(mark)];
-    this.view.marks = marks.slice(-MOST_MARKS);
+    this.view.marks = marks.slice(-MAX_MARKS);
     this.painter.touch();
   }
 

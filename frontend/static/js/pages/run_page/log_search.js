@@ -3,7 +3,7 @@
 import { inWords, markIn } from "./log_lines.js";
 import * as urlstate from "../../urlstate.js";
 
-const MOST_HITS = 500;
+const MAX_HITS = 500;
 
 export class LogSearch {
   /** @param {HTMLElement} root @param {import("./logs.js").LogView} view */
@@ -98,7 +98,7 @@ export class LogSearch {
   async read() {
     const turn = this.turn;
     const words = this.query?.errors ? "errors" : `q=${encodeURIComponent(this.query?.text ?? "")}`;
-    const most = this.hits.length + MOST_HITS;
+    const most = this.hits.length + MAX_HITS;
     do {
       const { base, name, attempt } = this.view;
       const response = await fetch(`${base}${name}/search?attempt=${attempt}&from=${this.next}&${words}`).catch(() => null);

@@ -7,7 +7,7 @@ import { PART, afterFirstBreak, decode, inWords, markIn, overwritten, wholeLines
 import { LogSearch } from "./log_search.js";
 import * as urlstate from "../../urlstate.js";
 
-const MOST_PARTS = 8;
+const MAX_PARTS = 8;
 /** If farther behind the end than this, following starts again at the end. */
 const BEHIND = 4 * PART;
 /** So near an edge, in pixels, the next part is fetched. */
@@ -235,7 +235,7 @@ export class LogView {
     this.place.prepend(part.element);
     // Keep the lines that the user is reading in place.
     this.view.scrollTop = top + this.view.scrollHeight - height;
-    while (this.parts.length > MOST_PARTS) {
+    while (this.parts.length > MAX_PARTS) {
       this.parts.pop()?.element.remove();
       this.showOpen(new Uint8Array());
     }
@@ -280,7 +280,7 @@ export class LogView {
     this.parts.push(part);
     this.place.append(part.element);
     let gone = 0;
-    while (this.parts.length > MOST_PARTS) {
+    while (this.parts.length > MAX_PARTS) {
       const first = this.parts.shift();
       gone += first?.element.offsetHeight ?? 0;
       first?.element.remove();
