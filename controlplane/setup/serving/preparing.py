@@ -1,11 +1,17 @@
 """Prepares the data folder before the web starts: database, static files, the host's token. Quick if up to date."""
 
+import logging
 import os
 import resource
-from collections.abc import Callable
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
 
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
@@ -17,6 +23,9 @@ from controlplane.setup.serving.claims import ServingRefused
 from controlplane.setup.serving.embedded import Installation
 
 OPEN_FILES = 65_536
+log = logging.getLogger(__name__)
+COPY = "before-the-last-update.sqlite3"
+"""The copy of SQLite's database that an update makes, in its folder."""
 
 
 def prepare(installation: Installation, report: Callable[[str], None]) -> None:
@@ -45,9 +54,61 @@ def raise_file_limit() -> None:
 def _migrate(report: Callable[[str], None]) -> None:
     _refuse_half_old_tables()
     executor = MigrationExecutor(connection)
-    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-        report("Bringing the database up to date …")
+    if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        return
+    report("Bringing the database up to date …")
+    has_rows = bool(executor.loader.applied_migrations)
+    with _unchanged_on_failure() if has_rows else nullcontext():
         call_command("migrate", verbosity=0, interactive=False)
+
+
+@contextmanager
+def _unchanged_on_failure() -> Iterator[None]:
+    """Leave the database as it was if the block fails, and raise DataFolderUnusable. PostgreSQL changes all tables in
+    one transaction. SQLite can't, so its file is copied first; the copy stays until the next update."""
+    is_file = connection.vendor == "sqlite"
+    database = Path(connection.settings_dict["NAME"])
+    copy = database.with_name(COPY)
+    if is_file:
+        _copy_to(copy)
+    try:
+        if is_file:
+            yield
+        else:
+            with transaction.atomic(), connection.execute_wrapper(_check_constraints_first):
+                yield
+    except Exception as error:
+        log.exception("The database can't be brought up to date.")
+        if is_file:
+            connection.close()
+            for suffix in ("-wal", "-shm"):
+                database.with_name(database.name + suffix).unlink(missing_ok=True)
+            shutil.copyfile(copy, database)
+        raise DataFolderUnusable(
+            f"The database can't be brought up to date: {error} It is as it was before. Start the version that made "
+            "it, and report this message with both versions."
+        ) from error
+
+
+def _check_constraints_first(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+    """Check what earlier statements left to the end of the transaction: PostgreSQL changes no table before that."""
+    if sql.startswith(("ALTER", "CREATE", "DROP")):
+        execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED", None, *rest[1:])
+    return execute(sql, *rest)
+
+
+def _copy_to(target: Path) -> None:
+    """Copy SQLite's database, with what is still in its write-ahead log."""
+    target.unlink(missing_ok=True)
+    connection.ensure_connection()
+    try:
+        with closing(sqlite3.connect(target)) as copy:
+            connection.connection.backup(copy)
+    except sqlite3.Error as error:
+        target.unlink(missing_ok=True)
+        raise DataFolderUnusable(
+            f"The database can't be copied to {target} before it is brought up to date: {error}. Free some disk space."
+        ) from error
 
 
 def _refuse_half_old_tables() -> None:

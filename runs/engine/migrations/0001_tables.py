@@ -1,18 +1,20 @@
 import django.db.models.deletion
 import runs.engine.models
-import runs.engine.states
+import json
 import time
-import workers.contract.wire.names
+from pathlib import Path
+
 from django.conf import settings
 from django.db import migrations, models
 
-from runs.insight.health.shipped import SHIPPED
+
+PRESETS = Path(__file__).with_name("health_presets.json")
 
 
 def lay(apps, schema_editor):
     presets = apps.get_model("runs", "HealthPreset").objects
-    for slug, name, source, bounds in SHIPPED:
-        presets.create(slug=slug, name=name, source=source, bounds=bounds, is_default=slug == "mixed")
+    for row in json.loads(PRESETS.read_text()):
+        presets.create(**row, is_default=row["slug"] == "mixed")
 
 
 class Migration(migrations.Migration):
@@ -98,8 +100,8 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.CharField(editable=False, max_length=24, primary_key=True, serialize=False)),
                 ('number', models.IntegerField()),
-                ('status', models.CharField(choices=[(runs.engine.states.RunStatus['QUEUED'], runs.engine.states.RunStatus['QUEUED']), (runs.engine.states.RunStatus['STARTING'], runs.engine.states.RunStatus['STARTING']), (runs.engine.states.RunStatus['RUNNING'], runs.engine.states.RunStatus['RUNNING']), (runs.engine.states.RunStatus['STOPPING'], runs.engine.states.RunStatus['STOPPING']), (runs.engine.states.RunStatus['SUCCEEDED'], runs.engine.states.RunStatus['SUCCEEDED']), (runs.engine.states.RunStatus['FAILED'], runs.engine.states.RunStatus['FAILED']), (runs.engine.states.RunStatus['STOPPED'], runs.engine.states.RunStatus['STOPPED'])], default=runs.engine.states.RunStatus['QUEUED'], max_length=12)),
-                ('reason', models.CharField(blank=True, choices=[(runs.engine.states.EndReason['COMPLETED'], runs.engine.states.EndReason['COMPLETED']), (runs.engine.states.EndReason['STOPPED_BY_USER'], runs.engine.states.EndReason['STOPPED_BY_USER']), (runs.engine.states.EndReason['CANCELLED'], runs.engine.states.EndReason['CANCELLED']), (runs.engine.states.EndReason['TRAINER_EXITED'], runs.engine.states.EndReason['TRAINER_EXITED']), (runs.engine.states.EndReason['NO_STEPS'], runs.engine.states.EndReason['NO_STEPS']), (runs.engine.states.EndReason['SPEC_REFUSED'], runs.engine.states.EndReason['SPEC_REFUSED']), (runs.engine.states.EndReason['MODEL_UNAVAILABLE'], runs.engine.states.EndReason['MODEL_UNAVAILABLE']), (runs.engine.states.EndReason['VLLM_EXITED'], runs.engine.states.EndReason['VLLM_EXITED']), (runs.engine.states.EndReason['VLLM_NOT_READY'], runs.engine.states.EndReason['VLLM_NOT_READY']), (runs.engine.states.EndReason['VLLM_HUNG'], runs.engine.states.EndReason['VLLM_HUNG']), (runs.engine.states.EndReason['PORT_IN_USE'], runs.engine.states.EndReason['PORT_IN_USE']), (runs.engine.states.EndReason['GPUS_BUSY'], runs.engine.states.EndReason['GPUS_BUSY']), (runs.engine.states.EndReason['REWARD_FAILED'], runs.engine.states.EndReason['REWARD_FAILED']), (runs.engine.states.EndReason['OOM'], runs.engine.states.EndReason['OOM']), (runs.engine.states.EndReason['DISK_FULL'], runs.engine.states.EndReason['DISK_FULL']), (runs.engine.states.EndReason['FOLDER_LOST'], runs.engine.states.EndReason['FOLDER_LOST']), (runs.engine.states.EndReason['SUPERVISOR_LOST'], runs.engine.states.EndReason['SUPERVISOR_LOST']), (runs.engine.states.EndReason['SUPERVISOR_ERROR'], runs.engine.states.EndReason['SUPERVISOR_ERROR']), (runs.engine.states.EndReason['HOST_LOST'], runs.engine.states.EndReason['HOST_LOST']), (runs.engine.states.EndReason['LAUNCH_FAILED'], runs.engine.states.EndReason['LAUNCH_FAILED'])], max_length=24)),
+                ('status', models.CharField(choices=[('queued', 'queued'), ('starting', 'starting'), ('running', 'running'), ('stopping', 'stopping'), ('succeeded', 'succeeded'), ('failed', 'failed'), ('stopped', 'stopped')], default='queued', max_length=12)),
+                ('reason', models.CharField(blank=True, choices=[('completed', 'completed'), ('stopped_by_user', 'stopped_by_user'), ('cancelled', 'cancelled'), ('trainer_exited', 'trainer_exited'), ('no_steps', 'no_steps'), ('spec_refused', 'spec_refused'), ('model_unavailable', 'model_unavailable'), ('vllm_exited', 'vllm_exited'), ('vllm_not_ready', 'vllm_not_ready'), ('vllm_hung', 'vllm_hung'), ('port_in_use', 'port_in_use'), ('gpus_busy', 'gpus_busy'), ('reward_failed', 'reward_failed'), ('oom', 'oom'), ('disk_full', 'disk_full'), ('folder_lost', 'folder_lost'), ('supervisor_lost', 'supervisor_lost'), ('supervisor_error', 'supervisor_error'), ('host_lost', 'host_lost'), ('launch_failed', 'launch_failed')], max_length=24)),
                 ('detail', models.TextField(blank=True)),
                 ('placement', models.JSONField(null=True)),
                 ('first_seq', models.BigIntegerField(null=True)),
@@ -109,7 +111,7 @@ class Migration(migrations.Migration):
                 ('priority', models.IntegerField(default=0)),
                 ('turn', models.FloatField(default=time.time)),
                 ('waits_for', models.CharField(blank=True, max_length=200)),
-                ('waits_how', models.CharField(blank=True, choices=[(runs.engine.models.Waits['HELD'], runs.engine.models.Waits['HELD']), (runs.engine.models.Waits['QUARANTINED'], runs.engine.models.Waits['QUARANTINED']), (runs.engine.models.Waits['KEPT'], runs.engine.models.Waits['KEPT'])], max_length=12)),
+                ('waits_how', models.CharField(blank=True, choices=[('held', 'held'), ('quarantined', 'quarantined'), ('kept', 'kept')], max_length=12)),
                 ('phase', models.CharField(blank=True, max_length=24)),
                 ('phase_detail', models.TextField(blank=True)),
                 ('exit_codes', models.JSONField(default=dict)),
@@ -126,7 +128,7 @@ class Migration(migrations.Migration):
                 ('supervisor_pid', models.IntegerField(null=True)),
                 ('reap_sent_at', models.DateTimeField(null=True)),
                 ('stop_requested_at', models.DateTimeField(null=True)),
-                ('stop_mode', models.CharField(blank=True, choices=[(workers.contract.wire.names.StopMode['SAVE'], workers.contract.wire.names.StopMode['SAVE']), (workers.contract.wire.names.StopMode['NOW'], workers.contract.wire.names.StopMode['NOW'])], max_length=8)),
+                ('stop_mode', models.CharField(blank=True, choices=[('save', 'save'), ('now', 'now')], max_length=8)),
                 ('samples_ack', models.IntegerField(default=0)),
                 ('host', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to='hardware.host')),
                 ('stop_requested_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
@@ -256,7 +258,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('seq', models.BigIntegerField()),
                 ('t', models.FloatField()),
-                ('kind', models.CharField(choices=[(workers.contract.wire.names.EventKind['TRAIN'], workers.contract.wire.names.EventKind['TRAIN']), (workers.contract.wire.names.EventKind['SYSTEM'], workers.contract.wire.names.EventKind['SYSTEM']), (workers.contract.wire.names.EventKind['VLLM'], workers.contract.wire.names.EventKind['VLLM'])], max_length=8)),
+                ('kind', models.CharField(choices=[('train', 'train'), ('system', 'system'), ('vllm', 'vllm')], max_length=8)),
                 ('step', models.IntegerField(null=True)),
                 ('values', models.JSONField()),
                 ('superseded', models.BooleanField(default=False)),

@@ -1,6 +1,35 @@
 from django.db import migrations, models
 
-from runs.engine.states import EndReason
+REASONS = (
+    "completed",
+    "stopped_by_user",
+    "limit_reached",
+    "early_stopped",
+    "preempted",
+    "host_shutdown",
+    "host_preempted",
+    "cancelled",
+    "trainer_exited",
+    "no_steps",
+    "spec_refused",
+    "checkpoint_unusable",
+    "model_unavailable",
+    "vllm_exited",
+    "vllm_not_ready",
+    "vllm_hung",
+    "hung",
+    "port_in_use",
+    "gpus_busy",
+    "reward_failed",
+    "atropos_unreachable",
+    "oom",
+    "disk_full",
+    "folder_lost",
+    "supervisor_lost",
+    "supervisor_error",
+    "host_lost",
+    "launch_failed",
+)
 
 
 class Migration(migrations.Migration):
@@ -11,6 +40,6 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             "attempt",
             "reason",
-            models.CharField(blank=True, choices=[(reason, reason) for reason in EndReason], max_length=24),
+            models.CharField(blank=True, choices=[(reason, reason) for reason in REASONS], max_length=24),
         ),
     ]

@@ -144,7 +144,7 @@ def _finding(finding: dict[str, Any]) -> str:
     follows = f" Probably follows from “{plain(finding['follows'])}”." if finding["follows"] else ""
     advice = f" Try: {plain(finding['try'])}" if finding.get("try") and not follows else ""
     value = f"{plain(finding['value_text'])} ({plain(finding['bound_text'])})"
-    head = f"- **{plain(finding['title'])}**, {finding['word']}: {value}, since step {finding['since_step']:,}."
+    head = f"- **{plain(finding['title'])}**, {finding['level']}: {value}, since step {finding['since_step']:,}."
     return f"{head} {plain(finding['sentence'])}{follows}{advice}"
 
 

@@ -1,13 +1,16 @@
+import json
+from pathlib import Path
+
 import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-from controlplane.catalogue.hardware.shipped import SHIPPED
+PROFILES = Path(__file__).with_name("profiles.json")
 
 
 def lay(apps, schema_editor):
     profiles = apps.get_model("hardware", "HardwareProfile").objects
-    profiles.bulk_create(profiles.model(**shipped.columns()) for shipped in SHIPPED)
+    profiles.bulk_create(profiles.model(**columns) for columns in json.loads(PROFILES.read_text()))
 
 
 class Migration(migrations.Migration):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -75,6 +76,16 @@ def test_what_the_page_of_a_shipped_profile_shows_is_what_it_saves(subtests):
 def test_slugs_and_names_are_unique():
     assert len(set(SLUGS)) == len({profile.name.lower() for profile in SHIPPED}) == len(SHIPPED)
     assert all(profile.spec.profile == profile.name for profile in SHIPPED)
+
+
+@pytest.mark.django_db
+def test_a_new_database_has_the_shipped_profiles() -> None:
+    """Its first migration has a copy of them: change a profile there, too, or in a migration that follows."""
+    rows = {row.name: row for row in HardwareProfile.objects.all()}
+    assert set(rows) == {profile.name for profile in SHIPPED}
+    for profile in SHIPPED:
+        stored = {name: getattr(rows[profile.name], name) for name in profile.columns()}
+        assert stored == json.loads(json.dumps(profile.columns()))
 
 
 def test_a_profile_is_made():
