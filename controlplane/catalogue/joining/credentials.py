@@ -30,11 +30,12 @@ class Issued:
 
 
 def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issued:
-    """Issue credentials to a host without any. Raises HostNameTaken."""
+    """Issue credentials to a host without any. Raises HostNameTaken, also for a name that differs only in its case:
+    nobody could tell the two hosts apart."""
     token, password = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     with transaction.atomic():
-        if active(name) is not None:
-            raise HostNameTaken(f"A host named {name} has joined already.")
+        if taken := HostCredential.objects.filter(host_name__iexact=name, revoked_at=None).first():
+            raise HostNameTaken(f"A host named {taken.host_name} has joined already.")
         credential = HostCredential.objects.create(
             host_name=name,
             token_sha256=hashed(token),

@@ -133,6 +133,19 @@ def test_guesses_are_throttled_by_address(shared_redis: Shared) -> None:
     assert elsewhere.post("/api/hosts/join", body, content_type="application/json").status_code == 200
 
 
+def test_used_and_expired_codes_are_no_guesses(shared_redis: Shared) -> None:
+    used, expired = a_code(), a_code()
+    assert join(used).status_code == 200
+    JoinCode.objects.filter(used_at=None).update(expires_at=timezone.now())
+    assert {join(code).status_code for code in [used, expired] * 6} == {403}
+    assert join("made up").status_code == 403
+
+
+def test_names_that_differ_in_case_alone_are_one_name(shared_redis: Shared) -> None:
+    assert join(a_code(), hostname="gpu1").status_code == 200
+    assert refused(join(a_code(), hostname="GPU1"))[0] == 409
+
+
 def test_a_host_in_redis_has_its_own_queue_and_nothing_else(shared_redis: Shared) -> None:
     mine = shared_redis.client(join(a_code()).json()["redis_url"])
     mine.lpush("host.gpu1", "a command")
