@@ -94,7 +94,8 @@ class Router(ninja.Router):
     ) -> None:
         # Split after the first sentence, without its full stop.
         summary, *rest = re.split(r"\.(?:\s+|$)", inspect.getdoc(view_func) or "", maxsplit=1)
-        options |= {"summary": summary, "url_name": f"{methods[0]} {re.sub(r'[a-z]+:', '', path)}"}
+        url_name = f"{methods[0]} " + re.sub(r"\{[a-z]+:", "{", path)
+        options |= {"summary": summary, "url_name": url_name}
         if not isinstance(auth, Bearer):
             auth = READ if methods == ["GET"] else OPERATE
         super().add_api_operation(path, methods, view_func, auth=auth, **options)

@@ -52,7 +52,7 @@ _PROGRESS = re.compile(
     r"^\{'(?:loss|reward|num_tokens|grad_norm|train_)|Avg (?:prompt|generation) throughput|HTTP/1\.\d\" 200|"
     r"^\s*\d+%\|.*\d+/\d+ \["
 )
-_STEP = re.compile(rb"\d+/\d+(?= \[)")
+_STEP = re.compile(rb"(?<!\d)\d++/\d+(?= \[)")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ LONGEST_SHOWN = 60
 TESTS_ARE_NEEDED = (
     "It defines functions, and this reward compares printed output alone: add test_cases and use “Tests passed”."
 )
-_DEFINES = re.compile(r"^\s*(async\s+def|def|class)\s", re.MULTILINE)
+_DEFINES = re.compile(r"^[ \t]*+(async\s+def|def|class)\s", re.MULTILINE)
 _SETTLED = (Kind.OK, Kind.ERROR, Kind.MEMORY, Kind.OUTPUT)
 """Ends that don't depend on how busy the machine is: only these are cached for later batches."""
 

@@ -155,7 +155,7 @@ def _matching(data: list[str], pattern: str, folder: str) -> list[str]:
 
 def _regex(pattern: str) -> re.Pattern[str]:
     """Translate a pattern: `*` and `?` stay within a folder, `**` doesn't."""
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern)
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]{0,200}\])", pattern)
     means = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(means.get(part) or _literal(part) for part in parts))
 

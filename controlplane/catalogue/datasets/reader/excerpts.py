@@ -8,7 +8,6 @@ import msgspec
 
 EXCERPT = 160
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-_BREAK = re.compile(r"\s*\n\s*")
 _TEXTS = (2000, 400, 80, 20)
 """Characters of a text; the first length at which the row is small enough is used."""
 _ROW_BYTES = 16 * 2**10
@@ -23,7 +22,8 @@ def excerpt(raw: bytes, around: int = 0) -> str:
     """Cut out the part of a line around the byte `around`, with … where it was cut."""
     start = max(0, around - EXCERPT // 2)
     # A list's record may span several lines.
-    text = _BREAK.sub(" ", raw[start : start + EXCERPT].decode("utf-8", "replace").strip("\r\n"))
+    lines = raw[start : start + EXCERPT].decode("utf-8", "replace").strip("\r\n").split("\n")
+    text = " ".join(filter(None, map(str.strip, lines))) if len(lines) > 1 else lines[0]
     return ("…" if start else "") + visible(text) + ("…" if start + EXCERPT < len(raw.rstrip()) else "")
 
 

@@ -15,12 +15,14 @@ HEAD = 4_000
 PYTHON = frozenset(("python", "python3", "py", "py3"))
 """Language names of fenced blocks."""
 
-_FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$")
+_FENCE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)[^\n`]*$")
 _SURE = re.compile(
     r"(?:async\s+)?def\s+\w+\s*\(|class\s+\w+\s*(?:\([^)]*\))?\s*:|from\s+[\w.]+\s+import\s|@[\w.]+(?:\(.*\))?\s*$"
 )
 _IMPORT = re.compile(r"import\s+[\w.]+(?:\s+as\s+\w+)?(?:\s*,\s*[\w.]+(?:\s+as\s+\w+)?)*\s*(?:#.*)?$")
-_DEFINITION = re.compile(r"^\s*(?:(?:async\s+)?def\s+\w+\s*\(|class\s+\w+.*:\s*$|from\s+[\w.]+\s+import\s)", re.M)
+_DEFINITION = re.compile(
+    r"^[ \t]*+(?:(?:async\s+)?def\s+\w+\s*\(|class\s+\w+.*:[ \t]*$|from\s+[\w.]+\s+import\s)", re.M
+)
 _SESSION = (">>>", "$", "%", "!")
 """Prefixes of a block's first line that mark a prompt or notebook session."""
 

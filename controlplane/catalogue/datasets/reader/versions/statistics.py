@@ -14,7 +14,7 @@ MAX_NAMES = 200
 NAMES_LISTED = 30
 FEW_WORDS = 3
 """Prompts with fewer words are counted as very short."""
-_CODE = re.compile(r"^\s*(?:def|class|import|from)\s+\w|```", re.MULTILINE)
+_CODE = re.compile(r"^[ \t]*+(?:def|class|import|from)\s+\w|```", re.MULTILINE)
 
 
 class Lengths:
