@@ -42,9 +42,11 @@ class HubSource:
         if not _ID.fullmatch(self.id) or ".." in self.id:
             raise SourceRefused("A dataset's id looks like owner/name.")
         if self.config and not _WORD.fullmatch(self.config):
-            raise SourceRefused("A configuration's name has letters, digits, dots, dashes and underscores.")
+            raise SourceRefused("A configuration's name can only have letters, digits, dots, dashes and underscores.")
         if not _WORD.fullmatch(self.split):
-            raise SourceRefused("A split's name has letters, digits, dots, dashes and underscores, such as train.")
+            raise SourceRefused(
+                "A split's name, such as train, can only have letters, digits, dots, dashes and underscores."
+            )
         if not _REVISION.fullmatch(self.revision) or ".." in self.revision:
             raise SourceRefused("A revision is a branch, a tag or a commit.")
 
@@ -131,7 +133,7 @@ def server_path(entered_path: str) -> Path:
     allowed = roots()
     if not allowed:
         raise SourceRefused(
-            "This installation allows no paths on its server: CONTROLPLANE_DATASET_ROOTS names no folder."
+            "This installation allows no paths on its server: CONTROLPLANE_DATASET_ROOTS lists no folders."
         )
     if _SCHEME.match(entered_path):
         raise SourceRefused("Enter a path on the server, not a URL.")

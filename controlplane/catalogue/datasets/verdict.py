@@ -92,7 +92,7 @@ def _details(version: DatasetVersion, context: Mapping[str, Any]) -> list[str]:
         lines.append(f"The {number}bad {'row is' if broken == 1 else 'rows are'} left out.")
     if unfit:
         rows = count(unfit, "row does not,rows do not")
-        lines.append(f"{rows} fit the proposed mapping; another one may.")
+        lines.append(f"{rows} fit the proposed mapping; another mapping may.")
     return [*lines, "Map the columns to finish."]
 
 

@@ -238,7 +238,7 @@ def storable(value: Any) -> Any:
 
 @contextmanager
 def slot() -> Iterator[bool]:
-    """Occupy one of the SLOTS for the block, and yield whether one was free."""
+    """Take one of the SLOTS for the block, and yield whether one was free."""
     for number in range(SLOTS):
         with try_lock(incoming_folder().parent / f"slot{number}.lock") as acquired:
             if acquired:

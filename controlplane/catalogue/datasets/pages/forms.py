@@ -169,13 +169,13 @@ class HubForm(SourceForm):
         label="Configuration",
         max_length=100,
         required=False,
-        help_text="Also called subset, such as main. Leave empty for the dataset's default.",
+        help_text="Also called a subset, such as main. Leave empty for the dataset's default.",
         widget=forms.TextInput(attrs=CODE_ATTRIBUTES),
     )
     split = forms.CharField(
         max_length=100,
         initial="train",
-        help_text="The split to import. Validation rows are drawn from it here.",
+        help_text="The split to import. The validation rows are drawn from it.",
         widget=forms.TextInput(attrs=CODE_ATTRIBUTES),
     )
     revision = forms.CharField(

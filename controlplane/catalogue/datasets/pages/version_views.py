@@ -34,7 +34,7 @@ def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 def try_again(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
     if not actions.try_again(version):
-        messages.warning(request, "There is nothing to retry: the file itself is the problem, or the step finished.")
+        messages.warning(request, "Nothing can be retried: the file itself is the problem, or the step has finished.")
     return redirect(version)
 
 

@@ -91,7 +91,7 @@ class _Documents:
         self.count += 1
         self.characters += len(text)
         if self.count > corpora.MAX_DOCUMENTS:
-            raise FileProblem("too_many", f"The rows make more than {corpora.MAX_DOCUMENTS:,} documents.", "Use fewer.")
+            raise FileProblem("too_many", f"There are more than {corpora.MAX_DOCUMENTS:,} documents.", "Use fewer.")
         if self.characters > corpora.MAX_CHARACTERS:
             limit = f"{corpora.MAX_CHARACTERS // 10**6:,} million"
             raise FileProblem("too_many", f"The documents have more than {limit} characters.", "Use fewer rows.")

@@ -63,7 +63,7 @@ class DraftFile(Closing):
         self.file = self._draft.open("wb", buffering=2**18)
 
     def finish(self) -> None:
-        """Flush the file to disk, and put it in place."""
+        """Sync the file to disk, and put it in place."""
         self.file.flush()
         os.fsync(self.file.fileno())
         self._draft.replace(self._path)

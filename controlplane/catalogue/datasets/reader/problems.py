@@ -101,7 +101,7 @@ _ERRORS = {
         "Wrong number of fields",
         "Put fields that contain the delimiter or a line break in double quotes.",
     ),
-    "unclosed_quote": ("Unclosed quote", "Close the field's quotes, and double quotes inside a field."),
+    "unclosed_quote": ("Unclosed quote", "Close the field's quotes, and write quotes inside a field twice."),
     "field_too_long": ("Field too long", "Shorten the field, or check for an unclosed quote."),
     "damaged_rows": (
         "Damaged Parquet rows",

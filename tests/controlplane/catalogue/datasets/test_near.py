@@ -40,7 +40,7 @@ def test_one_other_number_in_a_long_prompt_is_told_from_none(tmp_path: Path) -> 
     long = " ".join(f"{word} and" for word in WORDS * 20)
     (one,) = found(tmp_path, f"{long} 5", f"{long} 6")
     assert (one.numbers_only, one.same_words) == (True, False)
-    assert one.excerpt == f"{long[: near.EXCERPT]}…"
+    assert one.excerpt == f"{long[: near.MAX_EXCERPT]}…"
 
 
 def test_a_changed_name_is_nearly_the_same(tmp_path: Path) -> None:

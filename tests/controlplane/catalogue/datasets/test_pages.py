@@ -243,7 +243,7 @@ def test_a_worker_that_is_late_is_spoken_of() -> None:
     client = viewer()
     assert b"has not started this" not in client.get(at(version, "state/")).content
     DatasetVersion.objects.update(queued_at=timezone.now() - timedelta(seconds=40))
-    assert b"has not started this for 40 s" in client.get(at(version, "state/")).content
+    assert b"waiting for the background worker for 40 s" in client.get(at(version, "state/")).content
 
 
 def test_a_check_can_be_cancelled_by_operators(django_capture_on_commit_callbacks) -> None:

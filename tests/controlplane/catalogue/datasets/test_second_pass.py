@@ -134,7 +134,7 @@ def test_near_duplicates_are_warned_of_with_the_line_they_resemble(tmp_path: Pat
     assert {one["kind"] for one in found} == {"near_duplicate"}
     assert [(one["line"], one["message"].split(",")[0]) for one in found[1:]] == [
         (4, "The same as line 3 except for numbers."),
-        (5, "The same words as in line 1: case"),
+        (5, "The same words as in line 1; only case"),
     ]
     assert found[0]["line"] == 3
     assert found[0]["message"].endswith("are also in line 1.")

@@ -90,7 +90,7 @@ class Checker:
     def _check_extracted(self, response: str, column: str) -> None:
         extracted = self._transform.extract(response, column, self._mapping.answer_after)
         if not normalised(extracted.answer, ignore_case=True, ignore_punctuation=True):
-            raise RowProblem("empty_answer", f"“{column}” has no answer without its spaces and punctuation.", column)
+            raise RowProblem("empty_answer", f"“{column}” has only spaces and punctuation as an answer.", column)
 
 
 def excerpt(row: Row) -> str:

@@ -178,7 +178,7 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
         if transform.continues_prompt:
             answer = f"{row[mapping.prompt]}{response.rstrip()}"
         if not normalised(answer, ignore_case=True, ignore_punctuation=True):
-            raise RowProblem("empty_answer", f"“{column}” has no answer without its spaces and punctuation.", column)
+            raise RowProblem("empty_answer", f"“{column}” has only spaces and punctuation as an answer.", column)
     return {
         "row_id": number,
         "prompt": prompt,

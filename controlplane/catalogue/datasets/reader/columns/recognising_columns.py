@@ -163,7 +163,7 @@ def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
     texts = [name for name in names.values() if _may_be_prompt(rows, name)]
     prompt = max(texts, key=lambda name: sum(len(row.get(name) or "") for row in rows), default="")
     why = "No column name was recognized"
-    why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and no column suits as a prompt."
+    why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and no column looks like a prompt."
     return Recognised("unknown", "Not recognized", why, ColumnMapping(prompt=prompt))
 
 

@@ -133,7 +133,7 @@ def _malformed(raw: bytes, offset: int, error: str) -> tuple[int, str, str]:
     if rest.startswith((b"NaN", b"Infinity", b"nan", b"inf")) or raw[max(0, index - 1) :].startswith((b"NaN", b"-Inf")):
         return index, "not_a_number", "NaN and Infinity are not valid JSON."
     if "truncated" in error:
-        return len(raw), "cut_off", "The row ends before its JSON is closed."
+        return len(raw), "cut_off", "The row ends before its JSON is complete."
     if "trailing" in error:
         return (
             index,

@@ -196,7 +196,7 @@ def _explain(error: BaseException, failure: str) -> TemplateProblem:
         case TemplateSyntaxError():
             why = f"{failure}: {_message(error)} (line {error.lineno})"
         case SecurityError():
-            why = f"does something that is not allowed: {_message(error)}"
+            why = f"does something forbidden: {_message(error)}"
         case MemoryError():
             why = "takes more memory than is allowed."
         case RecursionError():

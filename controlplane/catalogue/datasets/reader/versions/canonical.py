@@ -59,7 +59,7 @@ class RowWriter(Closing):
             self._write_group()
 
     def finish(self) -> str:
-        """Flush the file to disk, put it in place, and return its SHA-256."""
+        """Sync the file to disk, put it in place, and return its SHA-256."""
         self._write_group()
         self._parquet.close()
         self._draft.finish()

@@ -37,7 +37,7 @@ def _prompt_hints(statistics: Mapping[str, Any]) -> Iterator[Hint]:
         )
         yield WATCH, "Ambiguous prompts", text
     if short:
-        text = f"Prompts with fewer than three words: {short:,}. Complete them here, or with the prompt template."
+        text = f"Prompts with fewer than three words: {short:,}. Complete them in the file, or by the prompt template."
         yield WATCH if short > NOTABLE_SHARE * rows else NOTE, "Very short prompts", text
 
 

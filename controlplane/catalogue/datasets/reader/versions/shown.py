@@ -36,7 +36,7 @@ class ShortRowWriter(Closing):
             self._flush()
 
     def finish(self) -> None:
-        """Flush both files to disk, and put them in place."""
+        """Sync both files to disk, and put them in place."""
         self._flush()
         self._lines.finish()
         self._index.finish()
