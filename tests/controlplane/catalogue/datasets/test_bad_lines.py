@@ -42,7 +42,7 @@ from tests.controlplane.catalogue.datasets.sources import GOOD, found, in_a_chil
         (b"{'a': 'b'}", "malformed_json", "double quotes"),
         (b'{"a": 1} {"a": 2}', "malformed_json", "Write one object per line"),
         (b'{"a": 1},', "malformed_json", "Write one object per line"),
-        (b'{"a": "b"', "cut_off", "closed"),
+        (b'{"a": "b"', "cut_off", "complete"),
         (b"hello", "malformed_json", "byte 33"),
         (b'{"' + b"n" * 300 + b'": 1}', "field_name", "200 characters"),
     ],

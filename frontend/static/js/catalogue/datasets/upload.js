@@ -32,13 +32,13 @@ class Upload {
     this.name = /** @type {HTMLInputElement | null} */ (form.querySelector('input[name="name"]'));
     this.problems = part("[data-problem]");
     this.transfer = part("[data-transfer]");
-    this.words = part("[data-transfer-words]");
+    this.status = part("[data-transfer-words]");
     this.progress = /** @type {HTMLProgressElement} */ (part("[data-progress]"));
     this.button = /** @type {HTMLButtonElement} */ (part("button.primary"));
     this.limit = Number(form.dataset.limit);
     /** @type {XMLHttpRequest | null} */
     this.request = null;
-    this.asking = false;
+    this.isChecking = false;
     this.input.addEventListener("change", () => this.check() && void this.submit());
     part("[data-cancel]").addEventListener("click", () => this.cancel());
     form.addEventListener("submit", (event) => {
@@ -74,16 +74,16 @@ class Upload {
 
   async submit() {
     const { file, form } = this;
-    if (this.request || this.asking) return;
+    if (this.request || this.isChecking) return;
     if (!file) {
       this.showProblems(["Choose a file."]);
       this.input.focus();
       return;
     }
     if (!this.check()) return;
-    this.asking = true;
+    this.isChecking = true;
     const refused = await this.nameProblem(file.name);
-    this.asking = false;
+    this.isChecking = false;
     if (refused) {
       this.showProblems([refused]);
       this.name?.focus();
@@ -97,10 +97,10 @@ class Upload {
     const address = this.form.dataset.nameCheck;
     if (!address) return "";
     const parameters = new URLSearchParams({ name: this.name?.value ?? "", file });
-    const answer = await fetch(`${address}?${parameters}`).catch(() => null);
-    if (!answer?.ok) return "";
-    const found = await answer.json().catch(() => ({}));
-    return String(found.problem ?? "");
+    const response = await fetch(`${address}?${parameters}`).catch(() => null);
+    if (!response?.ok) return "";
+    const result = await response.json().catch(() => ({}));
+    return String(result.problem ?? "");
   }
 
   /** @param {FormData} data @param {number} size */
@@ -127,10 +127,10 @@ class Upload {
     const speed = pace.at(done, performance.now());
     this.progress.value = total ? done / total : 0;
     const left = speed ? (total - done) / speed : null;
-    if (done >= total && total) this.words.textContent = `All ${mib(total)} were sent; the server is storing the file.`;
+    if (done >= total && total) this.status.textContent = `All ${mib(total)} were sent; the server is storing the file.`;
     else {
       const rest = speed ? `, ${mib(speed)}/s, ${left !== null && left > 1 ? `${about(left)} left` : "almost done"}` : "";
-      this.words.textContent = `${mib(done)} of ${mib(total)}${rest}`;
+      this.status.textContent = `${mib(done)} of ${mib(total)}${rest}`;
     }
   }
 
