@@ -41,7 +41,7 @@ def parquet(rows: Iterable[Mapping[str, Any]] = SUMS, *, validation: int = 0) ->
                         "split": VALIDATION if number >= len(rows) - validation else TRAIN,
                     }
                 )
-            writer.settle()
+            writer.finish()
         return path.read_bytes()
 
 
@@ -74,5 +74,5 @@ def ready_version(
     listed = shown.ShortRowWriter(version.folder)
     for row in read(version.rows_path):
         listed.add(row)
-    listed.settle()
+    listed.finish()
     return version

@@ -140,7 +140,7 @@ def _write_shown(folder: Path, rows: int) -> None:
                 "split": "train",
             }
         )
-    writer.settle()
+    writer.finish()
 
 
 def _many(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -198,9 +198,10 @@ def _child(folder: Path) -> _Check:
     peaks = re.search(r"VmHWM:\s+(\d+) kB.*largest child: (\d+) kB", errors, re.DOTALL)
     if done.returncode or peaks is None:
         raise RuntimeError(f"the check ended with {done.returncode}: {errors[-2000:]}")
+    count = processes.useful_processes(folder / files.SOURCE)
     return _Check(
         report=json.loads((folder / files.REPORT).read_bytes()),
         wall=wall,
         processor=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        peak_mb=round((int(peaks[1]) + processes.useful(folder / files.SOURCE) * int(peaks[2])) * 1024 / MB, 1),
+        peak_mb=round((int(peaks[1]) + count * int(peaks[2])) * 1024 / MB, 1),
     )

@@ -1,4 +1,4 @@
-"""Rows for pages: of a ready version by position or filter, one in full, and previews of a mapping."""
+"""Rows for pages: those of a ready version by position or filter, one row in full, and previews of a mapping."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,13 +10,13 @@ from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.reader.versions import shown
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 
-ALL = RowFilter()
+ALL_ROWS = RowFilter()
 
 
-def page(version: DatasetVersion, row_filter: RowFilter = ALL, *, after: int = 0, limit: int) -> dict[str, Any]:
-    """Read one page of rows: {"rows": short rows with their "position", "next": the next page's start or None}.
+def page(version: DatasetVersion, row_filter: RowFilter = ALL_ROWS, *, after: int = 0, limit: int) -> dict[str, Any]:
+    """Return one page of rows: {"rows": short rows with their "position", "next": the next page's start or None}.
 
-    Only a filter starts the reader process. Raises DatasetError.
+    The reader process is started only for a filter. Raises DatasetError.
     """
     if row_filter:
         return _find(version, {"filter": row_filter.as_dict(), "after": after, "limit": limit})
@@ -37,25 +37,25 @@ def count(version: DatasetVersion, row_filter: RowFilter) -> int:
     return int(_find(version, {"filter": row_filter.as_dict(), "count": True})["count"])
 
 
-def row(version: DatasetVersion, row_id: int, row_filter: RowFilter = ALL) -> dict[str, Any]:
-    """Read one row in full: {"row": the row or None, "before" and "after": the ids of its neighbors among the rows that
-    pass the filter, or None}. Raises DatasetError."""
+def row(version: DatasetVersion, row_id: int, row_filter: RowFilter = ALL_ROWS) -> dict[str, Any]:
+    """Return one row in full: {"row": the row or None, "before" and "after": the ids of its neighbors that pass the
+    filter, or None}. Raises DatasetError."""
     return _find(version, {"row_id": row_id, "filter": row_filter.as_dict()})
 
 
-def exact(version: DatasetVersion, row_ids: Sequence[int], most_bytes: int) -> dict[str, Any]:
-    """Read many unmodified rows with one process: {"rows": those of these ids, "chat": whether prompts are messages,
-    "left_out": how many didn't fit into `most_bytes`}. Raises DatasetError."""
+def exact(version: DatasetVersion, row_ids: Sequence[int], max_bytes: int) -> dict[str, Any]:
+    """Return the unmodified rows with these ids, read by one process: {"rows", "chat": whether prompts are messages,
+    "left_out": how many didn't fit into `max_bytes`}. Raises DatasetError."""
     _need_rows(version)
     if not version.rows_path.exists():
-        raise DatasetError("Its rows are no longer on the server.")
-    return _find(version, {"exact": sorted(set(row_ids)), "bytes": most_bytes})
+        raise DatasetError("This version's rows are no longer on the server.")
+    return _find(version, {"exact": sorted(set(row_ids)), "bytes": max_bytes})
 
 
 def render_example(version: DatasetVersion, mapping: ColumnMapping, tokenizer: str) -> dict[str, Any]:
-    """Map and render the first rows of the file: {"rows", "problem": of the tokenizer}.
+    """Map and render the first rows of the file, and return {"rows", "problem": why the tokenizer can't be used}.
 
-    `tokenizer`: a Tokenizer's sha256, for the exact text and its token count. Raises DatasetError.
+    `tokenizer` is the sha256 of the Tokenizer for the exact text and its token count, or "". Raises DatasetError.
     """
     stored = Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None
     if tokenizer and stored is None:
@@ -79,4 +79,4 @@ def _need_rows(version: DatasetVersion) -> None:
     if version.status != DatasetVersion.READY:
         raise DatasetError("This version has no rows yet.")
     if not version.rows_path.exists() and storing.is_being_fetched(version):
-        raise DatasetError("Its rows are being fetched from the artifact store. Try again in a minute.")
+        raise DatasetError("This version's rows are being fetched from the artifact store. Try again in a minute.")

@@ -17,13 +17,11 @@ def derive(
     tokenizer: str = "",
     why: str = "",
 ) -> DatasetVersion:
-    """Queue a version with the rows that pass a filter, as the next version of the parent's dataset or the first of a
-    new one (`name`).
+    """Queue a version with the rows that pass a filter: the next one of the parent's dataset, or the first of `name`.
 
-    Rows keep their row_id and their part: validation rows stay validation rows. `tokenizer`: a Tokenizer's sha256 for
-    the filter's token limit; "" uses the parent's. `why`: the filter's origin, stored in the lineage.
-
-    Raises DatasetError.
+    Rows keep their row_id and their split: validation rows stay validation rows. `tokenizer` is the sha256 of the
+    Tokenizer for the filter's token limit, by default the parent's. `why` tells where the filter comes from, for the
+    lineage. Raises DatasetError.
     """
     if parent.status != DatasetVersion.READY:
         raise DatasetError("Only a ready version has rows to choose from.")

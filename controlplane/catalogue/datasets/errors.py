@@ -1,33 +1,33 @@
-"""Errors of datasets; their messages are for people."""
+"""Errors about datasets, with messages for people."""
 
 
 class DatasetError(Exception):
-    """The dataset can't be used like this."""
+    """Base class of errors about datasets, with messages for people."""
 
 
 class NameTaken(DatasetError):
-    """A dataset of this name already exists."""
+    """Refusal of a name that another dataset has or is about to get."""
 
 
 class TooLarge(DatasetError):
-    """The file is larger than this installation allows."""
+    """Refusal of a file that is larger than this installation allows."""
 
 
 class NoSpace(DatasetError):
-    """The disk has no room for the file."""
+    """Failure to store a file, usually because the disk is full."""
 
 
 class SourceRefused(DatasetError):
-    """The source is not a dataset that may be read from here."""
+    """Refusal of a source that is no dataset, or that may not be read from here."""
 
 
 class ChildFailed(DatasetError):
-    """The reader process failed. `kind`: limits, disk, server."""
+    """Failure of a child process. `kind` is limits, disk or server; of a fetch also source or refused."""
 
     def __init__(self, kind: str, message: str, advice: str = "") -> None:
         super().__init__(message)
         self.kind, self.advice = kind, advice
 
     def as_dict(self) -> dict[str, str]:
-        """Write the error in the reader process's format for unreadable files."""
+        """Return the error in the format in which the reader process reports unreadable files."""
         return {"kind": self.kind, "message": str(self), "advice": self.advice}

@@ -23,12 +23,12 @@ TYPES = {JSONL: "application/x-ndjson", PARQUET: "application/vnd.apache.parquet
 def export(request: HttpRequest, version: DatasetVersion, kind: str, row_filter: RowFilter) -> HttpResponseBase:
     """Stream all rows, or those that pass a filter, as JSON Lines or Parquet.
 
-    Raises DatasetError as long as a response is possible; a later failure aborts the download.
+    Raises DatasetError before anything is sent; a later failure aborts the download.
     """
     if version.status != DatasetVersion.READY:
         raise DatasetError("This version has no rows yet.")
     if kind not in TYPES:
-        raise DatasetError("A version is exported as JSON Lines or as Parquet.")
+        raise DatasetError("A version can be exported as JSON Lines or as Parquet.")
     save_as = file_name(version, kind, filtered=bool(row_filter))
     if kind == PARQUET and not row_filter:
         try:
@@ -36,30 +36,30 @@ def export(request: HttpRequest, version: DatasetVersion, kind: str, row_filter:
         except OSError as error:
             raise DatasetError("The rows of this version can't be read on the server.") from error
     pieces = reader_process.stream(version.folder, "export", {"format": kind, "filter": row_filter.as_dict()})
-    first = next(pieces, b"")  # errors at the start are raised here
-    body = _joined(first, pieces)
-    answer = StreamingHttpResponse(
+    first_piece = next(pieces, b"")  # errors at the start are raised here
+    body = _joined(first_piece, pieces)
+    response = StreamingHttpResponse(
         _threaded(body) if isinstance(request, ASGIRequest) else body, content_type=TYPES[kind]
     )
-    answer.headers["Content-Disposition"] = content_disposition_header(True, save_as) or "attachment"
-    return answer
+    response.headers["Content-Disposition"] = content_disposition_header(True, save_as) or "attachment"
+    return response
 
 
 def file_name(version: DatasetVersion, kind: str, *, filtered: bool) -> str:
-    """Name the download: only letters, digits and dashes."""
+    """Build the file name of a download, with only letters, digits, dots, dashes and underscores."""
     name = re.sub(r"[^\w.-]+", "-", version.dataset.name).strip("-.") or "dataset"
     return f"{name}-v{version.number}{'-filtered' if filtered else ''}.{kind}"
 
 
-def _joined(first: bytes, rest: Iterator[bytes]) -> Generator[bytes]:
-    yield first
+def _joined(first_piece: bytes, rest: Iterator[bytes]) -> Generator[bytes]:
+    yield first_piece
     yield from rest
 
 
 async def _threaded(pieces: Generator[bytes]) -> AsyncIterator[bytes]:
-    """Iterate over the pieces asynchronously: under ASGI Django would collect a plain one in memory first.
+    """Yield the pieces asynchronously, since under ASGI Django would first collect a plain iterator in memory.
 
-    A browser that reads nothing for IDLE_S loses its reader process, and then its connection.
+    If the browser reads nothing for IDLE_S, its reader process is ended, and then its connection is closed.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -70,5 +70,5 @@ async def _threaded(pieces: Generator[bytes]) -> AsyncIterator[bytes]:
             if loop.time() >= end.when():
                 raise TimeoutError("The browser read nothing for too long.")
     finally:
-        # When the browser disconnects, too, the reader process must stop.
+        # The reader process must stop, also when the browser disconnects.
         await asyncio.to_thread(pieces.close)

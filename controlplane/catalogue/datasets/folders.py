@@ -1,4 +1,4 @@
-"""The folders of versions: created, locked, copied and removed."""
+"""Creation, locking, copying and removal of the folders of versions."""
 
 import fcntl
 import os
@@ -12,14 +12,14 @@ from controlplane.catalogue.datasets.errors import NoSpace
 from controlplane.catalogue.datasets.reader import files
 
 LOCK = "lock"
-"""The file in the folder that the worker locks."""
+"""Name of the file that the worker locks in a version's folder."""
 ORPHAN_AFTER_S = 3600
-"""Age from which a path without a row is removed; an upload under way is younger."""
+"""Age at which a path without a database row is removed; an upload in progress is younger."""
 
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Lock a file for the block. Yields False if another process has locked it; the kernel unlocks it if that dies."""
+    """Lock a file for the block, and yield True; yield False if another live process has locked it."""
     with path.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -30,33 +30,31 @@ def try_lock(path: Path) -> Iterator[bool]:
 
 
 def make_folder(folder: Path) -> None:
-    """Create an empty folder; existing files belong to a version that was never stored. Raises NoSpace."""
+    """Create an empty folder, deleting the files of a version that was never stored. Raises NoSpace."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
     except OSError as error:
-        raise NoSpace(
-            f"The folder of the version could not be made: {os.strerror(error.errno or 0).lower()}."
-        ) from error
+        raise NoSpace(f"The version's folder could not be created: {os.strerror(error.errno or 0).lower()}.") from error
 
 
-def take_over(old: Path, new: Path) -> None:
-    """Fill a new folder with a version's source and its check's results: hard links, or copies without link support."""
-    make_folder(new)
+def take_over(old_folder: Path, new_folder: Path) -> None:
+    """Create a folder with the source and the check results of another one, hard-linked if possible. Raises NoSpace."""
+    make_folder(new_folder)
     for name in (files.SOURCE, files.REPORT, files.PROBLEMS):
-        if not (old / name).is_file():
+        if not (old_folder / name).is_file():
             continue
         try:
             with suppress(OSError):
-                os.link(old / name, new / name)
+                os.link(old_folder / name, new_folder / name)
                 continue
-            shutil.copyfile(old / name, new / name)
+            shutil.copyfile(old_folder / name, new_folder / name)
         except OSError as error:
             raise NoSpace(f"The file could not be copied: {os.strerror(error.errno or 0).lower()}.") from error
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a version's files, unless a worker uses them, which removes them once its child has ended."""
+    """Remove a version's files. If a worker is using them, it removes them itself once its child has exited."""
     if not folder.is_dir():
         return
     with try_lock(folder / LOCK) as acquired:
@@ -65,7 +63,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_orphans(paths: Iterable[Path], keys: set[str]) -> None:
-    """Remove old files and folders whose names are not primary `keys`."""
+    """Remove old files and folders whose names aren't among `keys`, the primary keys of existing versions."""
     for path in paths:
         if path.name not in keys and time.time() - path.stat().st_mtime > ORPHAN_AFTER_S:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

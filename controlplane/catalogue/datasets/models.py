@@ -14,12 +14,12 @@ from workers.contract.run.episodes import CorpusSpec
 
 
 def column_names(report: dict[str, Any]) -> list[str]:
-    """List the columns of the checked file."""
+    """List the names of the file's columns in a check's report."""
     return [column["name"] for column in report.get("columns", [])]
 
 
 def rows_of(report: dict[str, Any]) -> int:
-    """Count all rows of the file, including unreadable ones, which older reports don't count."""
+    """Return the number of rows of the file, including unreadable ones except in older reports."""
     return int(report.get("records") or report.get("rows") or 0)
 
 
@@ -40,35 +40,35 @@ class Dataset(Deletable):
 
 
 class DatasetVersion(models.Model):
-    """An import: a source file, its mapping, and the canonical rows made from both."""
+    """Version of a dataset: a source file, its mapping, and the canonical rows made from both."""
 
     FETCHING, CHECKING, NEEDS_MAPPING = "fetching", "checking", "needs_mapping"
     READY, INVALID = "ready", "invalid"
     STATUSES = (FETCHING, CHECKING, NEEDS_MAPPING, READY, INVALID)
     AT_WORK = (FETCHING, CHECKING)
-    """A worker has a step to do: fetch a source; or check, import or derive."""
-    MAY_PASS = ("disk", "server", "source")
-    """Kinds of a report's file_error that aren't the file's fault."""
+    """Statuses in which a worker has a step to do: to fetch the source, or to check, import or derive."""
+    TEMPORARY_ERRORS = ("disk", "server", "source")
+    """Kinds of a report's file_error that aren't the file's fault, so that a retry may succeed."""
     UPLOAD, HUB, PATH, DERIVED, TASKS = "upload", "hub", "path", "derived", "tasks"
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions")
     number = models.IntegerField()
     status = models.CharField(max_length=16, default=CHECKING, choices=[(s, s) for s in STATUSES])
     file_name = models.CharField(max_length=255)
-    """The name that the browser sent: text to show, never a path."""
+    """Name that the browser sent, which is only shown and never used as a path."""
     bytes = models.BigIntegerField(default=0)
     rows = models.IntegerField(default=0)
     columns = models.JSONField(default=list)
     """Column names: the file's, or the canonical ones once the version is ready."""
     mapping = models.JSONField(default=dict)
-    """reader.columns.mapping.ColumnMapping; empty until one is chosen."""
+    """A reader.columns.mapping.ColumnMapping; {} until one is chosen."""
     report = models.JSONField(default=dict)
     """Results of the check (reader.checking) and, under "mapped", of the import (reader.versions).
 
     "file_error" in either: {"kind", "message", "advice"}, also if the child process failed (errors.ChildFailed).
     """
     sha256 = models.CharField(max_length=64, blank=True)
-    """The sha256 of the canonical rows, once ready, by which hosts identify them."""
+    """SHA-256 of the canonical rows, by which hosts identify them; "" until the version is ready."""
     source_kind = models.CharField(
         max_length=16, default=UPLOAD, choices=[(s, s) for s in (UPLOAD, HUB, PATH, DERIVED, TASKS)]
     )
@@ -76,17 +76,17 @@ class DatasetVersion(models.Model):
     """hub: sources.HubSource with "commit", "files" and possibly "renamed_to"; path: {"path"}; derived: {"filter"};
     tasks: sources.TasksSource with the "version" of reasoning-gym."""
     source_sha256 = models.CharField(max_length=64, blank=True, db_index=True)
-    """The sha256 of the original file."""
+    """SHA-256 of the original file."""
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
-    """The version from whose source or rows this one was made."""
+    """Version whose source or rows this one was made from."""
     split = models.JSONField(default=dict)
     """{"share", "seed"}: the validation share of the rows, and the seed of the draw."""
     validation_rows = models.IntegerField(default=0)
-    """The number of validation rows in `rows`."""
+    """Number of validation rows among `rows`."""
     tokenizer = models.CharField(max_length=64, blank=True)
-    """The datasets.Tokenizer.sha256 with which prompts were counted."""
+    """The sha256 of the Tokenizer with which tokens are counted."""
     token_limit = models.IntegerField(null=True)
-    """Prompts with more tokens are reported."""
+    """Number of tokens above which prompts are reported."""
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -94,9 +94,9 @@ class DatasetVersion(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True)
     queued_at = models.DateTimeField(null=True)
-    """When the step was requested."""
+    """Time at which the current step was requested."""
     check_started_at = models.DateTimeField(null=True)
-    """When a worker started the step."""
+    """Time at which a worker started the current step."""
 
     class Meta:
         ordering = ("dataset", "-number")
@@ -110,7 +110,7 @@ class DatasetVersion(models.Model):
 
     @property
     def report_columns(self) -> list[str]:
-        """The file's own columns, for choosing a mapping."""
+        """Column names of the file, for choosing a mapping."""
         return column_names(self.report)
 
     @property
@@ -122,9 +122,10 @@ class DatasetVersion(models.Model):
 
     @property
     def may_be_tried_again(self) -> bool:
-        """True if it failed for a temporary reason: the hub, the server, its disk."""
+        """True if the step failed for a reason that may pass: the hub, the server, its disk."""
         file_error = self.report.get("file_error")
-        return self.status == self.INVALID and isinstance(file_error, dict) and file_error.get("kind") in self.MAY_PASS
+        kind = file_error.get("kind") if isinstance(file_error, dict) else None
+        return self.status == self.INVALID and kind in self.TEMPORARY_ERRORS
 
     @property
     def folder(self) -> Path:
@@ -132,21 +133,21 @@ class DatasetVersion(models.Model):
 
     @property
     def source_path(self) -> Path:
-        """The unmodified upload."""
+        """Path of the unmodified source file."""
         return self.folder / files.SOURCE
 
     @property
     def rows_path(self) -> Path:
-        """The canonical rows (reader.versions.canonical.SCHEMA)."""
+        """Path of the canonical rows, in reader.versions.canonical.SCHEMA."""
         return self.folder / files.ROWS
 
 
 class Tokenizer(models.Model):
-    """A model's tokenizer and chat template, as uploaded by a host; the files are in `folder`."""
+    """Tokenizer and chat template of a model, as uploaded by a host; the files are in `folder`."""
 
     sha256 = models.CharField(max_length=64, primary_key=True)
     model = models.CharField(max_length=500, db_index=True)
-    """The model's name in the launch form: a hub id, or a folder on a host."""
+    """Name of the model in the launch form: a hub id, or a folder on a host."""
     has_chat_template = models.BooleanField(default=False)
     bytes = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -159,12 +160,12 @@ class Tokenizer(models.Model):
 
     @property
     def folder(self) -> Path:
-        """tokenizer.json, tokenizer_config.json and chat_template.jinja, as far as the model has them."""
+        """Folder of tokenizer.json, tokenizer_config.json and chat_template.jinja, as far as the model has them."""
         return Path(settings.DATA_DIR) / "tokenizers" / self.sha256
 
 
 class Corpus(models.Model):
-    """Named documents that a search tool reads, with versions."""
+    """Collection of documents for search tools, with a name and versions."""
 
     name = models.CharField(max_length=80, unique=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
@@ -189,19 +190,19 @@ class CorpusVersion(models.Model):
     dataset_version = models.ForeignKey(
         DatasetVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="corpora"
     )
-    """The version whose file the documents come from. None: it was deleted, or the file came with the corpus and is in
-    `folder`."""
+    """Version whose file the documents come from; None if it was deleted, or if the corpus was created from a file of
+    its own, which is in `folder`."""
     source = models.CharField(max_length=255)
-    """The origin of the documents, in words that never change."""
+    """Name of the documents' origin, which stays even if the origin is renamed or deleted."""
     title_column = models.CharField(max_length=200, blank=True)
     text_columns = models.JSONField(default=list)
     about = models.CharField(max_length=200, blank=True)
-    """A description of the documents for the model: a part of the tool's description."""
+    """Description of the documents for the model, which becomes part of the tool's description."""
     documents = models.IntegerField(default=0)
     bytes = models.BigIntegerField(default=0)
     """Size of the Parquet file."""
     report = models.JSONField(default=dict)
-    """The child's answer (reader.corpus_rows); "file_error" as in DatasetVersion.report."""
+    """Result of reader.corpus_rows.run; "file_error" as in DatasetVersion.report."""
     sha256 = models.CharField(max_length=64, blank=True, db_index=True)
     """Checksum of the Parquet file, by which hosts identify it."""
     created_by = models.ForeignKey(
@@ -227,7 +228,7 @@ class CorpusVersion(models.Model):
 
     @property
     def path(self) -> Path:
-        """The documents (workers.contract.run.corpora)."""
+        """Path of the documents, in the format of workers.contract.run.corpora."""
         return self.folder / files.DOCUMENTS
 
     @property
@@ -236,19 +237,19 @@ class CorpusVersion(models.Model):
 
 
 class StoredFolder(models.Model):
-    """The copy of a ready version's folder in the artifact store. Outlives the version until the copy is deleted."""
+    """Copy of a ready version's folder in the artifact store. It outlives the version until the copy is deleted."""
 
     name = models.CharField(max_length=64, unique=True)
-    """The path in the data folder: datasets/12, corpora/3."""
+    """Path in the data folder, such as datasets/12 or corpora/3."""
     files = models.JSONField(default=list)
     """The folder's files: [{"path", "size", "sha256"}]; each content is stored once, for all versions that have it."""
     store = models.CharField(max_length=500, blank=True)
-    """The store's address at the upload."""
+    """Address of the store that the files were uploaded to."""
     stored_at = models.DateTimeField(null=True)
     problem = models.CharField(max_length=1000, blank=True)
-    """The last error; empty if there was none."""
+    """Latest error; "" if the last try succeeded."""
     next_at = models.DateTimeField(null=True)
-    """When the upload is tried again."""
+    """Time of the next try."""
     tries = models.IntegerField(default=0)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Access to datasets and versions: the only way for views to get one."""
+"""Access to datasets and versions; views get them only from here."""
 
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Lower
@@ -20,7 +20,7 @@ def dataset_for(request: HttpRequest, dataset_id: int) -> Dataset:
 
 
 def version_for(request: HttpRequest, dataset_id: int, number: int | None = None) -> DatasetVersion:
-    """Find a version by its number; by default the newest."""
+    """Return the version of this number, by default the newest one. Raises Http404 if there is none."""
     versions = dataset_for(request, dataset_id).versions.select_related("dataset")
     version = versions.filter(number=number).first() if number else versions.first()
     if version is None:
@@ -29,7 +29,7 @@ def version_for(request: HttpRequest, dataset_id: int, number: int | None = None
 
 
 def ready_versions(request: HttpRequest) -> QuerySet[DatasetVersion]:
-    """Select the versions to offer for training and for trying rewards: ready and not archived."""
+    """Select the versions to offer for training and for trying rewards: those that are ready and not archived."""
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), status=DatasetVersion.READY)
     offered = versions.filter(archived_at=None)
     return offered.select_related("dataset").defer("report").order_by("dataset__name", "-number")
@@ -37,8 +37,8 @@ def ready_versions(request: HttpRequest) -> QuerySet[DatasetVersion]:
 
 def newest_versions(request: HttpRequest) -> list[DatasetVersion]:
     """List the newest version of each dataset (an archived one only if all are), with `run_count` over all versions."""
-    own_versions = DatasetVersion.objects.filter(dataset=OuterRef("dataset"))
-    newest = own_versions.order_by(F("archived_at").asc(nulls_first=True), "-number").values("pk")[:1]
+    dataset_versions = DatasetVersion.objects.filter(dataset=OuterRef("dataset"))
+    newest = dataset_versions.order_by(F("archived_at").asc(nulls_first=True), "-number").values("pk")[:1]
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), pk=Subquery(newest))
     return list(
         versions.select_related("dataset", "dataset__owner")

@@ -1,7 +1,7 @@
-"""The process that reads files: started with limits and without secrets, and killed once nobody needs its answer.
+"""Use of the reader process, a child with resource limits and without secrets.
 
-`ask` is for pages: a small answer within seconds. `run` is for the worker: minutes, files instead of an answer, and
-an early end once it is no longer wanted. `stream` yields the child's output as it is written.
+`ask` is for pages: a small result within seconds. `run` is for the worker: it may take minutes, and the child is killed
+once its result is no longer wanted. `stream` yields the child's output as it is written.
 """
 
 import errno
@@ -25,7 +25,7 @@ from django.conf import settings
 from controlplane.catalogue.datasets.errors import ChildFailed
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.reader.columns.transforms import CUSTOM
-from controlplane.catalogue.datasets.reader.limits import CPU_SECONDS, MEMORY_BYTES, TOO_LONG, TOO_MUCH
+from controlplane.catalogue.datasets.reader.limits import CPU_SECONDS, MEMORY_BYTES, MEMORY_EXCEEDED, TIME_EXCEEDED
 from workers.contract.wire.processes import die_with_parent
 from workers.sandbox.outcomes import SandboxUnavailable
 from workers.sandbox.selftest import best as best_backend
@@ -35,22 +35,22 @@ log = logging.getLogger(__name__)
 PROGRAM = ("-m", "controlplane.catalogue.datasets.reader")
 ASK_SECONDS = 10.0
 WORK_SECONDS = 2 * 3600.0
-"""Time limit of a check or an import. CPU time has a limit of its own."""
-LOOK_S = 0.5
+"""Time limit of a check or an import; CPU time is limited separately."""
+POLL_S = 0.5
 MAX_STREAMS = 4
-"""Concurrent downloads per web process: a child takes about 100 MB for as long as the browser reads."""
+"""Maximum downloads at a time per web process, since each child takes about 100 MB until its download ends."""
 _STREAMS = threading.BoundedSemaphore(MAX_STREAMS)
-TAIL = 2000
-SMALLER = "Split it into smaller files."
-BROKEN = "The reading process failed on the server; the worker's log says why."
+MAX_ERROR_BYTES = 2000
+SPLIT_ADVICE = "Split it into smaller files."
+READER_FAILED = "The reader process failed on the server. The worker's log has the details."
 
 
-class Unwanted(Exception):
-    """The result is no longer wanted; the child was killed."""
+class ResultUnwanted(Exception):
+    """Signal that a result is no longer wanted, so that the child was killed."""
 
 
 def backend_for(mapping: ColumnMapping) -> dict[str, str]:
-    """Choose the sandbox's backend, as the argument of a verb that runs the mapping's function; {} without a function.
+    """Choose the sandbox backend for a mapping's function, and return it as a verb's argument; {} without a function.
 
     Raises ChildFailed if no sandbox works on this machine.
     """
@@ -59,16 +59,16 @@ def backend_for(mapping: ColumnMapping) -> dict[str, str]:
     try:
         return {"backend": best_backend()}
     except SandboxUnavailable as error:
-        raise ChildFailed("server", f"Functions need a sandbox, and none works on this server. {error}") from error
+        raise ChildFailed("server", f"Functions need a sandbox, but none works on this server. {error}") from error
 
 
 def ask(folder: Path, verb: str, arguments: Any, *, seconds: float = ASK_SECONDS) -> Any:
-    """Ask the child for an answer within `seconds`. Raises ChildFailed."""
+    """Run a verb in the child for up to `seconds`, and return its JSON result. Raises ChildFailed."""
     with _started(folder, verb) as child:
         try:
             output, errors = child.communicate(json.dumps(arguments).encode(), timeout=seconds)
         except subprocess.TimeoutExpired as error:
-            raise ChildFailed("limits", "This took longer than a page can wait.") from error
+            raise ChildFailed("limits", f"The server didn't finish this within {seconds:g} seconds.") from error
         _raise_for_exit(child.returncode, errors, f"{verb} in {folder.name}")
     return _decoded(output, folder, verb)
 
@@ -82,39 +82,42 @@ def run(
     program: tuple[str, ...] = (),
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> bytes:
-    """Run a long task in the child; return its answer. Raises ChildFailed, or Unwanted once `is_wanted()` is False."""
+    """Run a verb in the child for up to WORK_SECONDS, and return its output.
+
+    Raises ChildFailed, or ResultUnwanted once `is_wanted()` is False.
+    """
     deadline = time.monotonic() + WORK_SECONDS
     with _started(folder, verb, program=program, environment=environment, tied=True) as child:
         message: bytes | None = json.dumps(arguments).encode()
         while True:
             try:
-                output, errors = child.communicate(message, timeout=LOOK_S)
+                output, errors = child.communicate(message, timeout=POLL_S)
                 break
             except subprocess.TimeoutExpired:
                 message = None
             if not is_wanted():
-                raise Unwanted
+                raise ResultUnwanted
             if time.monotonic() > deadline:
                 hours = f"{WORK_SECONDS / 3600:.0f} hours"
-                raise ChildFailed("limits", f"Reading this file took more time than is allowed, {hours}.", SMALLER)
+                raise ChildFailed("limits", f"Reading this file took longer than the limit of {hours}.", SPLIT_ADVICE)
         _raise_for_exit(child.returncode, errors, f"{verb} in {folder.name}")
     return output
 
 
-def run_answer(folder: Path, verb: str, arguments: Any, **options: Any) -> dict[str, Any]:
-    """Run a verb whose result is its JSON answer. `options` as for `run`."""
-    answer: dict[str, Any] = _decoded(run(folder, verb, arguments, **options), folder, verb)
-    return answer
+def run_for_json(folder: Path, verb: str, arguments: Any, **options: Any) -> dict[str, Any]:
+    """Run a verb as `run` does, and return the JSON object that it writes. `options` are those of `run`."""
+    result: dict[str, Any] = _decoded(run(folder, verb, arguments, **options), folder, verb)
+    return result
 
 
 def stream(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
-    """Stream the child's output, in pieces. Closing it early kills the child.
+    """Yield the child's output in pieces. Closing the generator early kills the child.
 
     Raises ChildFailed at the end, or at once if there are too many streams.
     """
     if not _STREAMS.acquire(blocking=False):
-        message = f"{MAX_STREAMS} dataset files are being downloaded already."
-        raise ChildFailed("limits", message, "Try again when one of them has finished.")
+        message = f"{MAX_STREAMS} dataset files are already being downloaded, which is the limit."
+        raise ChildFailed("limits", message, "Try again when a download has finished.")
     try:
         yield from _streamed(folder, verb, arguments)
     finally:
@@ -126,14 +129,14 @@ def _decoded(output: bytes, folder: Path, verb: str) -> Any:
         return json.loads(output)
     except ValueError as error:
         log.exception("%s in %s returned invalid JSON", verb, folder.name)
-        raise ChildFailed("server", BROKEN) from error
+        raise ChildFailed("server", READER_FAILED) from error
 
 
 def _streamed(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
     with _started(folder, verb) as child:
         if child.stdin is None or child.stdout is None or child.stderr is None:  # for mypy: all three are pipes
-            raise ChildFailed("server", BROKEN)
-        with suppress(BrokenPipeError):  # it has ended already; its exit code says why
+            raise ChildFailed("server", READER_FAILED)
+        with suppress(BrokenPipeError):  # the child has already exited; its exit code says why
             child.stdin.write(json.dumps(arguments).encode())
             child.stdin.close()
         while piece := os.read(child.stdout.fileno(), 2**18):
@@ -151,10 +154,9 @@ def _started(
     environment: Mapping[str, str] = MappingProxyType({}),
     tied: bool = False,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the child (by default PROGRAM), and kill it at the end of the block. `tied`: it also dies with this
-    process."""
+    """Start the child (PROGRAM by default) for the block, then kill it. If `tied`, it dies with this process."""
     inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    # PYTHONPATH: where an installation keeps its packages beside the interpreter instead of in it.
+    # PYTHONPATH, because some installations keep their packages outside the interpreter's folder.
     child = subprocess.Popen(
         [sys.executable, *(program or PROGRAM), str(folder), verb],
         stdin=subprocess.PIPE,
@@ -178,13 +180,13 @@ def _started(
 def _raise_for_exit(code: int, errors: bytes, step: str) -> None:
     if code == 0:
         return
-    message = errors[-TAIL:].decode("utf-8", "replace")
-    log.error("%s ended with %s: %s", step, code, message)
+    message = errors[-MAX_ERROR_BYTES:].decode("utf-8", "replace")
+    log.error("%s exited with code %s: %s", step, code, message)
     if code == errno.ENOSPC or os.strerror(errno.ENOSPC) in message:
-        raise ChildFailed("disk", "The disk of the control plane is full.", "Free some space, then try again.")
-    exceeded = "Reading this file took more {} than is allowed, {}."
-    if code == TOO_MUCH or code < 0 or message.rstrip().endswith("MemoryError"):
-        raise ChildFailed("limits", exceeded.format("memory", f"{MEMORY_BYTES / 2**30:.1f} GiB"), SMALLER)
-    if code == TOO_LONG:
-        raise ChildFailed("limits", exceeded.format("CPU time", f"{CPU_SECONDS // 60} minutes"), SMALLER)
-    raise ChildFailed("server", BROKEN, "The file may be fine. Try again once the server is repaired.")
+        raise ChildFailed("disk", "The control plane's disk is full.", "Free some space, then try again.")
+    exceeded = "Reading this file took more {} than the limit of {}."
+    if code == MEMORY_EXCEEDED or code < 0 or message.rstrip().endswith("MemoryError"):
+        raise ChildFailed("limits", exceeded.format("memory", f"{MEMORY_BYTES / 2**30:.1f} GiB"), SPLIT_ADVICE)
+    if code == TIME_EXCEEDED:
+        raise ChildFailed("limits", exceeded.format("CPU time", f"{CPU_SECONDS // 60} minutes"), SPLIT_ADVICE)
+    raise ChildFailed("server", READER_FAILED, "The file may be fine. Try again after the server has been repaired.")

@@ -1,4 +1,4 @@
-"""An incoming file on disk: hashed, limited in size, and removed if anything fails."""
+"""Storage of an incoming file, which is hashed, limited in size, and removed if anything fails."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ from django.core.files.uploadedfile import TemporaryUploadedFile
 from controlplane.catalogue.datasets.errors import DatasetError, NoSpace, TooLarge
 from controlplane.platform.datafolder import incoming
 
-PIECE = 2**20
+PIECE_BYTES = 2**20
 
 
 class Readable(Protocol):
@@ -23,19 +23,19 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedFile:
     path: Path
     bytes: int
     sha256: str
 
 
 @contextmanager
-def received(source: Readable) -> Iterator[Received]:
-    """Store the complete file under a temporary name; remove it at the end of the block unless it was moved."""
+def receive(source: Readable) -> Iterator[ReceivedFile]:
+    """Store the complete file under a temporary name for the block, and remove it afterwards unless it was moved."""
     path = incoming_folder() / f"{os.getpid()}-{os.urandom(8).hex()}"
     try:
         try:
-            yield _linked(source, path) or _copied(source, path)
+            yield _link(source, path) or _copy(source, path)
         except OSError as error:
             raise NoSpace(f"The file could not be stored: {os.strerror(error.errno or 0).lower()}.") from error
     finally:
@@ -44,21 +44,21 @@ def received(source: Readable) -> Iterator[Received]:
 
 def shown_name(name: str) -> str:
     """Clean a file name for display: no path, no control or direction characters, at most 255 characters."""
-    last = name.replace("\\", "/").rpartition("/")[2]
-    clean = "".join(c for c in last if not unicodedata.category(c).startswith("C")).strip()
+    base_name = name.replace("\\", "/").rpartition("/")[2]
+    clean = "".join(c for c in base_name if not unicodedata.category(c).startswith("C")).strip()
     return clean[:255] or "upload"
 
 
 def incoming_folder() -> Path:
-    """Return the folder of incomplete files, created if missing."""
+    """Return the folder of incomplete files, which is created if necessary."""
     folder = incoming(Path(settings.DATA_DIR))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 
-def _linked(source: Readable, path: Path) -> Received | None:
-    """Hard-link an upload that is already complete and hashed in the same folder (platform.http.upload), instead of
-    copying it. None for any other source, and on file systems without hard links."""
+def _link(source: Readable, path: Path) -> ReceivedFile | None:
+    """Hard-link an upload that platform.http.upload has already stored and hashed in the same folder. Return None for
+    any other source, and on file systems without hard links."""
     sha256 = getattr(source, "sha256", "")
     if not isinstance(source, TemporaryUploadedFile) or not sha256 or not source.size:
         return None
@@ -67,15 +67,15 @@ def _linked(source: Readable, path: Path) -> Received | None:
         source.flush()
         os.fsync(source.fileno())
         os.link(source.temporary_file_path(), path)
-        return Received(path, source.size, sha256)
+        return ReceivedFile(path, source.size, sha256)
     source.seek(0)
     return None
 
 
-def _copied(source: Readable, path: Path) -> Received:
+def _copy(source: Readable, path: Path) -> ReceivedFile:
     size, digest = 0, hashlib.sha256()
     with path.open("xb") as file:
-        while piece := source.read(PIECE):
+        while piece := source.read(PIECE_BYTES):
             size += len(piece)
             _check_size(size)
             digest.update(piece)
@@ -84,10 +84,10 @@ def _copied(source: Readable, path: Path) -> Received:
         os.fsync(file.fileno())
     if not size:
         raise DatasetError("The file is empty.")
-    return Received(path, size, digest.hexdigest())
+    return ReceivedFile(path, size, digest.hexdigest())
 
 
 def _check_size(size: int) -> None:
     limit = settings.DATASET_MAX_BYTES
     if size > limit:
-        raise TooLarge(f"The file is larger than {limit // 2**20:,} MiB, the most that this installation accepts.")
+        raise TooLarge(f"The file is larger than {limit // 2**20:,} MiB, the limit of this installation.")

@@ -22,13 +22,13 @@ _REVISION = re.compile(r"[\w][\w./-]{0,199}", re.ASCII)
 _WORD = re.compile(r"[\w][\w .+-]{0,99}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 MAX_FAMILIES = 20
-"""Task families of one dataset."""
-URL = "URLs are not supported. Name a dataset of the hub by its id, such as openai/gsm8k, or upload the file."
+"""Maximum number of task families in a dataset."""
+URL_REFUSAL = "URLs are not supported. Enter the id of a dataset on the hub, such as openai/gsm8k, or upload the file."
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """A dataset of the hub. An empty `config` means its default one."""
+    """Split of a dataset on the hub. If `config` is "", it is the default configuration."""
 
     kind: ClassVar = "hub"
     id: str
@@ -38,13 +38,15 @@ class HubSource:
 
     def __post_init__(self) -> None:
         if _SCHEME.match(self.id) or "//" in self.id:
-            raise SourceRefused(URL)
+            raise SourceRefused(URL_REFUSAL)
         if not _ID.fullmatch(self.id) or ".." in self.id:
             raise SourceRefused("A dataset's id looks like owner/name.")
         if self.config and not _WORD.fullmatch(self.config):
-            raise SourceRefused("A configuration's name has letters, digits, dots, dashes and underscores.")
+            raise SourceRefused("A configuration's name can only have letters, digits, dots, dashes and underscores.")
         if not _WORD.fullmatch(self.split):
-            raise SourceRefused("A split's name has letters, digits, dots, dashes and underscores, such as train.")
+            raise SourceRefused(
+                "A split's name, such as train, can only have letters, digits, dots, dashes and underscores."
+            )
         if not _REVISION.fullmatch(self.revision) or ".." in self.revision:
             raise SourceRefused("A revision is a branch, a tag or a commit.")
 
@@ -53,13 +55,13 @@ class HubSource:
 
     @property
     def title(self) -> str:
-        """The name shown on the page, like a file's."""
+        """Name shown on pages where an upload's file name is shown."""
         return f"{self.id} · {self.config + ' · ' if self.config else ''}{self.split}"
 
 
 @dataclass(frozen=True)
 class PathSource:
-    """A file, or a folder of shards, on this server. Any `path` becomes the one that `server_path` allows."""
+    """File, or folder of shards, on this server. `path` is replaced by the real path that `server_path` returns."""
 
     kind: ClassVar = "path"
     path: str
@@ -77,8 +79,7 @@ class PathSource:
 
 @dataclass(frozen=True)
 class TasksSource:
-    """Tasks that reasoning-gym generates, alternating between families. `level`: difficulty from 1; 0: the families'
-    own settings."""
+    """Tasks that reasoning-gym generates, alternating between families. Level 0 stands for the families' settings."""
 
     kind: ClassVar = "tasks"
     families: tuple[str, ...]
@@ -89,11 +90,11 @@ class TasksSource:
     def __post_init__(self) -> None:
         if not 1 <= len(self.families) <= MAX_FAMILIES or self.rows < len(self.families):
             raise SourceRefused(f"Choose 1 to {MAX_FAMILIES} families, with at least one row each.")
-        without = sorted(WITHOUT_ANSWER.intersection(self.families))
-        if without and len(without) < len(set(self.families)):
+        unanswered = sorted(WITHOUT_ANSWER.intersection(self.families))
+        if unanswered and len(unanswered) < len(set(self.families)):
             raise SourceRefused(
-                f"Tasks of {', '.join(without)} have many right answers, and their rows hold none: "
-                "make a separate dataset of them."
+                f"Tasks of {', '.join(unanswered)} have many right answers, so their rows contain none: "
+                "create a separate dataset for them."
             )
         for recipe in self.recipes:
             if why := reasoning.problem(recipe):
@@ -101,7 +102,7 @@ class TasksSource:
 
     @property
     def recipes(self) -> list[Recipe]:
-        """A recipe per family, with rows shared equally; the first families get one more."""
+        """One recipe per family. Rows are divided equally; the first families get one more if there is a remainder."""
         share, extra = divmod(self.rows, len(self.families))
         return [
             Recipe(family, share + (number < extra), self.seed, self.level)
@@ -113,9 +114,9 @@ class TasksSource:
 
     @property
     def title(self) -> str:
-        named = ", ".join(self.families[:3]) + (f" and {len(self.families) - 3} more" if self.families[3:] else "")
+        names = ", ".join(self.families[:3]) + (f" and {len(self.families) - 3} more" if self.families[3:] else "")
         level = f" · level {self.level}" if self.level else ""
-        return f"{named}{level} · seed {self.seed}"
+        return f"{names}{level} · seed {self.seed}"
 
 
 Source = HubSource | PathSource | TasksSource
@@ -126,30 +127,29 @@ def roots() -> tuple[Path, ...]:
     return tuple(Path(os.path.realpath(root)) for root in settings.DATASET_ROOTS)
 
 
-def server_path(text: str) -> Path:
-    """Resolve the file or folder that `text` names, every symbolic link followed. Raises SourceRefused outside the
-    allowed folders, without revealing whether something exists there.
-    """
+def server_path(entered_path: str) -> Path:
+    """Return the file or folder at a path, with every symbolic link resolved. Raises SourceRefused outside the allowed
+    folders, without revealing whether anything exists there."""
     allowed = roots()
     if not allowed:
         raise SourceRefused(
-            "This installation allows no paths on its server: CONTROLPLANE_DATASET_ROOTS names no folder."
+            "This installation allows no paths on its server: CONTROLPLANE_DATASET_ROOTS lists no folders."
         )
-    if _SCHEME.match(text):
+    if _SCHEME.match(entered_path):
         raise SourceRefused("Enter a path on the server, not a URL.")
-    if not text.startswith("/") or any(ord(character) < 32 for character in text):
+    if not entered_path.startswith("/") or any(ord(character) < 32 for character in entered_path):
         raise SourceRefused("Enter the absolute path, starting with /.")
     try:
-        path = Path(os.path.realpath(text, strict=True))
+        path = Path(os.path.realpath(entered_path, strict=True))
     except (OSError, ValueError):
-        path = Path(os.path.realpath(text)) if len(text) < 4096 else Path("/")
-    inside = any(path == root or root in path.parents for root in allowed)
-    if not inside:
+        path = Path(os.path.realpath(entered_path)) if len(entered_path) < 4096 else Path("/")
+    is_allowed = any(path == root or root in path.parents for root in allowed)
+    if not is_allowed:
         raise SourceRefused(f"Only these folders of the server may be read: {', '.join(map(str, allowed))}.")
     if not path.is_file() and not path.is_dir():
-        raise SourceRefused("There is no such file.")
+        raise SourceRefused("There is no such file or folder.")
     try:
         str(path).encode()
     except UnicodeEncodeError as error:  # no database can store it and no page can show it
-        raise SourceRefused("The file's name is not UTF-8. Rename it.") from error
+        raise SourceRefused("The file's name is not valid UTF-8. Rename the file.") from error
     return path

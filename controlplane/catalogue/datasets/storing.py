@@ -1,4 +1,4 @@
-"""The files of ready datasets and corpora in the artifact store, each file once by its SHA-256.
+"""Storage of the files of ready datasets and corpora in the artifact store, each file once by its SHA-256.
 
 Files are uploaded once a version is ready, fetched when they are missing here, and removed with the last version that
 has them. So a control plane that lost its disk, or was restored from its database alone, gets its datasets back. Hosts
@@ -23,18 +23,18 @@ from workers.artifactstore import ArtifactStore, StoreError
 
 log = logging.getLogger(__name__)
 
-AGAIN, LONGEST = timedelta(minutes=1), timedelta(hours=6)
-LEFT_OUT = {LOCK, files.PROGRESS}
+FIRST_RETRY_DELAY, MAX_RETRY_DELAY = timedelta(minutes=1), timedelta(hours=6)
+UNSTORED_FILES = {LOCK, files.PROGRESS}
 
 
 @dataclass(frozen=True)
 class ReadyFolder:
-    """A ready version's folder."""
+    """Folder of a ready version."""
 
     name: str
-    """The path in the data folder: datasets/12."""
+    """Path in the data folder, such as datasets/12."""
     main: str
-    """The indispensable file; fetched last, so that its presence means that all files are here."""
+    """Main file, which is fetched last: if it is here, all files are."""
 
     @property
     def folder(self) -> Path:
@@ -46,23 +46,23 @@ class ReadyFolder:
 
 
 def reconcile(now: datetime) -> None:
-    """Fetch, upload and remove files that are due, unless another process does or no slot is free."""
+    """Fetch, upload and remove the files that are due, unless another process is doing so or no slot is free."""
     address = vault.artifact_store_address()
     if not address:
         return
-    with slot() as free, try_lock(Path(settings.DATA_DIR) / "store.lock") as acquired:
-        if free and acquired:
+    with slot() as has_slot, try_lock(Path(settings.DATA_DIR) / "store.lock") as acquired:
+        if has_slot and acquired:
             _reconcile(address, now)
 
 
 def stored(version: DatasetVersion | CorpusVersion) -> StoredFolder | None:
-    """Find the state of a version's copy in the store; None if none was begun."""
+    """Find the state of a version's copy in the store; None if no upload has started."""
     return StoredFolder.objects.filter(name=_name(version)).first()
 
 
 def is_being_fetched(version: DatasetVersion | CorpusVersion) -> bool:
-    """Test whether the version's files are in the store, so that missing ones will be fetched."""
-    return _is_in(stored(version), vault.artifact_store_address())
+    """Return whether the version's files are in the store, so that missing ones will be fetched."""
+    return _is_stored_in(stored(version), vault.artifact_store_address())
 
 
 def _reconcile(address: str, now: datetime) -> None:
@@ -70,22 +70,22 @@ def _reconcile(address: str, now: datetime) -> None:
     waiting = {row.name for row in rows.values() if row.next_at is not None and row.next_at > now}
     ready = list(_ready())
     due = [folder for folder in ready if folder.name not in waiting]
-    missing = [folder for folder in due if not folder.is_here and _is_in(rows.get(folder.name), address)]
-    new = [folder for folder in due if folder.is_here and not _is_in(rows.get(folder.name), address)]
+    missing = [folder for folder in due if not folder.is_here and _is_stored_in(rows.get(folder.name), address)]
+    unstored = [folder for folder in due if folder.is_here and not _is_stored_in(rows.get(folder.name), address)]
     deleted = [row for name, row in rows.items() if name not in waiting | {folder.name for folder in ready}]
     try:
-        opened = vault.artifact_store() if missing or new or deleted else None
+        opened = vault.artifact_store() if missing or unstored or deleted else None
         if not opened:
             return
         store = ArtifactStore(opened)
         for folder in missing:
             _fetch(store, folder, rows[folder.name], now)
-        for folder in new:
+        for folder in unstored:
             _upload(store, folder, address, now)
         for row in deleted:
             _remove(store, row, now)
     except (StoreError, vault.NotGiven) as error:
-        log.warning("datasets and the store: %s", error)
+        log.warning("Could not sync datasets with the artifact store: %s", error)
 
 
 def _ready() -> Iterator[ReadyFolder]:
@@ -99,7 +99,7 @@ def _name(version: DatasetVersion | CorpusVersion) -> str:
     return f"{'datasets' if isinstance(version, DatasetVersion) else 'corpora'}/{version.pk}"
 
 
-def _is_in(row: StoredFolder | None, address: str) -> bool:
+def _is_stored_in(row: StoredFolder | None, address: str) -> bool:
     return row is not None and row.stored_at is not None and row.store == address
 
 
@@ -107,22 +107,24 @@ def _upload(store: ArtifactStore, ready: ReadyFolder, address: str, now: datetim
     row, _ = StoredFolder.objects.get_or_create(name=ready.name)
     try:
         content = _content(ready.folder, row)
-        StoredFolder.objects.filter(pk=row.pk).update(files=content)  # first, so that no stored object is ever unknown
+        StoredFolder.objects.filter(pk=row.pk).update(
+            files=content
+        )  # before the upload, so that every stored object is recorded
         for file in content:
             store.put(ready.folder / file["path"], _blob(file["sha256"]), size=file["size"], sha256=file["sha256"])
     except FileNotFoundError:
-        return  # deleted meanwhile
+        return  # the version was deleted during the upload
     except StoreError as error:
-        _failed(row, error, now)
+        _record_failure(row, error, now)
         raise
     fields = {"store": address, "stored_at": now, "problem": "", "next_at": None, "tries": 0}
     StoredFolder.objects.filter(pk=row.pk).update(**fields)
 
 
 def _content(folder: Path, row: StoredFolder) -> list[dict[str, Any]]:
-    """List the files of a ready version's folder. They never change, so hashes of an earlier try are reused."""
+    """List the files in a ready version's folder. They never change, so hashes from an earlier try are reused."""
     hashes = {(file["path"], file["size"]): file["sha256"] for file in row.files}
-    paths = [path for path in sorted(folder.iterdir()) if path.name not in LEFT_OUT and path.is_file()]
+    paths = [path for path in sorted(folder.iterdir()) if path.name not in UNSTORED_FILES and path.is_file()]
     sizes = [(path, path.stat().st_size) for path in paths if path.suffix != ".part"]
     return [
         {"path": path.name, "size": size, "sha256": hashes.get((path.name, size)) or files.sha256_of(path)}
@@ -137,14 +139,13 @@ def _fetch(store: ArtifactStore, ready: ReadyFolder, row: StoredFolder, now: dat
             if not target.is_file():
                 store.get(_blob(file["sha256"]), target, sha256=file["sha256"])
     except StoreError as error:
-        _failed(row, error, now)
+        _record_failure(row, error, now)
         raise
     StoredFolder.objects.filter(pk=row.pk).update(problem="", next_at=None, tries=0)
     log.info("%s was fetched from the store", ready.name)
 
 
 def _remove(store: ArtifactStore, row: StoredFolder, now: datetime) -> None:
-    """Delete the objects of a deleted version that no other version shares."""
     remaining = StoredFolder.objects.exclude(pk=row.pk).values_list("files", flat=True)
     shared = {file["sha256"] for content in remaining for file in content}
     try:
@@ -152,14 +153,15 @@ def _remove(store: ArtifactStore, row: StoredFolder, now: datetime) -> None:
             if file["sha256"] not in shared:
                 store.remove_file(_blob(file["sha256"]))
     except StoreError as error:
-        _failed(row, error, now)
+        _record_failure(row, error, now)
         raise
     row.delete()
 
 
-def _failed(row: StoredFolder, error: StoreError, now: datetime) -> None:
-    longer: int = 2 ** min(row.tries, 10)
-    fields = {"problem": str(error)[:1000], "next_at": now + min(AGAIN * longer, LONGEST), "tries": row.tries + 1}
+def _record_failure(row: StoredFolder, error: StoreError, now: datetime) -> None:
+    factor: int = 2 ** min(row.tries, 10)
+    delay = min(FIRST_RETRY_DELAY * factor, MAX_RETRY_DELAY)
+    fields = {"problem": str(error)[:1000], "next_at": now + delay, "tries": row.tries + 1}
     StoredFolder.objects.filter(pk=row.pk).update(**fields)
 
 

@@ -16,54 +16,52 @@ from controlplane.catalogue.datasets.receiving import Readable
 from controlplane.catalogue.hardware.models import ModelInspection
 from workers.contract.wire.tokenizers import HEAD_LIMIT, NoTokenizer, is_sha256, sizes_in
 
-PIECE = 2**18
-DRAFT = "incoming-"
+CHUNK_BYTES = 2**18
+DRAFT_PREFIX = "incoming-"
 STALE_AFTER_S = 3600
-"""Age from which a draft belongs to a process that died."""
+"""Age at which a draft is assumed to belong to a process that died."""
 
 
 def choices() -> list[Tokenizer]:
-    """List the tokenizers that can be chosen, by model."""
+    """List the tokenizers that can be chosen, sorted by model."""
     return [tokenizer for tokenizer in Tokenizer.objects.all() if tokenizer.folder.is_dir()]
 
 
 def of_model(model: str, revision: str = "") -> Tokenizer | None:
-    """Find the tokenizer named by the newest answer about this model, if it was received."""
-    answered = (
-        ModelInspection.objects.filter(model=model, revision=revision).exclude(answer=None).order_by("-answered_at")
-    )
-    for inspection in answered[:20]:
+    """Find the tokenizer that the newest inspection of this model names; None if it was never uploaded."""
+    inspections = ModelInspection.objects.filter(model=model, revision=revision).exclude(answer=None)
+    for inspection in inspections.order_by("-answered_at")[:20]:
         if sha256 := named_in(inspection):
-            return _stored(sha256)
+            return _stored_tokenizer(sha256)
     return None
 
 
 def note(inspection: ModelInspection) -> str:
-    """Return the host's note on the model's tokenizer if tokens can't be counted; "" if they can."""
+    """Return the host's note on why the model's tokens can't be counted; "" if they can be."""
     return str(_tokenizer_files(inspection).get("note") or "")
 
 
 def is_missing(inspection: ModelInspection) -> bool:
-    """Test whether the answer names a tokenizer that is missing here."""
+    """Return whether the inspection names a tokenizer that no host has uploaded yet."""
     sha256 = named_in(inspection)
-    return bool(sha256) and _stored(sha256) is None
+    return bool(sha256) and _stored_tokenizer(sha256) is None
 
 
 def named_in(inspection: ModelInspection) -> str:
-    """Read the sha256 of the tokenizer that the answer names; "" without one."""
+    """Return the sha256 of the tokenizer that the inspection names; "" if it names none."""
     sha256 = _tokenizer_files(inspection).get("sha256")
     return str(sha256) if is_sha256(sha256) else ""
 
 
 def store(inspection: ModelInspection, body: Readable) -> Tokenizer:
-    """Store the uploaded files of a host; stored ones change nothing. Raises NoTokenizer, and leaves nothing then."""
+    """Store the tokenizer files that a host uploads, unless they are known. Raises NoTokenizer without storing any."""
     sha256 = named_in(inspection)
-    if (stored := _stored(sha256)) is not None:
+    if (stored := _stored_tokenizer(sha256)) is not None:
         return stored
     target = Tokenizer(sha256=sha256).folder
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     _remove_stale(target.parent)
-    draft = target.parent / f"{DRAFT}{secrets.token_hex(8)}"
+    draft = target.parent / f"{DRAFT_PREFIX}{secrets.token_hex(8)}"
     draft.mkdir(mode=0o700)
     try:
         size = _receive(body, draft, sha256)
@@ -71,7 +69,7 @@ def store(inspection: ModelInspection, body: Readable) -> Tokenizer:
             try:
                 draft.rename(target)
             except OSError:
-                if not target.is_dir():  # else another host uploaded the same files meanwhile
+                if not target.is_dir():  # otherwise another host has just uploaded the same files
                     raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -87,13 +85,12 @@ def _tokenizer_files(inspection: ModelInspection) -> dict[str, Any]:
     return files if isinstance(files, dict) else {}
 
 
-def _stored(sha256: str) -> Tokenizer | None:
+def _stored_tokenizer(sha256: str) -> Tokenizer | None:
     tokenizer = Tokenizer.objects.filter(pk=sha256).first()
     return tokenizer if tokenizer and tokenizer.folder.is_dir() else None
 
 
 def _receive(body: Readable, folder: Path, sha256: str) -> int:
-    """Write the files of a body into `folder`, synced to disk. Returns the number of bytes."""
     start = body.read(HEAD_LIMIT)
     head, end, rest = start.partition(b"\n")
     digest = hashlib.sha256(head + end)
@@ -102,7 +99,8 @@ def _receive(body: Readable, folder: Path, sha256: str) -> int:
         with (folder / name).open("xb") as file:
             remaining = size
             while remaining:
-                piece, rest = (rest[:remaining], rest[remaining:]) if rest else (body.read(min(PIECE, remaining)), b"")
+                piece = rest[:remaining] or body.read(min(CHUNK_BYTES, remaining))
+                rest = rest[remaining:]
                 if not piece:
                     raise NoTokenizer(f"The body ends inside {name}.")
                 file.write(piece)
@@ -112,17 +110,17 @@ def _receive(body: Readable, folder: Path, sha256: str) -> int:
             os.fsync(file.fileno())
         received += size
     if rest or body.read(1):
-        raise NoTokenizer("The body continues after its files.")
+        raise NoTokenizer("The body has more bytes after its last file.")
     if digest.hexdigest() != sha256:
-        raise NoTokenizer("The checksum of the body is not the announced one.")
+        raise NoTokenizer("The body's checksum differs from the announced one.")
     return received
 
 
 def _remove_stale(parent: Path) -> None:
-    for path in parent.glob(f"{DRAFT}*"):
+    for path in parent.glob(f"{DRAFT_PREFIX}*"):
         try:
-            old = time.time() - path.stat().st_mtime > STALE_AFTER_S
+            is_stale = time.time() - path.stat().st_mtime > STALE_AFTER_S
         except FileNotFoundError:
             continue
-        if old:
+        if is_stale:
             shutil.rmtree(path, ignore_errors=True)

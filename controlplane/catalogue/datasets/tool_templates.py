@@ -12,18 +12,18 @@ from workers.contract.stack.tool_templates import alternative, name_of
 
 @dataclass(frozen=True)
 class ToolTemplate:
-    """The support for tools in a template, and what TRL adds to it."""
+    """Support for tools in a template, and what TRL adds to it."""
 
     lacks: tuple[str, ...] = ()
-    """Parts that the template can't show: tools, calls, results."""
+    """Parts that the template can't show: some of tools, calls and results."""
     keeps_prefix: bool = True
-    """Adding a result leaves the text before it unchanged."""
+    """True if adding a tool result leaves the text before it unchanged."""
     readable: bool = True
-    """The trainer can parse the calls that the model writes."""
+    """True if the trainer can parse the calls that the model writes."""
     in_trl: bool = True
-    """TRL has a training template for this one, if it needs one."""
+    """True if TRL knows this template, and has a training template for it if it needs one."""
     instead: str = ""
-    """TRL's template that can show tools in this model's tokens; "" if there is none."""
+    """Name of TRL's template that can show tools in this model's tokens; "" if there is none."""
     problem: str = ""
 
     @property
@@ -32,26 +32,26 @@ class ToolTemplate:
 
 
 def of_model(model: str, model_type: str = "", *, revision: str = "") -> ToolTemplate | None:
-    """Find the support of a model's template; None if no host has uploaded its tokenizer, or it can't be read now."""
+    """Find a model's template support; None if no host has uploaded its tokenizer, or it can't be read now."""
     tokenizer = tokenizers.of_model(model, revision)
     if tokenizer is None:
         return None
     try:
-        answer = _read(tokenizer.pk)
+        findings = _examine(tokenizer.pk)
     except ChildFailed:
         return None
     return ToolTemplate(
-        lacks=tuple(answer["lacks"]),
-        keeps_prefix=answer["keeps_prefix"],
-        readable=answer["parses"] or answer["in_tags"] or bool(name_of(answer["sha256"])),
-        in_trl=bool(name_of(answer["sha256"])),
-        instead=alternative(tuple(answer["marks"]), model_type),
-        problem=answer["problem"],
+        lacks=tuple(findings["lacks"]),
+        keeps_prefix=findings["keeps_prefix"],
+        readable=findings["parses"] or findings["in_tags"] or bool(name_of(findings["sha256"])),
+        in_trl=bool(name_of(findings["sha256"])),
+        instead=alternative(tuple(findings["marks"]), model_type),
+        problem=findings["problem"],
     )
 
 
 @lru_cache(maxsize=256)
-def _read(sha256: str) -> dict[str, Any]:
-    """Read the child's answer, cached by the files' checksum, so that it never expires."""
-    answer: dict[str, Any] = reader_process.ask(Tokenizer(sha256=sha256).folder, "tools", {})
-    return answer
+def _examine(sha256: str) -> dict[str, Any]:
+    """Return the reader process's findings, cached without expiry since the checksum identifies the files."""
+    findings: dict[str, Any] = reader_process.ask(Tokenizer(sha256=sha256).folder, "tools", {})
+    return findings

@@ -1,4 +1,4 @@
-"""The verdict on a dataset version without a step under way: tone, icon, sentence and details."""
+"""The verdict on a dataset version that has no step in progress: tone, icon, sentence and details."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class DatasetVerdict:
 
 
 def verdict(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdict:
-    """Judge a version by the template context of its pages (controlplane.catalogue.datasets.pages.showing)."""
+    """Judge a version by its pages' template context, which controlplane.catalogue.datasets.pages.showing builds."""
     if version.status == DatasetVersion.READY:
         return _ready(version, context)
     if context["failed"]:
@@ -35,8 +35,8 @@ def _ready(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdic
     if version.validation_rows:
         training, held_out = sig(context["training_rows"], 12), sig(version.validation_rows, 12)
         split = f": {training} for training, {held_out} kept for validation"
-    bad, again = mapped.get("bad_rows"), mapped.get("dropped_duplicates")
-    dropped = list(filter(None, (count(bad, "bad row,bad rows"), count(again, "duplicate,duplicates"))))
+    bad_rows, duplicates = mapped.get("bad_rows"), mapped.get("dropped_duplicates")
+    dropped = list(filter(None, (count(bad_rows, "bad row,bad rows"), count(duplicates, "duplicate,duplicates"))))
     details = f"{' and '.join(dropped)} dropped." if dropped else ""
     rows = _rows(version)
     if version.archived_at:
@@ -92,7 +92,7 @@ def _details(version: DatasetVersion, context: Mapping[str, Any]) -> list[str]:
         lines.append(f"The {number}bad {'row is' if broken == 1 else 'rows are'} left out.")
     if unfit:
         rows = count(unfit, "row does not,rows do not")
-        lines.append(f"{rows} fit the proposed mapping; another one may.")
+        lines.append(f"{rows} fit the proposed mapping; another mapping may.")
     return [*lines, "Map the columns to finish."]
 
 

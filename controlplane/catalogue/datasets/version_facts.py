@@ -33,8 +33,8 @@ def facts(version: DatasetVersion, context: Mapping[str, Any]) -> list[tuple[str
 
 def _source(source: Mapping[str, str]) -> SafeString:
     why, revision = source.get("why"), source.get("revision")
-    after = f", {why}" if why else format_html(" <code>{}</code>", revision) if revision else ""
-    return format_html("{}: {}{}", source["kind"], source["text"], after)
+    suffix = f", {why}" if why else format_html(" <code>{}</code>", revision) if revision else ""
+    return format_html("{}: {}{}", source["kind"], source["text"], suffix)
 
 
 def _parent(parent: DatasetVersion) -> SafeString:
@@ -60,8 +60,8 @@ def _split(version: DatasetVersion) -> str:
     if not version.validation_rows:
         return "no validation split"
     seed = (version.split or {}).get("seed")
-    drawn = "" if seed is None else f", seed {seed}"
-    return f"{sig(version.validation_rows, 12)} of {sig(version.rows, 12)} rows for validation{drawn}"
+    seed_text = "" if seed is None else f", seed {seed}"
+    return f"{sig(version.validation_rows, 12)} of {sig(version.rows, 12)} rows for validation{seed_text}"
 
 
 def _tokenizer(tokenizer: Tokenizer, limit: int | None) -> str:

@@ -1,4 +1,4 @@
-"""The queue of the worker's tasks, and the progress of a version."""
+"""Sending of tasks to the worker, and the worker's progress on a version."""
 
 import json
 import logging
@@ -21,26 +21,26 @@ log = logging.getLogger(__name__)
 
 DATASET_TASK, CORPUS_TASK, REFERENCES_TASK = "datasets.validate", "datasets.corpus", "references.work"
 """Celery names of controlplane.catalogue.tasks, which is not imported here: it imports the modules that send."""
-WAITS_LONG = timedelta(seconds=10)
+LONG_WAIT = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
 class WorkProgress:
     stage: str
-    """The child's name of the stage; before that "waiting" (for a worker) or "starting" (the child)."""
+    """Stage as the child names it; before that "waiting" (for a worker) or "starting" (the child)."""
     bytes: int = 0
     of: int = 0
-    """All bytes; 0: not known."""
+    """Total bytes; 0 if unknown."""
     rows: int = 0
     of_rows: int = 0
-    """0: not known."""
+    """Total rows; 0 if unknown."""
     mb_per_s: float = 0.0
     waits: timedelta | None = None
-    """Time in the queue; None while it is shorter than WAITS_LONG."""
+    """Time in the queue; None while it is shorter than LONG_WAIT."""
 
     @property
     def share(self) -> float | None:
-        """0 to 1; None: not known."""
+        """Completed share, from 0 to 1; None if unknown."""
         processed, of = (self.bytes, self.of) if self.of else (self.rows, self.of_rows)
         return min(1.0, processed / of) if of else None
 
@@ -51,7 +51,7 @@ def send_to_worker(version: DatasetVersion) -> None:
 
 
 def send_on_commit(task: str, *arguments: int) -> None:
-    """Send a task to the worker on commit. Without a broker it waits until beat's next task sends it again."""
+    """Send a task to the worker on commit. If the broker is down, a periodic task sends it again later."""
     transaction.on_commit(partial(_send, task, arguments))
 
 
@@ -61,21 +61,21 @@ def _send(task: str, arguments: tuple[int, ...]) -> None:
     try:
         app.send_task(task, arguments, retry=False)
     except (KombuError, OSError):
-        log.warning("No broker to queue %s%s; it is sent again later", task, arguments)
+        log.warning("The broker is down; %s%s will be sent again later", task, arguments)
 
 
 def progress(version: DatasetVersion) -> WorkProgress | None:
-    """Read how far the worker is; None if no worker has to process the version."""
+    """Return the worker's progress on a version; None if the version has no step to process."""
     if version.status not in DatasetVersion.AT_WORK:
         return None
     if version.check_started_at is None:
         waited = timezone.now() - (version.queued_at or version.created_at)
-        return WorkProgress("waiting", waits=waited if waited > WAITS_LONG else None)
+        return WorkProgress("waiting", waits=waited if waited > LONG_WAIT else None)
     return read_progress(version.folder)
 
 
 def read_progress(folder: Path) -> WorkProgress:
-    """Read the last progress that the child wrote."""
+    """Return the latest progress that the child wrote."""
     try:
         state = json.loads((folder / files.PROGRESS).read_bytes())
     except (OSError, ValueError):

@@ -30,26 +30,26 @@ log = logging.getLogger(__name__)
 
 SLOTS = 2
 """Concurrent datasets on one machine. The control worker has more processes, so the tick never waits for them."""
-SENT_AGAIN_AFTER = timedelta(seconds=20)
-OF_THE_FILE = ("columns", "preview", "recognised")
-"""Parts of the first check's report that a check with a mapping keeps, since it may have seen other columns."""
+RESEND_AFTER = timedelta(seconds=20)
+KEPT_REPORT_PARTS = ("columns", "preview", "recognised")
+"""Parts of the first check's report that a check with a mapping doesn't replace, since it may see other columns."""
 Fields = dict[str, Any]
 
 
 def process(version: DatasetVersion) -> None:
-    """Process all due steps of a version. Safe to call concurrently: a lock on the folder admits one process."""
-    with slot() as free:
-        if not free:
-            return  # the process that holds the slots sends the version when it ends
+    """Process all due steps of a version. Concurrent calls are safe, since a lock on the folder admits one process."""
+    with slot() as has_slot:
+        if not has_slot:
+            return  # a process that holds a slot sends the version when it ends
         _process(version)
     _send_next(version)
 
 
 def reconcile() -> None:
-    """Send versions again that no process works on, and remove files without a row."""
+    """Resend the versions that no process is working on, and remove files whose version is gone from the database."""
     for version in DatasetVersion.objects.filter(status__in=DatasetVersion.AT_WORK).defer("report"):
         requested_at = version.queued_at or version.created_at
-        if timezone.now() - requested_at > SENT_AGAIN_AFTER and not _is_locked(version):
+        if timezone.now() - requested_at > RESEND_AFTER and not _is_locked(version):
             send_to_worker(version)
     keys = {str(pk) for pk in DatasetVersion.objects.values_list("pk", flat=True)}
     folders = (path for path in incoming_folder().parent.iterdir() if path.name.isdigit())
@@ -66,14 +66,14 @@ def _process(version: DatasetVersion) -> None:
                 version.refresh_from_db()
             except DatasetVersion.DoesNotExist:  # cancelled or deleted a moment ago
                 break
-            step, inputs = _due(version)
+            step, inputs = _next_step(version)
             _clear(folder, inputs)
             try:
                 fields = step(version)
-            except reader_process.Unwanted:
+            except reader_process.ResultUnwanted:
                 _clear(folder, inputs)
                 continue
-            # Only if it is still requested as when it was started: a cancelled step no longer changes anything.
+            # Only if the request is still the one that started the step, so that a cancelled step changes nothing.
             if not _waiting(version).filter(queued_at=version.queued_at).update(**storable(fields)):
                 _clear(folder, inputs)
             (folder / files.PROGRESS).unlink(missing_ok=True)
@@ -82,7 +82,7 @@ def _process(version: DatasetVersion) -> None:
 
 
 def _send_next(processed: DatasetVersion) -> None:
-    """Send the next waiting version, whose message may have come while no slot was free."""
+    """Send the next waiting version, whose task may have arrived while no slot was free."""
     waiting = DatasetVersion.objects.filter(status__in=DatasetVersion.AT_WORK, check_started_at=None)
     for version in waiting.exclude(pk=processed.pk).defer("report").order_by("queued_at"):
         if not _is_locked(version):
@@ -90,8 +90,7 @@ def _send_next(processed: DatasetVersion) -> None:
             return
 
 
-def _due(version: DatasetVersion) -> tuple[Callable[[DatasetVersion], Fields], tuple[str, ...]]:
-    """Choose the next step, and name the files that it starts from."""
+def _next_step(version: DatasetVersion) -> tuple[Callable[[DatasetVersion], Fields], tuple[str, ...]]:
     if version.status == DatasetVersion.FETCHING:
         return _fetch, ()
     if version.source_kind == DatasetVersion.DERIVED:
@@ -102,7 +101,7 @@ def _due(version: DatasetVersion) -> tuple[Callable[[DatasetVersion], Fields], t
 
 
 def _is_checked(version: DatasetVersion) -> bool:
-    """Test whether the check used this mapping, both on disk (which an import reads) and in the database."""
+    """Return whether the check used this mapping, by its report on disk, which an import reads, and in the database."""
     try:
         on_disk = json.loads((version.folder / files.REPORT).read_bytes())
     except (OSError, ValueError):
@@ -123,14 +122,14 @@ def _fetch(version: DatasetVersion) -> Fields:
 
 
 def _check(version: DatasetVersion) -> Fields:
-    """Check with the chosen mapping (an import follows) or the recognised one. Only the import counts tokens."""
+    """Check with the chosen mapping (then an import follows) or the recognised one; return the columns to update."""
     try:
         report = _child(version, "check", {"mapping": _checked_part(version)}, files.REPORT)
     except ChildFailed as error:
         report = {"file_error": error.as_dict()}
     failed = report.get("file_error")
     if version.mapping:
-        report |= {name: version.report[name] for name in OF_THE_FILE if name in version.report}
+        report |= {name: version.report[name] for name in KEPT_REPORT_PARTS if name in version.report}
         return _not_imported(version, {"usable": False, "file_error": failed}) if failed else {"report": report}
     return {
         "status": DatasetVersion.INVALID if failed or report.get("broken_rows") else DatasetVersion.NEEDS_MAPPING,
@@ -158,8 +157,9 @@ def _not_imported(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
 def _derive(version: DatasetVersion) -> Fields:
     parent = version.parent
     if parent is None or not (parent.folder / files.ROWS).is_file():
-        gone = {"kind": "gone", "message": "The version that this one was derived from is gone.", "advice": ""}
-        return {"status": DatasetVersion.INVALID, "report": {"file_error": gone}}
+        message = "The version that this one was derived from no longer exists."
+        file_error = {"kind": "gone", "message": message, "advice": ""}
+        return {"status": DatasetVersion.INVALID, "report": {"file_error": file_error}}
     arguments = {
         "parent": str(parent.folder),
         "filter": version.source.get("filter", {}),
@@ -191,15 +191,15 @@ def _mapped_rows(version: DatasetVersion, verb: str, arguments: dict[str, Any]) 
         return {"usable": False, "file_error": error.as_dict()}
 
 
-def _child(version: DatasetVersion, verb: str, arguments: dict[str, Any], answer: str) -> dict[str, Any]:
-    """Read the child's file `answer`. Raises ChildFailed and Unwanted."""
+def _child(version: DatasetVersion, verb: str, arguments: dict[str, Any], result_file: str) -> dict[str, Any]:
+    """Run a verb in the child, and return the content of its `result_file`. Raises ChildFailed and ResultUnwanted."""
     backend = reader_process.backend_for(ColumnMapping.from_dict(arguments.get("mapping") or {}))
     reader_process.run(version.folder, verb, arguments | backend, is_wanted=_is_wanted(version))
     try:
-        content: dict[str, Any] = json.loads((version.folder / answer).read_bytes())
+        content: dict[str, Any] = json.loads((version.folder / result_file).read_bytes())
     except (OSError, ValueError) as error:
-        log.exception("%s of dataset version %s wrote no answer", verb, version.pk)
-        raise ChildFailed("server", reader_process.BROKEN) from error
+        log.exception("%s of dataset version %s wrote no result", verb, version.pk)
+        raise ChildFailed("server", reader_process.READER_FAILED) from error
     return content
 
 
@@ -218,14 +218,13 @@ def _tokenizer(version: DatasetVersion) -> str | None:
 
 
 def _clear(folder: Path, inputs: tuple[str, ...]) -> None:
-    """Remove all files but the inputs of a step."""
     for path in folder.iterdir():
         if path.name not in (*inputs, LOCK):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def storable(value: Any) -> Any:
-    """Convert a value so that every database can store it: text without NULs or lone surrogates, no NaN or infinity."""
+    """Return a value that every database can store: no NULs or lone surrogates in strings, no NaN or infinity."""
     if isinstance(value, str):
         return value.replace("\x00", "␀").encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -239,7 +238,7 @@ def storable(value: Any) -> Any:
 
 @contextmanager
 def slot() -> Iterator[bool]:
-    """Take one of the SLOTS for the block. Yields False if none is free."""
+    """Take one of the SLOTS for the block, and yield whether one was free."""
     for number in range(SLOTS):
         with try_lock(incoming_folder().parent / f"slot{number}.lock") as acquired:
             if acquired:

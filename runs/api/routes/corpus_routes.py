@@ -72,7 +72,7 @@ def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
 def text_corpus(request: HttpRequest, payload: NewText) -> Any:
     """Make a corpus of a text. From its paragraphs, in the background."""
     data = form_values.filled(NamedForm, payload.dict(include={"name", "about"})).cleaned_data
-    source = f"text{plain_text.ENDINGS[1 if payload.markdown else 0]}"
+    source = f"text{plain_text.SUFFIXES[1 if payload.markdown else 0]}"
     with refusing(DatasetError, where="text"):
         lines = plain_text.lines(payload.text.encode(errors="replace"), source)
         version = building.create_from_lines(person(request), data["name"], lines, source=source, about=data["about"])

@@ -1,4 +1,4 @@
-"""Creation of corpora, whose documents the background worker's child process builds, and of the sample."""
+"""Creation of corpora and of the sample corpus; a child process of the background worker builds their documents."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -24,12 +24,12 @@ from controlplane.platform.accounts.models import User
 from workers.contract.run.dataset import COLUMNS
 from workers.environments import encyclopaedia
 
-SENT_AGAIN_AFTER = timedelta(seconds=20)
-GONE = {"kind": "gone", "message": "The dataset version behind this corpus is gone.", "advice": ""}
+RESEND_AFTER = timedelta(seconds=20)
+DATASET_DELETED = {"kind": "gone", "message": "This corpus's dataset version no longer exists.", "advice": ""}
 
 
 def columns_of(version: DatasetVersion) -> list[str]:
-    """List the columns that documents can be built from: the file's, or the canonical ones of a derived version."""
+    """List the columns that documents can be built from: the file's, or for a derived version the canonical ones."""
     if version.status in DatasetVersion.AT_WORK:
         return []
     if version.source_kind != DatasetVersion.DERIVED:
@@ -40,7 +40,7 @@ def columns_of(version: DatasetVersion) -> list[str]:
 def create(
     user: User | None, name: str, source: DatasetVersion, *, text: Sequence[str], title: str = "", about: str = ""
 ) -> CorpusVersion:
-    """Queue the next version of the corpus `name`, created if missing. Raises DatasetError."""
+    """Queue the next version of the corpus `name`, which is created if it doesn't exist. Raises DatasetError."""
     available = columns_of(source)
     missing = [column for column in (*text, *filter(None, [title])) if column not in available]
     if missing or not text:
@@ -54,7 +54,7 @@ def create(
 
 
 def create_from_lines(user: User | None, name: str, lines: bytes, *, source: str, about: str = "") -> CorpusVersion:
-    """Queue a version of JSON Lines with "title" and "text", which are stored with it until it is built."""
+    """Queue a version from JSON Lines with "title" and "text", which are kept in its folder until it is built."""
     with _new_version(user, name) as version:
         version.source, version.text_columns, version.title_column, version.about = source, ["text"], "title", about
         version.save()
@@ -67,9 +67,9 @@ def create_from_lines(user: User | None, name: str, lines: bytes, *, source: str
 
 
 def create_sample(user: User | None) -> CorpusVersion:
-    """Create the sample: a made-up encyclopaedia as a corpus, and a dataset of questions that it answers.
+    """Create the sample, unless it exists: a corpus from a made-up encyclopaedia, and a dataset of questions about it.
 
-    Existing ones are kept. Raises DatasetError.
+    Raises DatasetError.
     """
     if not Dataset.objects.filter(name=encyclopaedia.QUESTIONS).exists():
         questions = BytesIO(encyclopaedia.lines(encyclopaedia.questions()))
@@ -87,11 +87,11 @@ def create_sample(user: User | None) -> CorpusVersion:
 
 
 def build(version: CorpusVersion) -> None:
-    """Build the corpus, unless another process is building it. Safe to call twice."""
+    """Build the corpus, unless another process is building it or no slot is free."""
     if not version.folder.is_dir():
         return
-    with slot() as free:
-        if not free:
+    with slot() as has_slot:
+        if not has_slot:
             return  # `reconcile` sends it again
         with try_lock(version.folder / LOCK) as acquired:
             if acquired and _is_wanted(version):
@@ -101,9 +101,9 @@ def build(version: CorpusVersion) -> None:
 
 
 def reconcile() -> None:
-    """Send versions again that no process builds, and remove files without a row."""
+    """Resend the versions that are not built yet, and remove files whose version is gone from the database."""
     for version in CorpusVersion.objects.filter(status=CorpusVersion.MAKING):
-        if timezone.now() - version.created_at > SENT_AGAIN_AFTER:
+        if timezone.now() - version.created_at > RESEND_AFTER:
             send_on_commit(CORPUS_TASK, version.pk)
     folder = Path(settings.DATA_DIR) / "corpora"
     keys = {str(pk) for pk in CorpusVersion.objects.values_list("pk", flat=True)}
@@ -121,14 +121,14 @@ def _build(version: CorpusVersion) -> None:
     }
     try:
         if source is None:
-            report: dict[str, Any] = {"file_error": GONE}
+            report: dict[str, Any] = {"file_error": DATASET_DELETED}
         else:
-            report = reader_process.run_answer(
+            report = reader_process.run_for_json(
                 version.folder, "corpus", arguments, is_wanted=lambda: _is_wanted(version)
             )
     except ChildFailed as error:
         report = {"file_error": error.as_dict()}
-    except reader_process.Unwanted:
+    except reader_process.ResultUnwanted:
         return
     failed = bool(report.get("file_error"))
     fields = {

@@ -9,7 +9,7 @@ from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages.forms import CONTROL, NAME_LENGTH
 from workers.environments.search import LONGEST_QUERY
 
-_TEXTS, _TITLES = (
+_TEXT_COLUMNS, _TITLE_COLUMNS = (
     ("text", "body", "content", "contents", "passage", "document", "article"),
     ("title", "name", "heading"),
 )
@@ -18,14 +18,14 @@ _TEXTS, _TITLES = (
 class NamedForm(forms.Form):
     name = forms.CharField(
         max_length=NAME_LENGTH,
-        help_text="The name of an existing corpus adds a version to it.",
+        help_text="If a corpus of this name exists, this becomes its next version.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     about = forms.CharField(
         label="About",
         max_length=200,
         required=False,
-        help_text="What the documents are, such as “articles on European rivers”. The model reads it.",
+        help_text="What the documents are, such as “articles on European rivers”. The model reads this.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
 
@@ -39,8 +39,8 @@ class NamedForm(forms.Form):
 class TextForm(NamedForm):
     file = forms.FileField(
         label="Text file",
-        help_text="A .txt or .md file. Each paragraph becomes a document; a blank line ends one.",
-        widget=forms.ClearableFileInput(attrs={"accept": ",".join(plain_text.ENDINGS)}),
+        help_text="A .txt or .md file. Each paragraph becomes a document; blank lines separate paragraphs.",
+        widget=forms.ClearableFileInput(attrs={"accept": ",".join(plain_text.SUFFIXES)}),
         error_messages={"required": "Choose a file.", "empty": "The file is empty."},
     )
     field_order = ("file", "name", "about")
@@ -50,14 +50,15 @@ class CorpusForm(NamedForm):
     text = forms.MultipleChoiceField(
         label="Text",
         widget=forms.CheckboxSelectMultiple,
-        help_text="The searched columns; several are joined.",
+        help_text="The columns to search. If you choose several, their texts are joined.",
         error_messages={"required": "Choose at least one column."},
     )
-    title = forms.ChoiceField(required=False, help_text="Shown above the text in a result, and searched too.")
+    title = forms.ChoiceField(required=False, help_text="Shown above the text in results, and also searched.")
 
     def __init__(self, version: DatasetVersion, data: QueryDict | None = None) -> None:
         names = columns_of(version)
-        initial = {"name": version.dataset.name, "text": [_first(_TEXTS, names)], "title": _first(_TITLES, names)}
+        text, title = _first(_TEXT_COLUMNS, names), _first(_TITLE_COLUMNS, names)
+        initial = {"name": version.dataset.name, "text": [text], "title": title}
         super().__init__(data, initial=initial)
         columns = [(name, name) for name in names]
         self.fields["text"].choices = columns  # type: ignore[attr-defined]
@@ -77,7 +78,7 @@ def _first(candidates: tuple[str, ...], names: list[str]) -> str:
     return next((lower[name] for name in candidates if name in lower), "")
 
 
-def _one_line(text: str) -> str:
-    if CONTROL.search(text):
+def _one_line(value: str) -> str:
+    if CONTROL.search(value):
         raise forms.ValidationError("Control characters are not allowed.")
-    return text
+    return value

@@ -1,4 +1,4 @@
-"""Documents from a text file, one per paragraph; in Markdown, the heading above is the title."""
+"""Conversion of a text file to documents, one per paragraph; in Markdown, the heading above is the title."""
 
 import json
 import re
@@ -8,16 +8,16 @@ from pathlib import PurePath
 from controlplane.catalogue.datasets.errors import DatasetError
 
 MAX_BYTES = 32 * 2**20
-ENDINGS = (".txt", ".md", ".markdown")
+SUFFIXES = (".txt", ".md", ".markdown")
 _HEADING = re.compile(r"#{1,6}[ \t]+(.*?)[ \t#]*")
 _FENCE = re.compile(r"[ ]{0,3}(?:```|~~~)")
 
 
 def lines(content: bytes, name: str) -> bytes:
-    """Convert a text file to JSON Lines with "title" and "text". Raises DatasetError."""
-    ending = PurePath(name).suffix.lower()
-    if ending not in ENDINGS:
-        raise DatasetError(f"Choose a text file whose name ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
+    """Convert the content of a text file to JSON Lines with "title" and "text". Raises DatasetError."""
+    suffix = PurePath(name).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DatasetError(f"Choose a text file whose name ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
     if len(content) > MAX_BYTES:
         limit = f"{MAX_BYTES // 2**20} MiB"
         raise DatasetError(
@@ -31,15 +31,14 @@ def lines(content: bytes, name: str) -> bytes:
         raise DatasetError("The file is not text: it contains NUL bytes.")
     documents = [
         json.dumps({"title": title, "text": paragraph}, ensure_ascii=False)
-        for title, paragraph in _paragraphs(text, markdown=ending != ENDINGS[0])
+        for title, paragraph in _paragraphs(text, markdown=suffix != SUFFIXES[0])
     ]
     if not documents:
-        raise DatasetError("The file has no paragraph: it is empty, or has only headings.")
+        raise DatasetError("The file has no paragraphs: it is empty or has only headings.")
     return "\n".join([*documents, ""]).encode()
 
 
 def _paragraphs(text: str, *, markdown: bool) -> Iterator[tuple[str, str]]:
-    """Yield (title, paragraph). A fenced block of code stays whole."""
     title, fenced, paragraph = "", False, list[str]()
     for line in re.split(r"\r\n|\r|\n", text):
         fence = markdown and _FENCE.match(line) is not None

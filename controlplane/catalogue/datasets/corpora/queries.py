@@ -1,4 +1,4 @@
-"""Access to corpora: for pages, for the forms of tools, for the playground, and for the spec of a run."""
+"""Access to corpora for pages, the forms of tools, the playground, and the specs of runs."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,12 +28,12 @@ def corpus_for(request: HttpRequest, corpus_id: int, number: int) -> CorpusVersi
 
 
 def offered(request: HttpRequest) -> list[CorpusVersion]:
-    """List the choices for parameters whose widget is "corpus"; the value is str(version)."""
+    """List the versions to choose from for parameters whose widget is "corpus", whose value is str(version)."""
     return list(corpora_for(request).filter(status=CorpusVersion.READY, archived_at=None))
 
 
-def named(title: str) -> CorpusVersion | None:
-    """Find the ready version of this title, archived or not."""
+def ready_version(title: str) -> CorpusVersion | None:
+    """Find the ready version with this title, archived or not."""
     if (parts := corpora.name_and_version(title)) is None:
         return None
     ready = CorpusVersion.objects.filter(status=CorpusVersion.READY, corpus__name=parts[0], number=parts[1])
@@ -41,13 +41,13 @@ def named(title: str) -> CorpusVersion | None:
 
 
 def file_of(title: str) -> Path:
-    """Find the documents of a corpus by its title, for workers.rewards.tools.Tools. Raises Unavailable."""
-    version = named(title)
+    """Return the path of a corpus's documents by its title, for workers.rewards.tools.Tools. Raises Unavailable."""
+    version = ready_version(title)
     return version.path if version else no_corpora(title)
 
 
 def titles_in(parts: Iterable[PartSpec]) -> list[str]:
-    """List the distinct corpora that the parts of an environment name."""
+    """List the titles of the corpora that the parts of an environment name, each once."""
     titles = [
         str(part.params.get(entry["name"], entry["default"]))
         for part in parts
@@ -59,11 +59,11 @@ def titles_in(parts: Iterable[PartSpec]) -> list[str]:
 
 
 def specs_of(parts: Iterable[PartSpec]) -> tuple[CorpusSpec, ...]:
-    """Describe the parts' corpora for EpisodeSpec.corpora. Raises DatasetError, which names a missing one."""
+    """Build EpisodeSpec.corpora from an environment's parts. Raises DatasetError if a corpus is missing."""
     specs: list[CorpusSpec] = []
     for title in titles_in(parts):
-        version = named(title)
+        version = ready_version(title)
         if version is None:
-            raise DatasetError(f"There is no corpus {title}." if title else "A search tool has no corpus chosen.")
+            raise DatasetError(f"There is no corpus {title}." if title else "Choose a corpus for the search tool.")
         specs.append(version.spec)
     return tuple(specs)

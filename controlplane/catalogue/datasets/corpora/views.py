@@ -1,4 +1,4 @@
-"""Pages of corpora: the list, creating one from columns or a text file, and a version with a query to try."""
+"""Pages of corpora: the list, forms to create one from columns or a text file, and a version with its search."""
 
 from typing import Any
 
@@ -22,16 +22,17 @@ from controlplane.platform.http.form_pages import form_page
 from workers.contract.run.corpora import LONGEST_TEXT
 from workers.environments import encyclopaedia
 
-TRY_SECONDS = 60.0
-"""Time limit of a query. The first one indexes the documents: 100,000 of 100 words take about 5 seconds."""
+SEARCH_SECONDS = 60.0
+"""Time limit of a query. The first query indexes the documents: 100,000 of 100 words take about 5 seconds."""
 
 
 @require_GET
 def corpora(request: HttpRequest) -> HttpResponse:
     archived = request.GET.get("archived") == "1"
     versions = list(corpora_for(request))
-    shown = [version for version in versions if archived or version.archived_at is None]
-    context = {"versions": shown, "archived": archived, "away": sum(v.archived_at is not None for v in versions)}
+    shown_versions = [version for version in versions if archived or version.archived_at is None]
+    away = sum(version.archived_at is not None for version in versions)
+    context = {"versions": shown_versions, "archived": archived, "away": away}
     return render(request, "catalogue/datasets/corpora/list.html", context)
 
 
@@ -76,19 +77,18 @@ def text(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_POST
 def sample(request: HttpRequest) -> HttpResponse:
-    """Create the sample corpus and its dataset of questions."""
     try:
         version = building.create_sample(person(request))
     except DatasetError as error:
         messages.error(request, str(error))
         return redirect("corpora")
-    messages.info(request, f"Questions that it answers are in the dataset {encyclopaedia.QUESTIONS}.")
+    messages.info(request, f"Questions that this corpus answers are in the dataset {encyclopaedia.QUESTIONS}.")
     return redirect(version)
 
 
 @require_GET
 def corpus(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
-    """Show a version; with ?q= also the answer of the search tool itself."""
+    """Show a version and, with ?q=, what the search tool finds in it."""
     version = corpus_for(request, corpus_id, number)
     context: dict[str, Any] = {"version": version, "versions": version.corpus.versions.all()}
     if version.status == CorpusVersion.MAKING:
@@ -143,14 +143,14 @@ def delete(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
 
 
 def _search(version: CorpusVersion, form: QueryForm) -> dict[str, Any] | None:
-    """Search as the tool does: {"text": what the model would read, "failed": bool}; None without a query."""
+    """Search as the tool does, and return {"text": what the model would read, "failed": bool}; None without a query."""
     if not form.is_bound or not form.is_valid():
         return None
     if not version.path.is_file():
-        return {"text": "The documents of this version are gone from the server.", "failed": True}
+        return {"text": "The documents of this version are no longer on the server.", "failed": True}
     arguments = {"query": form.cleaned_data["q"], "corpus": str(version), "results": 5}
     try:
-        result: dict[str, Any] = reader_process.ask(version.folder, "search", arguments, seconds=TRY_SECONDS)
+        result: dict[str, Any] = reader_process.ask(version.folder, "search", arguments, seconds=SEARCH_SECONDS)
     except DatasetError as error:
         return {"text": str(error), "failed": True}
     return result

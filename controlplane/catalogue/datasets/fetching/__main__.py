@@ -15,30 +15,30 @@ from controlplane.catalogue.datasets.fetching.joining import join
 from controlplane.catalogue.datasets.reader import files, limits
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 
-USUAL = 2**26
-"""Bytes of a file in addition to its data, such as a Parquet footer."""
+OVERHEAD_BYTES = 2**26
+"""Bytes that a file may have in addition to its data, such as a Parquet footer."""
 
 
 def main(folder: Path, verb: str) -> int:
     arguments = json.load(sys.stdin)
     limits.apply()
     limit = int(arguments["most"])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit + USUAL, limit + USUAL))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit + OVERHEAD_BYTES, limit + OVERHEAD_BYTES))
     try:
-        answer = _fetched(folder, verb, arguments, limit)
+        result = _fetch(folder, verb, arguments, limit)
     except NotFetched as error:
-        answer = {"refused": {"message": str(error), "advice": error.advice, "passing": error.passing}}
+        result = {"refused": {"message": str(error), "advice": error.advice, "passing": error.passing}}
     except MemoryError:
-        return limits.TOO_MUCH
+        return limits.MEMORY_EXCEEDED
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         return errno.ENOSPC
-    json.dump(answer, sys.stdout)
+    json.dump(result, sys.stdout)
     return 0
 
 
-def _fetched(folder: Path, verb: str, arguments: dict[str, Any], limit: int) -> dict[str, Any]:
+def _fetch(folder: Path, verb: str, arguments: dict[str, Any], limit: int) -> dict[str, Any]:
     description: dict[str, Any] = {}
     if verb == "hub":
         shards, choice, description = hub.fetch(arguments["source"], folder, limit)

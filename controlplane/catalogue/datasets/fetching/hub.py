@@ -1,4 +1,4 @@
-"""A split of a dataset on the Hugging Face hub, at the commit that its revision currently names."""
+"""Download of a dataset's split from the Hugging Face hub, at the commit that the revision currently names."""
 
 import errno
 import re
@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.catalogue.datasets.fetching.choosing import NotFetched, SplitFiles, choose
-from controlplane.catalogue.datasets.reader.progress_file import EVERY_S, ProgressFile
+from controlplane.catalogue.datasets.reader.progress_file import INTERVAL_S, ProgressFile
 
 STAGE = "fetching"
 README = "README.md"
-README_BYTES = 8 * 2**20
-TRIES = 3
+MAX_README_BYTES = 8 * 2**20
+MAX_TRIES = 3
 
 
 def fetch(
     source: Mapping[str, str], folder: Path, limit: int
 ) -> tuple[list[tuple[str, Path]], SplitFiles, dict[str, Any]]:
-    """Fetch a split's files: ([(name, file)] in `folder`, the selection, {"commit", "id", "config", "files"}). Raises
-    NotFetched."""
-    with _in_words(source):
+    """Fetch a split's files into `folder`, and return ([(name, file)], the selection, {"commit", "id", "config",
+    "files"}). Raises NotFetched."""
+    with _translated_errors(source):
         info, sizes = _listing(source)
         choice = choose(list(sizes), _card(info.id, info.sha, sizes, folder), source["config"], source["split"])
         total = sum(sizes[name] for name in choice.files)
@@ -38,7 +38,9 @@ def fetch(
                 path = _file(info.id, name, info.sha, folder)
                 remaining -= path.stat().st_size
                 if remaining < 0:
-                    raise NotFetched("The files are larger than the hub announced, and than this installation accepts.")
+                    raise NotFetched(
+                        "The files are larger than the hub announced, and exceed the limit of this server."
+                    )
                 shards.append((name, path))
     details = {"commit": info.sha, "id": info.id, "config": choice.config, "files": list(choice.files[:50])}
     return shards, choice, details
@@ -48,15 +50,15 @@ def _listing(source: Mapping[str, str]) -> tuple[Any, dict[str, int]]:
     from huggingface_hub import HfApi, constants
 
     ask = partial(HfApi().dataset_info, source["id"], revision=source["revision"])
-    info = _tried(partial(ask, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT))
+    info = _with_retries(partial(ask, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT))
     return info, {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
 
 
 def _card(name: str, commit: str, sizes: Mapping[str, int], folder: Path) -> dict[str, Any]:
-    """Read the README's front matter at this commit; {} without one."""
+    """Read the README's front matter at this commit; return {} if there is none."""
     import yaml
 
-    if not 0 < sizes.get(README, 0) <= README_BYTES:
+    if not 0 < sizes.get(README, 0) <= MAX_README_BYTES:
         return {}
     text = _file(name, README, commit, folder).read_text("utf-8", "replace").replace("\r\n", "\n")
     if not text.startswith("---\n"):
@@ -69,21 +71,20 @@ def _card(name: str, commit: str, sizes: Mapping[str, int], folder: Path) -> dic
 
 
 def _file(name: str, file: str, commit: str, folder: Path) -> Path:
-    """Download a file, resuming after an interruption."""
     from huggingface_hub import hf_hub_download
 
     get = partial(hf_hub_download, name, file, repo_type="dataset", revision=commit, local_dir=folder / "hub")
-    return Path(_tried(get))
+    return Path(_with_retries(get))
 
 
-def _tried(call: Callable[[], Any]) -> Any:
-    """Call, with retries after temporary errors of the hub or the network."""
-    for tries in range(1, TRIES):
+def _with_retries(call: Callable[[], Any]) -> Any:
+    """Return the result of `call`, which is retried after temporary errors of the hub or the network."""
+    for tries in range(1, MAX_TRIES):
         try:
             return call()
         except Exception as error:
             # huggingface_hub, httpx and xet share no class of errors, so the response status decides.
-            if not _may_pass(error):
+            if not _is_temporary(error):
                 raise
             time.sleep(tries)
     return call()
@@ -91,12 +92,11 @@ def _tried(call: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _with_progress(folder: Path, total: int) -> Iterator[None]:
-    """Report progress by the size of the folder."""
     progress, finished = ProgressFile(folder, STAGE, total), threading.Event()
 
     def watch() -> None:
-        while not finished.wait(EVERY_S):
-            progress.at(_size(folder / "hub"), 0)
+        while not finished.wait(INTERVAL_S):
+            progress.report(_size(folder / "hub"), 0)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -116,13 +116,13 @@ def _size(folder: Path) -> int:
 
 
 @contextmanager
-def _in_words(source: Mapping[str, str]) -> Iterator[None]:
+def _translated_errors(source: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except (NotFetched, MemoryError):
         raise
     except Exception as error:
-        # The hub clients' own exceptions become a sentence for people.
+        # The hub client's own exceptions become messages for people.
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise _refusal(error, source["id"], source["revision"]) from error
@@ -151,7 +151,7 @@ def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
     if isinstance(error, RevisionNotFoundError):
         return NotFetched(f"{name} has no revision {revision} on {hub}.")
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
-        return NotFetched(f"{hub} does not accept the token in HF_TOKEN.", passing=True)
+        return NotFetched(f"{hub} rejected the token in HF_TOKEN.", passing=True)
     if isinstance(error, RepositoryNotFoundError):
         advice = (
             "Check the spelling, including capitals. Private datasets need a token in the control plane's HF_TOKEN."
@@ -160,15 +160,15 @@ def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
     if isinstance(error, HFValidationError):
         return NotFetched(f"{name} is not a valid name for a dataset on the hub.")
     if status is not None:
-        return NotFetched(f"{hub} answered with status {status}.", "Try again later.", passing=True)
-    first = next(iter(str(error).splitlines()), "") or type(error).__name__
+        return NotFetched(f"{hub} responded with status {status}.", "Try again later.", passing=True)
+    first_line = next(iter(str(error).splitlines()), "") or type(error).__name__
     if isinstance(error, httpx.ConnectError):
-        why = re.sub(r"^\[Errno -?\d+\] ", "", first).rstrip(".")
+        why = re.sub(r"^\[Errno -?\d+\] ", "", first_line).rstrip(".")
         return NotFetched(f"{hub} could not be reached: {why[:1].lower()}{why[1:200]}.", passing=True)
-    return NotFetched(f"{hub} could not be reached, or the connection broke: {first[:200]}", passing=True)
+    return NotFetched(f"{hub} could not be reached, or the connection broke: {first_line[:200]}", passing=True)
 
 
-def _may_pass(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     import httpx
 
     status = _status(error)
@@ -176,7 +176,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """Find the status of the response behind an error or one of its causes."""
+    """Return the status of the response that an error or one of its causes carries; None if there is no response."""
     depth = 0
     while error is not None and depth < 10:
         response = getattr(error, "response", None)

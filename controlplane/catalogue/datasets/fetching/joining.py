@@ -1,4 +1,4 @@
-"""The join of shards of one kind into one file: lines are concatenated, Parquet row groups are rewritten.
+"""Joining of shards of one kind into one file: lines are concatenated, Parquet row groups are rewritten.
 
 A single file stays unchanged, whatever its kind and compression.
 """
@@ -21,25 +21,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK = 2**20
-BATCH = 10_000
+BATCH_ROWS = 10_000
 
 
 def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, limit: int, progress: ProgressFile) -> None:
-    """Join `shards` (display name, file), which are consumed. `limit`: bytes of the total. Raises NotFetched."""
+    """Join `shards`, pairs of a display name and a file, into `target`, and delete them. Raises NotFetched, also if the
+    result exceeds `limit` bytes."""
     if len(shards) == 1:
         shards[0][1].replace(target)
         return
     if kind not in (JSONL, JSON, PARQUET) or (kind == JSON and any(_is_list(name, path) for name, path in shards)):
         raise NotFetched(
-            f"The split has {len(shards):,} files, and several are read only as JSON Lines or Parquet.",
-            "Join them into one file and upload that.",
+            f"The split has {len(shards):,} files, and only JSON Lines or Parquet files can be joined.",
+            "Join them into one file, and upload it.",
         )
     draft = target.with_name(target.name + ".part")
     with draft.open("xb") as file:
         if kind == PARQUET:
-            _tables(shards, file, limit, progress)
+            _join_tables(shards, file, limit, progress)
         else:
-            _lines(shards, _LimitedFile(file, limit), progress)
+            _join_lines(shards, _LimitedFile(file, limit), progress)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(target)
@@ -48,29 +49,29 @@ def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, limit: int
 class _LimitedFile:
     def __init__(self, file: IO[bytes], limit: int) -> None:
         self.file, self.limit, self.size = file, limit, 0
-        self.last = b"\n"
+        self.last_byte = b"\n"
 
     def write(self, piece: bytes) -> None:
         self.size += len(piece)
         if self.size > self.limit:
             raise _too_large(self.limit)
         self.file.write(piece)
-        self.last = piece[-1:] or self.last
+        self.last_byte = piece[-1:] or self.last_byte
 
 
-def _lines(shards: Sequence[tuple[str, Path]], out: _LimitedFile, progress: ProgressFile) -> None:
+def _join_lines(shards: Sequence[tuple[str, Path]], out: _LimitedFile, progress: ProgressFile) -> None:
     processed = 0
     for name, path in shards:
-        if out.last != b"\n":
+        if out.last_byte != b"\n":
             out.write(b"\n")
         for piece in _without_bom(_pieces(name, path)):
             out.write(piece)
-            progress.at(processed, 0)
+            progress.report(processed, 0)
         processed += path.stat().st_size
         path.unlink()
 
 
-def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], limit: int, progress: ProgressFile) -> None:
+def _join_tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], limit: int, progress: ProgressFile) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -84,14 +85,14 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], limit: int, pro
                 table = pq.ParquetFile(path, arrow_extensions_enabled=False)
                 schema = table.schema_arrow.remove_metadata()
                 if len(set(schema.names)) < len(schema.names):
-                    raise NotFetched(f"Two columns of {name} have the same name.", "Upload the one you need.")
+                    raise NotFetched(f"Two columns of {name} have the same name.", "Rename one, and upload the file.")
                 if writer is None:
-                    first = schema
-                    writer = pq.ParquetWriter(file, first, compression="zstd")
-                for batch in table.iter_batches(batch_size=BATCH):
-                    writer.write_batch(_with_schema(batch, first, name))
+                    first_schema = schema
+                    writer = pq.ParquetWriter(file, first_schema, compression="zstd")
+                for batch in table.iter_batches(batch_size=BATCH_ROWS):
+                    writer.write_batch(_with_schema(batch, first_schema, name))
                     rows += batch.num_rows
-                    progress.at(processed, rows)
+                    progress.report(processed, rows)
                     if file.tell() > limit:
                         raise _too_large(limit)
             except FileProblem as problem:
@@ -108,12 +109,12 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], limit: int, pro
 
 
 def _too_large(limit: int) -> NotFetched:
-    return NotFetched(f"The files are larger than {limit // 2**20:,} MiB, the most that this installation accepts.")
+    return NotFetched(f"The files are larger than {limit // 2**20:,} MiB, the limit of this installation.")
 
 
 def _with_schema(batch: "pa.RecordBatch", schema: "pa.Schema", name: str) -> "pa.RecordBatch":
     if sorted(batch.schema.names) != sorted(schema.names):
-        raise NotFetched(f"The columns of {name} are not those of the first file.", "Upload the one you need.")
+        raise NotFetched(f"The columns of {name} differ from those of the first file.", "Upload the file you need.")
     return batch.select(schema.names).cast(schema)
 
 
@@ -123,14 +124,14 @@ def _is_list(name: str, path: Path) -> bool:
 
 def _pieces(name: str, path: Path) -> Iterator[bytes]:
     with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
+        is_gzip = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
-        file: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
+        file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_gzip else raw  # type: ignore[assignment]
         try:
             while piece := file.read(BLOCK):
                 yield piece
         except (gzip.BadGzipFile, zlib.error, EOFError, io.UnsupportedOperation) as error:
-            raise NotFetched(f"{name} can't be unpacked: it is damaged or cut off.") from error
+            raise NotFetched(f"{name} can't be unpacked: it is damaged or truncated.") from error
 
 
 def _without_bom(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The start of the process that fetches a source, and its answer as columns of the version."""
+"""Start of the process that fetches a source, and conversion of its result to columns of the version."""
 
 import os
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from workers.sandbox.outcomes import SandboxUnavailable
 from workers.sandbox.selftest import best as best_backend
 
 PROGRAM = ("-m", "controlplane.catalogue.datasets.fetching")
-PASSED_ON = (
+INHERITED_VARIABLES = (
     "HF_ENDPOINT", "HF_TOKEN", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
 
 
 def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, Any]:
-    """Fetch a version's source into its folder; return the columns to store. Raises ChildFailed and
-    reader_process.Unwanted."""
+    """Fetch a version's source into its folder, and return the columns to store. Raises ChildFailed and
+    reader_process.ResultUnwanted."""
     arguments: dict[str, Any] = {
         "source": version.source,
         "most": settings.DATASET_MAX_BYTES,
@@ -35,7 +35,7 @@ def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, A
         environment = _hub_environment(str(version.folder))
     elif version.source_kind == DatasetVersion.TASKS:
         arguments["backend"], environment[PYTHON] = _for_tasks()
-    answer = reader_process.run_answer(
+    result = reader_process.run_for_json(
         version.folder,
         version.source_kind,
         arguments,
@@ -43,19 +43,19 @@ def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, A
         program=PROGRAM,
         environment=environment,
     )
-    if refused := answer.get("refused"):
+    if refused := result.get("refused"):
         kind = "source" if refused["passing"] else "refused"
         raise ChildFailed(kind, refused["message"], refused["advice"])
-    details = answer["found"]
+    details = result["found"]
     source = version.source
     if details and version.source_kind == DatasetVersion.HUB:
         renamed = {"renamed_to": details["id"]} if details["id"] != source["id"] else {}
         source = source | {name: details[name] for name in ("commit", "config", "files")} | renamed
-    return {"bytes": answer["bytes"], "source_sha256": answer["sha256"], "source": source}
+    return {"bytes": result["bytes"], "source_sha256": result["sha256"], "source": source}
 
 
 def _for_tasks() -> tuple[str, str]:
-    """Choose the sandbox's backend, and build the interpreter with reasoning-gym if it is missing. Raises
+    """Return the sandbox backend and the interpreter with reasoning-gym, building the latter if it is missing. Raises
     ChildFailed."""
     try:
         return best_backend(), interpreter.build()
@@ -64,14 +64,14 @@ def _for_tasks() -> tuple[str, str]:
 
 
 def _hub_environment(folder: str) -> dict[str, str]:
-    """Set the hub's environment: a cache in the folder, no telemetry; plain HTTP, whose progress can be measured."""
-    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    silence = str(settings.DATASET_HUB_SILENCE_S)
-    return passed_on | {
+    """Build the hub client's environment: a cache in `folder`, no telemetry, and plain HTTP to measure its progress."""
+    inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+    timeout = str(settings.DATASET_HUB_SILENCE_S)
+    return inherited | {
         "HOME": folder,
         "HF_HOME": f"{folder}/hub",
-        "HF_HUB_ETAG_TIMEOUT": silence,
-        "HF_HUB_DOWNLOAD_TIMEOUT": silence,
+        "HF_HUB_ETAG_TIMEOUT": timeout,
+        "HF_HUB_DOWNLOAD_TIMEOUT": timeout,
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_DISABLE_XET": "1",

@@ -1,4 +1,4 @@
-"""Tasks that reasoning-gym generates, in the sandbox of the interpreter that has it: nothing is fetched."""
+"""Generation of tasks by reasoning-gym, in a sandbox of the interpreter that has it; nothing is downloaded."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,22 +18,22 @@ STAGE = "making"
 
 
 def make(source: Mapping[str, Any], backend: str, folder: Path, limit: int) -> tuple[list[tuple[str, Path]], str]:
-    """Generate the rows into `folder`: ([(name, file)], their kind). Raises NotFetched."""
+    """Generate the rows into a file in `folder`, and return ([(name, file)], their kind). Raises NotFetched."""
     tasks = TasksSource(tuple(source["families"]), source["rows"], source["seed"], source["level"])
     target = folder / "shard0"
     progress = ProgressFile(folder, STAGE, tasks.rows)
     size = rows = 0
     try:
         with open_sandbox(reasoning.MODULE, Backend(backend)) as sandbox, target.open("xb") as out:
-            for row in _in_turn([_rows(recipe, sandbox) for recipe in tasks.recipes]):
+            for row in _alternating([_rows(recipe, sandbox) for recipe in tasks.recipes]):
                 line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
                 size, rows = size + len(line), rows + 1
                 if size > limit:
-                    raise NotFetched("These rows exceed the size that this installation accepts.", "Generate fewer.")
+                    raise NotFetched("These rows exceed this installation's size limit.", "Generate fewer rows.")
                 out.write(line)
-                progress.at(rows, rows)
+                progress.report(rows, rows)
     except reasoning.NotMade as error:
-        raise NotFetched(str(error), "Choose another level, another seed, or leave the family out.") from error
+        raise NotFetched(str(error), "Choose another level or another seed, or leave the family out.") from error
     except (PackageMissing, SandboxUnavailable) as error:
         raise NotFetched(str(error), passing=True) from error
     return [("tasks.jsonl", target)], JSONL
@@ -44,7 +44,7 @@ def _rows(recipe: reasoning.Recipe, sandbox: Sandbox) -> Iterator[dict[str, Any]
         yield from ({"family": recipe.family, **row} for row in piece)
 
 
-def _in_turn(families: list[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+def _alternating(families: list[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     while families:
         families, turn = [], families
         for rows in turn:

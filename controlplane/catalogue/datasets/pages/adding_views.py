@@ -1,5 +1,4 @@
-"""Pages that add a dataset or a version of one: from an upload, typed rows, the hub, a path on the server, or tasks
-of reasoning-gym."""
+"""Pages that add a dataset or a version from an upload, typed rows, the hub, a server path, or reasoning-gym."""
 
 from django.conf import settings
 from django.contrib import messages
@@ -21,30 +20,30 @@ from controlplane.platform.http.form_pages import form_page
 
 UPLOAD = "upload"
 FORMS: dict[str, type[AddingForm]] = {"rows": RowsForm, "hub": HubForm, "path": PathForm, "tasks": TasksForm}
-"""Origin of the rows, other than an upload -> its form."""
+"""Forms by the origin of the rows, other than an upload."""
 
 
 @operator_required
 @require_http_methods(["GET", "POST"])
 def upload(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    # Both are empty if the upload was stopped.
+    # Both are empty if the upload was rejected.
     submitted = (request.POST, request.FILES) if request.method == "POST" else ()
     form = UploadForm(*submitted, dataset=dataset)
-    stopped = uploading.problem(request)
-    if stopped:
+    upload_problem = uploading.problem(request)
+    if upload_problem:
         form.full_clean()
         form.errors.pop("file", None)
-        form.add_error("file", stopped)
+        form.add_error("file", upload_problem)
         return _page(request, form, dataset, UPLOAD)
-    return _answer(request, form, dataset, UPLOAD)
+    return _create_or_show(request, form, dataset, UPLOAD)
 
 
 @require_safe
 def sample(request: HttpRequest, kind: str) -> HttpResponse:
-    """Download a small sample file in one format, to be filled with other rows."""
+    """Download a small sample file in one format, as a model for other files."""
     if kind not in NAMES:
-        raise Http404(f"There is no sample file of the format {kind}.")
+        raise Http404(f"There is no sample file in the format {kind}.")
     try:
         content = b"".join(reader_process.stream(incoming_folder(), "sample", {"format": kind}))
     except DatasetError as error:
@@ -59,10 +58,10 @@ def sample(request: HttpRequest, kind: str) -> HttpResponse:
 def add(request: HttpRequest, origin: str, dataset_id: int | None = None) -> HttpResponse:
     """Add a dataset or a version from one of the origins in FORMS."""
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    return _answer(request, FORMS[origin](request.POST or None, dataset=dataset), dataset, origin)
+    return _create_or_show(request, FORMS[origin](request.POST or None, dataset=dataset), dataset, origin)
 
 
-def _answer(request: HttpRequest, form: AddingForm, dataset: Dataset | None, origin: str) -> HttpResponse:
+def _create_or_show(request: HttpRequest, form: AddingForm, dataset: Dataset | None, origin: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         name = dataset.name if dataset else form.cleaned_data["name"]
         try:

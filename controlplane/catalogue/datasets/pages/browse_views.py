@@ -1,4 +1,4 @@
-"""Pages to browse a version: problems, filtered rows, single rows, export, and derived versions."""
+"""Pages to browse a version: its problems, filtered rows, single rows, exports, and derivation of versions."""
 
 import json
 from dataclasses import replace
@@ -24,12 +24,12 @@ from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.keyset import whole
 from controlplane.platform.http.streams import file_answer
 
-A_PAGE = 20
+PAGE_SIZE = 20
 
 
 @require_GET
 def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """Show all problems by kind; ?kind= pages through one kind, of the check or (&of=import) the import."""
+    """Show the problems by kind; with ?kind=, a page of one kind, found by the check or (&of=import) the import."""
     version = version_for(request, dataset_id, number)
     context = version_context(version)
     problem_report = context["mapped"] if _report_kind(request) == IMPORT else context["report"]
@@ -47,7 +47,7 @@ def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 
 @require_GET
 def problems(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBase:
-    """Download all problems as JSON Lines; without the file, those in the report."""
+    """Download all problems as JSON Lines, or only those in the report if the file of all problems is missing."""
     version = version_for(request, dataset_id, number)
     of_import = _report_kind(request) == IMPORT
     name = f"{exporting.file_name(version, 'problems', filtered=False)}{'-mapping' if of_import else ''}.jsonl"
@@ -56,9 +56,9 @@ def problems(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse
     except OSError:
         problem_report = (version.report.get("mapped") or {}) if of_import else version.report
         body = "".join(f"{json.dumps(problem)}\n" for problem in problem_report.get("problems") or [])
-        answer = HttpResponse(body, content_type=exporting.TYPES[exporting.JSONL])
-        answer["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
-        return answer
+        response = HttpResponse(body, content_type=exporting.TYPES[exporting.JSONL])
+        response["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
+        return response
     return file_answer(request, file, exporting.TYPES[exporting.JSONL], save_as=name)
 
 
@@ -70,14 +70,13 @@ def rows(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 
 @require_GET
 def row(request: HttpRequest, dataset_id: int, number: int, row: int) -> HttpResponse:
-    """Show one row in full."""
     version = version_for(request, dataset_id, number)
     context = version_context(version) | {"row_id": row, "tab": "rows"}
     form = FilterForm(version, request.GET)
-    # The filter that led here, for the link back and the neighbors; rebuilt, so that it contains nothing else.
+    # The filter that led here, for the link back and the neighbors; rebuilt, so that it contains only filter fields.
     context["came_from"] = form.query if form.is_valid() else ""
     try:
-        result = browsing.row(version, row, form.filter if form.is_valid() else browsing.ALL)
+        result = browsing.row(version, row, form.filter if form.is_valid() else browsing.ALL_ROWS)
     except DatasetError as error:
         context["problem"] = str(error)
     else:
@@ -90,12 +89,12 @@ def row(request: HttpRequest, dataset_id: int, number: int, row: int) -> HttpRes
 
 @require_GET
 def export(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBase:
-    """Download the rows (?as=jsonl or parquet), with the filter of the rows page."""
+    """Download the rows that pass the address's filter, as JSON Lines or Parquet (?as=jsonl or parquet)."""
     version = version_for(request, dataset_id, number)
     form = FilterForm(version, request.GET)
     try:
         if not form.is_valid():
-            raise DatasetError("This filter is invalid: check it on the Rows page.")
+            raise DatasetError("This filter is invalid. Check it on the Rows page.")
         return exporting.export(request, version, request.GET.get("as", exporting.JSONL), form.filter)
     except DatasetError as error:
         messages.error(request, str(error))
@@ -105,7 +104,7 @@ def export(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBa
 @operator_required
 @require_POST
 def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """Derive a version from the rows that pass the address's filter, or from numbered rows."""
+    """Derive a version from the rows that pass the address's filter, or from rows listed by number."""
     version = version_for(request, dataset_id, number)
     form, filter_form = DeriveForm(version, request.POST, request.FILES), FilterForm(version, request.GET)
     if form.is_valid():
@@ -114,7 +113,7 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         if problem:
             form.add_error("name", problem)
         elif not filter_form.is_valid():
-            form.add_error(None, "The filter above can't be read.")
+            form.add_error(None, "The filter above is invalid.")
         else:
             try:
                 derived = deriving.derive(
@@ -128,8 +127,8 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 
 
 def filter_of(form: DeriveForm, filter_form: FilterForm) -> RowFilter:
-    """Build the filter of a derived version: row numbers take precedence over the page's filter, and the conditions of
-    a derived version apply to both."""
+    """Return the filter of a derived version: row numbers replace the page's filter, and the form's conditions apply to
+    both."""
     ids = form.cleaned_data["row_ids"]
     row_filter = filter_form.filter if ids is None else RowFilter(row_ids=ids)
     return replace(row_filter, **form.conditions())
@@ -144,11 +143,11 @@ def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm
     after = whole(request, "after", 0, 0, 10**11)
     context = version_context(version) | {"tab": "rows", "form": form, "derive_form": derive_form, "after": after}
     if not form.is_valid():
-        return context | {"problem": "This filter can't be read."}
+        return context | {"problem": "This filter is invalid."}
     query, row_filter = form.query, form.filter
     context |= {"query": query, "filtered": bool(row_filter), "sentence": filter_sentence(row_filter.as_dict())}
     try:
-        result = browsing.page(version, row_filter, after=after, limit=A_PAGE)
+        result = browsing.page(version, row_filter, after=after, limit=PAGE_SIZE)
         if row_filter and not after:
             context["found"] = browsing.count(version, row_filter)
     except DatasetError as error:
@@ -157,7 +156,7 @@ def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm
     return context | {
         "rows": views,
         "next": result["next"],
-        "before": max(0, after - A_PAGE) if after and not row_filter else None,
+        "before": max(0, after - PAGE_SIZE) if after and not row_filter else None,
         "first_number": views[0]["position"] + 1 if views else 0,
         "last_number": views[-1]["position"] + 1 if views else 0,
     }

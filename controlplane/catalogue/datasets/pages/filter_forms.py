@@ -1,4 +1,4 @@
-"""The forms of a row filter (reader.versions.filtering.RowFilter), for viewing, exporting and deriving."""
+"""Forms of a row filter (reader.versions.filtering.RowFilter), for viewing and exporting rows and deriving versions."""
 
 import json
 import re
@@ -18,13 +18,13 @@ from controlplane.catalogue.datasets.reader.versions.filtering import (
 )
 
 MAX_ROWS = 200_000
-"""Row numbers accepted in a pasted list."""
-_NONE = "(none)"
+"""Maximum number of row numbers in a pasted list."""
+_NO_DIFFICULTY_LABEL = "(none)"
 _NUMBER = re.compile(r"\d{1,18}")
 
 
 class FilterForm(forms.Form):
-    """The conditions of a filter, with the names that the version's statistics list."""
+    """Form of a filter's conditions; its choices are the names in the version's statistics."""
 
     text = forms.CharField(
         label="Text",
@@ -50,8 +50,8 @@ class FilterForm(forms.Form):
     def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         statistics = (version.report.get("mapped") or {}).get("statistics") or {}
-        with_difficulty, rows = int(statistics.get("with_difficulty") or 0), int(statistics.get("rows") or 0)
-        self._choose("difficulty", statistics, *([_NONE] if 0 < with_difficulty < rows else []))
+        rated_rows, rows = int(statistics.get("with_difficulty") or 0), int(statistics.get("rows") or 0)
+        self._choose("difficulty", statistics, *([_NO_DIFFICULTY_LABEL] if 0 < rated_rows < rows else []))
         self._choose("tags", statistics)
 
     def _choose(self, name: str, statistics: dict[str, Any], *extra: str) -> None:
@@ -75,7 +75,7 @@ class FilterForm(forms.Form):
     def _as_dict(fields: dict[str, Any]) -> dict[str, Any]:
         values = {
             "text": fields["text"],
-            "difficulty": [NO_DIFFICULTY if name == _NONE else name for name in fields["difficulty"]],
+            "difficulty": [NO_DIFFICULTY if name == _NO_DIFFICULTY_LABEL else name for name in fields["difficulty"]],
             "tags": fields["tags"],
             "min_prompt_chars": fields["at_least"],
             "max_prompt_chars": fields["at_most"],
@@ -91,34 +91,34 @@ class FilterForm(forms.Form):
 
 
 class DeriveForm(forms.Form):
-    """The form of a derived version: rows by the filter, or by number."""
+    """Form of a derived version, whose rows are chosen by the filter or by number."""
 
     name = forms.CharField(
         label="Name of a new dataset",
         max_length=80,
         required=False,
-        help_text="Left empty: it becomes the next version of this dataset.",
+        help_text="Leave empty to create the next version of this dataset.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     rows = forms.CharField(
         label="Row numbers",
         required=False,
-        help_text="Pasted, or from a run's difficulty map: numbers with anything between them, its JSON file, or "
-        "its JSON Lines. Empty: all rows that the filter shows.",
+        help_text="Numbers with any separators, or the JSON or JSON Lines of a run's difficulty map. Leave empty for "
+        "all rows that pass the filter.",
         widget=forms.Textarea(attrs={"rows": 4, "class": "code", "spellcheck": "false"}),
     )
     rows_file = forms.FileField(
-        label="Or the file with them",
+        label="Or a file with row numbers",
         required=False,
         allow_empty_file=True,
-        help_text="The export of a run's difficulty map.",
+        help_text="For example, the export of a run's difficulty map.",
     )
     number = forms.IntegerField(
         label="Number of rows",
         required=False,
         min_value=1,
         max_value=limits.MAX_ROWS,
-        help_text="Takes only this many of the rows chosen above. Empty: all of them.",
+        help_text="Takes only this many of the rows chosen above. Leave empty for all of them.",
         widget=forms.NumberInput(attrs={"placeholder": "all"}),
     )
     which = forms.ChoiceField(
@@ -132,14 +132,14 @@ class DeriveForm(forms.Form):
         min_value=0,
         max_value=2**31 - 1,
         initial=SEED,
-        help_text="For rows taken at random: the same seed draws the same rows.",
+        help_text="For random rows: the same seed draws the same rows.",
     )
     tokens = forms.IntegerField(
         label="Prompts of at most",
         required=False,
         min_value=1,
         max_value=10_000_000,
-        help_text="Tokens, chat template included; rows with longer prompts are left out. Empty: any length.",
+        help_text="Tokens, including the chat template. Rows with longer prompts are left out. Empty for any length.",
         widget=forms.NumberInput(attrs={"placeholder": "any"}),
     )
     tokenizer = forms.ChoiceField(
@@ -161,19 +161,19 @@ class DeriveForm(forms.Form):
         if fields["tokens"] and not fields["tokenizer"]:
             self.add_error("tokenizer", "Choose a tokenizer to count tokens with.")
         if (fields["number"] or 0) > self._rows:
-            self.add_error("number", f"There are {self._rows:,} rows. Leave it empty to take all of them.")
+            self.add_error("number", f"This version has {self._rows:,} rows. Leave it empty to take all of them.")
         file, origin = fields.get("rows_file"), "rows"
-        text = fields["rows"]
-        if file and not text.strip():
-            text, origin = file.read().decode("utf-8", "replace"), "rows_file"
+        pasted = fields["rows"]
+        if file and not pasted.strip():
+            pasted, origin = file.read().decode("utf-8", "replace"), "rows_file"
         try:
-            fields["row_ids"] = row_numbers(text) if text.strip() else None
+            fields["row_ids"] = row_numbers(pasted) if pasted.strip() else None
         except ValueError as error:
             self.add_error(origin, str(error))
         return fields
 
     def conditions(self) -> dict[str, Any]:
-        """Build the conditions of a RowFilter that only a derived version may have."""
+        """Return the conditions of a RowFilter that only derived versions may have."""
         fields = self.cleaned_data
         conditions: dict[str, Any] = {"max_prompt_tokens": fields["tokens"]}
         if fields["which"] != "random":
@@ -183,10 +183,8 @@ class DeriveForm(forms.Form):
 
 
 def row_numbers(text: str) -> tuple[int, ...]:
-    """Parse the rows that a pasted text names. Raises ValueError with a message for people.
-
-    {"rows": [numbers]} or a list of numbers as JSON, objects with a "row" per line, or numbers with any separators.
-    """
+    """Parse row numbers from {"rows": [numbers]} or a list as JSON, from one object with a "row" per line, or from
+    numbers with any separators. Raises ValueError with a message for people."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -197,9 +195,9 @@ def row_numbers(text: str) -> tuple[int, ...]:
             rows = [document["row"]]
         numbers = [_number(row) for row in rows] if isinstance(rows, list) else [_number(rows)]
     if not numbers:
-        raise ValueError("It contains no row numbers.")
+        raise ValueError("There are no row numbers in it.")
     if len(numbers) > MAX_ROWS:
-        raise ValueError(f"At most {MAX_ROWS:,} rows can be named; use a filter for more.")
+        raise ValueError(f"You can list at most {MAX_ROWS:,} row numbers. Use a filter for more.")
     return tuple(sorted(set(numbers)))
 
 
@@ -208,7 +206,7 @@ def _numbers_in_lines(text: str) -> list[int]:
         try:
             return [_number(json.loads(line).get("row")) for line in text.splitlines() if line.strip()]
         except (ValueError, AttributeError, RecursionError) as error:
-            raise ValueError("This is neither a list of numbers nor an export of a difficulty map.") from error
+            raise ValueError("This is neither a list of numbers nor the export of a difficulty map.") from error
     return [_number(number) for number in re.split(r"[\s,;|]+", text.strip()) if number]
 
 

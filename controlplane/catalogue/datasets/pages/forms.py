@@ -1,4 +1,4 @@
-"""The forms for adding a dataset: an upload, typed rows, the hub, a path on the server, tasks of reasoning-gym."""
+"""Forms that add a dataset from an upload, typed rows, the hub, a path on the server, or tasks of reasoning-gym."""
 
 import io
 import re
@@ -18,8 +18,8 @@ from workers.packages.reasoning import MAX_ROWS, MAX_SEED
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 NAME_LENGTH = 80
-CODE = {"autocomplete": "off", "spellcheck": "false", "class": "code"}
-"""Attributes of an input for names and paths."""
+CODE_ATTRIBUTES = {"autocomplete": "off", "spellcheck": "false", "class": "code"}
+"""HTML attributes of an input for names and paths."""
 
 
 def name_problem(name: str) -> str:
@@ -32,7 +32,7 @@ def name_problem(name: str) -> str:
 
 
 def named_after_file(file_name: str) -> str:
-    """Choose the default name of a dataset, from its file's name."""
+    """Derive the default name of a dataset from its file's name."""
     name = PurePath(shown_name(file_name))
     return _usable(PurePath(name.stem).stem if name.suffix.lower() == ".gz" else name.stem)
 
@@ -42,10 +42,10 @@ def _usable(name: str) -> str:
 
 
 class AddingForm(forms.Form):
-    """The common part of the forms: the name of a new dataset; further versions keep the existing name."""
+    """Base of the forms, with the name of a new dataset; a new version keeps the existing name."""
 
     error_field: str
-    """The field that gets the errors of creating a version."""
+    """Field that shows the errors of creating a version."""
 
     name = forms.CharField(
         max_length=NAME_LENGTH,
@@ -83,7 +83,7 @@ class UploadForm(AddingForm):
     error_field = "file"
     file = forms.FileField(
         label="File",
-        allow_empty_file=True,  # refused below with our own message
+        allow_empty_file=True,  # rejected in `clean_file`, with our own message
         max_length=None,
         help_text="JSON Lines, a JSON list, CSV, TSV or Parquet, optionally gzipped. "
         "The format is detected from the content, not from the file name.",
@@ -113,7 +113,7 @@ class RowsForm(AddingForm):
     rows = forms.CharField(
         strip=False,
         widget=forms.Textarea(attrs={"rows": 12, "class": "code", "spellcheck": "false", "wrap": "off"}),
-        help_text="As in a file: JSON Lines, a JSON list, or CSV with a header line. "
+        help_text="In the format of a file: JSON Lines, a JSON list, or CSV with a header line. "
         "Cells copied from a spreadsheet work too.",
         error_messages={"required": "Type or paste at least one row."},
     )
@@ -134,12 +134,12 @@ class RowsForm(AddingForm):
 
 
 class SourceForm(AddingForm):
-    """A form of a source that the worker fetches."""
+    """Base of the forms of a source that the worker fetches."""
 
     source: Source
 
     def source_of(self, fields: dict[str, Any]) -> Source:
-        """Build the source that the fields describe. Raises SourceRefused."""
+        """Return the source that the fields describe. Raises SourceRefused."""
         raise NotImplementedError
 
     def clean(self) -> dict[str, Any]:
@@ -162,27 +162,27 @@ class HubForm(SourceForm):
     id = forms.CharField(
         label="Dataset id",
         max_length=200,
-        help_text="As on the hub: owner/name, such as openai/gsm8k.",
-        widget=forms.TextInput(attrs=CODE),
+        help_text="The owner and name on the hub, such as openai/gsm8k.",
+        widget=forms.TextInput(attrs=CODE_ATTRIBUTES),
     )
     config = forms.CharField(
         label="Configuration",
         max_length=100,
         required=False,
-        help_text="Also called subset, such as main. Leave empty for the dataset's default.",
-        widget=forms.TextInput(attrs=CODE),
+        help_text="Also called a subset, such as main. Leave empty for the dataset's default.",
+        widget=forms.TextInput(attrs=CODE_ATTRIBUTES),
     )
     split = forms.CharField(
         max_length=100,
         initial="train",
-        help_text="The split to import. Validation rows are drawn from it here.",
-        widget=forms.TextInput(attrs=CODE),
+        help_text="The split to import. The validation rows are drawn from it.",
+        widget=forms.TextInput(attrs=CODE_ATTRIBUTES),
     )
     revision = forms.CharField(
         max_length=200,
         initial="main",
         help_text="A branch, a tag or a commit. The version records the commit.",
-        widget=forms.TextInput(attrs=CODE),
+        widget=forms.TextInput(attrs=CODE_ATTRIBUTES),
     )
     field_order = ("id", "config", "split", "revision", "name")
 
@@ -199,8 +199,8 @@ class PathForm(SourceForm):
         label="Path on the server",
         max_length=4000,
         strip=False,
-        help_text="A file, or a folder of files in one format. It is copied, so later changes have no effect.",
-        widget=forms.TextInput(attrs=CODE),
+        help_text="A file, or a folder of files in one format. The data is copied, so later changes have no effect.",
+        widget=forms.TextInput(attrs=CODE_ATTRIBUTES),
     )
     field_order = ("path", "name")
 
@@ -212,7 +212,6 @@ class PathForm(SourceForm):
 
 
 def _families() -> list[tuple[str, list[tuple[str, str]]]]:
-    """List the choices of task families, grouped by kind: (name, label)."""
     by_kind: dict[str, list[tuple[str, str]]] = {}
     for name, family in FAMILIES.items():
         levels = f" ({family.levels} levels)" if family.levels else ""
@@ -231,16 +230,16 @@ class TasksForm(SourceForm):
         error_messages={"required": "Choose at least one family."},
     )
     rows = forms.IntegerField(
-        initial=1000, min_value=1, max_value=MAX_ROWS, help_text="Number of tasks over all families."
+        initial=1000, min_value=1, max_value=MAX_ROWS, help_text="Total number of tasks from all families."
     )
     level = forms.IntegerField(
         label="Difficulty",
         initial=0,
         min_value=0,
-        help_text="A level that every chosen family has; 1 is the easiest. 0: the families' own settings.",
+        help_text="A level that every chosen family has, from 1, the easiest. Enter 0 for the families' own settings.",
     )
     seed = forms.IntegerField(
-        initial=0, min_value=0, max_value=MAX_SEED, help_text="Another seed generates other tasks of the same kind."
+        initial=0, min_value=0, max_value=MAX_SEED, help_text="Another seed generates different tasks of the same kind."
     )
     field_order = ("families", "rows", "level", "seed", "name")
 

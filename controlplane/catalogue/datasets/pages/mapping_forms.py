@@ -1,10 +1,10 @@
-"""The form of a mapping: the columns' roles, the prompt's format, the tokenizer, the split."""
+"""The mapping form: the roles of columns, the prompt's format, the tokenizer and the split."""
 
 from typing import Any, cast
 
 from django import forms
 
-from controlplane.catalogue.datasets.actions import SEED, SHARE
+from controlplane.catalogue.datasets.actions import DEFAULT_SEED, DEFAULT_SHARE
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.columns import row_function
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, problems, resolved
@@ -13,10 +13,10 @@ from controlplane.catalogue.datasets.tokenizers import choices
 from controlplane.platform.accounts.models import User
 from controlplane.platform.http.form_pages import wrong_fields
 
-NONE = "none"
-CHOOSE = ("", "Choose…")
+NO_COLUMN_LABEL = "none"
+UNCHOSEN = ("", "Choose…")
 NO_ANSWER = "(none)"
-"""The choice for rows without answers, or with answers in their messages. No column may have this name."""
+"""Choice for rows without answers, or with answers in their messages. No column may have this name."""
 
 
 def _column(label: str, help_text: str) -> forms.ChoiceField:
@@ -45,11 +45,11 @@ PARTS = {
     "tokens": ("tokenizer", "token_limit"),
     "split": ("share", "seed"),
 }
-"""The fields of each part of the form."""
+"""Fields by the part of the form."""
 
 
 class MappingForm(forms.Form):
-    """The form of a ColumnMapping, its token limit and its split."""
+    """Form of a ColumnMapping, its token limit and its split."""
 
     transform = forms.ChoiceField(
         label="Transform",
@@ -59,45 +59,45 @@ class MappingForm(forms.Form):
     code = _text(
         "Function",
         10,
-        "Gets each row of the file as a dict and returns the row to train on: prompt, answer, test_cases, "
-        "and any metadata. None leaves the row out. Only admins can change it.",
-        row_function.LONGEST,
-        row_function.START,
+        "Receives each row of the file as a dict and returns the row to train on as a dict with prompt, answer, "
+        "test_cases and any metadata, or None to leave the row out. Only admins can change it.",
+        row_function.MAX_CHARACTERS,
+        row_function.EXAMPLE,
     )
     prompt = _column("Prompt column", "The question for the model.")
     holds = forms.ChoiceField(
         label="Prompt given as",
-        choices=[("text", "A text"), ("messages", "Chat messages")],
+        choices=[("text", "Text"), ("messages", "Chat messages")],
         help_text="Chat messages: a list of objects with role and content; their turns are kept.",
     )
-    input = _column("Second column of the prompt", "Appended to the prompt unless empty, such as Alpaca's input.")
+    input = _column("Second column of the prompt", "Appended to the prompt if it isn't empty, such as Alpaca's input.")
     answer = _column(
-        "Answer column", "The reference for rewards. Without it, rewards that need an answer can't be used."
+        "Answer column", "The reference for rewards. Without it, you can't use rewards that need an answer."
     )
     answer_after = forms.CharField(
         label="Answer after",
         max_length=40,
         required=False,
         strip=False,
-        help_text="Only the text after the last such marker is the answer. Empty: the whole text.",
+        help_text="Only the text after the last such marker is the answer. Leave empty for the whole text.",
         widget=forms.TextInput(attrs={"class": "code", "autocomplete": "off", "spellcheck": "false"}),
     )
-    test_cases = _column("Test cases column", "Assertions or tests to run code against: a list of texts.")
-    difficulty = _column("Difficulty column", "Shown in statistics and filters; the split keeps its shares.")
-    tags = _column("Tags column", "Subjects of a row: a text, or a list of them.")
+    test_cases = _column("Test cases column", "Assertions or tests to run code against: a list of strings.")
+    difficulty = _column("Difficulty column", "Shown in statistics and filters, and balanced between the splits.")
+    tags = _column("Tags column", "Topics of a row: a string, or a list of strings.")
     follow_up = _column("Follow-up column", "A second question, asked after the first answer.")
     follow_up_response = _column("Answer to the follow-up", "The reference for the answer to the follow-up.")
     one_per_turn = forms.BooleanField(
         label="One prompt per turn",
         required=False,
-        help_text="A row with a follow-up becomes two: the first question alone, and the conversation with the "
-        "follow-up, which has the tests. Both are in the same split. Off: only the conversation.",
+        help_text="A row with a follow-up becomes two rows in the same split: the first question alone, and the "
+        "conversation with the follow-up, which gets the tests. If off, it becomes only the conversation.",
     )
 
     chat = forms.ChoiceField(
         label="Prompt becomes",
         choices=[("chat", "Chat messages"), ("plain", "Plain text")],
-        help_text="Messages go through the model's chat template; a base model without one takes plain text.",
+        help_text="Messages use the model's chat template. Choose plain text for a base model without one.",
     )
     system_prompt = _text(
         "System prompt", 4, "Precedes every prompt, for example to request <think> and <answer> tags."
@@ -105,7 +105,7 @@ class MappingForm(forms.Form):
     template = _text(
         "Prompt template",
         3,
-        "{prompt} stands for the prompt, and {name} for the column of that name. Empty: the prompt alone.",
+        "{prompt} stands for the prompt, and {name} for the column of that name. Leave empty for the prompt alone.",
     )
 
     tokenizer = forms.ChoiceField(
@@ -125,15 +125,15 @@ class MappingForm(forms.Form):
         label="Validation share",
         min_value=0,
         max_value=0.9,
-        initial=SHARE,
+        initial=DEFAULT_SHARE,
         widget=forms.NumberInput(attrs={"step": "0.01", "inputmode": "decimal"}),
-        help_text="Share of the rows that is never trained on. 0: none. No prompt is in both splits.",
+        help_text="Share of the rows to hold out from training; 0 for none. No prompt is in both splits.",
     )
     seed = forms.IntegerField(
         label="Seed of the split",
         min_value=0,
         max_value=2**31 - 1,
-        initial=SEED,
+        initial=DEFAULT_SEED,
         help_text="The same seed draws the same rows.",
     )
     drop_duplicates = forms.BooleanField(
@@ -149,17 +149,17 @@ class MappingForm(forms.Form):
     def __init__(
         self, version: DatasetVersion, *args: Any, user: User | None = None, preview: bool = False, **kwargs: Any
     ) -> None:
-        """Prepare the choices. `user`: the one whose role decides about code. `preview`: the answer's column need not
-        be chosen yet."""
+        """Prepare the choices. The role of `user` decides about changes to code. For a `preview`, no answer column is
+        needed yet."""
         super().__init__(*args, **kwargs)
         self._user, self._preview = user, preview
         self._columns = version.report_columns
         names = [(name, name) for name in self._columns]
-        none = [("", NONE)]
+        no_column = [("", NO_COLUMN_LABEL)]
         for field in ("input", "test_cases", "difficulty", "tags", *TURNS):
-            self._choose(field, none + names)
-        self._choose("prompt", [CHOOSE, *names])
-        self._choose("answer", [CHOOSE, (NO_ANSWER, "no answers"), *names])
+            self._choose(field, no_column + names)
+        self._choose("prompt", [UNCHOSEN, *names])
+        self._choose("answer", [UNCHOSEN, (NO_ANSWER, "no answers"), *names])
         self._choose("tokenizer", [("", "no tokenizer: don't count"), *tokenizers()])
 
     def _choose(self, name: str, choices: list[tuple[str, str]]) -> None:
@@ -171,19 +171,19 @@ class MappingForm(forms.Form):
 
     @property
     def used(self) -> dict[str, bool]:
-        """Whether any field of a part is set; otherwise optional parts are folded."""
+        """True for the parts with a field that is set or has errors; optional parts are otherwise folded."""
         return {part: any(field.value() or field.errors for field in fields) for part, fields in self.parts.items()}
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
         if fields.get("token_limit") and not fields.get("tokenizer"):
-            self.add_error("token_limit", "A limit needs a tokenizer to count with.")
+            self.add_error("token_limit", "Choose a tokenizer to count tokens with, or leave the limit empty.")
         if fields.get("transform") == CUSTOM and (problem := self._code_problem(fields.get("code", ""))):
             self.add_error("code", problem)
-        mapping, wrong = self.mapping(leave_out=False), set(self.errors)
+        mapping, invalid_fields = self.mapping(leave_out=False), set(self.errors)
         for name, sentence in problems(mapping, self._columns):
             field = "holds" if name == "messages" else name
-            if field not in wrong:  # its value is unknown, and empty here
+            if field not in invalid_fields:  # an invalid field's value is unknown, and empty here
                 self.add_error(field, sentence)
         if not self._preview and "answer" not in self.errors and not (fields["answer"] or resolved(mapping).answer):
             self.add_error("answer", "Choose the answer column, or “no answers”.")
@@ -192,13 +192,13 @@ class MappingForm(forms.Form):
     def _code_problem(self, code: str) -> str:
         may_write = self._user is not None and self._user.may_administer
         if not may_write and not DatasetVersion.objects.filter(mapping__code=_lines(code)).exists():
-            return "Only admins can write or change a function. You can use a saved one unchanged."
+            return "Only admins can write or change a function. You can use a saved function unchanged."
         return row_function.problem(code)
 
     def mapping(self, *, leave_out: bool) -> ColumnMapping:
-        """Build the chosen mapping; fields with errors are empty or have their default."""
-        empty = {**dict.fromkeys(self.fields, ""), "transform": COLUMNS, "holds": "text", "chat": "chat"}
-        fields = empty | self.cleaned_data
+        """Return the chosen mapping; fields with errors are empty or have their default."""
+        defaults = {**dict.fromkeys(self.fields, ""), "transform": COLUMNS, "holds": "text", "chat": "chat"}
+        fields = defaults | self.cleaned_data
         columns = ("transform", "prompt", "input", "test_cases", "difficulty", "tags")
         return ColumnMapping.from_dict(
             {name: fields[name] for name in (*columns, *TURNS, "one_per_turn")}
@@ -217,30 +217,30 @@ class MappingForm(forms.Form):
 
     @staticmethod
     def initial_of(version: DatasetVersion) -> dict[str, Any]:
-        """Return the form's values for the last requested mapping, otherwise for the recognised one."""
+        """Return the form's values for the mapping that was last requested, or otherwise for the recognised one."""
         recognised = version.report.get("recognised") or {}
         mapping = {"prompt": "", "transform": COLUMNS} | (recognised.get("mapping") or {}) | (version.mapping or {})
         split = version.split or {}
         has_no_answers = bool(version.mapping) or mapping.get("messages")
         return mapping | {
             "answer": mapping.get("answer") or (NO_ANSWER if has_no_answers else ""),
-            "code": mapping.get("code") or row_function.START,
+            "code": mapping.get("code") or row_function.EXAMPLE,
             "holds": "messages" if mapping.get("messages") else "text",
             "chat": "chat" if mapping.get("chat", True) else "plain",
             "tokenizer": version.tokenizer,
             "token_limit": version.token_limit,
-            "share": split.get("share", SHARE),
-            "seed": split.get("seed", SEED),
+            "share": split.get("share", DEFAULT_SHARE),
+            "seed": split.get("seed", DEFAULT_SEED),
         }
 
 
-def _lines(text: str) -> str:
-    """Restore line feeds, which browsers send as CR LF."""
-    return text.replace("\r\n", "\n")
+def _lines(value: str) -> str:
+    """Turn the CR LF that browsers send back into line feeds."""
+    return value.replace("\r\n", "\n")
 
 
 def tokenizers() -> list[tuple[str, str]]:
-    """List (sha256, model) of the available tokenizers; only the newest per model."""
+    """List (sha256, model) of the newest available tokenizer of each model."""
     by_model: dict[str, str] = {}
     for tokenizer in choices():
         by_model.setdefault(tokenizer.model, tokenizer.sha256)

@@ -23,25 +23,25 @@ from controlplane.platform.accounts.roles import operator_required, person
 @operator_required
 @require_POST
 def example(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """Preview a real row with the form's current mapping. Form errors are sent to their fields as an event, and the
-    preview stays."""
+    """Preview a row of the file with the form's current mapping. If the form has errors, they are sent to their fields
+    as an event, and the preview isn't replaced."""
     version = version_for(request, dataset_id, number)
     form = MappingForm(version, request.POST, user=person(request), preview=True)
     if not form.is_valid():
-        answer = HttpResponse(status=204)  # nothing to swap
+        response = HttpResponse(status=204)  # nothing to swap
     else:
         row = request.POST.get("row", "")
         context = _example(version, form, int(row) if row.isdecimal() and len(row) < 9 else 0)
-        answer = render(request, "catalogue/datasets/_example.html", context)
+        response = render(request, "catalogue/datasets/_example.html", context)
     problems = {name: [str(error) for error in errors] for name, errors in form.errors.items()}
-    answer["HX-Trigger"] = json.dumps({"mappingproblems": problems})
-    return answer
+    response["HX-Trigger"] = json.dumps({"mappingproblems": problems})
+    return response
 
 
 @operator_required
 @require_POST
 def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """Import with this mapping; with errors the page shows the submitted form again."""
+    """Import with the submitted mapping, or show the form again with its errors."""
     version = version_for(request, dataset_id, number)
     form = MappingForm(version, request.POST, user=person(request))
     if version.status != DatasetVersion.NEEDS_MAPPING:
@@ -50,7 +50,7 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     if not form.is_valid():
         return render(request, "catalogue/datasets/version.html", overview(version, form), status=422)
     fields = form.cleaned_data
-    # The button refers to rows of the previously tried mapping. A different mapping has other bad rows, so it asks
+    # The button names the bad rows of the mapping tried before. Another mapping has other bad rows, so people are asked
     # again.
     is_same_mapping = form.mapping(leave_out=False) == replace(
         ColumnMapping.from_dict(version.mapping), leave_out=False
@@ -81,33 +81,32 @@ def leave_out(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
 @operator_required
 @require_POST
 def map_again(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """Map the same file again as a new version: a ready version never changes."""
-    old = version_for(request, dataset_id, number)
+    """Create a new version of the same file to be mapped differently, since a ready version never changes."""
+    old_version = version_for(request, dataset_id, number)
     try:
-        return redirect(actions.map_again(person(request), old))
+        return redirect(actions.map_again(person(request), old_version))
     except DatasetError as error:
         messages.error(request, str(error))
-        return redirect(old)
+        return redirect(old_version)
 
 
 def _example(version: DatasetVersion, form: MappingForm, index: int) -> dict[str, Any]:
-    """Show the row at `index` of the file's first rows, or the last of them."""
     tokenizer, limit = form.cleaned_data["tokenizer"], form.cleaned_data["token_limit"]
     context: dict[str, Any] = {"version": version, "dataset": version.dataset, "index": 0, "rows": 0, "limit": limit}
     try:
         preview = render_example(version, form.mapping(leave_out=False), tokenizer)
     except DatasetError as error:
         return context | {"problem": str(error)}
-    rows, problem_text = preview["rows"], preview.get("problem") or ""
+    rows, tokenizer_problem = preview["rows"], preview.get("problem") or ""
     if not rows:
-        return context | {"problem": problem_text or "The file has no row to show."}
+        return context | {"problem": tokenizer_problem or "The file has no row to show."}
     index = min(index, len(rows) - 1)
     return context | {
         "examples": [_shown_example(row, limit) for row in rows[index]],
         "index": index,
         "rows": len(rows),
         "last": len(rows) - 1,
-        "tokenizer_problem": problem_text,
+        "tokenizer_problem": tokenizer_problem,
         "tokenizer": Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None,
     }
 

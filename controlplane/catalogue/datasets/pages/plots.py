@@ -15,7 +15,7 @@ HEIGHT = 40
 
 @dataclass(frozen=True)
 class HistogramBar:
-    """A bar of a histogram 100 wide and 40 high; `label` describes it."""
+    """Bar of a histogram that is 100 wide and 40 high; `label` describes the bar."""
 
     x: float
     y: float
@@ -26,13 +26,13 @@ class HistogramBar:
 
 @dataclass(frozen=True)
 class Histogram:
-    """A distribution of lengths."""
+    """Distribution of lengths."""
 
     title: str
     unit: str
     bars: list[HistogramBar]
     figures: dict[str, Any]
-    """The keys of statistics.Lengths: top, median, p95, longest, mean."""
+    """The dict from statistics.Lengths.as_dict: top, median, p95, longest, mean and others."""
 
     @property
     def label(self) -> str:
@@ -45,7 +45,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Share:
-    """One of several named counts; `width` of 100 relative to the largest one."""
+    """Named count and its share of all rows; `width` is relative to the largest count, which has 100."""
 
     name: str
     count: int
@@ -59,7 +59,7 @@ def histograms(statistics: dict[str, Any]) -> list[Histogram]:
 
 
 def names(name_counts: dict[str, Any] | None, rows: int) -> dict[str, Any] | None:
-    """Compute {"shares": of the most frequent names among `rows`, "rest": rows with other names}; None without any."""
+    """Return {"shares": those of the most frequent names, "rest": the number of rows with other names}, or None."""
     counts = (name_counts or {}).get("counts") or []
     if not counts:
         return None
@@ -79,9 +79,9 @@ def _histogram(title: str, unit: str, figures: dict[str, Any]) -> Histogram:
     for number, count in enumerate(bins):
         height = round(HEIGHT * count / largest, 2)
         low, high = (top + 1) * number // len(bins), (top + 1) * (number + 1) // len(bins) - 1
-        last = number == len(bins) - 1
-        reach = f"{low:,} and more" if last else f"{low:,} to {max(low, high):,}"
-        label = f"{reach} {unit}: {count:,} rows"
+        is_last = number == len(bins) - 1
+        reach = f"{low:,} and more" if is_last else f"{low:,} to {max(low, high):,}"
+        label = f"{reach} {unit}: {count:,} row{'' if count == 1 else 's'}"
         bars.append(
             HistogramBar(round(number * width, 2), round(HEIGHT - height, 2), round(width * 0.86, 2), height, label)
         )

@@ -1,35 +1,38 @@
-"""A report's problems for its pages: the first of each kind, or one kind page by page."""
+"""The problems of a report for its pages: the first ones of each kind, or those of one kind page by page."""
 
 from typing import Any
 
 from django.core.paginator import Paginator
 
-from controlplane.catalogue.datasets.reader.excerpts import EXCERPT
+from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT
 
-FEW = 3
-"""Number of problems shown per kind when all kinds are listed."""
-A_PAGE = 25
+MAX_SHOWN_PER_KIND = 3
+"""Problems shown of each kind when all kinds are listed."""
+PAGE_SIZE = 25
 Report = dict[str, Any]
 
 
 def groups(report: Report) -> list[dict[str, Any]]:
     """List all kinds, errors before warnings, with their first problems."""
     kinds = sorted(report.get("kinds") or [], key=lambda kind: kind["level"] != "error")
-    return [_group(kind, listed, listed[:FEW]) for kind in kinds for listed in [_listed(report, kind["kind"])]]
+    return [
+        _group(kind, listed, listed[:MAX_SHOWN_PER_KIND])
+        for kind in kinds
+        for listed in [_listed(report, kind["kind"])]
+    ]
 
 
 def page(report: Report, kind: str, number: int) -> dict[str, Any] | None:
-    """Return one page of the problems of a kind, as {"group", "page"}; None if the report has none of that kind."""
+    """Return a page of the problems of one kind as {"group", "page"}; None if the report has none of this kind."""
     kind_entry = next((entry for entry in report.get("kinds") or [] if entry["kind"] == kind), None)
     if kind_entry is None:
         return None
     listed = _listed(report, kind)
-    problems = Paginator(listed, A_PAGE).get_page(max(1, number))
+    problems = Paginator(listed, PAGE_SIZE).get_page(max(1, number))
     return {"group": _group(kind_entry, listed, list(problems)), "page": problems}
 
 
 def count(report: Report) -> int:
-    """Count the problems of all kinds."""
     return sum(kind["count"] for kind in report.get("kinds") or [])
 
 
@@ -42,13 +45,12 @@ def _listed(report: Report, kind: str) -> list[dict[str, Any]]:
 
 
 def _group(kind: dict[str, Any], listed: list[dict[str, Any]], problems: list[dict[str, Any]]) -> dict[str, Any]:
-    """Show a kind with some of its problems; `listed`: all that are in the report."""
+    """Return a kind with the `problems` to show. `listed` are all its problems in the report."""
     unshown = len(listed) - len(problems)
     return {**kind, "listed": len(listed), "unshown": unshown, "problems": [_shown(problem) for problem in problems]}
 
 
 def _shown(problem: dict[str, Any]) -> dict[str, Any]:
-    """Split the problem's excerpt into three parts: before the location, its character, and after."""
     text, column = problem.get("excerpt") or "", problem.get("column") or 0
     index = _excerpt_index(text, column, in_code=bool(problem.get("code_line")))
     end = len(text) if index is None else index
@@ -56,14 +58,14 @@ def _shown(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _excerpt_index(text: str, column: int, *, in_code: bool) -> int | None:
-    """Find the column's index in the excerpt; None if unknown. A cut excerpt begins half its length before it."""
+    """Find a column's index in the excerpt; None if unknown. A truncated excerpt begins half its length before it."""
     if not column or not text:
         return None
     if not text.startswith("…") or in_code:
         return column - 1 if column <= len(text) else None
     passed_bytes = 0
     for index, character in enumerate(text[1:], 1):
-        if passed_bytes >= EXCERPT // 2:
+        if passed_bytes >= MAX_EXCERPT // 2:
             return index
         passed_bytes += 1 if character == "\ufffd" else len(character.encode("utf-8", "replace"))
     return None

@@ -1,4 +1,4 @@
-"""The template contexts of a version's pages."""
+"""Template contexts of a version's pages."""
 
 import json
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from controlplane.catalogue.hardware import inventory
 from controlplane.catalogue.hardware.models import Host
 
 CHECK, IMPORT = "check", "import"
-"""The two reports of a version: on its file, and on the imported rows."""
+"""The two reports of a version: the check of its file, and its import."""
 STAGES = {
     "waiting": "Waiting for the background worker",
     "starting": "Starting",
@@ -32,29 +32,28 @@ STAGES = {
     "copying": "Copying the files",
     "making": "Generating the tasks",
     "joining": "Joining the parts",
-    "first pass": "First pass: every row is read",
-    "second pass": "Second pass: code and duplicates",
+    "first pass": "First pass: checking every row",
+    "second pass": "Second pass: checking code and duplicates",
     "importing": "Mapping the rows",
     "writing": "Writing the rows",
 }
-RAW_COLUMNS = 24
-"""Columns of the file in the table of its first rows; further ones are counted."""
-CELL = 300
-"""Characters of a cell."""
+MAX_RAW_COLUMNS = 24
+"""Maximum columns in the table of the file's first rows; the others are only counted."""
+MAX_CELL_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
 class SizeGuide:
-    """A rule of thumb for small models: the usual purpose of a dataset by its size, and its cost."""
+    """Rule of thumb for small models: what datasets of a size are usually for, and what training on them takes."""
 
     minimum: int
     maximum: int | None
-    """Exclusive; None: no limit."""
+    """Exclusive upper bound; None for no bound."""
     time: str
     memory: str
     use: str
 
-    def holds(self, rows: int) -> bool:
+    def includes(self, rows: int) -> bool:
         return self.minimum <= rows and (self.maximum is None or rows < self.maximum)
 
 
@@ -64,11 +63,11 @@ GUIDE = (
     SizeGuide(50_000, 100_000, "1–3 days", "40 GB and more", "production training"),
     SizeGuide(100_000, None, "3 days and more", "48 GB and more", "large training runs"),
 )
-"""Rows -> time on one GPU and GPU memory. The guide has no entry from 5,000 to 10,000 rows."""
+"""Time on one GPU and GPU memory by number of rows; there is no entry from 5,000 to 10,000 rows."""
 
 
 def version_context(version: DatasetVersion) -> dict[str, Any]:
-    """Build the context of every page of a version: its frame, its verdict and its tabs."""
+    """Build the context that every page of a version needs for its frame and its verdict."""
     report = version.report
     mapped = report.get("mapped") or {}
     at_work = version.status in DatasetVersion.AT_WORK
@@ -104,7 +103,7 @@ def progress_context(version: DatasetVersion) -> dict[str, Any]:
 
 
 def overview(version: DatasetVersion, form: MappingForm | None = None) -> dict[str, Any]:
-    """Build the context of the version's own page, in any of its states."""
+    """Build the context of the version's main page, in any of its states."""
     context = version_context(version)
     report, mapped = context["report"], context["mapped"]
     context |= {
@@ -116,7 +115,7 @@ def overview(version: DatasetVersion, form: MappingForm | None = None) -> dict[s
         return context | progress_context(version)
     context["verdict"] = verdict(version, context)
     if version.status == DatasetVersion.READY:
-        context |= _ready(version, mapped)
+        context |= _ready_context(version, mapped)
         return context | {"facts": facts(version, context)}
     context["groups"] = problem_pages.groups(report)
     context["mapped_groups"] = problem_pages.groups(mapped)
@@ -137,7 +136,7 @@ def mapping_context(version: DatasetVersion, form: MappingForm | None = None) ->
 
 
 def _functions() -> list[tuple[str, str]]:
-    """List (a version's name, its function) of all functions that are saved, the newest version of each."""
+    """List (version, code) of all saved functions, each with the newest version that uses it."""
     by_code: dict[str, str] = {}
     versions = DatasetVersion.objects.filter(mapping__transform=CUSTOM).select_related("dataset").defer("report")
     for version in versions.order_by("-created_at"):
@@ -152,7 +151,7 @@ def _reported_models() -> list[str]:
 
 
 def may_leave_out(version: DatasetVersion) -> bool:
-    """Allow leaving out the rows that don't fit the mapping, if others do."""
+    """Return whether the rows that don't fit the mapping may be left out because others fit."""
     mapped = version.report.get("mapped") or {}
     usable = bool(_unfit(mapped) and not mapped.get("gave_up") and not _file_error(mapped))
     return usable and version.status == DatasetVersion.NEEDS_MAPPING
@@ -163,7 +162,7 @@ def _unfit(mapped: dict[str, Any]) -> int:
 
 
 def source(version: DatasetVersion) -> dict[str, str]:
-    """Describe the origin of the rows: {"kind", "text", and a "revision" or the reason "why"}."""
+    """Describe the origin of the rows as {"kind", "text"}, and for some kinds a "revision" or the reason "why"."""
     details = version.source or {}
     if version.source_kind == DatasetVersion.HUB:
         revision = str(details.get("commit") or details.get("revision") or "")
@@ -187,14 +186,14 @@ def filter_sentence(filter_: dict[str, Any]) -> str:
     try:
         return RowFilter.from_dict(filter_).sentence() or "all rows"
     except FilterError:
-        return "a filter of another version of this product"
+        return "a filter that this version of the product can't read"
 
 
 def raw_rows(preview: list[Any]) -> dict[str, Any]:
-    """Show the unmapped first rows of the file: column names and cells, of wide files only the first columns."""
+    """Return the column names and cells of the file's first rows before mapping; of wide files, the first columns."""
     rows = [row for row in preview if isinstance(row, dict)]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = names[:RAW_COLUMNS]
+    columns = names[:MAX_RAW_COLUMNS]
     return {
         "raw_columns": columns,
         "raw_more": len(names) - len(columns),
@@ -204,11 +203,11 @@ def raw_rows(preview: list[Any]) -> dict[str, Any]:
 
 def cell(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= CELL else text[:CELL] + "…"
+    return text if len(text) <= MAX_CELL_CHARACTERS else text[:MAX_CELL_CHARACTERS] + "…"
 
 
 def shown_row(version: DatasetVersion, row: dict[str, Any]) -> dict[str, Any]:
-    """Prepare a canonical row for templates: prompt turns, answer, tests, metadata as pairs, its own address."""
+    """Return a canonical row with its address, difficulty, tags and metadata pairs for templates."""
     metadata = row.get("metadata") or {}
     difficulty, tags = metadata.get("difficulty"), metadata.get("tags")
     tag_names = [str(tag) for tag in (tags if isinstance(tags, list) else [tags]) if tag not in (None, "")]
@@ -225,7 +224,7 @@ def pretty(value: Any) -> str:
 
 
 def mapping_facts(version: DatasetVersion) -> list[tuple[str, str, bool]]:
-    """List (label, text, whether the text is a name from the file)."""
+    """List the facts of the mapping as (label, value, whether the value is shown as code)."""
     mapping = version.mapping or {}
     transform = TRANSFORMS.get(mapping.get("transform", "columns"))
     facts = [("Transform", transform.title if transform else str(mapping.get("transform", "")), False)]
@@ -245,7 +244,7 @@ def mapping_facts(version: DatasetVersion) -> list[tuple[str, str, bool]]:
     return facts
 
 
-def _ready(version: DatasetVersion, mapped: dict[str, Any]) -> dict[str, Any]:
+def _ready_context(version: DatasetVersion, mapped: dict[str, Any]) -> dict[str, Any]:
     statistics = mapped.get("statistics") or {}
     rows = statistics.get("rows") or version.rows
     hints = mapped.get("hints")
@@ -256,9 +255,9 @@ def _ready(version: DatasetVersion, mapped: dict[str, Any]) -> dict[str, Any]:
         "histograms": plots.histograms(statistics),
         "difficulty": plots.names(statistics.get("difficulty"), rows),
         "tags": plots.names(statistics.get("tags"), rows),
-        "counted": _counted(statistics, rows),
+        "counted": _property_shares(statistics, rows),
         "hints": hints or [],
-        "sizes": [{"size": size, "here": size.holds(version.rows)} for size in GUIDE],
+        "sizes": [{"size": size, "here": size.includes(version.rows)} for size in GUIDE],
         "size_sentence": size_sentence(version.rows),
         "mapping_facts": mapping_facts(version),
         "tokenizer": Tokenizer.objects.filter(pk=version.tokenizer).first() if version.tokenizer else None,
@@ -267,22 +266,22 @@ def _ready(version: DatasetVersion, mapped: dict[str, Any]) -> dict[str, Any]:
 
 
 def size_sentence(rows: int) -> str:
-    """Describe the guide's entry for this number of rows."""
+    """Describe in a sentence what the guide says about this number of rows."""
     for size in GUIDE:
-        if size.holds(rows):
-            return f"{size.time} and {size.memory} of GPU memory are usual; good for {size.use}."
+        if size.includes(rows):
+            return f"Training usually takes {size.time} and {size.memory} of GPU memory. Good for {size.use}."
     if rows < GUIDE[0].minimum:
-        return "Fewer than the guide begins with: enough to see that everything works, and for narrow tasks."
-    return "Between testing (1–3 hours, 16 GB) and small training runs (6–24 hours, 24 GB)."
+        return "Fewer than in the guide: enough to see that everything works, and for narrow tasks."
+    return "Between trying things out (1–3 hours, 16 GB) and small training runs (6–24 hours, 24 GB)."
 
 
-def _counted(statistics: dict[str, Any], rows: int) -> list[plots.Share]:
+def _property_shares(statistics: dict[str, Any], rows: int) -> list[plots.Share]:
     labels = (
         ("with an answer", "with_answer"),
         ("with tests", "with_tests"),
         ("code", "code"),
         ("repeated prompts", "repeated"),
-        ("with another answer", "ambiguous"),
+        ("repeated with another answer", "ambiguous"),
         ("very short prompts", "short_prompts"),
         ("in the validation split", "validation"),
     )
@@ -293,7 +292,6 @@ def _counted(statistics: dict[str, Any], rows: int) -> list[plots.Share]:
 
 
 def _file_error(report: dict[str, Any]) -> dict[str, str] | None:
-    """Find the error of the file as a whole; None if it was read."""
     file_error = report.get("file_error")
     if isinstance(file_error, dict):
         return file_error

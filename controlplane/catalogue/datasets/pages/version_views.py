@@ -21,10 +21,10 @@ def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     if outcome == actions.TOO_LATE:
         messages.warning(request, "The step had already finished.")
         return redirect(version)
-    if outcome == actions.BACK:
-        messages.info(request, "Stopped. Nothing was imported, and your mapping is unchanged.")
+    if outcome == actions.BACK_TO_MAPPING:
+        messages.info(request, "Canceled. Nothing was imported, and the mapping is unchanged.")
         return redirect(version)
-    messages.info(request, f"Stopped. {version.file_name} was deleted.")
+    messages.info(request, f"Canceled. {version.file_name} was deleted.")
     remains = Dataset.objects.filter(pk=dataset_id).exists()
     return redirect("dataset", dataset_id) if remains else redirect("datasets")
 
@@ -34,7 +34,7 @@ def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 def try_again(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
     if not actions.try_again(version):
-        messages.warning(request, "Nothing to retry: the file itself is the problem, or the step has finished.")
+        messages.warning(request, "Nothing can be retried: the file itself is the problem, or the step has finished.")
     return redirect(version)
 
 
@@ -54,11 +54,11 @@ def delete_version(request: HttpRequest, dataset_id: int, number: int) -> HttpRe
     if archiving.is_the_whole_dataset(version):
         return redirect(f"{reverse('delete', args=['dataset'])}?id={dataset_id}")
     try:
-        last = archiving.delete_version(version)
+        was_last = archiving.delete_version(version)
     except DatasetError as error:
         messages.error(request, str(error))
         return redirect(version)
-    if last:
+    if was_last:
         messages.success(request, f"Deleted {version.dataset.name} with all its versions.")
         return redirect("datasets")
     messages.success(request, f"Deleted version {number}.")

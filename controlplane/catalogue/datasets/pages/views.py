@@ -1,4 +1,4 @@
-"""The list of datasets, and a version's own page."""
+"""The list of datasets, and the main page of a version."""
 
 from typing import Any
 
@@ -14,22 +14,22 @@ from controlplane.catalogue.datasets.queries import newest_versions, version_for
 from controlplane.catalogue.datasets.work_queue import progress
 from controlplane.platform.accounts.roles import operator_required
 
-A_PAGE = 100
+PAGE_SIZE = 100
 
 
 @require_GET
 def datasets(request: HttpRequest) -> HttpResponse:
-    """List the newest version of each dataset, by name; archived ones behind a switch."""
+    """List the newest version of each dataset by name, archived ones only on request."""
     return render(request, "catalogue/datasets/list.html", listing(request))
 
 
 def listing(request: HttpRequest) -> dict[str, Any]:
-    """Build the template's context, for an address such as ?q=words&archived=1&page=2."""
+    """Build the list's template context for an address such as ?q=words&archived=1&page=2."""
     query = " ".join(request.GET.get("q", "").split())[:200]
     archived = request.GET.get("archived") == "1"
     versions = newest_versions(request)
     matching = [v for v in versions if (archived or v.archived_at is None) and _matches(v, query)]
-    page = Paginator(matching, A_PAGE).get_page(request.GET.get("page"))
+    page = Paginator(matching, PAGE_SIZE).get_page(request.GET.get("page"))
     rows = [{"version": version, "source": source(version), "progress": progress(version)} for version in page]
     return {
         "rows": rows,
@@ -43,10 +43,9 @@ def listing(request: HttpRequest) -> dict[str, Any]:
 
 
 def _matches(version: DatasetVersion, query: str) -> bool:
-    """Find every word of the query in the name, the source or the owner's name."""
     owner = version.dataset.owner
-    text = " ".join((version.dataset.name, source(version)["text"], owner.username if owner else "")).casefold()
-    return all(word in text for word in query.casefold().split())
+    haystack = " ".join((version.dataset.name, source(version)["text"], owner.username if owner else "")).casefold()
+    return all(word in haystack for word in query.casefold().split())
 
 
 @require_GET
@@ -73,7 +72,7 @@ def state(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 @operator_required
 @require_GET
 def name(request: HttpRequest) -> JsonResponse:
-    """Check a new dataset's name, or its file's, before a large file is uploaded under it."""
+    """Check a new dataset's name, or the one made from its file's name, before a large file is uploaded."""
     new_name, file_name = (request.GET.get(key, "").strip() for key in ("name", "file"))
     new_name = new_name or (named_after_file(file_name) if file_name else "")
     return JsonResponse({"problem": name_problem(new_name) if new_name else ""})

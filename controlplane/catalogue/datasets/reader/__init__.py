@@ -1,4 +1,4 @@
-"""The reading of uploaded data in a child process with limits, without a database or secrets.
+"""Reading of uploaded data, in a child process with resource limits and without a database or secrets.
 
     python -m controlplane.catalogue.datasets.reader FOLDER VERB < arguments.json > answer.json
 

@@ -1,7 +1,7 @@
-"""The reader process: runs one verb on one folder, with JSON arguments on stdin and the answer on stdout.
+"""The reader process, which runs a verb on a folder, with JSON arguments on stdin and the result on stdout.
 
-Limits are set before the modules of a verb are imported. Exit codes: 0, limits.TOO_MUCH, limits.TOO_LONG, ENOSPC for a
-full disk; 1 with a traceback for unexpected errors.
+The limits are set before a verb's modules are imported. Exit codes: 0, limits.MEMORY_EXCEEDED, limits.TIME_EXCEEDED,
+ENOSPC for a full disk; 1 with a traceback for unexpected errors.
 """
 
 import errno
@@ -28,8 +28,8 @@ VERBS = {
     "search": ("corpus_rows", "search"),
     "sample": ("sample_rows", "export"),
 }
-"""Verb -> the module in this package and its function of the folder and the arguments. Its return value is the answer;
-an `export` writes a file itself instead of JSON."""
+"""Module in this package and function for each verb, called with the folder and the arguments. The result is written as
+JSON; an `export` writes a file to stdout itself."""
 
 
 def main(argv: list[str]) -> int:
@@ -50,9 +50,9 @@ def main(argv: list[str]) -> int:
         sys.stdout.flush()
     except MemoryError:
         print("MemoryError", file=sys.stderr)
-        return limits.TOO_MUCH
-    except limits.TimeIsUp:
-        return limits.TOO_LONG
+        return limits.MEMORY_EXCEEDED
+    except limits.CpuTimeExceeded:
+        return limits.TIME_EXCEEDED
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

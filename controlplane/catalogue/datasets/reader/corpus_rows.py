@@ -1,4 +1,4 @@
-"""The verbs `corpus` and `search`: columns of a file become documents, and a query is tried on them."""
+"""The verbs `corpus`, which turns columns of a file into documents, and `search`, which tries a query on them."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the documents of {"source": path, "text": [columns], "title": column or "", "name", "about"} ->
+    """Write the documents of a source: {"source": path, "text": [columns], "title": column or "", "name", "about"} ->
     {"documents", "bytes", "sha256", "characters", "repeated", "empty", "cut", "unreadable", "preview"}, or
     {"file_error"}.
 
@@ -44,15 +44,15 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
                 _read(source, documents, parquet, ProgressFile(folder, "documents", source.stat().st_size))
             if not documents.count:
                 advice = "Choose other columns." if documents.empty else ""
-                raise FileProblem("empty_file", "No row has a text in these columns.", advice)
-            draft.settle()
+                raise FileProblem("empty_file", "No row has text in these columns.", advice)
+            draft.finish()
     except FileProblem as problem:
         return {"file_error": problem.as_dict()}
     return {**documents.as_dict(), "bytes": target.stat().st_size, "sha256": files.sha256_of(target)}
 
 
 def search(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Search as the tool does: {"query", and its parameters} -> {"text": what the model reads, "failed": bool}"""
+    """Search as the tool does: {"query", and parameters of the tool} -> {"text": what the model reads, "failed"}."""
     entry, path = LIBRARY["search"], folder / files.DOCUMENTS
     params = entry.build({name: value for name, value in arguments.items() if name != "query"})
     tools = Tools(open_sandbox=_no_sandbox, corpus=lambda title: path)
@@ -64,7 +64,7 @@ def search(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Documents:
-    """A converter of rows into documents, which skips repeated ones and those without text."""
+    """Converter of rows into documents, which skips repeated documents and those without text."""
 
     def __init__(self, text: list[str], title: str) -> None:
         self._columns, self._title = text, title
@@ -94,7 +94,7 @@ class _Documents:
             raise FileProblem("too_many", f"There are more than {corpora.MAX_DOCUMENTS:,} documents.", "Use fewer.")
         if self.characters > corpora.MAX_CHARACTERS:
             limit = f"{corpora.MAX_CHARACTERS // 10**6:,} million"
-            raise FileProblem("too_many", f"The texts have more than {limit} characters.", "Use fewer documents.")
+            raise FileProblem("too_many", f"The documents have more than {limit} characters.", "Use fewer rows.")
         return document
 
     def as_dict(self) -> dict[str, Any]:
@@ -129,4 +129,4 @@ def _text(value: Any) -> str:
 
 
 def _no_sandbox(preload: tuple[str, ...]) -> Any:
-    raise Unavailable("A search needs no sandbox.")
+    raise Unavailable("Searching needs no sandbox.")

@@ -6,43 +6,43 @@ from typing import Any
 
 import msgspec
 
-EXCERPT = 160
+MAX_EXCERPT = 160
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-_TEXTS = (2000, 400, 80, 20)
-"""Characters of a text; the first length at which the row is small enough is used."""
-_ROW_BYTES = 16 * 2**10
+_TEXT_LENGTHS = (2000, 400, 80, 20)
+"""Characters to which texts are cut; the first length that makes the row small enough is used."""
+_MAX_ROW_BYTES = 16 * 2**10
 
 
 def visible(text: str) -> str:
-    """Replace control and direction characters, including line breaks."""
+    """Replace control and text direction characters, including line breaks, with U+FFFD."""
     return _CONTROL.sub("\ufffd", text)
 
 
 def excerpt(raw: bytes, around: int = 0) -> str:
-    """Cut out the part of a line around the byte `around`, with … where it was cut."""
-    start = max(0, around - EXCERPT // 2)
+    """Return the part of a line around the byte `around`, with … where it is truncated."""
+    start = max(0, around - MAX_EXCERPT // 2)
     # A list's record may span several lines.
-    lines = raw[start : start + EXCERPT].decode("utf-8", "replace").strip("\r\n").split("\n")
+    lines = raw[start : start + MAX_EXCERPT].decode("utf-8", "replace").strip("\r\n").split("\n")
     text = " ".join(filter(None, map(str.strip, lines))) if len(lines) > 1 else lines[0]
-    return ("…" if start else "") + visible(text) + ("…" if start + EXCERPT < len(raw.rstrip()) else "")
+    return ("…" if start else "") + visible(text) + ("…" if start + MAX_EXCERPT < len(raw.rstrip()) else "")
 
 
 def short(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Shorten a row for pages, to at most 16 KiB as JSON. If still too large, only its numbers and `"too_large"`."""
-    for longest in _TEXTS:
-        shortened: dict[str, Any] = cut(row, longest)
-        if len(msgspec.json.encode(shortened)) <= _ROW_BYTES:
+    """Shorten a row for pages to at most 16 KiB of JSON; if impossible, keep only its integers and add "too_large"."""
+    for max_length in _TEXT_LENGTHS:
+        shortened: dict[str, Any] = cut(row, max_length)
+        if len(msgspec.json.encode(shortened)) <= _MAX_ROW_BYTES:
             return shortened
     return {name: value for name, value in row.items() if isinstance(value, int)} | {"too_large": True}
 
 
-def cut(value: Any, longest: int) -> Any:
-    """Cut texts to `longest` characters and lists to as many items; line breaks are kept."""
+def cut(value: Any, max_length: int) -> Any:
+    """Truncate strings in a value to `max_length` characters, and lists to as many items, keeping line breaks."""
     if isinstance(value, str):
-        text = "\n".join(map(visible, value[:longest].replace("\r\n", "\n").split("\n")))
-        return text + ("…" if len(value) > longest else "")
+        text = "\n".join(map(visible, value[:max_length].replace("\r\n", "\n").split("\n")))
+        return text + ("…" if len(value) > max_length else "")
     if isinstance(value, Mapping):
-        return {visible(name): cut(inner, longest) for name, inner in value.items()}
+        return {visible(name): cut(inner, max_length) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [cut(inner, longest) for inner in value[:longest]]
+        return [cut(inner, max_length) for inner in value[:max_length]]
     return value

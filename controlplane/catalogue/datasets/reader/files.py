@@ -1,4 +1,4 @@
-"""File names in a version's folder. Files are written under temporary names first, so existing ones are complete."""
+"""Names of files in a version's folder. They are first written under temporary names, so existing ones are complete."""
 
 import hashlib
 import os
@@ -10,31 +10,31 @@ import msgspec
 SOURCE = "source"
 """The uploaded or fetched file, unmodified, in any format."""
 REPORT = "report.json"
-"""The results of `check` (problems.Report)."""
+"""The results of `check`."""
 PROBLEMS = "problems.jsonl"
 """All problems of the check, one problems.DataProblem per line."""
 MAPPED = "mapped.json"
 """The results of `import`."""
 MAPPED_PROBLEMS = "mapped_problems.jsonl"
 PROGRESS = "progress.json"
-"""{"stage": str, "bytes": int, "of": int, "rows": int, "of_rows": int, "mb_per_s": float}:
-replaced at most twice a second."""
+"""The progress, which is replaced at most twice a second: {"stage": str, "bytes": int, "of": int, "rows": int,
+"of_rows": int, "mb_per_s": float}."""
 ROWS = "rows.parquet"
 """The canonical rows (canonical.SCHEMA) for the trainer, identified by their sha256."""
 DOCUMENTS = "documents.parquet"
 """The documents of a corpus (workers.contract.run.corpora)."""
 SHOWN = "shown.jsonl"
-"""One row of ROWS per line, shortened for pages; SHOWN_INDEX finds any page without reading Parquet."""
+"""The rows of ROWS, one per line, shortened for pages; with SHOWN_INDEX any page is read without Parquet."""
 SHOWN_INDEX = "shown.idx"
-"""The offset of each line of SHOWN: unsigned 64-bit numbers, little-endian."""
+"""The offset of each line of SHOWN, as little-endian unsigned 64-bit integers."""
 
 
-def write_answer(folder: Path, name: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Write an answer as JSON and return it."""
+def write_result(folder: Path, name: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Write a result as JSON and return it."""
     draft = folder / f"{name}.part"
-    draft.write_bytes(msgspec.json.encode(answer))
+    draft.write_bytes(msgspec.json.encode(result))
     draft.replace(folder / name)
-    return answer
+    return result
 
 
 def sha256_of(path: Path) -> str:
@@ -43,7 +43,7 @@ def sha256_of(path: Path) -> str:
 
 
 class Closing:
-    """A context manager that is closed at the end of its block."""
+    """Base of context managers that are closed at the end of their block."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -56,14 +56,14 @@ class Closing:
 
 
 class DraftFile(Closing):
-    """A file that is written under a temporary name until `settle`; closed before, it leaves nothing."""
+    """File that is written under a temporary name until `finish`. Closed before that, it leaves nothing."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._draft = path, path.with_name(f"{path.name}.part")
         self.file = self._draft.open("wb", buffering=2**18)
 
-    def settle(self) -> None:
-        """Put the file in place, flushed to disk."""
+    def finish(self) -> None:
+        """Sync the file to disk, and put it in place."""
         self.file.flush()
         os.fsync(self.file.fileno())
         self._draft.replace(self._path)

@@ -1,7 +1,7 @@
-"""Problems of a file's rows: their kinds, in words, and their location.
+"""Problems of a file and its rows: their kinds, with titles and advice, and their locations.
 
-An `error` makes a row unusable; a `warning` doesn't. Rows with an error are bad rows: people decide whether they are
-dropped or nothing is imported.
+An `error` makes a row unusable; a `warning` doesn't. Rows with an error are bad rows: people decide whether to drop
+them or to import nothing.
 """
 
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 ERROR, WARNING = "error", "warning"
-KEPT = 1000
-"""Problems in a report; the file PROBLEMS lists all of them."""
+MAX_REPORTED = 1000
+"""Maximum number of problems in a report; the file PROBLEMS lists the others too."""
 
 
 @dataclass(frozen=True)
 class ProblemKind:
-    """A kind of problem. `advice` names the remedy."""
+    """Kind of problem. `advice` names the remedy."""
 
     title: str
     advice: str
@@ -24,11 +24,11 @@ class ProblemKind:
 
 @dataclass(frozen=True)
 class DataProblem:
-    """A problem of one row.
+    """Problem of a row or of the file.
 
-    `line`: line of the file, from 1; for JSON lists and Parquet the row's number, from 1; 0: the file as a whole.
-    `column`: character in that line or in the code of `field`, from 1; 0: no single place. `byte`: offset in the
-    (uncompressed) file, -1: unknown. `code_line`: line inside the code in `field`, from 1; 0: not about code.
+    `line` is the line of the file (in JSON lists and Parquet the row), from 1, or 0 for the file as a whole. `column`
+    is the character in that line or in the code of `field`, from 1, or 0 if there is no single place. `byte` is the
+    offset in the uncompressed file, or -1 if unknown. `code_line` is the line of the code in `field`, from 1, or 0.
     """
 
     line: int
@@ -45,7 +45,7 @@ class DataProblem:
 
 
 class FileProblem(Exception):
-    """The file as a whole can't be read. `kind` is one of KINDS."""
+    """Problem of a file that can't be read at all. `kind` is one of KINDS."""
 
     def __init__(self, kind: str, message: str, advice: str = "") -> None:
         super().__init__(message)
@@ -54,113 +54,113 @@ class FileProblem(Exception):
         self.advice = advice or KINDS[kind].advice
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileProblem, (self.kind, self.message, self.advice)  # from one process to another
+        return FileProblem, (self.kind, self.message, self.advice)  # for pickling between processes
 
     def as_dict(self) -> dict[str, str]:
         return {"kind": self.kind, "message": self.message, "advice": self.advice}
 
 
 _ERRORS = {
-    # The file as a whole.
-    "empty_file": ("Empty file", "Check the export that wrote it: there is nothing to train on."),
+    # Errors of the file as a whole.
+    "empty_file": ("Empty file", "There is nothing to train on. Check the export that wrote the file."),
     "other_format": (
         "Wrong file type",
-        "Export the rows as JSON Lines, a JSON list, CSV, TSV or Parquet and upload that.",
+        "Export the rows as JSON Lines, a JSON list, CSV, TSV or Parquet, and upload that file.",
     ),
-    "other_encoding": ("Another encoding", "Save the file as UTF-8 and upload it again."),
+    "other_encoding": ("Wrong encoding", "Save the file as UTF-8 and upload it again."),
     "broken_gzip": (
         "Broken gzip",
-        "The transfer or the export was cut off. Compress the file again, or upload it uncompressed.",
+        "The transfer or the export was interrupted. Compress the file again, or upload it uncompressed.",
     ),
-    "too_large": ("Too large when unpacked", "Split the file, or upload a part of it."),
+    "too_large": ("Too large when unpacked", "Split the file, or upload only a part of it."),
     "broken_parquet": (
         "Broken Parquet",
-        "The transfer or the export was cut off. Write the file again and upload that.",
+        "The transfer or the export was interrupted. Write the file again, and upload the new one.",
     ),
     "refused_parquet": (
         "Parquet columns that can't be read",
-        "Write the file again with plain texts, numbers and lists of them.",
+        "Write the file again with only strings, numbers and lists of them.",
     ),
-    "too_many_columns": ("Too many columns", "Keep the columns that training needs, the same in every row."),
-    "too_many_rows": ("Too many rows", "Split the file, or train on a part of it."),
-    "limits": ("Too much for the check", "Split the file into smaller ones."),
-    # What keeps a row from being read.
-    "malformed_json": ("Malformed JSON", "Write the file with a JSON library instead of by hand: one row a line."),
-    "cut_off": ("Cut off", "The row is incomplete: check whether the export or the transfer ended early."),
-    "not_an_object": ("Not an object", 'Each row is an object with named fields: {"prompt": …, "answer": …}.'),
+    "too_many_columns": ("Too many columns", "Keep only the columns that training needs, the same ones in every row."),
+    "too_many_rows": ("Too many rows", "Split the file, or train on only a part of it."),
+    "limits": ("Beyond the check's limits", "Split the file into smaller ones."),
+    # Errors that keep a row from being read.
+    "malformed_json": ("Malformed JSON", "Write the file with a JSON library instead of by hand, one row per line."),
+    "cut_off": ("Truncated", "The row is incomplete. Check whether the export or the transfer ended early."),
+    "not_an_object": ("Not an object", 'Each row must be an object with named fields: {"prompt": …, "answer": …}.'),
     "empty_object": ("Object without fields", "Drop the row, or fill it in."),
-    "invalid_utf8": ("Invalid UTF-8", "Save the file as UTF-8; this text is in another encoding, or damaged."),
-    "nul": ("NUL character", "Remove the character: many tools end the text there."),
-    "lone_surrogate": ("Half a character", "The text was cut inside a pair of escapes. Write the row again."),
-    "not_a_number": ("NaN or Infinity", "JSON has neither: use null, or leave the field out."),
-    "number_range": ("Number out of range", "Write numbers beyond 64 bits as a text."),
-    "nesting": ("Nested too deeply", "Flatten the row: training uses texts, numbers and lists of them."),
+    "invalid_utf8": ("Invalid UTF-8", "Save the file as UTF-8. This text is in another encoding, or damaged."),
+    "nul": ("NUL character", "Remove the character, since many tools end the text there."),
+    "lone_surrogate": ("Half a character", "The text was truncated inside a pair of escapes. Write the row again."),
+    "not_a_number": ("NaN or Infinity", "JSON has neither of them. Use null, or leave the field out."),
+    "number_range": ("Number out of range", "Write numbers beyond 64 bits as strings."),
+    "nesting": ("Nested too deeply", "Flatten the row. Training uses strings, numbers and lists of them."),
     "line_too_long": ("Line too long", "Shorten the row, or check whether line breaks between rows are missing."),
-    "field_name": ("Field name too long", "Rename the field; its name may be a text by mistake."),
+    "field_name": ("Field name too long", "Rename the field. A value may have become its name by mistake."),
     "field_count": (
         "Wrong number of fields",
-        "Put fields with the delimiter or a line break in them in double quotes.",
+        "Put fields that contain the delimiter or a line break in double quotes.",
     ),
-    "unclosed_quote": ("Quote without an end", "Close the field's quotes; a quote inside a field is doubled."),
+    "unclosed_quote": ("Unclosed quote", "Close the field's quotes, and write quotes inside a field twice."),
     "field_too_long": ("Field too long", "Shorten the field, or check for an unclosed quote."),
     "damaged_rows": (
         "Damaged Parquet rows",
-        "The file is damaged there: write it again, or continue without these rows.",
+        "The file is damaged at these rows. Write it again, or continue without them.",
     ),
     # Errors of a row under a mapping.
     "missing_field": ("Missing field", "Fill the field in, or choose another column for it in the mapping."),
     "empty_field": ("Empty field", "Fill the field in, or drop the row."),
-    "wrong_type": ("Wrong type", "Write the field as a text, or choose another column for it in the mapping."),
-    "test_cases_type": ("Test cases of a wrong type", "test_cases is a list of texts, each one assertion or test."),
-    "message_shape": ("Broken message", "Each message is an object with the texts “role” and “content”."),
+    "wrong_type": ("Wrong type", "Write the field as a string, or choose another column for it in the mapping."),
+    "test_cases_type": ("Wrong type of test cases", "test_cases must be a list of strings, each one a test."),
+    "message_shape": ("Broken message", "Each message must be an object with the strings “role” and “content”."),
     "chat_roles": (
-        "Unbalanced chat roles",
-        "System first if at all, then user and assistant in turn, and the last message is the user's.",
+        "Chat roles out of order",
+        "After an optional system message, user and assistant must alternate, beginning with the user.",
     ),
     "marker_missing": (
         "Answer without its marker",
-        "The mapping takes what follows the marker: add it, or map the whole answer.",
+        "The mapping takes the text after the marker. Add the marker, or map the whole answer.",
     ),
     "empty_answer": (
         "Empty answer",
-        "Nothing is left of the answer once spaces and punctuation are gone: no reward can compare it.",
+        "Nothing is left of the answer without spaces and punctuation, so no reward can compare it.",
     ),
-    "duplicate_keys": ("Duplicate keys", "Keep one of the two: readers disagree about which of them counts."),
-    "code_syntax": ("Code that doesn't parse", "Correct the Python code at the line and column given."),
-    "test_syntax": ("A test that doesn't parse", "Correct the test at the line and column given."),
+    "duplicate_keys": ("Duplicate keys", "Keep one of the two, since programs disagree about which one to use."),
+    "code_syntax": ("Code that doesn't parse", "Correct the Python code at the given line and column."),
+    "test_syntax": ("A test that doesn't parse", "Correct the test at the given line and column."),
     "transform": ("The transform doesn't fit", "Choose another transform or another column in the mapping."),
 }
 _WARNINGS = {
     "left_out": ("Left out by the transform", "The function returned None for these rows."),
     "too_many_tokens": (
         "Prompt over the token limit",
-        "Runs don't truncate prompts. Shorten it; or, after the import, derive a version without long prompts under "
-        "Rows.",
+        "Runs don't truncate prompts. Shorten these, or derive a version without long prompts under Rows after the "
+        "import.",
     ),
     "exact_duplicate": ("Duplicate prompt", "Duplicates weigh more in training. The mapping can drop them."),
-    "near_duplicate": ("Nearly the same prompt", "Keep one of them, unless the small differences matter."),
+    "near_duplicate": ("Nearly the same prompt", "Keep only one of them, unless the small differences matter."),
     "not_counted": (
         "Tokens not counted",
-        "Choose another tokenizer, or check without a limit: prompts were not measured.",
+        "Prompt lengths are unknown. Choose another tokenizer, or use no token limit.",
     ),
     "test_needs": (
         "A test that no reward can judge",
-        "Tests run in another process than the code: they can only pass and check plain values.",
+        "Tests and code run in different processes, so tests can only pass and check plain values.",
     ),
     "test_doubts": (
         "A test that inspects the code itself",
-        "Let the test define or import its helpers, unless the code has to provide them.",
+        "Define or import helpers in the test, unless the code has to provide them.",
     ),
     "mixed_schemas": ("Different schema", "Give all rows the same fields and types, or split the file."),
     "passed_over_column": (
         "Column skipped",
-        "Write the column as texts, numbers or lists of them if training needs it.",
+        "If training needs the column, write it as strings, numbers or lists of them.",
     ),
-    "byte_order_mark": ("Byte order mark", "It was ignored. Save the file as UTF-8 without BOM to remove it."),
+    "byte_order_mark": ("Byte order mark", "It was ignored. To remove it, save the file as UTF-8 without a BOM."),
 }
 KINDS: Mapping[str, ProblemKind] = {
     kind: ProblemKind(title, advice, level)
     for level, kinds in ((ERROR, _ERRORS), (WARNING, _WARNINGS))
     for kind, (title, advice) in kinds.items()
 }
-"""The kinds by DataProblem.kind, in the order of the page."""
+"""Kinds by DataProblem.kind, in the order in which pages list them."""

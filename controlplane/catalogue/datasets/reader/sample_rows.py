@@ -1,4 +1,4 @@
-"""The verb `sample`: small files with usable rows, to look at and to fill with other rows."""
+"""The verb `sample`: small files with usable rows, as models for other files."""
 
 import csv
 import io
@@ -26,18 +26,18 @@ ROWS = [{"question": question, "answer": answer, "difficulty": level} for questi
 
 
 def export(folder: Path, arguments: Mapping[str, Any], out: BinaryIO) -> None:
-    """Write a file in {"format": one of formats.NAMES} to `out`. `folder` isn't used."""
+    """Write a sample file to `out`, in {"format": one of formats.NAMES}. `folder` isn't used."""
     kind = arguments["format"]
     if kind == JSONL:
         out.write("".join(f"{json.dumps(row)}\n" for row in ROWS).encode())
     elif kind == JSON:
         out.write(json.dumps(ROWS, indent=2).encode() + b"\n")
     elif kind in (CSV, TSV):
-        text = io.StringIO()
-        table = csv.DictWriter(text, list(ROWS[0]), delimiter="," if kind == CSV else "\t", lineterminator="\n")
+        buffer = io.StringIO()
+        table = csv.DictWriter(buffer, list(ROWS[0]), delimiter="," if kind == CSV else "\t", lineterminator="\n")
         table.writeheader()
         table.writerows(ROWS)
-        out.write(text.getvalue().encode())
+        out.write(buffer.getvalue().encode())
     elif kind == PARQUET:
         pq.write_table(pa.Table.from_pylist(ROWS), out)
     else:

@@ -60,7 +60,7 @@ def tarred() -> bytes:
         (b"\x7fELF\x02\x01", "other_format", "program"),
         (b"<!doctype html><p>hi", "other_format", "HTML"),
         (b"\x01\x02\x03\x04\x05\x06\x07\x08" * 10, "other_format", "unknown format"),
-        (b"once upon a time there was\nmore of it\n", "other_format", "names no columns"),
+        (b"once upon a time there was\nmore of it\n", "other_format", "column names in its first line"),
         (b'{\n  "data": [\n    {"a": 1}\n  ]\n}\n', "other_format", "several lines"),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_gzip_file_of_several_parts_is_read_through(tmp_path: Path) -> None:
 def test_a_gzip_file_that_was_cut_off_says_so(tmp_path: Path, cut: int) -> None:
     error = report(tmp_path, gzip.compress(GOOD * 1000)[:cut])["file_error"]
     assert error["kind"] == "broken_gzip"
-    assert "is cut off" in error["message"]
+    assert "is truncated" in error["message"]
 
 
 def test_a_damaged_gzip_file_says_so(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path) -> None:
 
 
 def test_a_file_may_not_unpack_to_more_than_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "LARGEST", 100_000)
+    monkeypatch.setattr(unpacking, "MAX_UNPACKED_BYTES", 100_000)
     error = report(tmp_path, gzip.compress(b"".join(GOOD.replace(b'"a"', b'"%d"' % n) for n in range(9000))))[
         "file_error"
     ]

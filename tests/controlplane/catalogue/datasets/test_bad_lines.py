@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.catalogue.datasets.reader import files
-from controlplane.catalogue.datasets.reader.checking.report import GIVE_UP_AFTER
+from controlplane.catalogue.datasets.reader.checking.report import MAX_UNREADABLE
 from controlplane.catalogue.datasets.reader.parsing import jsonlines
 from tests.controlplane.catalogue.datasets.sources import GOOD, found, in_a_child, jsonl, report
 
@@ -34,15 +34,15 @@ from tests.controlplane.catalogue.datasets.sources import GOOD, found, in_a_chil
         (b'{"a": NaN}', "not_a_number", "NaN"),
         (b'{"a": -Infinity}', "not_a_number", "Infinity"),
         (b"[1, 2]", "not_an_object", "a list"),
-        (b'"text"', "not_an_object", "a text"),
+        (b'"text"', "not_an_object", "a string"),
         (b"null", "not_an_object", "null"),
-        (b"true", "not_an_object", "true or false"),
+        (b"true", "not_an_object", "a boolean"),
         (b"12", "not_an_object", "a number"),
         (b"{}", "empty_object", "no fields"),
         (b"{'a': 'b'}", "malformed_json", "double quotes"),
         (b'{"a": 1} {"a": 2}', "malformed_json", "Write one object per line"),
         (b'{"a": 1},', "malformed_json", "Write one object per line"),
-        (b'{"a": "b"', "cut_off", "closed"),
+        (b'{"a": "b"', "cut_off", "complete"),
         (b"hello", "malformed_json", "byte 33"),
         (b'{"' + b"n" * 300 + b'": 1}', "field_name", "200 characters"),
     ],
@@ -72,7 +72,7 @@ def test_the_place_of_a_mistake_is_told_as_a_column_and_as_a_byte_of_the_file(tm
 
 
 def test_bytes_are_those_of_the_file_and_not_of_the_block(tmp_path: Path) -> None:
-    before = GOOD * (2 * jsonlines.BLOCK // len(GOOD))
+    before = GOOD * (2 * jsonlines.BLOCK_BYTES // len(GOOD))
     [problem] = [p for p in report(tmp_path, before + b"oh\n" + GOOD)["problems"] if p["kind"] == "malformed_json"]
     assert (problem["line"], problem["byte"]) == (len(before) // len(GOOD) + 1, len(before))
 
@@ -130,9 +130,9 @@ def test_a_line_of_a_gigabyte_that_takes_no_room_on_the_disk_is_told_of(tmp_path
 
 
 def test_a_file_of_bad_lines_is_given_up(tmp_path: Path) -> None:
-    told = report(tmp_path, b"{}\n" * (GIVE_UP_AFTER + 5000))
+    told = report(tmp_path, b"{}\n" * (MAX_UNREADABLE + 5000))
     assert told["gave_up"]
-    assert GIVE_UP_AFTER <= told["kinds"][0]["count"] <= GIVE_UP_AFTER + 1
+    assert MAX_UNREADABLE <= told["kinds"][0]["count"] <= MAX_UNREADABLE + 1
     assert len(told["problems"]) == 1000
     assert told["listed"] == told["kinds"][0]["count"]
 

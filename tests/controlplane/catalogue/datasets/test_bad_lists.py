@@ -57,7 +57,7 @@ def test_the_place_in_a_row_of_a_list_is_a_byte_of_the_file(tmp_path: Path) -> N
 def test_a_list_is_taken_apart_the_same_however_it_is_cut_into_blocks(
     monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(jsonlist, "BLOCK", block)
+    monkeypatch.setattr(jsonlist, "BLOCK_BYTES", block)
     chance = random.Random(block)
     rows = [
         {"a": "".join(chance.choices('x[]{}",\\ \n', k=chance.randrange(20))), "b": [n, {"c": None}]} for n in range(50)

@@ -122,7 +122,7 @@ def test_the_metadata_of_pandas_and_of_the_hub_is_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("cut", "said"),
-    [(-4, "no end"), (-100, "no end"), (100, "no end"), (8, "no end")],
+    [(-4, "is incomplete"), (-100, "is incomplete"), (100, "is incomplete"), (8, "is incomplete")],
 )
 def test_a_file_that_was_cut_off_says_so(tmp_path: Path, cut: int, said: str) -> None:
     error = report(tmp_path, parquet(QUESTIONS)[:cut])["file_error"]

@@ -39,8 +39,8 @@ def test_a_table_is_read_as_it_is_written(tmp_path: Path, content: bytes, expect
         (b'"a"b,2\n', "unclosed_quote", "closing quote"),
         (b"caf\xe9,2\n", "invalid_utf8", "0xe9"),
         (b"a\x00,2\n", "nul", "NUL"),
-        (b"x" * (tables.LONGEST_FIELD + 10) + b",2\n", "field_too_long", "field"),
-        (b"x," * tables.LONGEST_LINE + b"\n", "line_too_long", "line"),
+        (b"x" * (tables.MAX_FIELD_CHARACTERS + 10) + b",2\n", "field_too_long", "field"),
+        (b"x," * tables.MAX_LINE_BYTES + b"\n", "line_too_long", "line"),
     ],
 )
 def test_a_bad_row_is_told_and_the_others_are_read(tmp_path: Path, bad: bytes, kind: str, said: str) -> None:
@@ -58,7 +58,7 @@ def test_a_cell_with_a_quote_that_is_closed_rows_later_costs_its_own_row_only(tm
 
 
 def test_quotes_that_never_match_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_REREAD", 10_000)
+    monkeypatch.setattr(tables, "MAX_REREAD_BYTES", 10_000)
     told = report(tmp_path, HEAD + b'"a,1\n' * 2001)
     assert told["file_error"]["kind"] == "limits"
     assert "CSV library" in told["file_error"]["advice"]

@@ -90,11 +90,11 @@ def test_a_download_that_lists_fewer_problems_than_were_counted_says_so() -> Non
     assert not [page for page in pages if "only counted" in viewer().get(page).content.decode()]
     DatasetVersion.objects.filter(pk=bad.pk).update(report=bad.report | {"listed": 3})
     for page in pages:
-        assert "has 3 of the 4 problems of this file" in viewer().get(page).content.decode()
+        assert "has 3 of the 4 problems in this file" in viewer().get(page).content.decode()
     mapped = bad.report | {"listed": 2}
     DatasetVersion.objects.filter(pk=bad.pk).update(report=bad.report | {"mapped": mapped})
     page = viewer().get(at(bad, "report/?kind=malformed_json&of=import")).content.decode()
-    assert "has 2 of the 4 problems found there" in page
+    assert "has 2 of the 4 problems found during import" in page
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_filter_finds_rows_and_says_what_it_is(version: DatasetVersion, query:
     if count:
         assert f"{count} of 30 rows" in page
     elif count == 0:
-        assert "No row matches" in page
+        assert "No rows match" in page
     else:
         assert "prompts of at most 70 characters" in page
         assert "Ann has 29" not in page
@@ -276,11 +276,11 @@ def test_a_filtered_version_of_so_many_rows(version: DatasetVersion, which: str,
 
 
 def test_a_filtered_version_without_long_prompts_is_counted_with_the_chosen_tokenizer(version: DatasetVersion) -> None:
-    assert "a host must first load" in operator().get(at(version, "rows/")).content.decode()
+    assert "a host must first send" in operator().get(at(version, "rows/")).content.decode()
     known = a_known_tokenizer()
     page = operator().get(at(version, "rows/")).content.decode()
     assert 'name="tokens"' in page
-    assert "a host must first load" not in page
+    assert "a host must first send" not in page
     operator().post(at(version, "derive/"), {"rows": "1 2 29", "tokens": "150", "tokenizer": known.pk})
     made = worked(version.children.get())
     assert (made.rows, made.tokenizer, made.token_limit) == (2, known.pk, 150)

@@ -126,7 +126,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(tmp_path: Path) -> None:
 
 def test_a_rare_text_is_looked_for_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = stored(tmp_path, [a_row(n) for n in range(40)], group=10)
-    monkeypatch.setattr(find_rows, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(find_rows, "MAX_SEARCH_S", -1.0)
     answer = find(folder, {"filter": {"text": "What is 39?"}})
     assert answer == {"rows": [], "next": 10}
     assert ids(find(folder, {"filter": {"text": "What is 39?"}, "after": 30})) == [39]
@@ -239,7 +239,7 @@ def test_prompts_that_the_template_refuses_are_left_out_and_told(mixed: Path, tm
     ("config", "said"),
     [
         (None, "is no longer available"),
-        ({"chat_template": ""}, "No row passes this filter. 5 could not be counted"),
+        ({"chat_template": ""}, "No row passes this filter. The tokens of 5 rows can't be counted"),
         ({"chat_template": "{% if"}, "chat template can't be read"),
     ],
 )

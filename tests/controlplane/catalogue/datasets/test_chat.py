@@ -40,12 +40,12 @@ def test_special_tokens_come_from_the_configuration(tmp_path: Path) -> None:
 def test_plain_text_is_as_it_is_with_the_tokens_that_go_around_it(tmp_path: Path) -> None:
     made = renderer(tmp_path, CHATML)
     assert made.render([{"role": "user", "content": "abc"}], chat=False) == ("abc", 4)
-    assert made.counts(["abc"]) == [3]
+    assert made.token_counts(["abc"]) == [3]
 
 
 def test_many_texts_are_counted_whole_and_at_once(tmp_path: Path) -> None:
     texts = ["abc" * number for number in range(300)] + ["<|im_end|>", "half \ud800 a pair"]
-    assert renderer(tmp_path, CHATML).counts(texts) == [*(3 * n for n in range(300)), 1, 13]
+    assert renderer(tmp_path, CHATML).token_counts(texts) == [*(3 * n for n in range(300)), 1, 13]
 
 
 def test_many_prompts_are_counted_at_once_and_a_refused_one_is_not(tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_many_prompts_are_counted_at_once_and_a_refused_one_is_not(tmp_path: Pat
 def test_without_a_tokenizer_texts_are_shown_and_not_counted() -> None:
     made = ChatRenderer(None)
     assert made.render(ASKED) == ("user:\n2 + 2?", None)
-    assert made.counts(["abc"]) is None
+    assert made.token_counts(["abc"]) is None
     with pytest.raises(TemplateProblem, match="no longer available"):
-        ChatRenderer.that_counts(None)
+        ChatRenderer.with_tokenizer(None)
 
 
 def test_a_model_with_sentencepiece_alone_is_rendered_and_not_counted(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_model_with_sentencepiece_alone_is_rendered_and_not_counted(tmp_path: 
     made = ChatRenderer(tmp_path)
     assert made.render(ASKED) == ("<s>2 + 2?", None)
     with pytest.raises(TemplateProblem, match="has no tokenizer"):
-        ChatRenderer.that_counts(tmp_path)
+        ChatRenderer.with_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("file", ["chat_template.jinja", "chat_template.json"])
@@ -129,7 +129,7 @@ HOSTILE = {
     "{{ " + "[" * 150 + "]" * 150 + " }}": "nested too deeply",
     "{{ messages.nothing.at_all }}": "can't be used with these messages: UndefinedError",
     "{{ 1 / 0 }}": "ZeroDivisionError",
-    "{% if %}": "can't be read: .*its line 1",
+    "{% if %}": "can't be read: .*line 1",
     "{{ raise_exception('only <users> here') }}": "refuses these messages: only <users> here",
     "a" * (2**20 + 1): "longer than 1,048,576 characters",
 }  # fmt: skip
@@ -139,8 +139,8 @@ HOSTILE = {
 def test_a_hostile_template_is_stopped_and_told_in_words(
     template: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat_templates, "SECONDS", 0.3)
-    monkeypatch.setattr(chat_templates, "LONGEST_TEXT", 100_000)
+    monkeypatch.setattr(chat_templates, "CPU_SECONDS", 0.3)
+    monkeypatch.setattr(chat_templates, "MAX_OUTPUT_CHARACTERS", 100_000)
     with pytest.raises(TemplateProblem, match=said):
         renderer(tmp_path, template).text(ASKED)
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from controlplane.catalogue.datasets.reader.limits import TOO_LONG
+from controlplane.catalogue.datasets.reader.limits import TIME_EXCEEDED
 from controlplane.setup.serving.processes import BASE_DIR
 
 READ = """
@@ -55,4 +55,4 @@ def test_parquet_leaves_most_of_the_address_space_to_the_rows(monkeypatch: pytes
 def test_a_child_whose_processor_time_is_up_ends_and_says_so(processes: int) -> None:
     code = SPIN.replace("PROCESSES", str(processes))
     done = subprocess.run([sys.executable, "-c", code], cwd=BASE_DIR, input="", capture_output=True, text=True)
-    assert done.returncode == TOO_LONG, done.stderr
+    assert done.returncode == TIME_EXCEEDED, done.stderr

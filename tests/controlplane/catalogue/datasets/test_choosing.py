@@ -96,7 +96,7 @@ def test_a_script_beside_files_that_can_be_read_is_passed_over():
 
 @pytest.mark.parametrize("name", ["../../etc/train.jsonl", "/etc/train.jsonl", "a\\..\\train.jsonl"])
 def test_names_that_would_leave_the_folder_are_never_chosen(name):
-    with pytest.raises(NotFetched, match="no file that can be read"):
+    with pytest.raises(NotFetched, match="no file in a supported format"):
         choose([name], {}, "", "train")
 
 

@@ -78,7 +78,7 @@ def test_a_ready_dataset_and_one_made_by_a_filter_have_columns_too(text: list[st
 def test_a_corpus_without_any_text_says_so() -> None:
     version = a_corpus(documents=[{"title": "a", "body": ""}])
     assert version.status == CorpusVersion.INVALID
-    assert version.report["file_error"]["message"] == "No row has a text in these columns."
+    assert version.report["file_error"]["message"] == "No row has text in these columns."
     assert not version.path.exists()
 
 
@@ -86,7 +86,7 @@ def test_a_corpus_whose_dataset_is_gone_says_so() -> None:
     source = checked(jsonl(DOCUMENTS))
     version = building.create(None, "Towns", source, text=["body"])
     source.source_path.unlink()
-    assert "is gone" in made(version).report["file_error"]["message"]
+    assert "no longer exists" in made(version).report["file_error"]["message"]
 
 
 def test_too_many_documents_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_the_parts_of_an_environment_name_their_corpora() -> None:
     assert queries.file_of("Towns v2 of v3 v1") == version.path
 
 
-@pytest.mark.parametrize(("title", "said"), [("", "no corpus chosen"), ("Rivers v1", "no corpus Rivers v1")])
+@pytest.mark.parametrize(("title", "said"), [("", "Choose a corpus"), ("Rivers v1", "no corpus Rivers v1")])
 def test_a_corpus_that_is_missing_is_named(title: str, said: str) -> None:
     with pytest.raises(DatasetError, match=said):
         queries.specs_of([PartSpec("search", "search", {"corpus": title})])
@@ -147,9 +147,9 @@ def posted(client: Client, source: DatasetVersion, **fields: Any) -> Any:
 
 def test_an_upload_of_documents_becomes_a_corpus_that_answers_queries() -> None:
     source, client = checked(jsonl(DOCUMENTS)), operator()
-    assert "Make a corpus" in client.get(source.get_absolute_url()).content.decode()
+    assert "Create a corpus" in client.get(source.get_absolute_url()).content.decode()
     address = posted(client, source)["Location"]
-    assert "Being made" in client.get(address).content.decode()
+    assert "Building" in client.get(address).content.decode()
     made(CorpusVersion.objects.get())
     page = client.get(f"{address}?q=pears").content.decode()
     assert "2 documents, ready to search" in page
@@ -233,7 +233,7 @@ def test_a_text_file_has_no_headings() -> None:
         (b"text", "a.pdf", "ends in .txt, .md or .markdown"),
         (b"caf\xe9", "a.txt", "not UTF-8 text: byte 3"),
         (b"a\0b", "a.txt", "contains NUL bytes"),
-        (b"# only\n\n", "a.md", "no paragraph"),
+        (b"# only\n\n", "a.md", "no paragraphs"),
         (b"", "a.txt", "The file is empty."),
         (b"x" * (plain_text.MAX_BYTES + 1), "a.txt", "larger than 32 MiB"),
     ],

@@ -21,7 +21,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes through the disk."""
     monkeypatch.setattr(duplicates, "BLOCK", 64)
     monkeypatch.setattr(spilling, "BLOCK", 128)
-    monkeypatch.setattr(duplicates, "PAIRS_COMPARED", 100)
+    monkeypatch.setattr(duplicates, "MAX_PAIRS_IN_MEMORY", 100)
 
 
 def found(folder: Path, keys: list[str]) -> list[tuple[int, int]]:

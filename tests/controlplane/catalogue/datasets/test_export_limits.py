@@ -24,7 +24,7 @@ def test_only_some_downloads_are_written_at_once(monkeypatch: pytest.MonkeyPatch
     streams = [reader_process.stream(Path(), "export", {}) for _ in range(reader_process.MAX_STREAMS)]
     assert [next(each) for each in streams] == [b"row"] * len(streams)
     for _ in range(2):
-        with pytest.raises(ChildFailed, match="are being downloaded"):
+        with pytest.raises(ChildFailed, match="are already being downloaded"):
             next(reader_process.stream(Path(), "export", {}))
     streams[0].close()  # type: ignore[attr-defined]  # a generator
     last = reader_process.stream(Path(), "export", {})

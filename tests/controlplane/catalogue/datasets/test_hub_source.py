@@ -168,7 +168,7 @@ def test_a_fetch_that_nobody_wants_any_more_ends_in_the_middle(hub):
     hub.add("Org/Slow", {"train.parquet": b"x" * 10**6}, kind="datasets", stall_after=50_000)
     version = actions.create_from_source(None, "slow", HubSource("Org/Slow"))
     version.check_started_at = version.queued_at
-    with pytest.raises(reader_process.Unwanted):
+    with pytest.raises(reader_process.ResultUnwanted):
         fetch(version, lambda: not hub.asked("/blobs/"))
     assert progress(version).of == 10**6
     told = json.loads((version.folder / files.PROGRESS).read_text())

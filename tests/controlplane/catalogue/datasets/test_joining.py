@@ -40,7 +40,7 @@ def test_json_files_of_lines_are_joined_as_lines(tmp_path):
 
 @pytest.mark.parametrize(("kind", "first"), [("csv", b"a,b\n1,2\n"), ("tsv", b"a\tb\n"), ("json", b" \n[1]")])
 def test_several_sheets_or_lists_are_refused(tmp_path, kind, first):
-    with pytest.raises(NotFetched, match="The split has 2 files, and several are read only as JSON Lines or Parquet"):
+    with pytest.raises(NotFetched, match="The split has 2 files, and only JSON Lines or Parquet files can be joined"):
         joined(tmp_path, kind, first, b"{}")
 
 
@@ -83,14 +83,14 @@ def test_a_bomb_is_stopped_at_the_limit(tmp_path):
 
 
 def test_a_shard_cut_off_is_told(tmp_path):
-    with pytest.raises(NotFetched, match="damaged or cut off"):
+    with pytest.raises(NotFetched, match="damaged or truncated"):
         joined(tmp_path, "jsonl", b"{}\n", gzip.compress(b"{}\n" * 1000)[:-9])
 
 
 def test_a_damaged_shard_is_told(tmp_path):
     damaged = bytearray(gzip.compress(bytes(range(256)) * 200))
     damaged[20:40] = b"\xff" * 20
-    with pytest.raises(NotFetched, match="damaged or cut off"):
+    with pytest.raises(NotFetched, match="damaged or truncated"):
         joined(tmp_path, "jsonl", b"{}\n", bytes(damaged))
 
 

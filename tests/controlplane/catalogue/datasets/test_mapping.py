@@ -218,7 +218,7 @@ def test_what_is_wrong_with_a_row_is_named(subtests: pytest.Subtests) -> None:
 
 def test_an_unbalanced_chat_says_which_message_breaks_it() -> None:
     chat = [system("s"), user("a"), assistant("b"), user("c"), user("d")]
-    with pytest.raises(RowProblem, match=r"^Message 5 .* is by the user, where the assistant's turn is"):
+    with pytest.raises(RowProblem, match=r"^Message 5 .* is by the user, but it is the assistant's turn"):
         canonical({"messages": chat}, CHAT, 0)
 
 
@@ -236,11 +236,11 @@ BAD_MAPPINGS = [
     ({"messages": True, "chat": False}, "chat", "Messages need a chat template"),
     ({"follow_up": "follow_up", "answer": ""}, "answer", "first answer"),
     ({"follow_up": "follow_up", "chat": False}, "follow_up", "needs chat messages"),
-    ({"follow_up_response": "a"}, "follow_up", "second question"),
-    ({"one_per_turn": True}, "follow_up", "second question"),
+    ({"follow_up_response": "a"}, "follow_up", "follow-up question"),
+    ({"one_per_turn": True}, "follow_up", "follow-up question"),
     ({"template": "Solve {problem}"}, "template", "uses {problem}"),
     ({"template": "Solve it."}, "template", "lacks {prompt}"),
-    ({"template": "{prompt} It is {a}."}, "template", "which is the answer"),
+    ({"template": "{prompt} It is {a}."}, "template", "that is the answer"),
     ({"template": "{prompt.__class__}"}, "template", "uses {prompt.__class__}"),
     ({"template": "{prompt!r:>9}"}, "template", "uses {prompt!r:>9}"),
 ]

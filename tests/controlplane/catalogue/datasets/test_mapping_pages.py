@@ -85,7 +85,7 @@ def test_the_schema_is_recognised_with_its_why_and_proposed() -> None:
     assert recognised["title"] in page
     assert '<option value="gsm8k" selected>' in page
     assert '<option value="question" selected>' in page
-    assert '<p class="muted" hidden data-no-preview>No preview:' in page  # for the page's script
+    assert '<p class="muted" hidden data-no-preview>No preview,' in page  # for the page's script
     assert 'id="mapping-form"' not in viewer().get(at(version)).content.decode()
 
 
@@ -98,7 +98,7 @@ def test_the_example_is_a_real_row_with_the_forms_mapping() -> None:
     assert "What is 3 plus 3?" in example(client, version, row="3")
     assert "What is 4 plus 4?" in example(client, version, row="99")
     assert "has no ## in it" not in page
-    assert "no @@ in it" in example(client, version, answer_after="@@")
+    assert "contain @@" in example(client, version, answer_after="@@")
 
 
 def test_tokens_are_counted_after_the_chat_template() -> None:
@@ -139,7 +139,7 @@ def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(change: dict[s
     assert "What I typed" in page
     assert "field to correct.</strong> Nothing is saved." in page
     assert f'<a href="#id_{field}">' in page
-    assert '<p class="muted" data-no-preview>No preview: the mapping has fields to correct.</p>' in page
+    assert '<p class="muted" data-no-preview>No preview, because the mapping has errors.</p>' in page
     assert f'data-problems="{field}" role="alert"> <li>' in page
     version.refresh_from_db()
     assert version.status == DatasetVersion.NEEDS_MAPPING
@@ -160,7 +160,7 @@ def test_a_file_without_a_known_answer_column_is_imported_only_after_a_choice() 
     fields = FIELDS | {"prompt": "Question Text", "answer": "", "answer_after": ""}
     page = client.get(at(version)).content.decode()
     assert '<option value="Question Text" selected>' in page
-    assert "no name suggests an answer" in page
+    assert "no column name suggests an answer" in page
     assert "Looks right, import" not in page
     assert "What is 0 plus 0?" in client.post(at(version, "example/"), fields).content.decode()
     refused = client.post(at(version, "mapping/"), fields)
@@ -334,7 +334,7 @@ def test_an_import_that_is_stopped_leads_back_to_the_mapping() -> None:
     version, client = checked(), operator()
     client.post(at(version, "mapping/"), FIELDS | {"system_prompt": "Kept"})
     page = client.post(at(version, "cancel/"), follow=True).content.decode()
-    assert "Nothing was imported, and your mapping is unchanged" in page
+    assert "Nothing was imported, and the mapping is unchanged" in page
     assert "Kept" in page
 
 

@@ -40,7 +40,7 @@ def test_one_other_number_in_a_long_prompt_is_told_from_none(tmp_path: Path) -> 
     long = " ".join(f"{word} and" for word in WORDS * 20)
     (one,) = found(tmp_path, f"{long} 5", f"{long} 6")
     assert (one.numbers_only, one.same_words) == (True, False)
-    assert one.excerpt == f"{long[: near.EXCERPT]}…"
+    assert one.excerpt == f"{long[: near.MAX_EXCERPT]}…"
 
 
 def test_a_changed_name_is_nearly_the_same(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_all_planted_copies_among_many_are_found_through_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spilling, "BLOCK", 512)
-    monkeypatch.setattr(near, "PAIRS_COMPARED", 700)
-    monkeypatch.setattr(duplicates, "PAIRS_COMPARED", 50)
-    monkeypatch.setattr(near, "COMPARED", 16)
+    monkeypatch.setattr(near, "MAX_PAIRS_IN_MEMORY", 700)
+    monkeypatch.setattr(duplicates, "MAX_PAIRS_IN_MEMORY", 50)
+    monkeypatch.setattr(near, "BATCH_LINES", 16)
     chance = random.Random(4)
     texts = [sentence(chance) for _ in range(600)]
     copies = {line: chance.randrange(300) for line in range(300, 600, 10)}

@@ -218,7 +218,7 @@ def test_progress_is_shown_and_the_page_drawn_anew_at_the_end() -> None:
     page = client.get(at(version, "state/")).content.decode()
     for words in ('value="0.2500"', "25", "812,345", "38.2", "Second pass"):
         assert words in page
-    ProgressFile(version.folder, "writing", 0, 12).at(0, 3, now=True)
+    ProgressFile(version.folder, "writing", 0, 12).report(0, 3, now=True)
     page = client.get(at(version, "state/")).content.decode()
     assert 'value="0.2500"' in page
     assert "Writing the rows" in page
@@ -243,7 +243,7 @@ def test_a_worker_that_is_late_is_spoken_of() -> None:
     client = viewer()
     assert b"has not started this" not in client.get(at(version, "state/")).content
     DatasetVersion.objects.update(queued_at=timezone.now() - timedelta(seconds=40))
-    assert b"has not started this for 40 s" in client.get(at(version, "state/")).content
+    assert b"waiting for the background worker for 40 s" in client.get(at(version, "state/")).content
 
 
 def test_a_check_can_be_cancelled_by_operators(django_capture_on_commit_callbacks) -> None:

@@ -128,11 +128,11 @@ FILES = {
 def test_a_report_is_the_same_whatever_the_number_of_processes(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonlines, "BLOCK", 2**12)
+    monkeypatch.setattr(jsonlines, "BLOCK_BYTES", 2**12)
     monkeypatch.setattr(records, "BATCH_BYTES", 2**12)
     reports = []
     for number in (1, 2, 5):
-        monkeypatch.setattr(processes, "useful", lambda path, number=number: number)
+        monkeypatch.setattr(processes, "useful_processes", lambda path, number=number: number)
         said = report(tmp_path, content)
         reports.append((said | {"passes": []}, (tmp_path / files.PROBLEMS).read_bytes()))
     assert reports[0][0]["rows"] >= 140
@@ -142,7 +142,7 @@ def test_a_report_is_the_same_whatever_the_number_of_processes(
 def test_small_files_start_no_process(tmp_path: Path) -> None:
     source = tmp_path / files.SOURCE
     source.write_bytes(b"{}\n")
-    assert processes.useful(source) == 1
+    assert processes.useful_processes(source) == 1
     with source.open("wb") as file:
         file.truncate(2**30)
-    assert processes.useful(source) == min(len(os.sched_getaffinity(0)), processes.MOST)
+    assert processes.useful_processes(source) == min(len(os.sched_getaffinity(0)), processes.MAX_PROCESSES)

@@ -249,7 +249,7 @@ def test_a_proposal_can_be_sent_as_json() -> None:
 def test_what_numbers_the_rows_is_never_the_prompt() -> None:
     rows = [{"ID": str(n), "text": f"A-{n}", "n": n} for n in range(3)]
     assert recognised(*rows).mapping.prompt == ""
-    assert "none has texts for prompts" in recognised(*rows).why
+    assert "no column looks like a prompt" in recognised(*rows).why
 
 
 def test_a_missing_answer_column_is_a_choice_to_make() -> None:

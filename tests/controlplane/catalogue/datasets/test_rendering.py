@@ -78,7 +78,7 @@ def test_a_template_that_refuses_and_one_that_is_broken_are_told_apart(tmp_path:
 def test_the_first_rows_of_the_source_are_taken_in_full(tmp_path: Path) -> None:
     long = {**ROW, "question": "why? " * 1_000}
     rows = render(tmp_path, "not a row", long, *[ROW] * 20)["rows"]
-    assert len(rows) == render_rows.ROWS
+    assert len(rows) == render_rows.PREVIEW_ROWS
     assert rows[0][0]["messages"][1]["content"] == long["question"]
     (tmp_path / files.SOURCE).write_bytes(b"\x80\x04\x95")
     assert render_rows.run(tmp_path, {"mapping": GSM8K})["problem"]

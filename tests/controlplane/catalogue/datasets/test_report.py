@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.checking import report as reports
-from controlplane.catalogue.datasets.reader.checking.report import UNFIT, Collector
+from controlplane.catalogue.datasets.reader.checking.report import MAPPING_KINDS, Collector
 from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, DataProblem
 from controlplane.catalogue.datasets.reader.versions import import_rows
 from tests.controlplane.catalogue.datasets.sources import jsonl, report
@@ -26,14 +26,14 @@ def listed(folder: Path) -> list[dict[str, Any]]:
 def test_rows_that_only_the_guessed_mapping_does_not_fit_are_counted_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports, "GIVE_UP_AFTER", 5)
+    monkeypatch.setattr(reports, "MAX_UNREADABLE", 5)
     told = report(tmp_path, jsonl(NO_ANSWER))
     assert (told["bad_rows"], told["broken_rows"], told["unfit_rows"]) == (20, 0, 20)
     assert (told["gave_up"], told["rows"], len(told["passes"])) == (False, 40, 2)
 
 
 def test_rows_that_can_not_be_read_end_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports, "GIVE_UP_AFTER", 5)
+    monkeypatch.setattr(reports, "MAX_UNREADABLE", 5)
     told = report(tmp_path, jsonl(NO_ANSWER) + b"broken\n" * 9)
     assert (told["gave_up"], told["broken_rows"], told["unfit_rows"]) == (True, 5, 20)
 
@@ -63,7 +63,7 @@ def test_bad_rows_are_each_counted_once_wherever_they_stand(tmp_path: Path) -> N
 def test_what_an_import_finds_itself_is_listed_up_to_a_bound_and_the_rest_always(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports, "LISTED", 3)
+    monkeypatch.setattr(reports, "MAX_LISTED", 3)
     told = report(tmp_path, jsonl(NO_ANSWER) + b"broken\n" + TWICE)
     said = listed(tmp_path)
     assert [one["kind"] for one in said] == ["missing_field"] * 3 + ["malformed_json", "duplicate_keys"]
@@ -87,4 +87,4 @@ def test_bad_rows_and_rows_that_do_not_fit_are_left_out_by_a_word_each(tmp_path:
 
 
 def test_kinds_that_depend_on_the_mapping_are_errors_of_one_row() -> None:
-    assert {KINDS[kind].level for kind in UNFIT} == {ERROR}
+    assert {KINDS[kind].level for kind in MAPPING_KINDS} == {ERROR}

@@ -147,4 +147,4 @@ def test_only_admins_write_functions_and_operators_reuse_them() -> None:
 )
 def test_what_can_be_no_transform_is_told_before_it_runs(source: str, words: str) -> None:
     assert words in row_function.problem(source)
-    assert row_function.problem(row_function.START) == ""
+    assert row_function.problem(row_function.EXAMPLE) == ""

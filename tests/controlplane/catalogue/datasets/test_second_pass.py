@@ -75,9 +75,9 @@ def test_tests_that_need_more_than_plain_values_are_told_by_their_number(tmp_pat
     found = check(tmp_path, [row("x = 1"), row("def f(a, b):\n    return a + b", test_cases=tests)], TESTED)
     assert [(one["line"], one["kind"], one["field"]) for one in found] == [(2, "test_needs", "test_cases")] * 3
     assert [one["message"] for one in found] == [
-        "Test 2 in “test_cases” never counts as passed. “s” is used as more than a plain value: s.push.",
-        "Test 3 in “test_cases” never counts as passed. It calls nothing that the tested code defines.",
-        "Test 4 in “test_cases” never counts as passed. A function of the test's own is given to “f”.",
+        "Test 2 in “test_cases” can never pass. “s” is used as more than a plain value: s.push.",
+        "Test 3 in “test_cases” can never pass. It calls nothing that the tested code defines.",
+        "Test 4 in “test_cases” can never pass. A function of the test's own is given to “f”.",
     ]
     assert found[1]["excerpt"] == "assert True"
 
@@ -134,7 +134,7 @@ def test_near_duplicates_are_warned_of_with_the_line_they_resemble(tmp_path: Pat
     assert {one["kind"] for one in found} == {"near_duplicate"}
     assert [(one["line"], one["message"].split(",")[0]) for one in found[1:]] == [
         (4, "The same as line 3 except for numbers."),
-        (5, "The same words as in line 1: case"),
+        (5, "The same words as in line 1; only case"),
     ]
     assert found[0]["line"] == 3
     assert found[0]["message"].endswith("are also in line 1.")
@@ -178,7 +178,7 @@ def test_ordinary_rows_are_not_parsed_again() -> None:
 def test_an_error_behind_all_the_warnings_that_are_listed_is_left_out_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports, "LISTED", 3)
+    monkeypatch.setattr(reports, "MAX_LISTED", 3)
     alike = [{"prompt": "Write a function that adds", "answer": "x", "test_cases": ["assert f(1) == 2"]}] * 20
     broken = {"prompt": "Another thing to write altogether", "answer": "y", "test_cases": ["assert f(1 == 2"]}
     told = report(tmp_path, jsonl([*alike, broken]))

@@ -22,7 +22,7 @@ def written(folder: Path, rows: list[dict[str, Any]]) -> None:
     writer = shown.ShortRowWriter(folder)
     for row in rows:
         writer.add(row)
-    writer.settle()
+    writer.finish()
 
 
 def test_any_page_is_read_and_the_last_one_ends(tmp_path: Path) -> None:

@@ -132,5 +132,5 @@ def test_a_link_to_a_name_that_is_no_text_is_refused(root):
     with open(odd, "wb") as file:
         file.write(LINES)
     os.symlink(odd, root / "link.jsonl")
-    with pytest.raises(SourceRefused, match="not UTF-8"):
+    with pytest.raises(SourceRefused, match="not valid UTF-8"):
         server_path(str(root / "link.jsonl"))

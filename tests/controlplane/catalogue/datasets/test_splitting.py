@@ -12,10 +12,10 @@ from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.versions.spill_by_split import SplitSpill
 from controlplane.catalogue.datasets.reader.versions.splitting import (
     MAX_STRATA,
-    REST,
-    Drawing,
+    OTHER_STRATUM,
     Split,
     Strata,
+    ValidationDraw,
     quotas,
 )
 from controlplane.catalogue.datasets.reader.versions.writing import write_version
@@ -68,14 +68,14 @@ def test_without_a_share_or_with_one_prompt_nothing_is_kept_out() -> None:
 def test_every_place_is_as_likely_as_any_other() -> None:
     hits: Counter[int] = Counter()
     for seed in range(2000):
-        drawing = Drawing({"": 10}, Split(0.2, seed))
+        drawing = ValidationDraw({"": 10}, Split(0.2, seed))
         hits.update(place for place in range(10) if drawing.is_validation(""))
     assert hits.total() == 4000
     assert all(320 < hits[place] < 480 for place in range(10))
 
 
 def test_more_prompts_than_were_counted_are_an_error() -> None:
-    drawing = Drawing({"": 1}, Split())
+    drawing = ValidationDraw({"": 1}, Split())
     drawing.is_validation("")
     with pytest.raises(ValueError, match="More prompts"):
         drawing.is_validation("")
@@ -85,14 +85,14 @@ def test_the_number_of_strata_is_bounded() -> None:
     strata = Strata()
     names = {strata.name({"difficulty": number}) for number in range(MAX_STRATA + 50)}
     assert len(names) == MAX_STRATA + 1
-    assert REST in names
+    assert OTHER_STRATUM in names
     assert strata.name({"difficulty": 0}) == "0"
-    assert strata.name({"difficulty": ["x"]}) == REST
+    assert strata.name({"difficulty": ["x"]}) == OTHER_STRATUM
 
 
 @pytest.mark.parametrize("wrong", [{"share": 1}, {"share": -0.1}, {"share": "a"}, {"share": True}, {"seed": 1.5}])
 def test_a_split_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"share is a number|seed is a whole number"):
+    with pytest.raises(ValueError, match=r"share must be at least 0|seed must be a whole number"):
         Split.from_dict(wrong)
 
 

@@ -9,7 +9,7 @@ import pytest
 from controlplane.catalogue.datasets.pages import showing
 from controlplane.catalogue.datasets.reader.versions.hints import hints
 from controlplane.catalogue.datasets.reader.versions.statistics import (
-    MAX_NAMES,
+    MAX_COUNTED_NAMES,
     Lengths,
     NameCounts,
     Statistics,
@@ -61,12 +61,12 @@ def test_no_lengths_are_no_figures() -> None:
 
 def test_names_beyond_a_bound_are_one_number() -> None:
     names = NameCounts()
-    for number in range(MAX_NAMES + 50):
+    for number in range(MAX_COUNTED_NAMES + 50):
         names.add(f"tag {number}")
     names.add("tag 0")
     found = names.as_dict()
     assert found["counts"][0] == {"name": "tag 0", "count": 2}
-    assert sum(one["count"] for one in found["counts"]) + found["others"] == MAX_NAMES + 51
+    assert sum(one["count"] for one in found["counts"]) + found["others"] == MAX_COUNTED_NAMES + 51
 
 
 def test_the_system_prompt_is_not_counted_and_tokens_only_where_they_are_known() -> None:
@@ -96,8 +96,8 @@ def test_difficulty_tags_tests_code_and_the_split_are_counted() -> None:
     [
         (told(a_row()), "Few rows"),
         (told(a_row("Add"), a_row()), "Very short prompts"),
-        (told(*[a_row()] * 4, repeated=3, repeated_alike=1), "Ambiguous prompts"),
-        (told(*[a_row()] * 4, repeated=3, repeated_alike=3), "Repeated prompts"),
+        (told(*[a_row()] * 4, repeated=3, repeated_with_answer=1), "Ambiguous prompts"),
+        (told(*[a_row()] * 4, repeated=3, repeated_with_answer=3), "Repeated prompts"),
         (told(a_row(answer=None)), "No answers"),
         (told(a_row(answer=None), a_row()), "Rows without an answer"),
         (told(a_row(answer="def f(): pass")), "Code without tests"),

@@ -42,7 +42,9 @@ def tend() -> None:
 def test_a_lost_folder_comes_back_as_it_was(bucket: ObjectStore) -> None:
     version = ready()
     tend()
-    before = {path.name: path.read_bytes() for path in version.folder.iterdir() if path.name not in storing.LEFT_OUT}
+    before = {
+        path.name: path.read_bytes() for path in version.folder.iterdir() if path.name not in storing.UNSTORED_FILES
+    }
     assert "In the store" in viewer().get(at(version)).content.decode()
     shutil.rmtree(version.folder)
     assert "being fetched from the artifact store" in viewer().get(at(version, "rows/")).content.decode()

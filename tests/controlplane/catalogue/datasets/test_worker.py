@@ -91,11 +91,11 @@ def test_a_version_deleted_while_it_waits_is_left_alone():
 @pytest.mark.parametrize(
     ("program", "kind", "told"),
     [
-        (("-c", "raise SystemExit(4)"), "limits", "more CPU time than is allowed, 60 minutes"),
-        (("-c", "import os; os.kill(os.getpid(), 9)"), "limits", "more memory than is allowed, 1.5 GiB"),
-        (("-c", "raise MemoryError"), "limits", "more memory than is allowed"),
-        (("-c", "raise SystemExit(28)"), "disk", "disk of the control plane is full"),
-        (("-c", "raise OSError(28, 'No space left on device')"), "disk", "disk of the control plane is full"),
+        (("-c", "raise SystemExit(4)"), "limits", "more CPU time than the limit of 60 minutes"),
+        (("-c", "import os; os.kill(os.getpid(), 9)"), "limits", "more memory than the limit of 1.5 GiB"),
+        (("-c", "raise MemoryError"), "limits", "more memory than the limit"),
+        (("-c", "raise SystemExit(28)"), "disk", "control plane's disk is full"),
+        (("-c", "raise OSError(28, 'No space left on device')"), "disk", "control plane's disk is full"),
         (("-c", "import a_package_that_is_missing"), "server", "on the server"),
         (("-c", "pass"), "server", "on the server"),
     ],
@@ -129,7 +129,7 @@ def test_an_import_that_fails_goes_back_to_its_mapping(monkeypatch):
 def hanging(monkeypatch, then):
     """The child never ends; `then` happens once it has begun."""
     monkeypatch.setattr(reader_process, "PROGRAM", HANGS)
-    monkeypatch.setattr(reader_process, "LOOK_S", 0.05)
+    monkeypatch.setattr(reader_process, "POLL_S", 0.05)
     real, done = worker._is_wanted, []
 
     def wanted(version):
@@ -176,7 +176,7 @@ def test_an_import_that_is_cancelled_goes_back_and_can_be_asked_for_again(monkey
     with monkeypatch.context() as patch:
         done = hanging(patch, actions.cancel)
         worked(version)
-    assert done == [actions.BACK]
+    assert done == [actions.BACK_TO_MAPPING]
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert {path.name for path in version.folder.iterdir()} == {files.SOURCE, "lock"} | left
     actions.request_import(version, mapping)
@@ -247,7 +247,7 @@ def test_a_version_that_somebody_mapped_since_it_was_looked_at_is_kept_when_it_i
     version = checked()
     seen = DatasetVersion.objects.get(pk=version.pk)
     actions.request_import(version, MAPPING)
-    assert actions.cancel(seen) == actions.BACK
+    assert actions.cancel(seen) == actions.BACK_TO_MAPPING
     assert worked(version).status == DatasetVersion.NEEDS_MAPPING
 
 
@@ -270,10 +270,10 @@ def test_a_cancelled_version_of_a_dataset_leaves_the_others(django_capture_on_co
 
 def test_a_child_that_takes_too_long_is_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(reader_process, "PROGRAM", HANGS)
-    with pytest.raises(ChildFailed, match="longer than a page can wait"):
+    with pytest.raises(ChildFailed, match=r"didn't finish this within 0\.5 seconds"):
         reader_process.ask(tmp_path, "find", {}, seconds=0.5)
     monkeypatch.setattr(reader_process, "WORK_SECONDS", 0.2)
-    with pytest.raises(ChildFailed, match="more time than is allowed"):
+    with pytest.raises(ChildFailed, match="longer than the limit"):
         reader_process.run(tmp_path, "check", {}, is_wanted=lambda: True)
 
 

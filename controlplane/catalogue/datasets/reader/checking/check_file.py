@@ -1,4 +1,4 @@
-"""The verb `check`: detects the format, runs both passes over the file, and reports the results."""
+"""The verb `check`, which detects the format, runs both passes over the file, and reports the results."""
 
 import time
 from collections.abc import Mapping
@@ -15,15 +15,14 @@ from controlplane.catalogue.datasets.reader.parsing.records import RowSource
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 
-FIRST, SECOND = "first pass", "second pass"
+FIRST_PASS, SECOND_PASS = "first pass", "second pass"
 PREVIEW_ROWS = 8
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the folder's SOURCE: {"mapping": {...} or None} -> REPORT, which is also written, after the file of all
-    PROBLEMS.
+    """Check the folder's SOURCE with {"mapping": {...} or None}, write PROBLEMS and REPORT, and return the report.
 
-    Without a mapping, the recognised one is checked. A mapping with a function also needs {"backend": the sandbox's}.
+    Without a mapping, the recognised one is used. A mapping with a function also needs {"backend": of the sandbox}.
     """
     source = folder / files.SOURCE
     mapping = ColumnMapping.from_dict(arguments["mapping"]) if arguments.get("mapping") else None
@@ -42,9 +41,9 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         except FileProblem as problem:
             report["file_error"] = problem.as_dict()
         except MemoryError:
-            limit = FileProblem("limits", "Checking this file needs more memory than is allowed.")
+            limit = FileProblem("limits", "Checking this file takes more memory than is allowed.")
             report["file_error"] = limit.as_dict()
-    return files.write_answer(folder, files.REPORT, report | _figures(mapping, collector, result, near))
+    return files.write_result(folder, files.REPORT, report | _results(mapping, collector, result, near))
 
 
 def _run_passes(
@@ -54,19 +53,18 @@ def _run_passes(
     result: first_pass.FirstPassResult,
     report: dict[str, Any],
 ) -> int:
-    """Run both passes, and note their pace in the report. Returns the second one's number of near-duplicates."""
     folder, size, near = rows.path.parent, report["bytes"], 0
-    began = time.monotonic()
-    first_pass.run(rows, mapping, collector, ProgressFile(folder, FIRST, size), result)
-    report["passes"].append(_timed(FIRST, began, size, result.rows))
+    started = time.monotonic()
+    first_pass.run(rows, mapping, collector, ProgressFile(folder, FIRST_PASS, size), result)
+    report["passes"].append(_timed(FIRST_PASS, started, size, result.rows))
     if result.mapping.prompt and not collector.gave_up:
-        began = time.monotonic()
-        near = second_pass.run(rows, result.mapping, collector, ProgressFile(folder, SECOND, size))
-        report["passes"].append(_timed(SECOND, began, size, result.rows))
+        started = time.monotonic()
+        near = second_pass.run(rows, result.mapping, collector, ProgressFile(folder, SECOND_PASS, size))
+        report["passes"].append(_timed(SECOND_PASS, started, size, result.rows))
     return near
 
 
-def _figures(
+def _results(
     mapping: ColumnMapping | None, collector: Collector, result: first_pass.FirstPassResult, near: int
 ) -> dict[str, Any]:
     checked = mapping or (result.recognised.mapping if result.recognised else None)
@@ -84,8 +82,8 @@ def _figures(
     }
 
 
-def _timed(name: str, began: float, size: int, rows: int) -> dict[str, Any]:
-    seconds = max(time.monotonic() - began, 1e-6)
+def _timed(name: str, started: float, size: int, rows: int) -> dict[str, Any]:
+    seconds = max(time.monotonic() - started, 1e-6)
     return {
         "name": name,
         "seconds": round(seconds, 3),

@@ -11,7 +11,7 @@ from controlplane.catalogue.datasets.reader.columns.conversations import message
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, tests
 from controlplane.catalogue.datasets.reader.columns.transforms import TRANSFORMS
-from controlplane.catalogue.datasets.reader.excerpts import EXCERPT, visible
+from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT, visible
 from controlplane.catalogue.datasets.reader.problems import DataProblem
 from workers.rewards.entries.answer import normalised
 
@@ -19,31 +19,31 @@ Row = Mapping[str, Any]
 
 
 class Checker:
-    """The checks of rows under a resolved mapping; without a prompt column nothing is required."""
+    """Checker of rows under a resolved mapping; without a prompt column, rows need nothing."""
 
     def __init__(self, mapping: ColumnMapping) -> None:
         self._mapping = mapping
         self.has_prompt = bool(mapping.prompt)
         self._transform = TRANSFORMS[mapping.transform]
-        self._parts: list[Callable[[Row], Any]] = []
+        self._checks: list[Callable[[Row], Any]] = []
         if not mapping.prompt:
             return
-        self._parts = [self._prompt, self._answer, partial(tests, mapping=mapping)]
+        self._checks = [self._check_prompt, self._check_answer, partial(tests, mapping=mapping)]
         if mapping.input:
-            self._parts.insert(1, partial(fields.optional_text, name=mapping.input))
+            self._checks.insert(1, partial(fields.optional_text, name=mapping.input))
         if mapping.difficulty:
-            self._parts.append(partial(fields.difficulty, name=mapping.difficulty))
+            self._checks.append(partial(fields.difficulty, name=mapping.difficulty))
         if mapping.tags:
-            self._parts.append(partial(fields.tags, name=mapping.tags))
+            self._checks.append(partial(fields.tags, name=mapping.tags))
         if mapping.follow_up:
-            self._parts.append(self._follow_up)
+            self._checks.append(self._check_follow_up)
 
     def problems(self, row: Row, line: int, byte: int = -1) -> list[DataProblem]:
-        """List all problems of a row, so that people can fix them before the next upload."""
+        """List all problems of a row, so that people can fix all of them before the next upload."""
         by_kind: dict[tuple[str, str], DataProblem] = {}
-        for part in self._parts:
+        for check in self._checks:
             try:
-                part(row)
+                check(row)
             except RowProblem as problem:
                 row_problem = DataProblem(
                     line, problem.kind, visible(str(problem)), excerpt(row), byte=byte, field=visible(problem.field)
@@ -52,7 +52,7 @@ class Checker:
         return list(by_kind.values())
 
     def key(self, row: Row) -> Hashable:
-        """Compute a key that is equal for rows with the same prompt; for rows without problems."""
+        """Return a key that is equal for rows with the same prompt. The row must have no problems."""
         mapping = self._mapping
         if mapping.messages:
             conversation = messages(row, mapping.prompt)
@@ -64,37 +64,37 @@ class Checker:
         turns = (row.get(name) for name in (mapping.input, mapping.follow_up))
         return (prompt, *(turn or None for turn in turns))
 
-    def _prompt(self, row: Row) -> None:
+    def _check_prompt(self, row: Row) -> None:
         if self._mapping.messages:
             turns = messages(row, self._mapping.prompt)
             if turns[-1]["role"] == "assistant" and not self._mapping.answer:
-                self._extracted(turns[-1]["content"], self._mapping.prompt)
+                self._check_extracted(turns[-1]["content"], self._mapping.prompt)
         else:
             fields.text(row, self._mapping.prompt, "a prompt")
 
-    def _answer(self, row: Row) -> None:
+    def _check_answer(self, row: Row) -> None:
         name = self._mapping.answer
         if self._transform.makes_rows and row.get(name) is None:
             return
         if name and not (self._mapping.messages and name == self._mapping.prompt):
             response = fields.text_or_number(row, name)
             if self._mapping.splits_turns or not (self._mapping.follow_up and row.get(self._mapping.follow_up)):
-                self._extracted(response, name)
+                self._check_extracted(response, name)
 
-    def _follow_up(self, row: Row) -> None:
+    def _check_follow_up(self, row: Row) -> None:
         question = fields.optional_text(row, self._mapping.follow_up)
         name = self._mapping.follow_up_response
         if question and name:
-            self._extracted(fields.text_or_number(row, name), name)
+            self._check_extracted(fields.text_or_number(row, name), name)
 
-    def _extracted(self, response: str, column: str) -> None:
+    def _check_extracted(self, response: str, column: str) -> None:
         extracted = self._transform.extract(response, column, self._mapping.answer_after)
         if not normalised(extracted.answer, ignore_case=True, ignore_punctuation=True):
-            raise RowProblem("empty_answer", f"“{column}” has no answer left without spaces and punctuation.", column)
+            raise RowProblem("empty_answer", f"“{column}” has only spaces and punctuation as an answer.", column)
 
 
 def excerpt(row: Row) -> str:
-    """Cut a row, as JSON, to its beginning."""
-    short = {name[:80]: value[:EXCERPT] if isinstance(value, str | list) else value for name, value in row.items()}
-    text = visible(msgspec.json.encode(short).decode())
-    return text if len(text) <= EXCERPT else text[:EXCERPT] + "…"
+    """Return the beginning of a row as JSON, for a problem."""
+    head = {name[:80]: value[:MAX_EXCERPT] if isinstance(value, str | list) else value for name, value in row.items()}
+    text = visible(msgspec.json.encode(head).decode())
+    return text if len(text) <= MAX_EXCERPT else text[:MAX_EXCERPT] + "…"

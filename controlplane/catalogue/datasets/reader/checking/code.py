@@ -1,4 +1,4 @@
-"""The check of a text for valid Python, without executing it."""
+"""Check of a text for valid Python code, without executing it."""
 
 import ast
 import re
@@ -8,27 +8,27 @@ from typing import NamedTuple
 
 from workers.sandbox.requirements.syntax import deeper
 
-LONGEST = 50_000
-"""Characters; the tree of a longer text would need more memory than the rows may."""
-HEAD = 4_000
-"""Characters in which the first line of code is searched, below comments."""
-PYTHON = frozenset(("python", "python3", "py", "py3"))
-"""Language names of fenced blocks."""
+MAX_CHARACTERS = 50_000
+"""Characters of code that is checked; the syntax tree of longer code would exceed the memory limit."""
+HEAD_CHARACTERS = 4_000
+"""Characters in which the first line of code is searched for, below comments."""
+PYTHON_NAMES = frozenset(("python", "python3", "py", "py3"))
+"""Names of Python after the fence of a block."""
 
 _FENCE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)[^\n`]*$")
-_SURE = re.compile(
+_CLEARLY_PYTHON = re.compile(
     r"(?:async\s+)?def\s+\w+\s*\(|class\s+\w+\s*(?:\([^)]*\))?\s*:|from\s+[\w.]+\s+import\s|@[\w.]+(?:\(.*\))?\s*$"
 )
 _IMPORT = re.compile(r"import\s+[\w.]+(?:\s+as\s+\w+)?(?:\s*,\s*[\w.]+(?:\s+as\s+\w+)?)*\s*(?:#.*)?$")
 _DEFINITION = re.compile(
     r"^[ \t]*+(?:(?:async\s+)?def\s+\w+\s*\(|class\s+\w+.*:[ \t]*$|from\s+[\w.]+\s+import\s)", re.M
 )
-_SESSION = (">>>", "$", "%", "!")
-"""Prefixes of a block's first line that mark a prompt or notebook session."""
+_SESSION_PREFIXES = (">>>", "$", "%", "!")
+"""Beginnings of blocks that show a session in a shell or a notebook."""
 
 
 class CodeProblem(NamedTuple):
-    """A syntax error at a line and column inside the code, both from 1."""
+    """Syntax error at a line and column of the code, both from 1."""
 
     line: int
     column: int
@@ -36,8 +36,8 @@ class CodeProblem(NamedTuple):
 
 
 def problem(text: str) -> CodeProblem | None:
-    """Find the syntax error of the code; None if it parses, or is too long or deeply nested to tell."""
-    if len(text) > LONGEST or deeper(text):
+    """Return the syntax error of the code; None if it parses, or if it is too long or too deeply nested to tell."""
+    if len(text) > MAX_CHARACTERS or deeper(text):
         return None
     try:
         with warnings.catch_warnings():
@@ -45,66 +45,66 @@ def problem(text: str) -> CodeProblem | None:
             compile(text, "<code>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     except SyntaxError as error:
         if error.lineno is None:
-            return _at(text, text.find("\0"), error.msg)
+            return _problem_at(text, text.find("\0"), error.msg)
         return CodeProblem(max(1, error.lineno), max(1, error.offset or 1), error.msg or "invalid syntax")
     except (MemoryError, RecursionError):
         # Python also reports this for long chains of operators without nested brackets.
-        return CodeProblem(1, 1, "too deeply nested for Python's own parser")
+        return CodeProblem(1, 1, "too deeply nested for Python's parser")
     except UnicodeEncodeError as error:
-        return _at(text, error.start, "half a character (a lone surrogate)")
+        return _problem_at(text, error.start, "half a character (a lone surrogate)")
     except ValueError as error:
-        return _at(text, text.find("\0"), str(error))
+        return _problem_at(text, text.find("\0"), str(error))
     return None
 
 
 def problems(text: str, *, expected: bool) -> Iterator[CodeProblem]:
-    """Find the problems of a text that is or contains Python, with positions in the whole text.
+    """Yield the syntax errors of a text that is or contains Python, with positions in the whole text.
 
-    Checks fenced blocks marked as Python, otherwise the whole text if it begins as only Python does, or if code is
-    `expected` because the row has tests.
+    If the text has fenced blocks, those marked as Python are checked. Otherwise the whole text is, if it clearly begins
+    with Python code, or if code is `expected` because the row has tests.
     """
     if "```" in text or "~~~" in text:
         fenced = list(blocks(text))
         for line, column, code in fenced:
-            if broken := problem(code):
-                yield CodeProblem(broken.line + line - 1, broken.column + column - 1, broken.message)
+            if error := problem(code):
+                yield CodeProblem(error.line + line - 1, error.column + column - 1, error.message)
         if fenced or any(_FENCE.match(line) for line in text.splitlines()):
             return
-    if (expected or looks_like_python(text)) and (broken := problem(text)):
-        yield broken
+    if (expected or looks_like_python(text)) and (error := problem(text)):
+        yield error
 
 
 def looks_like_python(text: str) -> bool:
-    """Recognise Python by its first line of code, which is unlike other languages and prose."""
-    for line in text[:HEAD].split("\n"):
+    """Return whether the first line of code can only be Python, and not another language or prose."""
+    for line in text[:HEAD_CHARACTERS].split("\n"):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
-            return bool(_SURE.match(stripped)) or bool(_IMPORT.match(stripped) and _DEFINITION.search(text))
+            return bool(_CLEARLY_PYTHON.match(stripped)) or bool(_IMPORT.match(stripped) and _DEFINITION.search(text))
     return False
 
 
 def blocks(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield (line, column, code) of each closed fenced block of Python, without the fence's indentation.
+    """Yield (line, column, code) for each closed fenced block of Python, without the fence's indentation.
 
-    Sessions (`>>>`) are skipped: they show input and output.
+    Sessions with input and output (`>>>`) are skipped.
     """
     lines = text.split("\n")
-    opened = -1
+    opening_line = -1
     fence, indent, name = "", "", ""
     for number, line in enumerate(lines):
         match = _FENCE.match(line.rstrip("\r"))
         if not match:
             continue
-        if opened < 0:
-            opened, indent, fence, name = number, match[1], match[2], match[3].lower()
+        if opening_line < 0:
+            opening_line, indent, fence, name = number, match[1], match[2], match[3].lower()
         elif match[2].startswith(fence) and not match[3]:
-            inside = [line.removeprefix(indent) for line in lines[opened + 1 : number]]
-            code = "\n".join(inside)
-            if name in PYTHON and not code.lstrip().startswith(_SESSION):
-                yield opened + 2, len(indent) + 1, code
-            opened = -1
+            block_lines = [line.removeprefix(indent) for line in lines[opening_line + 1 : number]]
+            code = "\n".join(block_lines)
+            if name in PYTHON_NAMES and not code.lstrip().startswith(_SESSION_PREFIXES):
+                yield opening_line + 2, len(indent) + 1, code
+            opening_line = -1
 
 
-def _at(text: str, position: int, message: str) -> CodeProblem:
+def _problem_at(text: str, position: int, message: str) -> CodeProblem:
     position = max(0, position)
     return CodeProblem(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position), message)

@@ -1,4 +1,4 @@
-"""Rows with the same key, found in bounded memory: hashes in unnamed temporary files, sorted in parts."""
+"""Search for rows with the same key in bounded memory: hashes wait in unnamed files and are sorted in parts."""
 
 from array import array
 from collections.abc import Hashable, Iterable, Iterator
@@ -9,15 +9,15 @@ import numpy as np
 from controlplane.catalogue.datasets.reader.checking.spilling import BLOCK, SpilledPairs, bits_for, grouped, in_order
 from controlplane.catalogue.datasets.reader.files import Closing
 
-PAIRS_COMPARED = 2**20
-"""Pairs in memory while comparing; about 50 MiB including the sorting."""
+MAX_PAIRS_IN_MEMORY = 2**20
+"""Maximum pairs in memory while comparing: about 50 MiB, including the sorting."""
 
 
 class Duplicates(Closing):
-    """A finder of repeated keys. `folder` holds unnamed temporary files, which vanish even after a crash.
+    """Finder of repeated keys. `folder` holds unnamed temporary files, which vanish even after a crash.
 
-    Keys are distinguished by 64 bits of a keyed hash with a random key per process: among ten million rows two
-    different ones collide with a probability of 3 in a million, and nobody can prepare a collision.
+    Keys are compared by a 64-bit hash with a random secret per process: among ten million rows, two different keys
+    collide with a probability of 3 in a million, and nobody can prepare a collision.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -27,7 +27,7 @@ class Duplicates(Closing):
         self._last_line = 0
 
     def add(self, key: Hashable, line: int) -> None:
-        """Add a row. Keys must have one type, text or tuples of texts; lines are at least 0."""
+        """Add a row. Keys must all be strings, or all be tuples of strings; lines are at least 0."""
         self.add_all([hash(key)], [line])
 
     def add_all(self, hashes: Iterable[int], lines: Iterable[int]) -> None:
@@ -38,13 +38,13 @@ class Duplicates(Closing):
             self._spill()
 
     def repeats(self) -> Iterator[tuple[int, int]]:
-        """Yield (line, first line with the same key) of every repetition, in line order. Call once, after all `add`."""
+        """Yield (line, first line with the same key) for each repetition, in line order. Call once, after all rows."""
         self._spill()
         by_line = SpilledPairs(self._folder, bits=bits_for(self._last_line))
         try:
-            for parts in self._firsts.parts(PAIRS_COMPARED):
+            for parts in self._firsts.parts(MAX_PAIRS_IN_MEMORY):
                 self._compare(parts, by_line)
-            yield from in_order(by_line, PAIRS_COMPARED)
+            yield from in_order(by_line, MAX_PAIRS_IN_MEMORY)
         finally:
             by_line.close()
             self.close()
@@ -72,5 +72,5 @@ class Duplicates(Closing):
         later = lines != firsts
         by_line.add(lines[later], firsts[later])
         distinct, first_lines = keys[starts], firsts[starts]
-        for repeated, at in self._repeated.read(parts):
-            by_line.add(at.copy(), first_lines[np.searchsorted(distinct, repeated)])
+        for repeated, lines in self._repeated.read(parts):
+            by_line.add(lines.copy(), first_lines[np.searchsorted(distinct, repeated)])

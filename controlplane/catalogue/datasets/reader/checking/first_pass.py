@@ -1,4 +1,4 @@
-"""The quick half of the check: types, required fields, roles and lengths of every row, and equal prompts."""
+"""The quick half of the check, which finds wrong types, missing fields, wrong roles and equal prompts."""
 
 from array import array
 from collections import Counter
@@ -24,29 +24,29 @@ from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 SAMPLE_ROWS = 500
 SAMPLE_BYTES = 8 * 2**20
 SAMPLE_RECORDS = 20_000
-"""Maximum records, good and bad, to sample from."""
-GROUP, GROUPS = 8, 5
-"""Rows per recognition of the schema, and number of recognitions."""
+"""Maximum number of records, good and bad, to sample from."""
+GROUP_ROWS, MAX_GROUPS = 8, 5
+"""Rows of a group from which the schema is recognised, and maximum number of groups."""
 MAX_DUPLICATES = 1_000_000
-"""Repeated prompts to report; all are counted."""
+"""Maximum number of repeated prompts to report; all are counted."""
 
 
 @dataclass
 class FirstPassResult:
-    """The result of the first pass, which may have stopped early."""
+    """Result of the first pass, which may have stopped early."""
 
     lines: int = 0
     rows: int = 0
-    """Readable rows, usable or not."""
+    """Number of readable rows, usable or not."""
     records: int = 0
-    """All rows, readable or not."""
+    """Number of all rows, readable or not."""
     blank: int = 0
     duplicates: int = 0
     columns: Counts = field(default_factory=dict)
     sample: list[dict[str, Any]] = field(default_factory=list)
     recognised: Recognised | None = None
     mapping: ColumnMapping = field(default_factory=ColumnMapping)
-    """The recognised or the given one, with its transform's default columns."""
+    """Given or recognised mapping, with its transform's default columns."""
 
 
 def run(
@@ -56,32 +56,33 @@ def run(
     progress: ProgressFile,
     result: FirstPassResult,
 ) -> None:
-    """Fill `result` and report problems to `collector`. Raises FileProblem."""
+    """Run the first pass, filling in `result` and reporting problems to `collector`. Raises FileProblem."""
     result.sample = _sample(source, collector.add)
     sampled = Schema(result.sample)
     result.columns = {name: Counter() for name in sampled.counts}
     result.recognised = _recognised(result.sample, sampled)
-    result.mapping = resolved(mapping) if mapping else _possible(resolved(result.recognised.mapping), sampled)
-    check = partial(_checked, sampled=sampled, checker=Checker(result.mapping))
+    recognised = resolved(result.recognised.mapping)
+    result.mapping = resolved(mapping) if mapping else _without_missing_columns(recognised, sampled)
+    check = partial(_check_batch, sampled=sampled, checker=Checker(result.mapping))
     with (
         Duplicates(source.path.parent) as duplicates,
-        closing(processes.map_batches(source.batches, check, processes.useful(source.path))) as batches,
+        closing(processes.map_batches(source.batches, check, processes.useful_processes(source.path))) as batches,
     ):
-        at = 0
+        bytes_read = 0
         for batch in batches:
             if not batch.end.line:
                 continue  # blank lines only
             if batch.end.number >= MAX_ROWS:
                 raise FileProblem("too_many_rows", f"The file has more than {MAX_ROWS:,} rows.")
-            end, at = _add(batch, result, collector, duplicates), batch.at
+            end, bytes_read = _add(batch, result, collector, duplicates), batch.bytes_read
             result.lines, result.rows, result.records = end.line, result.rows + end.rows, end.number + 1
             result.blank = end.line - result.records if source.format.kind == formats.JSONL else 0
-            progress.at(at, result.rows)
+            progress.report(bytes_read, result.rows)
             if collector.gave_up:
                 break
-        progress.at(at, result.rows, now=True)
+        progress.report(bytes_read, result.rows, now=True)
         if not result.lines or not (result.rows or collector.errors):
-            message = "The file has only blank lines." if result.lines else "The file has no row."
+            message = "The file has only blank lines." if result.lines else "The file has no rows."
             raise FileProblem("empty_file", message)
         if not collector.gave_up and result.mapping.prompt:
             _report_duplicates(duplicates, result, collector)
@@ -100,10 +101,11 @@ def _sample(source: RowSource, remark: records.Remark) -> list[dict[str, Any]]:
 
 
 def _recognised(sample: list[dict[str, Any]], sampled: Schema) -> Recognised:
-    """Recognise the schema of most groups of the first rows, so that one bad row doesn't change the result."""
+    """Return the schema recognised in most groups of the first rows, so that one bad row doesn't change the result."""
     columns = [{"name": name, "share": _filled_share(sample, name)} for name in sampled.main or sampled.counts]
     typical = [row for row in sample[:200] if not sampled.oddity(row)[0]] or sample
-    groups = [typical[at : at + GROUP] for at in range(0, min(len(typical), GROUPS * GROUP), GROUP)] or [[]]
+    end = min(len(typical), MAX_GROUPS * GROUP_ROWS)
+    groups = [typical[start : start + GROUP_ROWS] for start in range(0, end, GROUP_ROWS)] or [[]]
     candidates = [recognise(group, columns) for group in groups]
     [(mapping, _)] = Counter(candidate.mapping for candidate in candidates).most_common(1)
     return next(candidate for candidate in candidates if candidate.mapping == mapping)
@@ -114,8 +116,8 @@ def _filled_share(sample: list[dict[str, Any]], name: str) -> float:
     return sum(value not in (None, "") for value in values) / max(1, len(sample))
 
 
-def _possible(mapping: ColumnMapping, sampled: Schema) -> ColumnMapping:
-    """Drop columns that no sampled row has: a wrong guess would make every row an error."""
+def _without_missing_columns(mapping: ColumnMapping, sampled: Schema) -> ColumnMapping:
+    """Drop columns that no sampled row has, since a wrong guess would make every row an error."""
     if mapping.prompt not in sampled.counts:
         return ColumnMapping()
     missing: dict[str, Any] = {name: "" for name in COLUMN_FIELDS if getattr(mapping, name) not in sampled.counts}
@@ -125,7 +127,7 @@ def _possible(mapping: ColumnMapping, sampled: Schema) -> ColumnMapping:
 def _add(
     batch: "_FirstPassFindings", result: FirstPassResult, collector: Collector, duplicates: Duplicates
 ) -> "_RecordPosition":
-    """Add a batch's results. Returns its last record, or the one at which the collector gave up."""
+    """Add a batch's findings, and return the position of its last record, or where the collector gave up."""
     for position, problems in batch.problems:
         for problem in problems:
             collector.add(problem)
@@ -145,7 +147,7 @@ def _report_duplicates(duplicates: Duplicates, result: FirstPassResult, collecto
 
 
 class _RecordPosition(NamedTuple):
-    """The position of a record. `rows`: number of readable rows in its batch up to it."""
+    """Position of a record. `rows` is the number of readable rows in its batch, up to and including it."""
 
     line: int
     number: int
@@ -154,10 +156,10 @@ class _RecordPosition(NamedTuple):
 
 @dataclass
 class _FirstPassFindings:
-    """The results for a batch of records. `at`: as in records.RecordBatch; `end`: the last record; `problems`: by
-    record; `keys`: prompt hashes of the good rows, whose lines are `lines`."""
+    """Findings in a batch of records: `bytes_read` as in records.RecordBatch, the last record `end`, the problems by
+    record, and the prompt hashes and lines of the good rows."""
 
-    at: int
+    bytes_read: int
     end: _RecordPosition
     columns: Counts = field(default_factory=dict)
     problems: list[tuple[_RecordPosition, list[DataProblem]]] = field(default_factory=list)
@@ -165,8 +167,8 @@ class _FirstPassFindings:
     lines: "array[int]" = field(default_factory=partial(array, "q"))
 
 
-def _checked(batch: records.RecordBatch, sampled: Schema, checker: Checker) -> _FirstPassFindings:
-    findings, rows = _FirstPassFindings(batch.at, _RecordPosition(0, -1, 0)), 0
+def _check_batch(batch: records.RecordBatch, sampled: Schema, checker: Checker) -> _FirstPassFindings:
+    findings, rows = _FirstPassFindings(batch.bytes_read, _RecordPosition(0, -1, 0)), 0
     for record in batch.records():
         problems = list(record.problems)
         if record.row is not None:

@@ -1,4 +1,4 @@
-"""Prompts that nearly repeat an earlier one: MinHash over word pairs, LSH bands for candidates, bounded memory.
+"""Search for prompts that nearly repeat an earlier one, in bounded memory: MinHash of word pairs, and LSH bands.
 
 A batch of texts is split into words and hashed with numpy at once; numbers count as words. Text without spaces between
 words (Chinese, Japanese, Korean) is split into characters.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from controlplane.catalogue.datasets.reader.checking.duplicates import PAIRS_COMPARED
+from controlplane.catalogue.datasets.reader.checking.duplicates import MAX_PAIRS_IN_MEMORY
 from controlplane.catalogue.datasets.reader.checking.spilling import (
     Indexes,
     Numbers,
@@ -22,31 +22,31 @@ from controlplane.catalogue.datasets.reader.checking.spilling import (
     bits_for,
     grouped,
     in_order,
+    open_unnamed,
     runs,
-    unnamed,
 )
-from controlplane.catalogue.datasets.reader.excerpts import EXCERPT
+from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT
 from controlplane.catalogue.datasets.reader.files import Closing
 
-THRESHOLD = 0.8
-"""The minimum estimated share of word pairs in common."""
-FEW_WORDS = 5
-"""Prompts with fewer words, not counting numbers, are not compared: “3 + 4 =” doesn't repeat “3 + 5 =”."""
-LONGEST = 20_000
-"""Characters of a text that are examined."""
+MIN_SIMILARITY = 0.8
+"""Minimum estimated share of word pairs that two similar prompts have in common."""
+MIN_WORDS = 5
+"""Minimum number of words, without numbers, of prompts to compare: “3 + 4 =” doesn't repeat “3 + 5 =”."""
+MAX_CHARACTERS = 20_000
+"""Characters of a prompt that are examined."""
 BANDS, ROWS = 12, 5
-"""LSH bands and rows per band: 99 % of the pairs with similarity 0.8 share a band, and 30 % with 0.5."""
-COMPARED = 4096
-"""Lines whose candidates are compared at once."""
+"""LSH bands and rows per band: 99 % of the pairs with a similarity of 0.8 share a band, and 30 % of those with 0.5."""
+BATCH_LINES = 4096
+"""Lines whose candidates are compared at the same time."""
 
 _HASHES = BANDS * ROWS
-_chance = np.random.default_rng(20_220)  # any number: the same prompts match on every machine
-_BYTES = _chance.integers(1, 2**64, 256, dtype=np.uint64)
+_rng = np.random.default_rng(20_220)  # a fixed seed, so that the same prompts match on every machine
+_BYTES = _rng.integers(1, 2**64, 256, dtype=np.uint64)
 _BASE = np.uint64(0xD1342543DE82EF95)
 _INVERSE = np.uint64(pow(0xD1342543DE82EF95, -1, 2**64))
-_FACTORS = (_chance.integers(1, 2**32, _HASHES, dtype=np.uint64) | np.uint64(1)).astype(np.uint32)
-_OFFSETS = _chance.integers(1, 2**32, _HASHES, dtype=np.uint64).astype(np.uint32)
-_BAND_FACTORS = _chance.integers(1, 2**64, (BANDS, ROWS), dtype=np.uint64) | np.uint64(1)
+_FACTORS = (_rng.integers(1, 2**32, _HASHES, dtype=np.uint64) | np.uint64(1)).astype(np.uint32)
+_OFFSETS = _rng.integers(1, 2**32, _HASHES, dtype=np.uint64).astype(np.uint32)
+_BAND_FACTORS = _rng.integers(1, 2**64, (BANDS, ROWS), dtype=np.uint64) | np.uint64(1)
 _PAIR_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MIXERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -68,32 +68,32 @@ Records = npt.NDArray[np.void]
 
 
 class Near(NamedTuple):
-    """A prompt that resembles an earlier one, at the line `like`."""
+    """Prompt at `line` that resembles an earlier one at the line `like`."""
 
     line: int
     like: int
     similarity: float
-    """Estimated, from 0 to 1."""
+    """Estimated Jaccard similarity of the word pairs, from 0 to 1."""
     numbers_only: bool
-    """Only numbers (and case and punctuation) differ."""
+    """True if only numbers (and case and punctuation) differ."""
     same_words: bool
-    """Only case and punctuation differ."""
+    """True if only case and punctuation differ."""
     excerpt: str = ""
-    """The beginning of the prompt."""
+    """Beginning of the prompt at `line`."""
 
 
 class NearDuplicates(Closing):
-    """A finder of near-duplicates. `folder` holds unnamed temporary files, which vanish even after a crash."""
+    """Finder of near-duplicates. `folder` holds unnamed temporary files, which vanish even after a crash."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._records, self._excerpts = unnamed(folder), unnamed(folder)
+        self._records, self._excerpts = open_unnamed(folder), open_unnamed(folder)
         self._excerpts_end = 0
         self._count = 0
         self._bands = SpilledPairs(folder)
 
     def add(self, signatures: "Signatures") -> None:
-        """Add prompts, whose signatures were computed in this process or in a fork of it; lines must ascend."""
+        """Add prompts by their signatures, computed in this process or in a fork of it; lines must ascend."""
         rows = signatures.records
         rows["begins"] += np.uint64(self._excerpts_end)
         self._excerpts_end += append(self._excerpts, memoryview(signatures.excerpts))
@@ -106,14 +106,14 @@ class NearDuplicates(Closing):
         self._bands.add(rows["masked"].copy(), ordinals)
 
     def matches(self) -> Iterator[Near]:
-        """Find the prompts similar but not equal to an earlier one, in line order. Call once.
+        """Yield the prompts that are similar but not equal to an earlier one, in line order. Call once.
 
-        Each is compared with the first prompt of each of its buckets, so the work grows only linearly.
+        Each prompt is compared with the first prompt in each of its buckets, so the work grows only linearly.
         """
         # Pairs (row, first row of a shared bucket); rows are counted from 0.
         candidates = SpilledPairs(self._folder, bits=bits_for(self._count))
         try:
-            for parts in self._bands.parts(PAIRS_COMPARED):
+            for parts in self._bands.parts(MAX_PAIRS_IN_MEMORY):
                 _, rows, _, firsts = grouped(*self._bands.read_all(parts))
                 later = rows != firsts
                 candidates.add(rows[later], firsts[later])
@@ -130,8 +130,8 @@ class NearDuplicates(Closing):
 
     def _weighed(self, candidates: SpilledPairs) -> Iterator[Near]:
         batch: dict[int, set[int]] = {}
-        for row, first in in_order(candidates, PAIRS_COMPARED):
-            if row not in batch and len(batch) >= COMPARED:
+        for row, first in in_order(candidates, MAX_PAIRS_IN_MEMORY):
+            if row not in batch and len(batch) >= BATCH_LINES:
                 yield from self._compare(batch)
                 batch = {}
             batch.setdefault(row, set()).add(first)
@@ -149,18 +149,16 @@ class NearDuplicates(Closing):
         weight = np.where(
             later_records["exact"] == earlier_records["exact"], -1.0, similarity + numbers_only + 2 * same_words
         )
-        for at in _best(later, weight):
-            if weight[at] >= THRESHOLD:
-                begins = os.pread(
-                    self._excerpts.fileno(), int(later_records["excerpt"][at]), int(later_records["begins"][at])
-                )
+        for index in _best(later, weight):
+            if weight[index] >= MIN_SIMILARITY:
+                size, offset = int(later_records["excerpt"][index]), int(later_records["begins"][index])
                 yield Near(
-                    int(later_records["line"][at]),
-                    int(earlier_records["line"][at]),
-                    round(float(similarity[at]), 2),
-                    bool(numbers_only[at]),
-                    bool(same_words[at]),
-                    begins.decode(),
+                    int(later_records["line"][index]),
+                    int(earlier_records["line"][index]),
+                    round(float(similarity[index]), 2),
+                    bool(numbers_only[index]),
+                    bool(same_words[index]),
+                    os.pread(self._excerpts.fileno(), size, offset).decode(),
                 )
 
     def _read(self, rows: Indexes) -> Records:
@@ -171,19 +169,19 @@ class NearDuplicates(Closing):
 
 
 class Signatures(NamedTuple):
-    """Signatures of the prompts that have enough words to be compared."""
+    """Signatures of those prompts that have enough words to be compared."""
 
     records: Records
     excerpts: bytes
-    """The beginning of each prompt, one after the other."""
+    """Concatenated beginnings of the prompts."""
 
 
 def signatures(texts: list[str], lines: list[int]) -> Signatures:
-    """Compute the signatures of texts, whose lines ascend."""
-    rows = records([text[:LONGEST] for text in texts])
+    """Compute the signatures of prompts, whose lines ascend."""
+    rows = records([text[:MAX_CHARACTERS] for text in texts])
     rows["line"] = lines
     rows["exact"] = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
-    comparable = np.flatnonzero(rows["words"] >= FEW_WORDS)
+    comparable = np.flatnonzero(rows["words"] >= MIN_WORDS)
     begins = [_beginning(texts[index]).encode("utf-8", "replace") for index in comparable.tolist()]
     rows = rows[comparable]
     rows["excerpt"] = ends = np.fromiter(map(len, begins), np.uint64, len(begins))
@@ -192,14 +190,14 @@ def signatures(texts: list[str], lines: list[int]) -> Signatures:
 
 
 def _beginning(text: str) -> str:
-    return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"
+    return text if len(text) <= MAX_EXCERPT else f"{text[:MAX_EXCERPT]}…"
 
 
 def records(texts: list[str]) -> Records:
-    """Compute a _RECORD per text, without its position and the hash of the whole text.
+    """Compute a _RECORD for each text, without its line and the hash of the whole text.
 
-    `plain` is equal for texts that differ only in case and punctuation, `masked` also for those that differ in numbers;
-    `words` counts words other than numbers.
+    `plain` is equal for texts that differ only in case and punctuation, and `masked` also for those that differ in
+    numbers. `words` counts the words that aren't numbers.
     """
     result = np.zeros(len(texts), _RECORD)
     hashes, numbers, owners = _hashed_words(*_bytes(texts))
@@ -221,7 +219,7 @@ def records(texts: list[str]) -> Records:
 
 
 def _bytes(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Indexes]:
-    """Encode all texts in lower case as UTF-8, each followed by a space; also return their start positions."""
+    """Return all texts in lower case as UTF-8, each followed by a space, and their start positions."""
     encoded = [text.lower().encode("utf-8", "replace") for text in texts]
     lengths = np.fromiter(map(len, encoded), np.intp, len(encoded)) + 1
     starts = np.cumsum(lengths) - lengths
@@ -229,18 +227,18 @@ def _bytes(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Indexes]:
 
 
 def _hashed_words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers, npt.NDArray[np.bool_], Indexes]:
-    """Return (hash, whether it is a number, index of its text) of each word, as arrays."""
-    inside, alone = np.take(_IS_WORD, data), np.take(_STARTS_ALONE, data)
-    cut = np.empty(len(data), np.bool_)  # whether no word continues from the previous byte
-    cut[0] = True
-    np.logical_or(~inside[:-1], alone[1:], out=cut[1:])
-    first = np.flatnonzero(inside & cut)
-    last = np.flatnonzero(inside[:-1] & (cut[1:] | ~inside[1:]))  # there is always a space after the last byte
+    """Return arrays of each word's hash, whether it is a number, and the index of its text."""
+    inside, starts_alone = np.take(_IS_WORD, data), np.take(_STARTS_ALONE, data)
+    is_start = np.empty(len(data), np.bool_)  # whether no word continues from the previous byte
+    is_start[0] = True
+    np.logical_or(~inside[:-1], starts_alone[1:], out=is_start[1:])
+    first = np.flatnonzero(inside & is_start)
+    last = np.flatnonzero(inside[:-1] & (is_start[1:] | ~inside[1:]))  # there is always a space after the last byte
     if not len(first):
         return np.empty(0, np.uint64), np.empty(0, np.bool_), np.empty(0, np.intp)
-    ups, downs = _powers(1 << len(data).bit_length())
-    sums = np.cumsum(np.take(_BYTES, data) * ups[: len(data)])
-    hashes = _mixed((sums[last] - sums[first] + _BYTES[data[first]] * ups[first]) * downs[first])
+    powers, inverse_powers = _powers(1 << len(data).bit_length())
+    sums = np.cumsum(np.take(_BYTES, data) * powers[: len(data)])
+    hashes = _mixed((sums[last] - sums[first] + _BYTES[data[first]] * powers[first]) * inverse_powers[first])
     digits = np.cumsum(np.take(_DIGITS, data))
     numbers = digits[last] - digits[first] + _IS_DIGIT[data[first]] == last - first + 1
     return hashes, numbers, np.searchsorted(starts, first, side="right") - 1
@@ -248,15 +246,15 @@ def _hashed_words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers
 
 @lru_cache(maxsize=1)
 def _powers(count: int) -> tuple[Numbers, Numbers]:
-    """Compute powers of an odd number and of its inverse modulo 2^64: multiplying a sum by the inverse power of a
-    word's position removes the dependence on that position."""
+    """Return powers of an odd number and of its inverse modulo 2^64. Multiplying a word's sum by the inverse power at
+    its position removes the dependence on that position."""
     up, down = np.full(count, _BASE), np.full(count, _INVERSE)
     up[0] = down[0] = 1
     return np.multiply.accumulate(up), np.multiply.accumulate(down)
 
 
 def _smallest(pairs: Numbers, begins: Indexes) -> npt.NDArray[np.uint16]:
-    """Compute the signature of each text: the smallest value of each hash function, lower half."""
+    """Return the signature of each text: the lower halves of the smallest values of each hash function."""
     short = (pairs >> np.uint64(32)).astype(np.uint32)
     signature = np.empty((len(begins), _HASHES), np.uint16)
     for number, (factor, offset) in enumerate(zip(_FACTORS, _OFFSETS, strict=True)):
@@ -272,6 +270,6 @@ def _mixed(numbers: Numbers) -> Numbers:
 
 
 def _best(rows: Indexes, weight: npt.NDArray[np.float64]) -> Iterator[int]:
-    """Yield the index of the greatest weight of each row, in row order; the first of equal ones."""
+    """Yield the index of the greatest weight of each row, in row order; the first one in a tie."""
     order = np.lexsort((np.arange(len(rows)), -weight, rows))
     yield from order[runs(rows[order].astype(np.uint64))].tolist()

@@ -1,4 +1,4 @@
-"""Processes that share a file's batches; results arrive in the file's order.
+"""Distribution of a file's batches to processes; the results arrive in the file's order.
 
 Every process reads the whole file, since splitting it into batches takes much less time than checking their rows. So
 only results are sent, and a process that is ahead waits until its result is received. The processes are forks of this
@@ -18,28 +18,28 @@ from typing import Any, TypeVar
 
 from workers.contract.wire.processes import die_with_parent
 
-MOST = 8
-"""Maximum number of processes: each takes memory, and reads the whole file."""
-BYTES_EACH = 2**20
-"""Bytes of the file per process; starting one for less takes longer than it saves."""
+MAX_PROCESSES = 8
+"""Maximum number of processes, since each takes memory and reads the whole file."""
+BYTES_PER_PROCESS = 2**20
+"""Bytes of the file per process. For less, starting a process takes longer than it saves."""
 PIPE_BYTES = 2**20
-"""Pipe size that lets a process start its next batch before its result is received."""
+"""Pipe size that lets a process start its next batch before the result of the last one is received."""
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
 
 
-def useful(path: Path) -> int:
-    """Count the processes worth starting for a file."""
-    return max(1, min(MOST, len(os.sched_getaffinity(0)), path.stat().st_size // BYTES_EACH))
+def useful_processes(path: Path) -> int:
+    """Return the number of processes worth starting for a file."""
+    return max(1, min(MAX_PROCESSES, len(os.sched_getaffinity(0)), path.stat().st_size // BYTES_PER_PROCESS))
 
 
 def map_batches(
     batches: Callable[[], Iterator[Batch]], function: Callable[[Batch], Result], processes: int
 ) -> Generator[Result, None, None]:
-    """Yield the results of `function` for each of `batches()`. Closing the generator early ends the processes.
+    """Yield the results of `function` for each of `batches()`. Closing the generator early kills the processes.
 
-    Raises the errors of both, after the results of all earlier batches, and MemoryError if a process hit its limits.
+    Errors of both are raised after the results of all earlier batches; MemoryError if a process exceeded its limits.
     """
     if processes == 1:
         yield from map(function, batches())
@@ -59,13 +59,13 @@ def map_batches(
 
 
 class _Share:
-    """A process for the batches number `first`, `first` + `step`, …"""
+    """Process that handles the batches with the numbers `first`, `first` + `step`, …"""
 
     def __init__(
         self, batches: Callable[[], Iterator[Any]], function: Callable[[Any], Any], first: int, step: int
     ) -> None:
         self._results, sending = Pipe(duplex=False)
-        with suppress(OSError):  # exceeds the user's pipe limit
+        with suppress(OSError):  # the size may exceed the user's pipe limit
             fcntl(sending.fileno(), F_SETPIPE_SZ, PIPE_BYTES)
         parent = os.getpid()
         self._pid = os.fork()
@@ -76,7 +76,7 @@ class _Share:
         sending.close()
 
     def next(self) -> Any:
-        """Receive the next result, or its exception; StopIteration after the last one."""
+        """Return the next result or the exception raised instead, which is a StopIteration after the last result."""
         try:
             return self._results.recv()
         except EOFError:
@@ -89,8 +89,8 @@ class _Share:
 
 
 def _send_each(results: Iterator[Any], send: Callable[[Any], None]) -> None:
-    """Send all `results` and the exception that ends them. The process exits without cleaning up, since its open files
-    belong to its parent."""
+    """Send all `results` and the exception that ends them, and exit without cleaning up, since the open files belong to
+    the parent process."""
     try:
         while True:
             send(next(results))

@@ -1,4 +1,4 @@
-"""The collector of problems: counts them by kind, keeps the first ones, and writes all of them to a file."""
+"""Collector of problems, which counts them by kind, keeps the first ones, and writes all of them to a file."""
 
 from collections import Counter
 from dataclasses import replace
@@ -8,33 +8,32 @@ from typing import Any, BinaryIO
 import msgspec
 
 from controlplane.catalogue.datasets.reader.files import Closing
-from controlplane.catalogue.datasets.reader.problems import ERROR, KEPT, KINDS, DataProblem
+from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, MAX_REPORTED, DataProblem
 
-GIVE_UP_AFTER = 100_000
-"""Errors of unreadable rows; a file with more probably isn't a dataset."""
-LISTED = 1_000_000
-"""Problems listed in the file; further ones, such as millions of duplicates, are only counted. Errors that an import
-needs are always listed."""
-KEPT_OF_A_KIND = 200
-"""Problems kept per kind, so that none crowds out the others."""
-OF_THE_CODE = frozenset(("code_syntax", "test_syntax"))
-UNFIT = OF_THE_CODE | {
+MAX_UNREADABLE = 100_000
+"""Errors of unreadable rows at which the check stops, since the file probably isn't a dataset."""
+MAX_LISTED = 1_000_000
+"""Maximum problems in the file of all problems; others are only counted, except for errors that an import needs."""
+QUOTA_PER_KIND = 200
+"""Problems of each kind that are kept first, so that no kind crowds out the others."""
+CODE_KINDS = frozenset(("code_syntax", "test_syntax"))
+MAPPING_KINDS = CODE_KINDS | {
     *("missing_field", "empty_field", "wrong_type", "test_cases_type", "message_shape", "chat_roles"),
     *("marker_missing", "empty_answer", "transform"),
 }
-"""Errors under one mapping, which another mapping may avoid. Any other error makes a row bad under every mapping."""
+"""Kinds of errors that another mapping may avoid. Any other error makes a row bad under every mapping."""
 
 
 class Collector(Closing):
-    """The problems of a pass. Closing it (or leaving the `with`) puts the file of all problems in place."""
+    """Collector of a pass's problems. Closing it (or leaving the `with`) puts the file of all problems in place."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._draft = path.with_suffix(".part")
         self._file: BinaryIO = self._draft.open("wb")
         self._encode = msgspec.json.Encoder().encode
-        self._first: list[DataProblem] = []
-        self._later: list[DataProblem] = []
+        self._first_of_kind: list[DataProblem] = []
+        self._others: list[DataProblem] = []
         self._listed = 0
         self._broken_errors = 0
         self._broken, self._unfit = _LineSet(), _LineSet()
@@ -45,27 +44,27 @@ class Collector(Closing):
         self.counts[problem.kind] += 1
         if KINDS[problem.kind].level == ERROR:
             self.errors += 1
-            (self._unfit if problem.kind in UNFIT else self._broken).add(problem.line)
-            self._broken_errors += problem.kind not in UNFIT
-        if self.counts[problem.kind] <= KEPT_OF_A_KIND:
-            self._first.append(problem)
-        elif len(self._later) < KEPT:
-            self._later.append(problem)
+            (self._unfit if problem.kind in MAPPING_KINDS else self._broken).add(problem.line)
+            self._broken_errors += problem.kind not in MAPPING_KINDS
+        if self.counts[problem.kind] <= QUOTA_PER_KIND:
+            self._first_of_kind.append(problem)
+        elif len(self._others) < MAX_REPORTED:
+            self._others.append(problem)
         self._list(problem)
 
     @property
     def unfit_rows(self) -> int:
-        """Number of rows that only this mapping can't use."""
-        return len(self._unfit) - self._unfit.in_common(self._broken)
+        """Number of rows that this mapping can't use but another one may."""
+        return len(self._unfit) - self._unfit.count_common(self._broken)
 
     @property
     def gave_up(self) -> bool:
-        return self._broken_errors >= GIVE_UP_AFTER
+        return self._broken_errors >= MAX_UNREADABLE
 
     def as_dict(self) -> dict[str, Any]:
-        """Report "kinds", "problems", "listed", "gave_up" and the rows with errors: "bad_rows", and of them the
-        "broken_rows" and the "unfit_rows"."""
-        problems = sorted((self._first + self._later)[:KEPT], key=lambda problem: problem.line)
+        """Return "kinds", "problems", "listed", "gave_up" and the number of "bad_rows", which are either "broken_rows"
+        or "unfit_rows"."""
+        problems = sorted((self._first_of_kind + self._others)[:MAX_REPORTED], key=lambda problem: problem.line)
         return {
             "kinds": [
                 {"kind": name, "title": kind.title, "advice": kind.advice, "level": kind.level, "count": count}
@@ -81,8 +80,8 @@ class Collector(Closing):
         }
 
     def _list(self, problem: DataProblem) -> None:
-        if self._listed >= LISTED:
-            if KINDS[problem.kind].level != ERROR or problem.kind in UNFIT - OF_THE_CODE:
+        if self._listed >= MAX_LISTED:
+            if KINDS[problem.kind].level != ERROR or problem.kind in MAPPING_KINDS - CODE_KINDS:
                 return  # an import detects rows that don't fit its mapping
             problem = replace(problem, excerpt="")
         self._listed += 1
@@ -95,7 +94,7 @@ class Collector(Closing):
 
 
 class _LineSet:
-    """A set of lines other than 0 (the file as a whole): one bit each, so ten million take two megabytes."""
+    """Set of line numbers other than 0 (the file as a whole). A line takes a bit, so ten million take two megabytes."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, bytearray] = {}
@@ -115,6 +114,6 @@ class _LineSet:
             piece[index] |= bit
             self._size += 1
 
-    def in_common(self, lines: "_LineSet") -> int:
-        pairs = ((piece, lines._pieces[at]) for at, piece in self._pieces.items() if at in lines._pieces)
-        return sum((int.from_bytes(own, "big") & int.from_bytes(piece, "big")).bit_count() for own, piece in pairs)
+    def count_common(self, lines: "_LineSet") -> int:
+        pairs = ((piece, lines._pieces[key]) for key, piece in self._pieces.items() if key in lines._pieces)
+        return sum((int.from_bytes(other, "big") & int.from_bytes(piece, "big")).bit_count() for other, piece in pairs)

@@ -1,4 +1,4 @@
-"""The slow half of the check: duplicate keys, broken code, unusable tests, near-duplicates."""
+"""The slow half of the check, which finds duplicate keys, broken code, unusable tests and near-duplicates."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,24 +18,24 @@ from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 
 
 def run(source: RowSource, mapping: ColumnMapping, collector: Collector, progress: ProgressFile) -> int:
-    """Check every readable row again. Returns the number of prompts that nearly repeat an earlier one.
+    """Check every readable row again, and return the number of prompts that nearly repeat an earlier one.
 
     Temporary files are unnamed, in the file's folder. Raises FileProblem as RowSource.batches does.
     """
-    check = partial(_checked, mapping=resolved(mapping))
-    at = rows = near = 0
+    check = partial(_check_batch, mapping=resolved(mapping))
+    bytes_read = rows = near = 0
     with NearDuplicates(source.path.parent) as prompts:
-        results = processes.map_batches(source.batches, check, processes.useful(source.path))
+        results = processes.map_batches(source.batches, check, processes.useful_processes(source.path))
         with closing(results):
             for findings in results:
                 for problem in findings.problems:
                     collector.add(problem)
                 prompts.add(findings.prompts)
-                at, rows = findings.at, findings.rows or rows
-                progress.at(at, rows)
+                bytes_read, rows = findings.bytes_read, findings.rows or rows
+                progress.report(bytes_read, rows)
                 if collector.gave_up:
                     break
-        progress.at(at, rows, now=True)
+        progress.report(bytes_read, rows, now=True)
         for near_duplicate in prompts.matches():
             near += 1
             collector.add(near_problem(near_duplicate))
@@ -43,15 +43,15 @@ def run(source: RowSource, mapping: ColumnMapping, collector: Collector, progres
 
 
 class _SecondPassFindings(NamedTuple):
-    """The results for a batch of rows. `at`: see records.RecordBatch; `rows`: the file's rows up to the batch's end."""
+    """Results for a batch of rows: `bytes_read` as in records.RecordBatch, and the file's rows up to its end."""
 
-    at: int
+    bytes_read: int
     rows: int
     problems: list[DataProblem]
     prompts: Signatures
 
 
-def _checked(batch: records.RecordBatch, mapping: ColumnMapping) -> _SecondPassFindings:
+def _check_batch(batch: records.RecordBatch, mapping: ColumnMapping) -> _SecondPassFindings:
     rows, problems = 0, list[DataProblem]()
     prompts, lines = list[str](), list[int]()
     for record in batch.records():
@@ -67,7 +67,7 @@ def _checked(batch: records.RecordBatch, mapping: ColumnMapping) -> _SecondPassF
         if fields is not None:
             prompts.append(prompt_text(fields["prompt"]))
             lines.append(record.line)
-    return _SecondPassFindings(batch.at, rows, problems, signatures(prompts, lines))
+    return _SecondPassFindings(batch.bytes_read, rows, problems, signatures(prompts, lines))
 
 
 def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[DataProblem]:
@@ -75,7 +75,7 @@ def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[DataProblem]
     if raw is None or not repeated_keys.may_have_any(raw, row):
         return
     for name, column in repeated_keys.repeated(raw):
-        message = f"“{visible(name[:80])}” occurs twice in this row, or in an object in it."
+        message = f"The key “{visible(name[:80])}” occurs twice in this row, or in an object in it."
         yield DataProblem(record.line, "duplicate_keys", message, excerpt(raw, column), column, field=visible(name))
 
 
@@ -83,7 +83,7 @@ def near_problem(near: Near) -> DataProblem:
     if near.numbers_only:
         message = f"The same as line {near.like:,} except for numbers."
     elif near.same_words:
-        message = f"The same words as in line {near.like:,}: case, spaces or punctuation differ."
+        message = f"The same words as in line {near.like:,}; only case, spaces or punctuation differ."
     else:
         message = f"{near.similarity:.0%} of its word pairs are also in line {near.like:,}."
     return DataProblem(near.line, "near_duplicate", message, visible(near.excerpt))

@@ -1,6 +1,6 @@
-"""More pairs of numbers than fit into memory, in an unnamed file, to be read in parts by the first number.
+"""Pairs of numbers in an unnamed file, since they may not fit into memory. They are read in parts, by the first number.
 
-Each block is sorted before it is written, and the starts of its parts are remembered, so one part takes one read per
+Each block is sorted before it is written, and the starts of its parts are kept, so reading a part takes one read per
 block.
 """
 
@@ -18,29 +18,27 @@ Numbers = npt.NDArray[np.uint64]
 Indexes = npt.NDArray[np.intp]
 
 BLOCK = 2**18
-"""Pairs; 4 MiB."""
+"""Pairs in a block, which takes 4 MiB."""
 PARTS = 256
 _PAIR = 16
 
 
 class SpilledPairs:
-    """Pairs (key, value) in a file that vanishes when the process ends.
-
-    `bits`: keys are below 2**bits; the top eight bits choose the part.
-    """
+    """Pairs (key, value) in a file that vanishes when the process ends. Keys must be below 2**bits, and their top eight
+    bits choose the part."""
 
     def __init__(self, folder: Path, *, bits: int = 64) -> None:
         self._folder = folder
         self._shift = np.uint64(max(0, bits - 8))
         self._file: io.FileIO | None = None
         self._blocks: list[tuple[int, array[int]]] = []  # (offset in the file, starts of the parts)
-        self._at = 0
+        self._end = 0
         self._unwritten: list[tuple[Numbers, Numbers]] = []
         self._unwritten_pairs = 0
         self._sizes = np.zeros(PARTS, np.int64)
 
     def add(self, keys: Numbers, values: Numbers) -> None:
-        """Add pairs. The arrays must not be changed afterwards: they are kept until a block is full."""
+        """Add pairs. The arrays must not be changed afterwards, since they are kept until a block is full."""
         self._unwritten.append((keys, values))
         self._unwritten_pairs += len(keys)
         if self._unwritten_pairs >= BLOCK:
@@ -60,7 +58,7 @@ class SpilledPairs:
             yield range(first, PARTS)
 
     def read(self, parts: range) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield the pairs of these parts, one block after the other, each sorted by key."""
+        """Yield the pairs of these parts block by block, each block sorted by key."""
         self._write()
         if self._file is None:
             return
@@ -88,7 +86,7 @@ class SpilledPairs:
         if not self._unwritten_pairs:
             return
         if self._file is None:
-            self._file = unnamed(self._folder)
+            self._file = open_unnamed(self._folder)
         keys = np.concatenate([keys for keys, _ in self._unwritten])
         values = np.concatenate([values for _, values in self._unwritten])
         self._unwritten.clear()
@@ -99,17 +97,17 @@ class SpilledPairs:
         pairs[:, 1] = values[order]
         begins = np.searchsorted(pairs[:, 0] >> self._shift, np.arange(PARTS + 1, dtype=np.uint64))
         self._sizes += np.diff(begins)
-        self._blocks.append((self._at, array("q", begins.tolist())))
-        self._at += append(self._file, pairs.data.cast("B"))
+        self._blocks.append((self._end, array("q", begins.tolist())))
+        self._end += append(self._file, pairs.data.cast("B"))
 
 
-def unnamed(folder: Path) -> io.FileIO:
-    """Open an unnamed file on the disk of `folder`, which vanishes when it is closed."""
+def open_unnamed(folder: Path) -> io.FileIO:
+    """Open a file without a name on the disk of `folder`; it vanishes when it is closed."""
     return tempfile.TemporaryFile(dir=folder, buffering=0)
 
 
 def append(file: io.FileIO, data: memoryview) -> int:
-    """Write all of `data`. Returns its number of bytes. Raises OSError if the disk is full."""
+    """Write all of `data`, and return its number of bytes. Raises OSError if the disk is full."""
     written = 0
     while written < len(data):
         written += file.write(data[written:])
@@ -117,17 +115,17 @@ def append(file: io.FileIO, data: memoryview) -> int:
 
 
 def bits_for(number: int) -> int:
-    """Choose the `bits` of SpilledPairs for keys up to `number`."""
+    """Return the `bits` of SpilledPairs for keys up to `number`."""
     return max(8, number.bit_length())
 
 
 def runs(keys: Numbers) -> Indexes:
-    """Find the start indices of each run of equal keys in sorted keys."""
+    """Return the index at which each run of equal keys starts in sorted keys."""
     return np.flatnonzero(np.concatenate((np.ones(min(1, len(keys)), np.bool_), keys[1:] != keys[:-1])))
 
 
 def grouped(keys: Numbers, values: Numbers) -> tuple[Numbers, Numbers, Indexes, Numbers]:
-    """Sort pairs by key: (keys, values, the start of each run of equal keys, each pair's smallest value in its run)."""
+    """Sort pairs by key, and return (keys, values, starts of runs of equal keys, smallest value in each pair's run)."""
     order = np.argsort(keys)
     keys, values = keys[order], values[order]
     starts = runs(keys)
@@ -136,7 +134,7 @@ def grouped(keys: Numbers, values: Numbers) -> tuple[Numbers, Numbers, Indexes, 
 
 
 def in_order(pairs: SpilledPairs, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield all pairs in key order, with `limit` as for `parts`; one range of parts is in memory at a time."""
+    """Yield all pairs in key order, with only one range of parts in memory; `limit` as for `parts`."""
     for parts in pairs.parts(limit):
         keys, values = pairs.read_all(parts)
         order = np.argsort(keys, kind="stable")

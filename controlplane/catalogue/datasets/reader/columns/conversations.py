@@ -1,9 +1,9 @@
-"""Chat messages in common formats: role and content, or from and value, as lists or as JSON text."""
+"""Chat messages in common formats: with role and content, or from and value, in lists or in JSON strings."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.catalogue.datasets.reader.columns.fields import RowProblem, kind, listed, present
+from controlplane.catalogue.datasets.reader.columns.fields import RowProblem, kind, parse_list, present
 
 Message = dict[str, str]
 
@@ -19,24 +19,24 @@ _ROLES = {
 
 
 def messages(row: Mapping[str, Any], name: str) -> list[Message]:
-    """Read the column's messages in one format. Raises RowProblem for other values, and for roles out of turn."""
+    """Return the column's messages with role and content. Raises RowProblem, also for roles out of order."""
     value = present(row, name)
     if isinstance(value, str):
-        value = listed(value)
+        value = parse_list(value)
     if not isinstance(value, list):
-        message_text = f"“{name}” is {kind(row[name])}; messages are a list of objects with “role” and “content”."
+        message_text = f"“{name}” is {kind(row[name])}; messages must be a list of objects with “role” and “content”."
         raise RowProblem("wrong_type", message_text, name)
     if not value:
-        raise RowProblem("empty_field", f"“{name}” has no message.", name)
+        raise RowProblem("empty_field", f"“{name}” has no messages.", name)
     result = [_message(entry, number, name) for number, entry in enumerate(value, 1)]
     _check_turns(result, name)
     return result
 
 
 def are_messages(value: Any) -> bool:
-    """Recognise a chat by the names in its messages."""
+    """Return whether a value is a list of chat messages, judged by their keys."""
     if isinstance(value, str):
-        value = listed(value)
+        value = parse_list(value)
     return (
         isinstance(value, list)
         and bool(value)
@@ -52,9 +52,9 @@ def _message(message: Any, number: int, name: str) -> Message:
         raise RowProblem("message_shape", f"Message {number} in “{name}” is {kind(message)}, not an object.", name)
     role, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
     if not isinstance(role, str) or not isinstance(content, str):
-        raise RowProblem("message_shape", f"Message {number} in “{name}” lacks a text “role” or “content”.", name)
+        raise RowProblem("message_shape", f"Message {number} in “{name}” lacks a string “role” or “content”.", name)
     if role not in _ROLES:
-        message_text = f"Message {number} in “{name}” is by “{role[:40]}”; roles are system, user and assistant."
+        message_text = f"Message {number} in “{name}” has the role “{role[:40]}”; roles are system, user and assistant."
         raise RowProblem("chat_roles", message_text, name)
     return {"role": _ROLES[role], "content": content}
 
@@ -67,7 +67,7 @@ def _check_turns(conversation: list[Message], name: str) -> None:
     for number, message in enumerate(turns, first):
         expected = "assistant" if (number - first) % 2 else "user"
         if message["role"] != expected:
-            message_text = f"Message {number} in “{name}” is by the {message['role']}, where the {expected}'s turn is."
+            message_text = f"Message {number} in “{name}” is by the {message['role']}, but it is the {expected}'s turn."
             raise RowProblem("chat_roles", message_text, name)
         if expected == "user" and not message["content"].strip():
             raise RowProblem("empty_field", f"Message {number} in “{name}” is empty.", name)

@@ -1,15 +1,15 @@
-"""Column values for the mapping: text, answer, list of tests, tags; or the row's problem."""
+"""Reading of column values for the mapping (prompts, answers, tests, tags), or of the row's problem."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
 Row = Mapping[str, Any]
-_KINDS = {bool: "true or false", str: "a text", int: "a number", float: "a number", list: "a list", type(None): "null"}
+_KINDS = {bool: "a boolean", str: "a string", int: "a number", float: "a number", list: "a list", type(None): "null"}
 
 
 class RowProblem(Exception):
-    """The mapping doesn't fit a row. `kind`: one of problems.KINDS; `field`: the column; the message is for people."""
+    """Problem of a row that doesn't fit the mapping, with a message for people. `kind` is one of problems.KINDS."""
 
     def __init__(self, kind: str, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class RowProblem(Exception):
 
 
 def present(row: Row, name: str) -> Any:
-    """Read the column's value. Raises RowProblem if it is missing or null."""
+    """Return the column's value. Raises RowProblem if it is missing or null."""
     value = row.get(name)
     if value is None:
         state = "null" if name in row else "missing"
@@ -27,30 +27,30 @@ def present(row: Row, name: str) -> Any:
 
 
 def text(row: Row, name: str, purpose: str) -> str:
-    """Read a non-empty text, whose `purpose` is `a prompt`, for example."""
+    """Return a non-empty string; `purpose` names it in messages, such as “a prompt”. Raises RowProblem."""
     value = present(row, name)
     if not isinstance(value, str):
-        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; {purpose} is a text.", name)
+        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; {purpose} must be a string.", name)
     if not value.strip():
         raise RowProblem("empty_field", f"“{name}” is empty.", name)
     return value
 
 
 def optional_text(row: Row, name: str) -> str:
-    """Read an optional text; "" if missing."""
+    """Return an optional string; "" if it is missing. Raises RowProblem."""
     value = row.get(name)
     if value is None or value == "":
         return ""
     if not isinstance(value, str):
-        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; it has to be a text.", name)
+        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; it must be a string.", name)
     return value if value.strip() else ""
 
 
 def text_or_number(row: Row, name: str) -> str:
-    """Read an answer as a text."""
+    """Return an answer as a string. Raises RowProblem."""
     value = present(row, name)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; an answer is a text or a number.", name)
+        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; an answer must be a string or a number.", name)
     answer = str(value)
     if not answer.strip():
         raise RowProblem("empty_field", f"“{name}” is empty.", name)
@@ -58,22 +58,22 @@ def text_or_number(row: Row, name: str) -> str:
 
 
 def tests(row: Row, name: str, *, needed: bool) -> list[str]:
-    """Read a list of tests as texts; in CSV, which has no lists, a JSON list in a text."""
+    """Return the tests from a list of strings or, as CSV has no lists, a JSON list in a string. Raises RowProblem."""
     value = row.get(name)
     if value is None or value == "":
         if needed:
             raise RowProblem("missing_field", f"“{name}” has no test in this row.", name)
         return []
     if isinstance(value, str):
-        value = listed(value)
+        value = parse_list(value)
         if value is None:
-            message = f'“{name}” is one text; test cases are a list of texts: ["assert f(1) == 2", …].'
+            message = f'“{name}” is one string; test cases must be a list of strings: ["assert f(1) == 2", …].'
             raise RowProblem("test_cases_type", message, name)
     if not isinstance(value, list):
-        raise RowProblem("test_cases_type", f"“{name}” is {kind(value)}; test cases are a list of texts.", name)
+        raise RowProblem("test_cases_type", f"“{name}” is {kind(value)}; test cases must be a list of strings.", name)
     for number, case in enumerate(value, 1):
         if not isinstance(case, str):
-            raise RowProblem("test_cases_type", f"Test {number} in “{name}” is {kind(case)}, not a text.", name)
+            raise RowProblem("test_cases_type", f"Test {number} in “{name}” is {kind(case)}, not a string.", name)
         if not case.strip():
             raise RowProblem("test_cases_type", f"Test {number} in “{name}” is empty.", name)
     if needed and not value:
@@ -82,8 +82,7 @@ def tests(row: Row, name: str, *, needed: bool) -> list[str]:
 
 
 def check_call(row: Row, name: str, function_name: str) -> list[str]:
-    """Build a HumanEval row's test: a text that defines `check`, and its call with the function that `function_name`
-    names."""
+    """Build the test of a HumanEval row: code that defines `check`, and a call of it. Raises RowProblem."""
     test = text(row, name, "a test")
     function = text(row, function_name, "the name of a function").strip()
     if not function.isidentifier():
@@ -92,30 +91,30 @@ def check_call(row: Row, name: str, function_name: str) -> list[str]:
 
 
 def difficulty(row: Row, name: str) -> str | int | float | None:
-    """Read the row's difficulty, or None."""
+    """Return the row's difficulty; None if it has none. Raises RowProblem."""
     value = row.get(name)
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; a difficulty is a text or a number.", name)
+        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; a difficulty must be a string or a number.", name)
     return value
 
 
 def tags(row: Row, name: str) -> list[str]:
-    """Read the row's tags: a list of texts, a JSON list in a text, or comma-separated words."""
+    """Return the tags from a list of strings, a JSON list in a string, or comma-separated words. Raises RowProblem."""
     value = row.get(name)
     if value is None or value == "":
         return []
     if isinstance(value, str):
-        in_json = listed(value)
+        in_json = parse_list(value)
         value = in_json if in_json is not None else [word.strip() for word in value.split(",") if word.strip()]
     if not (isinstance(value, list) and all(isinstance(tag, str) for tag in value)):
-        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; tags are a list of texts.", name)
+        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; tags must be a list of strings.", name)
     return list(value)
 
 
-def listed(json_text: str) -> list[Any] | None:
-    """Parse the list in a JSON text; None if there is none."""
+def parse_list(json_text: str) -> list[Any] | None:
+    """Parse a JSON list in a string; return None if there is none."""
     if not json_text.lstrip().startswith("["):
         return None
     try:
@@ -126,5 +125,4 @@ def listed(json_text: str) -> list[Any] | None:
 
 
 def kind(value: Any) -> str:
-    """Name the kind of a value in a sentence."""
     return _KINDS.get(type(value), "an object")

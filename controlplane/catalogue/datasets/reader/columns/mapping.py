@@ -1,6 +1,6 @@
-"""The mapping of an uploaded row to a canonical one: the columns of prompt and answer, and their formatting.
+"""Mapping of an uploaded row to a canonical one: the columns of prompt and answer, and their formatting.
 
-Plain Python without side effects: the child maps the whole file with it, and forms validate with it.
+This is plain Python without side effects: the child maps whole files with it, and forms use it for validation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +20,10 @@ RESERVED = frozenset(
         "chat_template_kwargs",
     )
 )
-"""Names with a meaning for rewards or TRL; a file's columns of these names get the prefix `source_`."""
+"""Names with a meaning for rewards or TRL; columns with these names get the prefix `source_`."""
 COLUMN_FIELDS = (*("prompt", "input", "answer", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"),)
-"""The fields of a mapping that name a column."""
-NO_PLAIN_MESSAGES = "Messages need a chat template; they can't become plain text."
+"""Fields of a mapping that name a column."""
+NO_PLAIN_MESSAGES = "Messages need a chat template, so they can't become plain text."
 REASONING = "reasoning"
 FILE_ROW, TURN = "file_row", "turn"
 """Metadata of a row made from one question of a file's row: that row's number, from 0, and the question's, from 1."""
@@ -31,39 +31,39 @@ FILE_ROW, TURN = "file_row", "turn"
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """The columns' roles, and the formatting of prompts."""
+    """Roles of columns, and formatting of prompts."""
 
     prompt: str = ""
     transform: str = COLUMNS
-    """One of TRANSFORMS: how the answer is extracted from its column."""
+    """One of TRANSFORMS, which extracts the answer from its column."""
     input: str = ""
-    """A second column, appended to the prompt of rows that have it."""
+    """Second column, whose text is appended to the prompt of rows that have it."""
     messages: bool = False
-    """The prompt column holds chat messages. Without an answer column, the last assistant turn is the answer."""
+    """True if the prompt column contains chat messages. Without `answer`, their last assistant turn is the answer."""
     answer: str = ""
-    """Empty: no answers (or they are the last messages)."""
+    """Column of the answer; "" if there are no answers or they are the last messages."""
     answer_after: str = ""
-    """The answer follows the last such marker; empty: the whole text. For transforms with a marker."""
+    """Marker after whose last occurrence the answer begins; "" for the whole text. Only some transforms use it."""
     test_cases: str = ""
     difficulty: str = ""
     tags: str = ""
     follow_up: str = ""
-    """A second question, which continues the prompt after the first answer."""
+    """Column of a second question, which continues the prompt after the first answer."""
     follow_up_response: str = ""
-    """The answer to the second question."""
+    """Column of the answer to the second question."""
     one_per_turn: bool = False
-    """A file's row with a second question becomes two rows: its first question alone, and the whole conversation."""
+    """True if a row with a second question becomes two rows: its first question alone, and the whole conversation."""
     system_prompt: str = ""
     template: str = ""
-    """The user's message with {prompt} and {column} placeholders; empty: just the prompt."""
+    """User's message with {prompt} and {column} placeholders; "" for the prompt alone."""
     chat: bool = True
-    """The prompt uses the model's chat template; otherwise it is plain text for a base model."""
+    """True if the prompt uses the model's chat template, False if it is plain text for a base model."""
     leave_out: bool = False
-    """Leave out rows that don't fit the mapping; only on request, so that rows never vanish silently."""
+    """True to leave out rows that don't fit the mapping; only on request, so that rows never vanish silently."""
     code: str = ""
-    """The source of the function of a CUSTOM transform."""
+    """Source of the function of a CUSTOM transform."""
     drop_duplicates: bool = False
-    """Keep only the first row of each prompt, ignoring white space and case."""
+    """True to keep only the first row of each prompt, ignoring white space and case."""
 
     @property
     def splits_turns(self) -> bool:
@@ -74,12 +74,12 @@ class ColumnMapping:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ColumnMapping":
-        """Parse a mapping; unknown fields are ignored."""
+        """Build a mapping from a dict, ignoring unknown fields."""
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
 
 def resolved(mapping: ColumnMapping) -> ColumnMapping:
-    """Fill in the transform's default columns; transforms that make rows have no other columns."""
+    """Return a mapping with its transform's default columns, which are all columns of a transform that makes rows."""
     transform = TRANSFORMS.get(mapping.transform)
     if transform and transform.makes_rows:
         columns: dict[str, Any] = dict.fromkeys((*COLUMN_FIELDS, "answer_after"), "") | dict(transform.columns)
@@ -92,8 +92,8 @@ def resolved(mapping: ColumnMapping) -> ColumnMapping:
 
 
 def checked_part(mapping: ColumnMapping) -> ColumnMapping:
-    """Reduce a mapping to the part that a file's check depends on. Text around each prompt would make all prompts
-    similar, and the import reads difficulties and tags."""
+    """Reduce a mapping to the part that a file's check depends on: not to text around prompts, which would make all of
+    them similar, nor to difficulty and tags, which only the import reads."""
     return replace(
         resolved(mapping),
         system_prompt="",
@@ -107,7 +107,7 @@ def checked_part(mapping: ColumnMapping) -> ColumnMapping:
 
 
 def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (mapping field, sentence) for each error of a mapping with these columns."""
+    """Yield (mapping field, sentence) for each error of a mapping for a file with these columns."""
     if mapping.transform not in TRANSFORMS:
         yield "transform", f"There is no transform “{mapping.transform}”."
         return
@@ -130,7 +130,7 @@ def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[s
         if ENTRY_POINT not in columns:
             yield "transform", f"{TRANSFORMS[chosen.transform].title}: the file has no column “{ENTRY_POINT}”."
         if chosen.messages:
-            yield "messages", f"{TRANSFORMS[chosen.transform].title}: the prompt is a text, not messages."
+            yield "messages", f"{TRANSFORMS[chosen.transform].title}: the prompt must be text, not messages."
     if chosen.answer and chosen.answer in (chosen.prompt, chosen.input) and not chosen.messages:
         yield "answer", "The answer column is also the prompt column."
     if chosen.messages and not chosen.chat:
@@ -140,10 +140,10 @@ def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[s
 
 
 def canonical_rows(row: Row, mapping: ColumnMapping, number: int) -> list[dict[str, Any]]:
-    """Map a row of the file to the rows to train on: one, or one per question. Raises RowProblem.
+    """Map a row of the file to the rows to train on: one row, or one per question if turns are split.
 
-    If turns are split, row ids are twice the number in the file, plus 1 for the second question. Test cases belong to
-    the last question.
+    Row ids are then twice the number in the file, plus 1 for the second question, and the last question has the tests.
+    Raises RowProblem.
     """
     mapping = resolved(mapping)
     last = canonical(row, mapping, number)
@@ -159,11 +159,10 @@ def canonical_rows(row: Row, mapping: ColumnMapping, number: int) -> list[dict[s
 
 
 def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
-    """Map the row numbered `number` of its file to canonical.SCHEMA, with its metadata as an object and without a
-    split.
+    """Map the row numbered `number` in its file to canonical.SCHEMA, without a split: {"row_id", "prompt": messages,
+    "answer": string or None, "test_cases": strings, "metadata": an object of all other columns, difficulty and tags}.
 
-    {"row_id", "prompt": messages, "answer": text or None, "test_cases": texts, "metadata": every other column,
-    difficulty, tags, follow-ups}. Raises RowProblem.
+    Raises RowProblem.
     """
     if mapping.transform not in TRANSFORMS:
         raise RowProblem("transform", f"There is no transform “{mapping.transform}”.")
@@ -179,7 +178,7 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
         if transform.continues_prompt:
             answer = f"{row[mapping.prompt]}{response.rstrip()}"
         if not normalised(answer, ignore_case=True, ignore_punctuation=True):
-            raise RowProblem("empty_answer", f"“{column}” has no answer left without spaces and punctuation.", column)
+            raise RowProblem("empty_answer", f"“{column}” has only spaces and punctuation as an answer.", column)
     return {
         "row_id": number,
         "prompt": prompt,
@@ -190,7 +189,7 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
 
 
 def tests(row: Row, mapping: ColumnMapping) -> list[str]:
-    """Read the test cases of a row. Raises RowProblem."""
+    """Return the test cases of a row. Raises RowProblem."""
     transform = TRANSFORMS[mapping.transform]
     if not mapping.test_cases or (transform.makes_rows and row.get(mapping.test_cases) is None):
         return []
@@ -200,27 +199,26 @@ def tests(row: Row, mapping: ColumnMapping) -> list[str]:
 
 
 def prompt_text(prompt: Sequence[Mapping[str, str]]) -> str:
-    """Join the prompt's text without the system prompt; it identifies rows."""
+    """Return the prompt's text without the system prompt, by which rows are compared."""
     return "\n".join(message["content"] for message in prompt if message["role"] != "system")
 
 
 def normalised_prompt(prompt: Sequence[Mapping[str, str]]) -> str:
-    """Remove differences in white space and case from the prompt's text: rows with equal values have the same
-    prompt."""
+    """Return the prompt's text without differences in white space and case, which is equal for repeated prompts."""
     return " ".join(prompt_text(prompt).split()).casefold()
 
 
 def _follow_up_problems(mapping: ColumnMapping) -> Iterator[tuple[str, str]]:
     if mapping.follow_up_response and not mapping.follow_up:
-        yield "follow_up", "Choose the column with the second question, which this column answers."
+        yield "follow_up", "Choose the column with the follow-up question that this column answers."
     elif mapping.one_per_turn and not mapping.follow_up:
-        yield "follow_up", "Choose the column with the second question, which becomes a row of its own."
+        yield "follow_up", "Choose the column with the follow-up question, which becomes a separate row."
     if mapping.follow_up and mapping.messages:
-        yield "follow_up", "Messages already contain turns; a follow-up needs a prompt that is a text."
+        yield "follow_up", "Messages already contain turns. A follow-up needs a prompt that is text."
     elif mapping.follow_up and not mapping.answer:
-        yield "answer", "A follow-up comes after a first answer: choose the answer column."
+        yield "answer", "A follow-up comes after a first answer, so choose the answer column."
     elif mapping.follow_up and not mapping.chat:
-        yield "follow_up", "A follow-up needs chat messages; plain text has no turns."
+        yield "follow_up", "A follow-up needs chat messages, since plain text has no turns."
 
 
 def _template_problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -232,40 +230,41 @@ def _template_problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterat
         if name not in available:
             yield "template", f"The template uses {{{name}}}, but the file has no such column."
     if not placeholders:
-        yield "template", "The template lacks {prompt}: all rows would ask the same."
+        yield "template", "The template lacks {prompt}, so all prompts would be the same."
     secrets = {mapping.answer, mapping.follow_up_response} - {"", templating.PROMPT}
     for name in placeholders:
         if name in secrets:
-            yield "template", f"The template shows the model {{{name}}}, which is the answer."
+            yield "template", f"The template shows {{{name}}} to the model, but that is the answer."
 
 
 def _conversation(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
-    """Build (prompt, the response that contains the answer, its column)."""
+    """Return (prompt, the response that contains the answer, its column)."""
     if mapping.messages:
         return _from_messages(row, mapping)
     prompt = fields.text(row, mapping.prompt, "a prompt")
-    second = fields.optional_text(row, mapping.input) if mapping.input else ""
-    if second:
-        prompt = f"{prompt}\n\n{second}"
+    appended = fields.optional_text(row, mapping.input) if mapping.input else ""
+    if appended:
+        prompt = f"{prompt}\n\n{appended}"
     if mapping.template:
         prompt = templating.fill(mapping.template, prompt, row)
     if not mapping.chat:
         prompt = f"{mapping.system_prompt}\n\n{prompt}" if mapping.system_prompt else prompt
         return [{"role": "user", "content": prompt}], *_response(row, mapping.answer)
     prompt_turns = [*_system(mapping), {"role": "user", "content": prompt}]
-    further = fields.optional_text(row, mapping.follow_up) if mapping.follow_up else ""
-    if not further:
+    follow_up = fields.optional_text(row, mapping.follow_up) if mapping.follow_up else ""
+    if not follow_up:
         return prompt_turns, *_response(row, mapping.answer)
-    first = {"role": "assistant", "content": fields.text_or_number(row, mapping.answer)}
-    return [*prompt_turns, first, {"role": "user", "content": further}], *_response(row, mapping.follow_up_response)
+    first_answer = {"role": "assistant", "content": fields.text_or_number(row, mapping.answer)}
+    turns = [*prompt_turns, first_answer, {"role": "user", "content": follow_up}]
+    return turns, *_response(row, mapping.follow_up_response)
 
 
 def _from_messages(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
     if not mapping.chat:
-        message_text = f"“{mapping.prompt}” holds messages, which can't become plain text."
+        message_text = f"“{mapping.prompt}” contains messages, which can't become plain text."
         raise RowProblem("wrong_type", message_text, mapping.prompt)
     conversation = messages(row, mapping.prompt)
-    last = conversation.pop()["content"] if conversation[-1]["role"] == "assistant" else None
+    last_turn = conversation.pop()["content"] if conversation[-1]["role"] == "assistant" else None
     if conversation[0]["role"] != "system":
         conversation = [*_system(mapping), *conversation]
     if mapping.template:
@@ -273,9 +272,9 @@ def _from_messages(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str
         conversation[-1] = {"role": "user", "content": filled}
     if mapping.answer and mapping.answer != mapping.prompt:
         return conversation, *_response(row, mapping.answer)
-    if last is not None and not last.strip():
+    if last_turn is not None and not last_turn.strip():
         raise RowProblem("empty_field", f"The last message in “{mapping.prompt}” is empty.", mapping.prompt)
-    return conversation, last, mapping.prompt
+    return conversation, last_turn, mapping.prompt
 
 
 def _system(mapping: ColumnMapping) -> list[Message]:
@@ -288,14 +287,14 @@ def _response(row: Row, column: str) -> tuple[str | None, str]:
 
 def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any]:
     used = {mapping.prompt, mapping.input, mapping.answer, mapping.test_cases, mapping.difficulty, mapping.tags}
-    own_names: dict[str, str | bool] = {
+    added_names: dict[str, str | bool] = {
         "difficulty": mapping.difficulty,
         "tags": mapping.tags,
         REASONING: reasoning,
         FILE_ROW: mapping.splits_turns,
         TURN: mapping.splits_turns,
     }
-    taken = RESERVED.union(name for name, is_set in own_names.items() if is_set)
+    taken = RESERVED.union(name for name, is_set in added_names.items() if is_set)
     metadata = {
         _unused_name(name, taken, row) if name in taken else name: value
         for name, value in row.items()
@@ -311,7 +310,6 @@ def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any
 
 
 def _unused_name(name: str, taken: frozenset[str], row: Row) -> str:
-    """Make `name` unique by as many `source_` prefixes as needed."""
     while name in taken or name in row:
         name = f"source_{name}"
     return name

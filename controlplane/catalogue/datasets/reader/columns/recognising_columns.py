@@ -1,6 +1,6 @@
 """Recognition of a file's schema from its column names and first values, and the proposed mapping.
 
-Plain Python: the child proposes with it, and pages show the proposal. Schemas are data; the first match wins.
+This is plain Python: the child proposes a mapping with it, and pages show the proposal. The first matching schema wins.
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.columns.conversations import are_messages
-from controlplane.catalogue.datasets.reader.columns.fields import listed
+from controlplane.catalogue.datasets.reader.columns.fields import parse_list
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, resolved
 from controlplane.catalogue.datasets.reader.columns.templating import PROMPT
 from controlplane.catalogue.datasets.reader.columns.transforms import (
@@ -29,10 +29,10 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Recognised:
-    """A proposal for people, with its reasons."""
+    """Proposed mapping, with the reasons for it."""
 
     schema: str
-    """A slug: one of SCHEMAS, `messages`, `by_words`, `text` or `unknown`."""
+    """Slug of the schema: one of SCHEMAS, `messages`, `by_words`, `text` or `unknown`, or a refinement's."""
     title: str
     why: str
     mapping: ColumnMapping
@@ -43,7 +43,7 @@ class Recognised:
 
 @dataclass(frozen=True)
 class KnownSchema:
-    """Candidate columns by role; the first one in the file is used. `input` is optional."""
+    """Candidate columns by role, of which the first one in the file is used. `input` is optional."""
 
     title: str
     prompt: tuple[str, ...]
@@ -61,7 +61,7 @@ SCHEMAS: Mapping[str, KnownSchema] = {
         "Question and answer", ("question", "query"), ("final_answer", "answer", "solution", "response")
     ),
     "instruction_response": KnownSchema("Instruction and response", ("instruction",), ("response",), ("input",)),
-    # A prompt beside these is often the whole text of an Alpaca row, its answer at the end.
+    # In files with these columns, a prompt column is often the whole text of an Alpaca row, including the answer.
     "instruction_output": KnownSchema("Instruction, input and output", ("instruction",), ("output",), ("input",)),
     "instruction_answer": KnownSchema("Instruction and answer", ("instruction",), ("answer", "solution"), ("input",)),
     "prompt_response": KnownSchema(
@@ -71,10 +71,10 @@ SCHEMAS: Mapping[str, KnownSchema] = {
         "Input and output", ("input",), ("output", "answer", "response", "target", "label", "expected")
     ),
 }
-"""Questions come before instructions, which many rows may share and which then precede the question."""
+"""Known schemas. Those with questions come before those with instructions, which many rows may share."""
 INSTRUCTION_COLUMN = "instruction"
-FILLED = (0.9, 0.5, 0.0)
-"""Minimum shares of filled rows, tried in turn: columns that nearly all rows fill take precedence."""
+MIN_FILLED_SHARES = (0.9, 0.5, 0.0)
+"""Minimum shares of rows with a value, tried in turn, so that columns that nearly all rows fill take precedence."""
 TESTS = ("test_cases", "tests", "test_list", "unit_tests")
 DIFFICULTY = ("difficulty", "level", "difficulty_level", "hardness")
 TAGS = ("tags", "topics", "categories", "labels", "concepts")
@@ -86,15 +86,15 @@ ANSWER_WORDS = (
     *("answer", "solution", "response", "completion", "output", "target", "expected", "truth", "gold", "label"),
     *("result", "reply"),
 )
-"""Words in a column's name that indicate its content, the surest first."""
-ABOUT = frozenset(
+"""Words in a column's name that suggest what it contains, most reliable first."""
+DESCRIPTIVE_WORDS = frozenset(
     (
         *("id", "ids", "uuid", "guid", "index", "idx", "key", "hash", "no", "nr", "num", "number", "count", "length"),
         *("len", "tokens", "type", "kind", "format", "category", "level", "difficulty", "score", "rating", "source"),
         *("url", "link", "date", "time", "timestamp", "language", "lang", "model", "split", "version", "author"),
     )
 )
-"""Words of columns that describe a text instead of containing it."""
+"""Words in names of columns that describe a text instead of containing it."""
 CHOOSE_ANSWER = "Choose the answer column, or “no answers”."
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _IDENTIFIER = re.compile(r"\d+|[a-zA-Z_][\w.:/#-]{0,40}\d[\w.:/#-]{0,40}|[0-9a-fA-F-]{16,40}")
@@ -103,15 +103,15 @@ FOLLOW_UPS = (("follow_up", "follow_up_response"), ("followup", "followup_respon
 
 
 def recognise(preview_rows: Rows, columns: Sequence[Mapping[str, Any]]) -> Recognised:
-    """Recognise the schema. `columns`: {"name", …} in the file's order, optionally with the "share" of rows that have a
-    value; `preview_rows`: the first rows, possibly shortened."""
+    """Return the mapping proposed for a file with these first rows, which may be shortened, and these columns, which
+    have a "name" and may have the "share" of rows with a value."""
     names: dict[str, str] = {}
     for column in columns:
         names.setdefault("_".join(_name_words(str(column["name"]))), str(column["name"]))
     share = {str(column["name"]): column.get("share", 1) for column in columns}
-    filled = [{low: name for low, name in names.items() if share[name] >= least} for least in FILLED]
-    exact = (_messages(preview_rows, some) or _pair(some, names) for some in filled)
-    similar = (_by_words(preview_rows, some) for some in filled)
+    filled = [{low: name for low, name in names.items() if share[name] >= least} for least in MIN_FILLED_SHARES]
+    exact = (_messages(preview_rows, columns) or _pair(columns, names) for columns in filled)
+    similar = (_by_words(preview_rows, columns) for columns in filled)
     guess = next((match for matches in (exact, similar) for match in matches if match), None)
     guess = guess or _longest_text(preview_rows, names)
     for refine in _REFINEMENTS:
@@ -124,8 +124,8 @@ def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
     if column is None:
         return None
     answer = _first(("answer", "final_answer", "ground_truth", "solution"), names)
-    source = f"“{answer}” has the answer" if answer else "the last turn of the assistant becomes the answer"
-    why = f"“{column}” holds chat messages in each of the first rows; {source}."
+    source = f"“{answer}” contains the answer" if answer else "the assistant's last turn becomes the answer"
+    why = f"“{column}” contains chat messages in all of the first rows; {source}."
     return Recognised("messages", "Chat messages", why, ColumnMapping(prompt=column, messages=True, answer=answer))
 
 
@@ -134,11 +134,11 @@ def _pair(filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | N
         prompt, answer = _first(schema.prompt, filled), _first(schema.answer, filled)
         if not (prompt and answer):
             continue
-        second = _first(schema.input, names)
+        input_column = _first(schema.input, names)
         why = f"The file has the columns “{prompt}” and “{answer}”."
-        if second:
-            why += f" “{second}” is appended to the prompt if a row has it."
-        mapping = ColumnMapping(prompt=prompt, answer=answer, input=second)
+        if input_column:
+            why += f" “{input_column}” is appended to the prompt in rows that have it."
+        mapping = ColumnMapping(prompt=prompt, answer=answer, input=input_column)
         if slug == "instruction_response":
             mapping = replace(mapping, transform=INSTRUCTION)
         return Recognised(slug, schema.title, why, mapping)
@@ -146,40 +146,40 @@ def _pair(filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | N
 
 
 def _by_words(rows: Rows, filled: Mapping[str, str]) -> Recognised | None:
-    """Recognise columns by words for prompts and answers in their names, as in “Question Text”."""
+    """Propose the columns whose names contain words for prompts and answers, such as “Question Text”."""
     texts = {key: name for key, name in filled.items() if _may_be_prompt(rows, name)}
-    prompt = _with_word(PROMPT_WORDS, texts, other_than=ANSWER_WORDS)
+    prompt = _with_word(PROMPT_WORDS, texts, excluded=ANSWER_WORDS)
     if not prompt:
         return None
     answer = _with_word(ANSWER_WORDS, {key: name for key, name in filled.items() if name != prompt})
     if answer:
-        why = f"The names of “{prompt}” and “{answer}” suggest a prompt and its answer."
+        why = f"The column names “{prompt}” and “{answer}” suggest a prompt and its answer."
         return Recognised("by_words", "Prompt and answer", why, ColumnMapping(prompt=prompt, answer=answer))
-    why = f"The name of “{prompt}” suggests a prompt; no name suggests an answer. {CHOOSE_ANSWER}"
+    why = f"The column name “{prompt}” suggests a prompt, and no column name suggests an answer. {CHOOSE_ANSWER}"
     return Recognised("text", "Prompts alone", why, ColumnMapping(prompt=prompt))
 
 
 def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
     texts = [name for name in names.values() if _may_be_prompt(rows, name)]
     prompt = max(texts, key=lambda name: sum(len(row.get(name) or "") for row in rows), default="")
-    why = "No column name is recognized"
-    why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and none has texts for prompts."
+    why = "No column name was recognized"
+    why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and no column looks like a prompt."
     return Recognised("unknown", "Not recognized", why, ColumnMapping(prompt=prompt))
 
 
 def _may_be_prompt(rows: Rows, name: str) -> bool:
-    """Recognise a column of texts other than row numbers and identifiers."""
-    return not ABOUT.intersection(_name_words(name)) and _all(
+    """Return whether a column has texts other than row numbers and identifiers."""
+    return not DESCRIPTIVE_WORDS.intersection(_name_words(name)) and _all(
         rows, name, lambda value: isinstance(value, str) and not _IDENTIFIER.fullmatch(value.strip())
     )
 
 
-def _with_word(candidates: Sequence[str], names: Mapping[str, str], other_than: Sequence[str] = ()) -> str:
-    """Find the first column with the first of these words, in the singular or the plural."""
+def _with_word(candidates: Sequence[str], names: Mapping[str, str], excluded: Sequence[str] = ()) -> str:
+    """Return the first column whose name contains the earliest of these words, singular or plural; "" if none does."""
     for word in candidates:
         for name in names.values():
             inside = {*_name_words(name)} | {part.removesuffix("s") for part in _name_words(name)}
-            if word in inside and not inside & (ABOUT | {*other_than}):
+            if word in inside and not inside & (DESCRIPTIVE_WORDS | {*excluded}):
                 return name
     return ""
 
@@ -190,7 +190,7 @@ def _name_words(name: str) -> list[str]:
 
 
 def _instruction_above(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
-    """Put an instruction column above the question: it says how to answer."""
+    """Put an instruction column above the question, since it says how to answer."""
     column, mapping = names.get(INSTRUCTION_COLUMN, ""), guess.mapping
     if mapping.messages or not mapping.answer or column in (mapping.prompt, mapping.answer):
         return guess
@@ -203,7 +203,6 @@ def _instruction_above(guess: Recognised, rows: Rows, names: Mapping[str, str]) 
 
 
 def _complements(instruction: Any, prompt: Any) -> bool:
-    """Recognise an instruction that the prompt doesn't contain already."""
     text = instruction.strip() if isinstance(instruction, str) else ""
     return bool(text) and not (isinstance(prompt, str) and text in prompt)
 
@@ -212,31 +211,31 @@ def _final_answer_after_a_marker(guess: Recognised, rows: Rows, names: Mapping[s
     answer = guess.mapping.answer
     if not answer or not _all(rows, answer, lambda value: isinstance(value, str) and GSM8K_MARKER in value):
         return guess
-    why = f"{guess.why} The first answers end with {GSM8K_MARKER} and the final answer, as in GSM8K."
+    why = f"{guess.why} In the first rows, the final answer follows {GSM8K_MARKER}, as in GSM8K."
     mapping = replace(guess.mapping, transform=GSM8K, answer_after=GSM8K_MARKER)
     return Recognised("gsm8k", "GSM8K: question and answer", why, mapping)
 
 
 def _reasoning(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
-    def thinks(value: Any) -> bool:
+    def has_reasoning(value: Any) -> bool:
         if isinstance(value, list) and value and isinstance(value[-1], dict):
             value = value[-1].get("content", value[-1].get("value"))
         return isinstance(value, str) and "<think>" in value and "</think>" in value
 
     column = guess.mapping.answer or (guess.mapping.prompt if guess.mapping.messages else "")
-    if not column or not _all(rows, column, thinks):
+    if not column or not _all(rows, column, has_reasoning):
         return guess
-    why = f"{guess.why} The first responses reason inside <think>…</think>; the answers are extracted from them."
+    why = f"{guess.why} The first responses reason in <think>…</think>, and the answers are extracted from them."
     system = guess.mapping.system_prompt or THINK_PROMPT
     mapping = replace(guess.mapping, transform=THINK, system_prompt=system)
     return Recognised("think", "Reasoning in think tags", why, mapping)
 
 
-def _further_turn(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+def _follow_up_turn(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
     pair = next(((names[a], names.get(b, "")) for a, b in FOLLOW_UPS if a in names), None)
     if pair is None or guess.mapping.messages or not guess.mapping.answer:
         return guess
-    why = f"{guess.why} If a row has “{pair[0]}”, it continues the prompt after the first answer."
+    why = f"{guess.why} In rows that have “{pair[0]}”, it continues the prompt after the first answer."
     mapping = replace(guess.mapping, follow_up=pair[0], follow_up_response=pair[1])
     return replace(guess, schema="multi_turn", title=f"{guess.title}, with a follow-up", why=why, mapping=mapping)
 
@@ -245,9 +244,10 @@ def _code_with_tests(guess: Recognised, rows: Rows, names: Mapping[str, str]) ->
     column = next((names[n] for n in TESTS if n in names and any(_is_tests(row.get(names[n])) for row in rows)), "")
     if not column:
         return guess
-    why = f"{guess.why} “{column}” holds tests for each row's code."
-    in_each = guess.mapping.transform == INSTRUCTION and _all(rows, column, _is_tests)
-    mapping = replace(guess.mapping, test_cases=column, transform=WITH_TESTS if in_each else guess.mapping.transform)
+    why = f"{guess.why} “{column}” contains tests for each row's code."
+    has_all_tests = guess.mapping.transform == INSTRUCTION and _all(rows, column, _is_tests)
+    transform = WITH_TESTS if has_all_tests else guess.mapping.transform
+    mapping = replace(guess.mapping, test_cases=column, transform=transform)
     return replace(guess, schema="code_with_tests", title=f"{guess.title}, with tests", why=why, mapping=mapping)
 
 
@@ -256,7 +256,7 @@ def _human_eval(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Reco
         return guess
     why = (
         "The file has HumanEval's columns “prompt”, “canonical_solution”, “test” and “entry_point”. Each row's answer "
-        "is the whole function, and its test calls check with it."
+        "is the whole function, and its test calls `check` with that function."
     )
     mapping = resolved(ColumnMapping(transform=HUMANEVAL, system_prompt=WHOLE_FUNCTION))
     return Recognised("humaneval", "HumanEval: functions with tests", why, mapping)
@@ -277,7 +277,7 @@ _REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised],
     _instruction_above,
     _final_answer_after_a_marker,
     _reasoning,
-    _further_turn,
+    _follow_up_turn,
     _code_with_tests,
     _human_eval,
     _difficulty_and_tags,
@@ -285,7 +285,7 @@ _REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised],
 
 
 def _is_tests(value: Any) -> bool:
-    value = listed(value) if isinstance(value, str) else value
+    value = parse_list(value) if isinstance(value, str) else value
     return isinstance(value, list) and bool(value) and all(isinstance(case, str) for case in value)
 
 
@@ -294,6 +294,6 @@ def _first(candidates: Sequence[str], names: Mapping[str, str]) -> str:
 
 
 def _all(rows: Rows, column: str, fits: Callable[[Any], bool]) -> bool:
-    """Test that every non-empty value matches; False if all are empty."""
+    """Return whether there are non-empty values and all of them match."""
     values = [value for row in rows if (value := row.get(column)) not in (None, "")]
     return bool(values) and all(map(fits, values))

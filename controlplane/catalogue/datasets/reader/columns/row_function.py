@@ -1,10 +1,10 @@
-"""A custom transform: an admin's Python function, which gets a row of the file and runs only in the sandbox.
+"""Custom transforms: an admin's Python function, which receives a row of the file and runs only in the sandbox.
 
     def transform(row):
         return {"prompt": row["question"], "answer": row["answer"].split("####")[-1].strip()}
 
-It returns the row that the mapping uses: `prompt` (a text or messages), optionally `answer` and `test_cases`; all else
-becomes metadata. None leaves the row out. An error in it is a problem of the row.
+It returns the row that the mapping uses: `prompt` (a string or messages), optionally `answer` and `test_cases`; other
+keys become metadata. If it returns None, the row is left out; if it raises an error, that is a problem of the row.
 """
 
 import ast
@@ -28,12 +28,12 @@ from workers.sandbox.requirements.syntax import deeper, parsed
 
 NAME = "transform"
 KINDS = FAILED, LEFT_OUT = "transform", "left_out"
-"""Kinds of its problems: it failed on a row, or left it out."""
-LONGEST = 50_000
-"""Characters of the source."""
+"""Kinds of the function's problems: it failed on a row, or left the row out."""
+MAX_CHARACTERS = 50_000
+"""Maximum number of characters of the source."""
 SECONDS = 30.0
-"""Time limit for the rows of one batch, about 256 KiB of the file."""
-START = '''def transform(row):
+"""Time limit for the rows of one batch, which are about 256 KiB of the file."""
+EXAMPLE = '''def transform(row):
     """The row to train on, or None to leave it out."""
     return {"prompt": row["question"], "answer": row["answer"]}
 '''
@@ -54,10 +54,10 @@ def __grpo_transform__(rows):
 
 
 def problem(source: str) -> str:
-    """Explain why the source can't be a transform; "" if it can. Nothing is executed."""
+    """Explain why the source isn't a valid transform; "" if it is. Nothing is executed."""
     if not source.strip():
         return f"Write a function {NAME}(row)."
-    if len(source) > LONGEST or deeper(source):
+    if len(source) > MAX_CHARACTERS or deeper(source):
         return "The function is too long, or its brackets are nested too deeply."
     tree = parsed(source)
     if isinstance(tree, str):
@@ -70,8 +70,8 @@ def problem(source: str) -> str:
 
 @contextmanager
 def opened(mapping: ColumnMapping | None, backend: str | None) -> "Iterator[RowFunction | None]":
-    """Open the function of a mapping, for the block; None without one. `backend`: the sandbox's, tested by the caller
-    of the reader."""
+    """Open a mapping's function for the block, or yield None if it has none. The caller of the reader has tested the
+    sandbox's `backend`."""
     if mapping is None or mapping.transform != CUSTOM:
         yield None
         return
@@ -80,7 +80,7 @@ def opened(mapping: ColumnMapping | None, backend: str | None) -> "Iterator[RowF
 
 
 class RowFunction(Closing):
-    """A function that is applied to records. Each process that uses it opens its own sandbox for the first rows.
+    """Function that is applied to records. Each process that uses it opens its own sandbox for its first rows.
 
     Raises SandboxUnavailable if rows are transformed and `backend` doesn't work.
     """
@@ -93,16 +93,16 @@ class RowFunction(Closing):
     def __call__(self, records: Iterable[Record]) -> Iterator[Record]:
         records = list(records)
         readable = [record for record in records if record.row is not None]
-        answers = iter(self._answers([record.row for record in readable]))
+        results = iter(self._results([record.row for record in readable]))
         for record in records:
-            yield record if record.row is None else _transformed(record, *next(answers))
+            yield record if record.row is None else _transformed(record, *next(results))
 
     def close(self) -> None:
         if self._sandbox is not None:
             self._sandbox.close()
 
-    def _answers(self, rows: Sequence[Any]) -> list[tuple[bool, Any]]:
-        """Return (True, the returned value) or (False, the error) for each row."""
+    def _results(self, rows: Sequence[Any]) -> list[tuple[bool, Any]]:
+        """Return (True, the function's value) or (False, the error) for each row."""
         if not rows:
             return []
         if self._sandbox is None:
@@ -113,17 +113,17 @@ class RowFunction(Closing):
         return [(False, f"{outcome.message} (in one of {len(rows):,} rows)")] * len(rows)
 
 
-def _transformed(record: Record, returned: bool, value: Any) -> Record:
-    if returned and value is None:
+def _transformed(record: Record, has_returned: bool, value: Any) -> Record:
+    if has_returned and value is None:
         return _without_row(record, LEFT_OUT, "The transform left this row out.")
-    if not returned:
+    if not has_returned:
         return _without_row(record, FAILED, visible(str(value)))
     try:
         row = msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
-        message = f"The transform returned {type(value).__name__}, not a dict of plain values by their names."
+        message = f"The transform returned {type(value).__name__}, not a dict with names as keys and JSON values."
         return _without_row(record, FAILED, message)
     if issue := contents.problem(row):
         return _without_row(record, FAILED, f"In the row that the transform returned: {issue[1]}")

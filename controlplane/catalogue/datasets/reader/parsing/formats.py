@@ -1,17 +1,17 @@
-"""The detection of a file's format from its content, since names and declared types can be wrong."""
+"""Detection of a file's format from its content, since names and declared types can be wrong."""
 
 import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.catalogue.datasets.reader.parsing.unpacking import opened
+from controlplane.catalogue.datasets.reader.parsing.unpacking import open_content
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 
 JSONL, JSON, CSV, TSV, PARQUET = "jsonl", "json", "csv", "tsv", "parquet"
 BOM = b"\xef\xbb\xbf"
-HEAD = 64 * 2**10
-FIRST_LINES = 50
+HEAD_BYTES = 64 * 2**10
+MAX_LINES = 50
 NAMES = {JSONL: "JSON Lines", JSON: "a JSON list", CSV: "CSV", TSV: "TSV", PARQUET: "Parquet"}
 
 _MAGIC = (
@@ -40,7 +40,7 @@ _MAGIC = (
     (b"<", "HTML or XML"),
 )
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|\((?:dp|lp)\d+\n|c[\w.]+\n[\w.]+\n")
-_PARTS_OF_ZIP = (
+_ZIP_MEMBERS = (
     (b"xl/", "an Excel workbook"),
     (b"word/", "a Word document"),
     (b"data.pkl", "a PyTorch file, which holds a Python pickle"),
@@ -52,34 +52,33 @@ _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A format. `kind`: one of NAMES. `note`: a sentence for the page, or ""."""
+    """Format of a file. `kind` is one of NAMES, and `note` a sentence for the page, or ""."""
 
     kind: str
     gzip: bool = False
     delimiter: str = ","
-    """Delimiter of CSV and TSV."""
     bom: bool = False
     note: str = ""
 
 
 def detect(path: Path) -> FileFormat:
-    """Detect the format. Raises FileProblem for any other."""
+    """Detect the format of a file. Raises FileProblem if it isn't supported."""
     with path.open("rb") as file:
-        head = file.read(HEAD)
+        head = file.read(HEAD_BYTES)
     gzip = head.startswith(b"\x1f\x8b")
     if gzip:
-        with opened(path, gzip=True) as file:
-            head = file.read(HEAD)
+        with open_content(path, gzip=True) as file:
+            head = file.read(HEAD_BYTES)
         if head.startswith(b"\x1f\x8b"):
             raise FileProblem("other_format", "The file is compressed with gzip twice.")
     if not head.removeprefix(BOM).strip():
-        lines = bool(head.removeprefix(BOM))
-        raise FileProblem("empty_file", "The file has only blank lines." if lines else "The file is empty.")
+        has_lines = bool(head.removeprefix(BOM))
+        raise FileProblem("empty_file", "The file has only blank lines." if has_lines else "The file is empty.")
     if head.startswith(b"PAR1"):
         return FileFormat(PARQUET, gzip)
     _refuse_binary(head)
     bom = head.startswith(BOM)
-    kind, delimiter = _detected(head.removeprefix(BOM).lstrip(), whole=len(head) < HEAD)
+    kind, delimiter = _detected(head.removeprefix(BOM).lstrip(), whole=len(head) < HEAD_BYTES)
     note = "The file begins with a byte order mark, which was ignored." if bom else ""
     return FileFormat(kind, gzip, delimiter, bom, note)
 
@@ -87,34 +86,34 @@ def detect(path: Path) -> FileFormat:
 def _refuse_binary(head: bytes) -> None:
     for magic, name in _MAGIC:
         if head.startswith(magic):
-            raise _another(name)
+            raise _unsupported(name)
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        raise _another(next((name for part, name in _PARTS_OF_ZIP if part in head), "a ZIP archive"))
+        raise _unsupported(next((name for part, name in _ZIP_MEMBERS if part in head), "a ZIP archive"))
     if head[257:262] == b"ustar":
-        raise _another("a tar archive")
+        raise _unsupported("a tar archive")
     if _PICKLE.match(head):
         raise FileProblem(
             "other_format",
-            "This is a Python pickle. Pickles are programs: they are never opened here.",
-            "Load it in an environment where you trust it, and write its rows as JSON Lines or Parquet.",
+            "This is a Python pickle. Pickles can run code, so they are never opened here.",
+            "If you trust it, load it elsewhere, and write its rows as JSON Lines or Parquet.",
         )
     start = head[:400]
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start.count(b"\0") > len(start) // 4:
         raise FileProblem("other_encoding", "The text is encoded as UTF-16 or UTF-32, not as UTF-8.")
     if len(_NOT_TEXT.findall(head)) > len(head) // 20:
-        raise _another("a binary file of an unknown format")
+        raise _unsupported("a binary file of an unknown format")
 
 
-def _another(name: str) -> FileProblem:
+def _unsupported(name: str) -> FileProblem:
     return FileProblem("other_format", f"This is {name}, not a dataset that can be read.")
 
 
 def _detected(text: bytes, *, whole: bool) -> tuple[str, str]:
-    """Detect (kind, delimiter) of text without a byte order mark and leading white space."""
+    """Return (kind, delimiter) of text without a byte order mark or leading white space."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not whole and len(lines) > 1:
         lines.pop()
-    lines = lines[:FIRST_LINES]
+    lines = lines[:MAX_LINES]
     first = lines[0].strip()
     if text.startswith(b"["):
         lists = [line for line in lines if line.lstrip().startswith(b"[") and line.rstrip().endswith(b"]")]
@@ -123,8 +122,8 @@ def _detected(text: bytes, *, whole: bool) -> tuple[str, str]:
     if first == b"{" and len(lines) > 1 and not lines[1].lstrip().startswith(b"{"):
         raise FileProblem(
             "other_format",
-            "The first object is spread over several lines. JSON Lines has one object a line.",
-            "`jq -c . file` writes one a line; if the rows are in one field, `jq -c '.data[]' file` does, for “data”.",
+            "The first object spans several lines. JSON Lines has one object per line.",
+            "`jq -c . file` writes one object per line, and `jq -c '.data[]' file` does so for rows in a field “data”.",
         )
     objects = sum(line.lstrip().startswith(b"{") for line in lines)
     if objects * 2 >= len(lines) or first[:1] == b"{":
@@ -136,11 +135,11 @@ def _detected(text: bytes, *, whole: bool) -> tuple[str, str]:
         return JSONL, ","
     if len(lines) > 1 and len(first) <= 60 and re.fullmatch(rb'"?[A-Za-z_]\w*"?', first):
         return CSV, ","
-    raise FileProblem("other_format", "This is text, but neither JSON nor a table: its first line names no columns.")
+    raise FileProblem("other_format", "This is text, but neither JSON nor a table with column names in its first line.")
 
 
 def _delimiter(lines: list[bytes]) -> str:
-    """Find the most frequent delimiter in the first line, read as a header; "" if none."""
+    """Return the delimiter that splits the first line into the most column names; "" if none does."""
     header = lines[0].decode("utf-8", "replace")
     best, columns = "", 1
     for delimiter in _DELIMITERS:

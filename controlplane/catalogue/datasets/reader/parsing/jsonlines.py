@@ -1,6 +1,6 @@
-"""The reader of JSON Lines: blocks of whole lines, the row of each line, and the problems of the others.
+"""Reading of JSON Lines: blocks of whole lines, the row of each line, and the problems of other lines.
 
-Nothing here trusts the file: line lengths and nesting are limited, and every excerpt is cut and cleaned.
+The file isn't trusted: line lengths and nesting are limited, and every excerpt is shortened and cleaned.
 """
 
 import re
@@ -15,22 +15,22 @@ from controlplane.catalogue.datasets.reader.parsing import contents
 from controlplane.catalogue.datasets.reader.parsing.formats import BOM
 from controlplane.catalogue.datasets.reader.problems import DataProblem
 
-BLOCK = 2**18
-LONGEST_LINE = 8 * 2**20
+BLOCK_BYTES = 2**18
+MAX_LINE_BYTES = 8 * 2**20
 
 _decode = msgspec.json.Decoder().decode
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 _UNSOUND = re.compile(rb"\\u0000|\d{19}")
-"""A pattern of every NUL and every integer beyond 64 bits, and possibly of others."""
-_TYPES = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+"""Pattern that matches every NUL and every integer beyond 64 bits, and possibly others."""
+_TYPES = {list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(slots=True)
 class Block:
-    """Whole lines; if `too_long`, `lines` is the beginning of one line beyond the limit, `size` bytes long."""
+    """Whole lines or, if `too_long`, the beginning of a single line that exceeds the limit with `size` bytes."""
 
     lines: list[bytes]
     offset: int
@@ -39,18 +39,18 @@ class Block:
 
 
 def blocks(file: BinaryIO) -> Iterator[Block]:
-    """Yield the lines of a file without line feeds, some hundred kilobytes at a time."""
+    """Yield the lines of a file without their line feeds, in blocks of some hundred kilobytes."""
     offset = 0
-    while data := file.read(BLOCK):
+    while data := file.read(BLOCK_BYTES):
         if data[-1] != 10:
-            data += file.readline(LONGEST_LINE + 1)
+            data += file.readline(MAX_LINE_BYTES + 1)
         begins, size = offset, len(data)
         offset += size
         if begins == 0:
             data = data.removeprefix(BOM)
             begins = size - len(data)
         rest = b""
-        if data[-1:] != b"\n" and len(data) - (cut := data.rfind(b"\n") + 1) > LONGEST_LINE:
+        if data[-1:] != b"\n" and len(data) - (cut := data.rfind(b"\n") + 1) > MAX_LINE_BYTES:
             data, rest = data[:cut], data[cut:]
         if data:
             lines = data.split(b"\n")
@@ -72,69 +72,74 @@ def _skip_line(file: BinaryIO) -> int:
     return skipped
 
 
-def too_long(line: int, unit: str, start: bytes, size: int, offset: int) -> DataProblem:
-    message = f"The {unit} is {size:,} bytes long; the limit is {LONGEST_LINE:,}."
+def too_long_problem(line: int, unit: str, start: bytes, size: int, offset: int) -> DataProblem:
+    message = f"The {unit} is {size:,} bytes long; the limit is {MAX_LINE_BYTES:,}."
     return DataProblem(line, "line_too_long", message, excerpt(start[:1000]), byte=offset)
 
 
 def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, list[DataProblem]]:
-    """Parse the row of one JSON value, and list its problems. `offset`: its position in the file."""
+    """Parse a JSON value at an offset of the file, and return (the row or None, its problems)."""
     try:
         value = _decode(raw)
     except _FAILURES as error:
         return None, [_diagnosed(raw, line, offset, error)]
     if not isinstance(value, dict):
         json_type = _TYPES.get(type(value), "a number")
-        message = f"The row is {json_type}; each row has to be an object, {{…}}."
+        message = f"The row is {json_type}; each row must be an object, {{…}}."
         return None, [DataProblem(line, "not_an_object", message, excerpt(raw), byte=offset)]
     wrong = contents.problem(value, sound_values=_has_sound_values(raw))
     if wrong is None:
         return value, []
     kind, message, field = wrong
-    at = max(raw.find(b"\\u0000"), 0) if kind == "nul" else 0
-    column = at + 1 if at else 0
-    return None, [DataProblem(line, kind, message, excerpt(raw, at), column=column, byte=offset + at, field=field)]
+    index = max(raw.find(b"\\u0000"), 0) if kind == "nul" else 0
+    column = index + 1 if index else 0
+    return None, [
+        DataProblem(line, kind, message, excerpt(raw, index), column=column, byte=offset + index, field=field)
+    ]
 
 
 def _has_sound_values(raw: bytes) -> bool:
-    """Test whether the text alone rules out NULs, large integers and deep nesting, as in most rows."""
-    return not _UNSOUND.search(raw) and raw.count(b"{") + raw.count(b"[") <= contents.DEEPEST
+    """Return whether the bytes alone rule out NULs, large integers and deep nesting, as they do in most rows."""
+    return not _UNSOUND.search(raw) and raw.count(b"{") + raw.count(b"[") <= contents.MAX_LEVELS
 
 
 def _diagnosed(raw: bytes, line: int, offset: int, error: Exception) -> DataProblem:
-    position, kind, message = _cause(raw, offset, error)
-    column = len(raw[:position].decode("utf-8", "replace")) + 1
-    return DataProblem(line, kind, message, excerpt(raw, position), column=column, byte=offset + position)
+    index, kind, message = _cause(raw, offset, error)
+    column = len(raw[:index].decode("utf-8", "replace")) + 1
+    return DataProblem(line, kind, message, excerpt(raw, index), column=column, byte=offset + index)
 
 
 def _cause(raw: bytes, offset: int, error: Exception) -> tuple[int, str, str]:
-    """Find the position in the value, the kind and the message of an error."""
     try:
         raw.decode()
     except UnicodeDecodeError as wrong:
-        at = wrong.start
-        return at, "invalid_utf8", f"Byte 0x{raw[at]:02x} at byte {offset + at:,} is not UTF-8."
+        index = wrong.start
+        return index, "invalid_utf8", f"Byte 0x{raw[index]:02x} at byte {offset + index:,} is not UTF-8."
     if isinstance(error, RecursionError):
-        return 0, "nesting", f"Values are nested deeper than {contents.DEEPEST} levels."
+        return 0, "nesting", f"Values are nested deeper than {contents.MAX_LEVELS} levels."
     if isinstance(error, msgspec.ValidationError):
         return 0, "number_range", "A number is too large to be represented."
     if surrogate := _LONE_SURROGATE.search(raw):
-        return surrogate.start(), "lone_surrogate", "Unpaired surrogate: this escape is not a character."
+        return surrogate.start(), "lone_surrogate", "This escape is an unpaired surrogate, which is not a character."
     return _malformed(raw, offset, str(error))
 
 
 def _malformed(raw: bytes, offset: int, error: str) -> tuple[int, str, str]:
     match = re.search(r"byte (\d+)", error)
-    at = int(match[1]) if match else len(raw)
-    rest = raw[at:].lstrip(b"-")
+    index = int(match[1]) if match else len(raw)
+    rest = raw[index:].lstrip(b"-")
     if rest.startswith(b"\x00"):
-        return at, "nul", f"There is a NUL byte at byte {offset + at:,} of the file."
-    if rest.startswith((b"NaN", b"Infinity", b"nan", b"inf")) or raw[max(0, at - 1) :].startswith((b"NaN", b"-Inf")):
-        return at, "not_a_number", "NaN and Infinity are not JSON."
+        return index, "nul", f"There is a NUL byte at byte {offset + index:,} of the file."
+    if rest.startswith((b"NaN", b"Infinity", b"nan", b"inf")) or raw[max(0, index - 1) :].startswith((b"NaN", b"-Inf")):
+        return index, "not_a_number", "NaN and Infinity are not valid JSON."
     if "truncated" in error:
-        return len(raw), "cut_off", "The row ends before its JSON is closed."
+        return len(raw), "cut_off", "The row ends before its JSON is complete."
     if "trailing" in error:
-        return at, "malformed_json", f"Text follows the object at byte {offset + at:,}. Write one object per line."
+        return (
+            index,
+            "malformed_json",
+            f"Text follows the object at byte {offset + index:,}. Write one object per line.",
+        )
     quotes = raw.lstrip()[1:2] == b"'" or rest[:1] == b"'"
-    hint = " Names and texts take double quotes." if quotes else ""
-    return at, "malformed_json", f"Not valid JSON at byte {offset + at:,} of the file.{hint}"
+    hint = " Use double quotes for names and strings." if quotes else ""
+    return index, "malformed_json", f"Not valid JSON at byte {offset + index:,} of the file.{hint}"

@@ -1,4 +1,4 @@
-"""The elements of a JSON list of rows, split without loading the whole list.
+"""Splitting of a JSON list of rows into its elements, without loading the whole list.
 
 Elements are delimited by brackets alone, skipping strings; each is then read like a line of JSON Lines. Where brackets
 don't match, parsing resumes after the next `}, {`.
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from controlplane.catalogue.datasets.reader.parsing.formats import BOM
-from controlplane.catalogue.datasets.reader.parsing.jsonlines import LONGEST_LINE
+from controlplane.catalogue.datasets.reader.parsing.jsonlines import MAX_LINE_BYTES
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 
-BLOCK = 2**18
-LONGEST = LONGEST_LINE
-LOOK_AHEAD_ONCE_BROKEN = 2**16
-"""Bytes to search for an element's end after many had none."""
-BROKEN_OFTEN = 50
+BLOCK_BYTES = 2**18
+MAX_ELEMENT_BYTES = MAX_LINE_BYTES
+SHORT_LOOK_AHEAD_BYTES = 2**16
+"""Bytes in which an element's end is searched for once more than MAX_BROKEN elements had none."""
+MAX_BROKEN = 50
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _NEXT_ROW = re.compile(rb"\}\s*,?\s*(?=\{)|\}\s*(?=\]\s*\Z)")
@@ -27,12 +27,12 @@ _SPACE = re.compile(rb"[\s,]*+")
 
 
 class _Mismatch(Exception):
-    """A closing bracket doesn't match the opening one."""
+    """Signal that a closing bracket doesn't match the opening one."""
 
 
 @dataclass(slots=True)
 class Element:
-    """An element's bytes `raw` at `offset` of the file. `problem`: a sentence if its brackets don't match."""
+    """Bytes of an element at an offset of the file. `problem` is a sentence if the element's brackets don't match."""
 
     raw: bytes
     offset: int
@@ -40,7 +40,7 @@ class Element:
 
 
 def elements(file: BinaryIO) -> Iterator[Element]:
-    """Split the list into its elements. Raises FileProblem if the file doesn't begin with one."""
+    """Yield the elements of the list in a file. Raises FileProblem if the file doesn't begin with a list."""
     yield from _Splitter(file).elements()
 
 
@@ -48,81 +48,80 @@ class _Splitter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._buffer = b""
-        self._at = 0  # in the buffer
+        self._position = 0  # in the buffer
         self._offset = 0  # of the buffer in the file
         self._ended = False
-        self._broken = 0
+        self._broken_count = 0
 
     def elements(self) -> Iterator[Element]:
-        self._read_more(BLOCK)
+        self._read_more(BLOCK_BYTES)
         start = self._buffer.find(b"[", 0, 4096)
         if self._buffer[:start].removeprefix(BOM).strip():
             raise FileProblem("other_format", "The file doesn't begin with a list.")
-        self._at = start + 1
+        self._position = start + 1
         while True:
             self._skip_space()
-            if self._at >= len(self._buffer):
+            if self._position >= len(self._buffer):
                 yield Element(b"", self._file_offset, "The file ends before the list is closed with “]”.")
                 return
-            if self._buffer[self._at] == 0x5D:
-                self._at += 1
+            if self._buffer[self._position] == 0x5D:
+                self._position += 1
                 yield from self._trailing_text()
                 return
             yield self._element()
 
     @property
     def _file_offset(self) -> int:
-        return self._offset + self._at
+        return self._offset + self._position
 
     def _read_more(self, size: int) -> bool:
-        """Read more; consumed bytes leave the buffer. False at the end of the file."""
+        """Read more bytes, dropping consumed ones from the buffer, and return whether there were any."""
         if self._ended:
             return False
         piece = self._file.read(size)
         if not piece:
             self._ended = True
             return False
-        self._buffer = self._buffer[self._at :] + piece
-        self._offset += self._at
-        self._at = 0
+        self._buffer = self._buffer[self._position :] + piece
+        self._offset += self._position
+        self._position = 0
         return True
 
     def _skip_space(self) -> None:
         while True:
-            space = _SPACE.match(self._buffer, self._at)
-            self._at = space.end() if space else self._at
-            if self._at < len(self._buffer) or not self._read_more(BLOCK):
+            space = _SPACE.match(self._buffer, self._position)
+            self._position = space.end() if space else self._position
+            if self._position < len(self._buffer) or not self._read_more(BLOCK_BYTES):
                 return
 
     def _element(self) -> Element:
-        start, offset = self._at, self._file_offset
-        longest = LOOK_AHEAD_ONCE_BROKEN if self._broken > BROKEN_OFTEN else LONGEST
+        start, offset = self._position, self._file_offset
+        max_bytes = SHORT_LOOK_AHEAD_BYTES if self._broken_count > MAX_BROKEN else MAX_ELEMENT_BYTES
         while True:
             try:
                 end = self._end()
             except _Mismatch:
                 break
             if end is not None:
-                raw = self._buffer[self._at : end]
-                self._at = end
+                raw = self._buffer[self._position : end]
+                self._position = end
                 return Element(raw, offset)
-            waiting = len(self._buffer) - self._at
-            if waiting > longest or not self._read_more(max(BLOCK, waiting)):
+            waiting = len(self._buffer) - self._position
+            if waiting > max_bytes or not self._read_more(max(BLOCK_BYTES, waiting)):
                 break
-            start = self._at
-        self._broken += 1
+            start = self._position
+        self._broken_count += 1
         return self._skip_broken(start, offset)
 
     def _end(self) -> int | None:
-        """Find the end of the current element in the buffer; None if it isn't there."""
-        if self._buffer[self._at] not in b"[{":
-            scalar = _SCALAR.match(self._buffer, self._at)
-            end = scalar.end() if scalar else self._at + 1
+        if self._buffer[self._position] not in b"[{":
+            scalar = _SCALAR.match(self._buffer, self._position)
+            end = scalar.end() if scalar else self._position + 1
             if end >= len(self._buffer) and not self._ended:
                 return None
             return end
         closing: list[bytes] = []
-        for token in _TOKEN.finditer(self._buffer, self._at):
+        for token in _TOKEN.finditer(self._buffer, self._position):
             first = token.group()[:1]
             if first in b"[{":
                 closing.append(_CLOSES[first])
@@ -134,10 +133,10 @@ class _Splitter:
         return None
 
     def _skip_broken(self, start: int, offset: int) -> Element:
-        """Give up an element without an end, and resume at the apparent start of the next row, if any."""
-        too_long = len(self._buffer) - start > LONGEST
+        """Return an element without an end, and resume at the apparent start of the next row, if any."""
+        too_long = len(self._buffer) - start > MAX_ELEMENT_BYTES
         reason = (
-            f"The row is longer than {LONGEST:,} bytes, or its brackets don't close."
+            f"The row is longer than {MAX_ELEMENT_BYTES:,} bytes, or its brackets don't close."
             if too_long
             else "The row's brackets or quotes don't close."
         )
@@ -145,25 +144,25 @@ class _Splitter:
         while next_row is None:
             head = self._buffer[start : start + 1000]
             # The last bytes may be the first half of a match.
-            self._at = max(start, len(self._buffer) - 64)
-            if not self._read_more(BLOCK * 4):
-                self._at = len(self._buffer)
+            self._position = max(start, len(self._buffer) - 64)
+            if not self._read_more(BLOCK_BYTES * 4):
+                self._position = len(self._buffer)
                 return Element(head, offset, reason)
             start = 0
             next_row = _NEXT_ROW.search(self._buffer)
             if next_row is not None:
-                self._at = next_row.end()
+                self._position = next_row.end()
                 return Element(head, offset, reason)
         raw = self._buffer[start : next_row.start() + 1]
-        self._at = next_row.end()
-        return Element(raw[:1000] if len(raw) > LONGEST else raw, offset, reason)
+        self._position = next_row.end()
+        return Element(raw[:1000] if len(raw) > MAX_ELEMENT_BYTES else raw, offset, reason)
 
     def _trailing_text(self) -> Iterator[Element]:
         while True:
-            rest = self._buffer[self._at :].strip()
+            rest = self._buffer[self._position :].strip()
             if rest:
                 yield Element(rest[:1000], self._file_offset, "Text follows the “]” that closes the list.")
                 return
-            self._at = len(self._buffer)
-            if not self._read_more(BLOCK):
+            self._position = len(self._buffer)
+            if not self._read_more(BLOCK_BYTES):
                 return

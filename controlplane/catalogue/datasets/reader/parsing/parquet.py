@@ -1,6 +1,6 @@
-"""The reader of Parquet: validates the footer first, then the columns by their types, then rows in batches.
+"""Reading of Parquet: the footer is validated first, then the types of the columns; then rows are read in batches.
 
-pyarrow is imported inside functions, so that a check of JSON Lines never loads it.
+Functions import pyarrow themselves, so that a check of JSON Lines never loads it.
 """
 
 import base64
@@ -14,25 +14,25 @@ from typing import Any, BinaryIO
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
 from controlplane.catalogue.datasets.reader.limits import MAX_COLUMNS, MAX_ROWS
-from controlplane.catalogue.datasets.reader.parsing.unpacking import opened
+from controlplane.catalogue.datasets.reader.parsing.unpacking import open_content
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 
-LONGEST_FOOTER = 16 * 2**20
+MAX_FOOTER_BYTES = 16 * 2**20
 MAX_LEAVES = 2000
-DEEPEST = 8
+MAX_LEVELS = 8
 BATCH_ROWS = 500
 SPARSE_FROM = 1_000_000
-ROWS_PER_BYTE = 2
-"""Limit from SPARSE_FROM rows on: a tiny file of equal rows would occupy the server for an hour."""
-LARGEST_UNPACKED = 4 * 2**30
+MAX_ROWS_PER_BYTE = 2
+"""Limit from SPARSE_FROM rows on, since a tiny file of equal rows would occupy the server for an hour."""
+MAX_UNPACKED_BYTES = 4 * 2**30
 _ARROW_SCHEMA = re.compile(rb"\x18([\x80-\xff]{0,4}[\x00-\x7f])")
-"""The bytes between the key ARROW:schema and its value: a binary field in Thrift's compact protocol, and its length."""
-PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
+"""Pattern of the bytes between the key ARROW:schema and its value: Thrift's header and length of a binary field."""
+PICKLE_PREFIXES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 
 
 @dataclass
 class RowBatch:
-    """A batch: the number of its first row, the rows (None if unreadable), and the problems by index."""
+    """Batch of rows: the number of the first row, the rows (None if unreadable), and the problems by index."""
 
     first: int
     rows: list[dict[str, Any] | None]
@@ -40,7 +40,7 @@ class RowBatch:
 
 
 class Parquet:
-    """A Parquet file. `columns`: the readable ones; `skipped`: the others, each with the reason as a sentence."""
+    """Parquet file. `columns` are the readable columns, and `skipped` the others with the reasons as sentences."""
 
     def __init__(self, path: Path, *, gzip: bool = False) -> None:
         self._file = _unpacked(path) if gzip else path.open("rb")
@@ -64,7 +64,7 @@ class Parquet:
                 self._file,
                 buffer_size=2**20,
                 pre_buffer=False,
-                thrift_string_size_limit=LONGEST_FOOTER,
+                thrift_string_size_limit=MAX_FOOTER_BYTES,
                 thrift_container_size_limit=1_000_000,
                 page_checksum_verification=True,
                 arrow_extensions_enabled=False,
@@ -78,7 +78,7 @@ class Parquet:
         self._metadata = metadata
         if len(schema.names) > MAX_COLUMNS or metadata.num_columns > MAX_LEAVES:
             raise FileProblem(
-                "too_many_columns", f"The file has {len(schema.names):,} columns; {MAX_COLUMNS} are read."
+                "too_many_columns", f"The file has {len(schema.names):,} columns; the limit is {MAX_COLUMNS}."
             )
         if len(set(schema.names)) < len(schema.names):
             raise FileProblem("refused_parquet", "Two columns have the same name.", "Rename one of them.")
@@ -99,24 +99,24 @@ class Parquet:
         return int(self._metadata.num_rows)
 
     def batches(self) -> Iterator[RowBatch]:
-        """Read the batches of all row groups. A damaged group is one problem at its first row."""
+        """Yield the batches of all row groups. A damaged group becomes one problem, at its first unreadable row."""
         first = 0
         for group in range(self._metadata.num_row_groups):
             declared = int(self._metadata.row_group(group).num_rows)
-            at = first
+            position = first
             try:
                 for batch in self._parquet.iter_batches(
                     batch_size=BATCH_ROWS, row_groups=[group], columns=self.columns, use_threads=False
                 ):
-                    yield _rows(batch, at)
-                    at += batch.num_rows
-                if at != first + declared:
-                    raise ValueError(f"it has {at - first:,} rows instead of {declared:,}")
+                    yield _rows(batch, position)
+                    position += batch.num_rows
+                if position != first + declared:
+                    raise ValueError(f"it has {position - first:,} rows instead of {declared:,}")
             except self._failures as error:
-                yield self._damaged(at, first + declared, error)
+                yield self._damaged(position, first + declared, error)
             first += declared
 
-    def _damaged(self, at: int, end: int, error: BaseException) -> RowBatch:
+    def _damaged(self, start: int, end: int, error: BaseException) -> RowBatch:
         import pyarrow
 
         if isinstance(error, MemoryError | pyarrow.ArrowMemoryError):
@@ -125,23 +125,23 @@ class Parquet:
                 "Reading the file's row groups takes more memory than is allowed.",
                 "Write the file with smaller row groups (row_group_size=10000).",
             ) from error
-        message = f"Rows {at + 1:,} to {end:,} can't be read: {_message(error)}"
-        return RowBatch(at, [None], {0: DataProblem(at + 1, "damaged_rows", message)})
+        message = f"Rows {start + 1:,} to {end:,} can't be read: {_message(error)}"
+        return RowBatch(start, [None], {0: DataProblem(start + 1, "damaged_rows", message)})
 
 
 def check_footer(file: BinaryIO) -> int:
-    """Locate the footer; return its offset. Its declared length must fit into the file."""
+    """Check the footer's position and types, and return its offset. Raises FileProblem."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 8))
     end = file.read(8)
     if size < 12 or end[4:] != b"PAR1":
-        state = "is encrypted" if end[4:] == b"PARE" else "has no end: its last bytes are not those of Parquet"
+        state = "is encrypted" if end[4:] == b"PARE" else "is incomplete: it doesn't end as Parquet files do"
         raise FileProblem("broken_parquet", f"The file {state}.")
     length = int.from_bytes(end[:4], "little")
     if length > size - 12 or length == 0:
-        raise FileProblem("broken_parquet", f"The file says its footer has {length:,} bytes; it has {size:,} in all.")
-    if length > LONGEST_FOOTER:
-        raise FileProblem("broken_parquet", f"The file's footer has {length:,} bytes; {LONGEST_FOOTER:,} are read.")
+        raise FileProblem("broken_parquet", f"The file declares a {length:,}-byte footer, but has only {size:,} bytes.")
+    if length > MAX_FOOTER_BYTES:
+        raise FileProblem("broken_parquet", f"The footer has {length:,} bytes; the limit is {MAX_FOOTER_BYTES:,}.")
     file.seek(size - 8 - length)
     _refuse_types_with_code(file.read(length))
     file.seek(0)
@@ -149,7 +149,7 @@ def check_footer(file: BinaryIO) -> int:
 
 
 def _refuse_types_with_code(footer: bytes) -> None:
-    """Refuse extension types, detected in the footer's bytes: opening the file would make Arrow instantiate them."""
+    """Refuse extension types. They are searched for in the footer's bytes, since opening the file instantiates them."""
     schemas = b""
     for key in re.finditer(rb"ARROW:schema", footer):
         value = _ARROW_SCHEMA.match(footer, key.end())
@@ -161,29 +161,28 @@ def _refuse_types_with_code(footer: bytes) -> None:
         except ValueError as error:
             raise FileProblem("broken_parquet", "The schema in the file's footer can't be read.") from error
     if any(word in part for word in (b"ARROW:extension", b"py_extension_type") for part in (footer, schemas)):
-        raise FileProblem("refused_parquet", "The file has Arrow extension types, which bring code of their own.")
+        raise FileProblem("refused_parquet", "The file has Arrow extension types, which can run code and are refused.")
 
 
 def _check_metadata(metadata: Any, footer: int) -> None:
-    """Refuse pickles among the metadata, and positions that are not in the file."""
     for value in (metadata.metadata or {}).values():
-        if value.startswith(PICKLES) or _unpacked_start(value).startswith(PICKLES):
+        if value.startswith(PICKLE_PREFIXES) or _unpacked_start(value).startswith(PICKLE_PREFIXES):
             raise FileProblem(
-                "refused_parquet", "The file's metadata holds a Python pickle, which is never opened here."
+                "refused_parquet", "The file's metadata contains a Python pickle, which is never opened here."
             )
     if metadata.num_rows > MAX_ROWS:
         raise FileProblem("too_many_rows", f"The file has more than {MAX_ROWS:,} rows.")
-    if metadata.num_rows > SPARSE_FROM and metadata.num_rows > ROWS_PER_BYTE * footer:
+    if metadata.num_rows > SPARSE_FROM and metadata.num_rows > MAX_ROWS_PER_BYTE * footer:
         raise FileProblem(
             "too_large",
-            f"The file has {metadata.num_rows:,} rows in {footer:,} bytes: nearly all of them are empty or alike.",
-            "Write each different row once.",
+            f"The file has {metadata.num_rows:,} rows in {footer:,} bytes, so nearly all rows are empty or the same.",
+            "Write each distinct row only once.",
         )
     total = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         if group.num_rows < 0:
-            raise FileProblem("broken_parquet", "The footer promises fewer than no rows.")
+            raise FileProblem("broken_parquet", "The footer declares a negative number of rows.")
         total += group.num_rows
         for index in range(group.num_columns):
             column = group.column(index)
@@ -192,11 +191,11 @@ def _check_metadata(metadata: Any, footer: int) -> None:
                 start = min(start, column.dictionary_page_offset)
             size = column.total_compressed_size
             if start < 4 or size < 0 or column.total_uncompressed_size < 0 or start + size > footer:
-                raise FileProblem("broken_parquet", "The footer names places that are not in the file.")
+                raise FileProblem("broken_parquet", "The footer refers to positions outside the file.")
     if total != metadata.num_rows:
         raise FileProblem(
             "broken_parquet",
-            f"The footer promises {metadata.num_rows:,} rows and lists {total:,}: one of them is wrong.",
+            f"The footer declares {metadata.num_rows:,} rows, but its row groups have {total:,}.",
         )
 
 
@@ -211,8 +210,8 @@ def _refusal(kind: Any, level: int = 0) -> str:
     """Explain why values of an Arrow type can't be read; "" if they can."""
     from pyarrow import types
 
-    if level > DEEPEST:
-        return f"it is nested deeper than {DEEPEST} levels"
+    if level > MAX_LEVELS:
+        return f"it is nested deeper than {MAX_LEVELS} levels"
     plain = (
         types.is_string,
         types.is_large_string,
@@ -249,13 +248,13 @@ def _rows(batch: Any, first: int) -> RowBatch:
             rows.rows.append(_plain(batch.slice(index, 1).to_pylist()[0]))
         except UnicodeDecodeError as error:
             rows.rows.append(None)
-            message = f"A text of this row is not UTF-8: byte 0x{error.object[error.start]:02x}."
+            message = f"A string in this row is not UTF-8: byte 0x{error.object[error.start]:02x}."
             rows.problems[index] = DataProblem(first + index + 1, "invalid_utf8", message)
     return rows
 
 
 def _plain(value: Any) -> Any:
-    """Convert to a JSON value: dates and decimals become text, and NaN (how tables mark a gap) null."""
+    """Convert to a JSON value: dates and decimals become strings, and NaN, which marks missing values, becomes null."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -268,15 +267,15 @@ def _plain(value: Any) -> Any:
 
 
 def _unpacked(path: Path) -> BinaryIO:
-    """Unpack a compressed file into an unnamed one, since Parquet is read from its end."""
+    """Unpack a compressed file into an unnamed one, and return that, since Parquet is read from the end."""
     file = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115 -- the caller closes it
     size = 0
     try:
-        with opened(path, gzip=True) as packed:
+        with open_content(path, gzip=True) as packed:
             while piece := packed.read(2**20):
                 size += len(piece)
-                if size > LARGEST_UNPACKED:
-                    raise FileProblem("too_large", f"The file unpacks to more than {LARGEST_UNPACKED // 2**20:,} MiB.")
+                if size > MAX_UNPACKED_BYTES:
+                    raise FileProblem("too_large", f"The file unpacks to over {MAX_UNPACKED_BYTES // 2**20:,} MiB.")
                 file.write(piece)
     except BaseException:
         file.close()

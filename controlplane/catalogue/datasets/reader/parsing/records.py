@@ -1,4 +1,4 @@
-"""The rows of a file of any format, each with its number, its line and its problems."""
+"""Reading of the rows of a file in any format, each with its number, its line and its problems."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -13,19 +13,19 @@ from controlplane.catalogue.datasets.reader.parsing import contents, formats, js
 from controlplane.catalogue.datasets.reader.parsing.formats import FileFormat
 from controlplane.catalogue.datasets.reader.parsing.parquet import Parquet, RowBatch
 from controlplane.catalogue.datasets.reader.parsing.tables import Cells, DelimitedTable
-from controlplane.catalogue.datasets.reader.parsing.unpacking import bytes_read, opened
+from controlplane.catalogue.datasets.reader.parsing.unpacking import bytes_read, open_content
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 
 BATCH_BYTES = 2**18
-"""Size of a batch of rows of a list or a table."""
+"""Size of a batch of rows from a list or a table."""
 
 
 @dataclass(slots=True)
 class Record:
-    """A row of the file. `number`: from 0, including bad rows, without blank lines. `line`: as in DataProblem. `row`:
-    None if it can't be read; `problems` say why. `raw`: its bytes in JSON files. `byte`: its offset in the
-    (uncompressed) file, -1: unknown."""
+    """Row of the file. `number` is from 0 and includes bad rows but not blank lines; `line` is as in DataProblem. `row`
+    is None if it can't be read, and `problems` say why. `raw` are its bytes in JSON files, and `byte` is its offset in
+    the uncompressed file, or -1 if unknown."""
 
     number: int
     line: int
@@ -37,21 +37,21 @@ class Record:
 
 @dataclass(slots=True)
 class RecordBatch:
-    """Successive rows, parsed lazily. `at`: bytes of the file on disk read so far."""
+    """Successive rows, parsed lazily. `bytes_read` counts those of the file on disk so far."""
 
-    at: int
+    bytes_read: int
     records: Callable[[], Iterable[Record]]
 
 
 Remark = Callable[[DataProblem], None]
-"""A receiver of the problems of columns, which belong to no single row."""
+"""Function that receives problems of columns, which belong to no single row."""
 Rewrite = Callable[[Iterable[Record]], Iterable[Record]]
-"""A function of the records of a batch, which returns as many, in the same order."""
+"""Function that maps the records of a batch to as many records, in the same order."""
 
 
 @dataclass(frozen=True)
 class RowSource:
-    """A file, and an optional rewriting of its rows."""
+    """File of rows, with an optional function that rewrites them."""
 
     path: Path
     format: FileFormat
@@ -62,13 +62,13 @@ class RowSource:
         for batch in self.batches(remark):
             for record in batch.records():
                 if progress is not None:
-                    progress.at(batch.at, record.number + 1)
+                    progress.report(batch.bytes_read, record.number + 1)
                 yield record
 
     def batches(self, remark: Remark | None = None) -> Iterator[RecordBatch]:
-        """Yield the rows in batches, which are the same at every reading."""
+        """Yield the rows in batches, which are the same each time the file is read."""
         for batch in _batches(self.path, self.format, remark):
-            yield RecordBatch(batch.at, partial(_rewritten, self.rewrite, batch)) if self.rewrite else batch
+            yield RecordBatch(batch.bytes_read, partial(_rewritten, self.rewrite, batch)) if self.rewrite else batch
 
 
 def _rewritten(rewrite: Rewrite, batch: RecordBatch) -> Iterable[Record]:
@@ -79,7 +79,7 @@ def _batches(path: Path, file_format: FileFormat, remark: Remark | None) -> Iter
     if file_format.kind == formats.PARQUET:
         yield from _parquet_batches(path, file_format, remark or (lambda problem: None))
         return
-    with opened(path, gzip=file_format.gzip) as file:
+    with open_content(path, gzip=file_format.gzip) as file:
         if file_format.kind == formats.JSONL:
             yield from _line_batches(file)
         elif file_format.kind == formats.JSON:
@@ -103,25 +103,25 @@ def _line_batches(file: BinaryIO) -> Iterator[RecordBatch]:
 
 def _block_records(block: jsonlines.Block, number: int, line: int) -> Iterator[Record]:
     if block.too_long:
-        problem = jsonlines.too_long(line + 1, "line", block.lines[0], block.size, block.offset)
+        problem = jsonlines.too_long_problem(line + 1, "line", block.lines[0], block.size, block.offset)
         yield Record(number, line + 1, None, [problem])
         return
-    at = block.offset
+    offset = block.offset
     for raw in block.lines:
         line += 1
         if raw and not raw.isspace():
-            row, problems = jsonlines.row_of(raw, line, at)
-            yield Record(number, line, row, problems, raw, at)
+            row, problems = jsonlines.row_of(raw, line, offset)
+            yield Record(number, line, row, problems, raw, offset)
             number += 1
-        at += len(raw) + 1
+        offset += len(raw) + 1
 
 
 Sized = tuple[int, Callable[[], Record]]
-"""(approximate size of a row in bytes, function that parses it)"""
+"""Row as (approximate size in bytes, function that parses it)."""
 
 
 def _grouped(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
-    """Group rows into batches; those before an error are yielded before it is raised."""
+    """Yield rows in batches. If reading fails, the rows before the error are yielded before it is raised."""
     pending: list[Callable[[], Record]] = []
     size, problem = 0, None
     try:
@@ -146,8 +146,8 @@ def _element_record(number: int, element: jsonlist.Element) -> Record:
         kind = "cut_off" if not element.raw else kind
         problem = DataProblem(line, kind, element.problem, excerpt(element.raw), byte=element.offset)
         return Record(number, line, None, [problem], element.raw)
-    if len(element.raw) > jsonlist.LONGEST:
-        problem = jsonlines.too_long(line, "row", element.raw, len(element.raw), element.offset)
+    if len(element.raw) > jsonlist.MAX_ELEMENT_BYTES:
+        problem = jsonlines.too_long_problem(line, "row", element.raw, len(element.raw), element.offset)
         return Record(number, line, None, [problem])
     row, problems = jsonlines.row_of(element.raw, line, element.offset)
     return Record(number, line, row, problems, element.raw, element.offset)
@@ -156,7 +156,7 @@ def _element_record(number: int, element: jsonlist.Element) -> Record:
 def _cells_record(number: int, cells: Cells, table: DelimitedTable) -> Record:
     if cells.cells is None:
         return Record(number, cells.line, None, [cells.problem] if cells.problem else [])
-    return _examined(number, cells.line, dict(zip(table.columns, cells.cells, strict=True)))
+    return _validated(number, cells.line, dict(zip(table.columns, cells.cells, strict=True)))
 
 
 def _parquet_batches(path: Path, file_format: FileFormat, remark: Remark) -> Iterator[RecordBatch]:
@@ -174,11 +174,10 @@ def _batch_records(batch: RowBatch) -> Iterator[Record]:
         if row is None:
             yield Record(number, number + 1, None, [batch.problems[index]])
         else:
-            yield _examined(number, number + 1, row)
+            yield _validated(number, number + 1, row)
 
 
-def _examined(number: int, line: int, row: dict[str, Any]) -> Record:
-    """Make a record of a table's row, without the row if a name or value is invalid."""
+def _validated(number: int, line: int, row: dict[str, Any]) -> Record:
     if issue := contents.problem(row):
         kind, message, field_name = issue
         return Record(number, line, None, [DataProblem(line, kind, message, field=field_name)])

@@ -1,36 +1,33 @@
-"""Keys that occur twice in one JSON object: parsers keep only one of them, so the text is searched."""
+"""Search for keys that occur twice in a JSON object. Parsers keep only one of them, so the text is searched."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_MOST = 20
-"""Maximum names to report per row."""
+_MAX_NAMES = 20
+"""Maximum number of names to report per row."""
 
 
 def may_have_any(raw: bytes, row: Mapping[str, Any]) -> bool:
-    """Test for repeated keys: none, if the text has as many quotes as the parsed row needs.
-
-    A key that was dropped as a duplicate would leave its quotes over.
-    """
+    """Return whether a row may have repeated keys, which leave more quotes in the text than the parsed row needs."""
     quotes = raw.count(b'"')
     escaped = raw.count(b'\\"')
     if escaped:
-        if b'\\\\"' in raw:  # a backslash at a text's end, which looks like an escaped quote here
+        if b'\\\\"' in raw:  # a backslash at a string's end, which looks like an escaped quote here
             return True
         quotes -= escaped
     return quotes != _quotes(row)
 
 
 def repeated(raw: bytes) -> Iterator[tuple[str, int]]:
-    """Yield (name, column of its second occurrence in the line or 0) of keys that an object of this text has twice."""
+    """Yield (name, column of the second occurrence in the line, or 0) of each key that an object in it repeats."""
     names: dict[str, None] = {}
 
     def note(pairs: list[tuple[str, Any]]) -> None:
         earlier: set[str] = set()
         for name, _ in pairs:
-            if name in earlier and len(names) < _MOST:
+            if name in earlier and len(names) < _MAX_NAMES:
                 names[name] = None
             earlier.add(name)
 
@@ -45,7 +42,6 @@ def repeated(raw: bytes) -> Iterator[tuple[str, int]]:
 
 
 def _quotes(value: Any) -> int:
-    """Count the quotes around keys and texts in a value."""
     kind = type(value)
     if kind is dict:
         return 2 * len(value) + sum([2 if type(inner) is str else _quotes(inner) for inner in value.values()])

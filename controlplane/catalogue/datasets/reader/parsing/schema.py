@@ -1,4 +1,4 @@
-"""The columns and types of a file, and which are usual, to detect rows of another schema."""
+"""Columns and types of a file, and which of them are usual, to detect rows with another schema."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -8,27 +8,27 @@ from controlplane.catalogue.datasets.reader.excerpts import visible
 from controlplane.catalogue.datasets.reader.limits import MAX_COLUMNS
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 
-ODD = 0.01
-"""Share of the sampled rows that may lack a column that every row should have."""
-ENOUGH = 10
-"""Rows needed to distinguish usual from odd ones."""
-TEXT, NUMBER, TRUTH, LIST, OBJECT, NULL = "text", "number", "true or false", "list", "object", "null"
+MAX_ODD_SHARE = 0.01
+"""Maximum share of the sampled rows that may lack a column that every row should have."""
+MIN_ROWS = 10
+"""Minimum number of rows to distinguish usual from odd ones."""
+TEXT, NUMBER, BOOLEAN, LIST, OBJECT, NULL = "text", "number", "true or false", "list", "object", "null"
 _TYPES: dict[type, str] = {
     str: TEXT,
     int: NUMBER,
     float: NUMBER,
-    bool: TRUTH,
+    bool: BOOLEAN,
     list: LIST,
     dict: OBJECT,
     type(None): NULL,
 }
 
 Counts = dict[str, Counter[str]]
-"""Column -> type of value -> number of rows."""
+"""Number of rows by column and type of value."""
 
 
 class Schema:
-    """The columns and types that the first rows of a file have in common."""
+    """Columns and types that the first rows of a file have in common."""
 
     def __init__(self, sample: Iterable[Mapping[str, Any]]) -> None:
         self.rows = 0
@@ -37,13 +37,13 @@ class Schema:
             self.rows += 1
             count(counts, row)
         self.counts = counts
-        odd = max(2, int(ODD * self.rows)) if self.rows >= ENOUGH else 0
-        self.usual = {name for name, kinds in counts.items() if kinds.total() >= self.rows - odd}
-        self.main = {name: _main(kinds) for name, kinds in counts.items() if kinds.total() > odd // 2}
-        """Column -> type of most of its values (null if there are none), without columns that hardly any row has."""
+        max_odd_rows = max(2, int(MAX_ODD_SHARE * self.rows)) if self.rows >= MIN_ROWS else 0
+        self.usual = {name for name, kinds in counts.items() if kinds.total() >= self.rows - max_odd_rows}
+        self.main = {name: _main(kinds) for name, kinds in counts.items() if kinds.total() > max_odd_rows // 2}
+        """Type of most values of each column (null if it has none), without columns that hardly any row has."""
 
     def oddity(self, row: Mapping[str, Any]) -> tuple[str, str]:
-        """Describe how a row differs from the usual: (sentence, field), both empty for usual rows."""
+        """Return (sentence, field) about a difference of the row from most rows; ("", "") if there is none."""
         for name, value in row.items():
             main = self.main.get(name)
             if main is None:
@@ -58,22 +58,22 @@ class Schema:
 
 
 def count(counts: Counts, row: Mapping[str, Any]) -> None:
-    """Add a row. Raises FileProblem once there are too many different fields."""
+    """Add a row to the counts. Raises FileProblem once there are too many different fields."""
     for name, value in row.items():
         kinds = counts.get(name)
         if kinds is None:
-            kinds = _new(counts, name)
+            kinds = _add_column(counts, name)
         kinds[_TYPES.get(type(value), OBJECT)] += 1
 
 
-def add(counts: Counts, further: Counts) -> None:
-    """Add the counts of further rows. Raises FileProblem as `count` does."""
-    for name, kinds in further.items():
+def add(counts: Counts, more_counts: Counts) -> None:
+    """Add the counts of more rows to `counts`. Raises FileProblem as `count` does."""
+    for name, kinds in more_counts.items():
         total = counts.get(name)
-        (_new(counts, name) if total is None else total).update(kinds)
+        (_add_column(counts, name) if total is None else total).update(kinds)
 
 
-def _new(counts: Counts, name: str) -> Counter[str]:
+def _add_column(counts: Counts, name: str) -> Counter[str]:
     if len(counts) >= MAX_COLUMNS:
         raise FileProblem(
             "too_many_columns",
@@ -84,7 +84,7 @@ def _new(counts: Counts, name: str) -> Counter[str]:
 
 
 def as_columns(counts: Counts) -> list[dict[str, Any]]:
-    """List the report's "columns". `filled`: rows with a value in it that isn't null."""
+    """Return the "columns" of a report, where "filled" is the number of rows with a value other than null."""
     return [
         {"name": visible(name), "filled": kinds.total() - kinds[NULL], "types": dict(kinds.most_common())}
         for name, kinds in counts.items()

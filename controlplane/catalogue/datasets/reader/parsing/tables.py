@@ -1,4 +1,4 @@
-"""The reader of CSV and TSV: the records of a table with their first lines; a broken record affects no other."""
+"""Reading of CSV and TSV: the records of a table with their first lines; a broken record affects no other."""
 
 import csv
 import re
@@ -7,33 +7,33 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from controlplane.catalogue.datasets.reader.excerpts import EXCERPT, visible
+from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT, visible
 from controlplane.catalogue.datasets.reader.limits import MAX_COLUMNS
 from controlplane.catalogue.datasets.reader.parsing.formats import BOM
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 
-LONGEST_LINE = 2**21
-LONGEST_FIELD = 2**20
-MAX_REREAD = 2**28
-"""Limit of the bytes that are read again because an unclosed quote swallowed them."""
+MAX_LINE_BYTES = 2**21
+MAX_FIELD_CHARACTERS = 2**20
+MAX_REREAD_BYTES = 2**28
+"""Maximum bytes that are read again because an unclosed quote swallowed them."""
 
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 @dataclass(slots=True)
 class TableLine:
-    """A physical line of the file at a byte offset; lines are numbered from 1."""
+    """Physical line of the file at a byte offset; lines are numbered from 1."""
 
     number: int
     offset: int
     text: str
     cut: bool = False
-    """The line is longer than LONGEST_LINE; the rest was skipped."""
+    """True if the line is longer than MAX_LINE_BYTES, so that the rest was skipped."""
 
 
 @dataclass(slots=True)
 class Cells:
-    """One record: its cells, or the reason why it has none."""
+    """Cells of a record, or the problem why it has none."""
 
     line: int
     cells: list[str] | None
@@ -41,10 +41,10 @@ class Cells:
 
 
 class DelimitedTable:
-    """A table with the `columns` of its first record; iterating yields the others."""
+    """Table with the `columns` of its first record; iterating yields the other records."""
 
     def __init__(self, file: BinaryIO, delimiter: str) -> None:
-        csv.field_size_limit(LONGEST_FIELD)
+        csv.field_size_limit(MAX_FIELD_CHARACTERS)
         self._lines = _TableLines(file)
         self._delimiter = delimiter
         self._reread = 0
@@ -59,107 +59,106 @@ class DelimitedTable:
         while (record := self._record()) is not None:
             if record.cells is None:
                 message = record.problem.message if record.problem else ""
-                raise FileProblem("other_format", f"The line with the columns' names can't be read. {message}")
+                raise FileProblem("other_format", f"The line with the column names can't be read. {message}")
             if len(record.cells) > MAX_COLUMNS:
                 raise FileProblem(
-                    "too_many_columns", f"The table has {len(record.cells):,} columns; {MAX_COLUMNS} are read."
+                    "too_many_columns", f"The table has {len(record.cells):,} columns; the limit is {MAX_COLUMNS}."
                 )
             return _names(record.cells)
         raise FileProblem("empty_file", "The file has only blank lines.")
 
     def _record(self) -> Cells | None:
-        """Read the next record that isn't empty; None at the end."""
         while True:
-            taken: list[TableLine] = []
-            reader = csv.reader(self._recording(taken), delimiter=self._delimiter, strict=True)
+            lines: list[TableLine] = []
+            reader = csv.reader(self._recording(lines), delimiter=self._delimiter, strict=True)
             try:
                 cells = next(reader, None)
             except csv.Error as error:
-                return self._broken(taken, str(error))
+                return self._broken(lines, str(error))
             if cells is None:
                 return None
-            if not cells or (not any(cells) and not taken[0].text.strip()):
+            if not cells or (not any(cells) and not lines[0].text.strip()):
                 continue
-            return self._checked(taken, cells)
+            return self._checked(lines, cells)
 
-    def _recording(self, taken: list[TableLine]) -> Iterator[str]:
+    def _recording(self, lines: list[TableLine]) -> Iterator[str]:
         for line in self._lines:
-            taken.append(line)
+            lines.append(line)
             yield line.text
 
-    def _checked(self, taken: list[TableLine], cells: list[str]) -> Cells:
-        first = taken[0]
-        if any(line.cut for line in taken):
-            return self._broken(taken, "")
+    def _checked(self, lines: list[TableLine], cells: list[str]) -> Cells:
+        first = lines[0]
+        if any(line.cut for line in lines):
+            return self._broken(lines, "")
         if self.columns and len(cells) != len(self.columns):
-            self._read_again(taken)
+            self._read_again(lines)
             message = f"The row has {_fields(len(cells))}; the table has {_fields(len(self.columns))}."
             return self._bad(first, "field_count", message)
-        for line in taken:
+        for line in lines:
             if match := _NOT_UTF8.search(line.text):
-                before = line.text[: match.start()].encode("utf-8", "surrogateescape")
-                byte = line.offset + len(before)
+                prefix = line.text[: match.start()].encode("utf-8", "surrogateescape")
+                byte = line.offset + len(prefix)
                 message = f"Byte 0x{ord(match[0]) - 0xDC00:02x} at byte {byte:,} is not UTF-8."
                 return self._bad(first, "invalid_utf8", message, byte=byte, column=match.start() + 1)
         return Cells(first.number, cells)
 
-    def _broken(self, taken: list[TableLine], error: str) -> Cells:
-        first = taken[0]
-        self._read_again(taken)
+    def _broken(self, lines: list[TableLine], error: str) -> Cells:
+        first = lines[0]
+        self._read_again(lines)
         if first.cut:
-            return self._bad(first, "line_too_long", f"The line is longer than {LONGEST_LINE:,} bytes.")
-        if "unexpected end" in error or ("field limit" in error and len(taken) > 1):
+            return self._bad(first, "line_too_long", f"The line is longer than {MAX_LINE_BYTES:,} bytes.")
+        if "unexpected end" in error or ("field limit" in error and len(lines) > 1):
             column = first.text.find('"') + 1
-            return self._bad(first, "unclosed_quote", "A quote is opened and not closed.", column=column)
+            return self._bad(first, "unclosed_quote", "A quote is opened but not closed.", column=column)
         if "field limit" in error:
-            return self._bad(first, "field_too_long", f"A field is longer than {LONGEST_FIELD:,} characters.")
+            return self._bad(first, "field_too_long", f"A field is longer than {MAX_FIELD_CHARACTERS:,} characters.")
         if "expected after" in error:
             match = re.search(r'"(?![\s"' + re.escape(self._delimiter) + "])", first.text[1:])
-            message = "Text follows a field's closing quote; double the quotes inside fields."
+            message = "Text follows a field's closing quote. Double the quotes inside fields."
             return self._bad(first, "unclosed_quote", message, column=match.start() + 2 if match else 0)
         return self._bad(first, "unclosed_quote", f"The row can't be split into fields: {error}.")
 
-    def _read_again(self, taken: list[TableLine]) -> None:
-        """Read lines again that an unclosed quote joined to the first one."""
-        if len(taken) > 1:
-            self._reread += sum(len(line.text) for line in taken)
-            if self._reread > MAX_REREAD:
+    def _read_again(self, lines: list[TableLine]) -> None:
+        """Put back the lines that an unclosed quote joined to the first one, to be read again."""
+        if len(lines) > 1:
+            self._reread += sum(len(line.text) for line in lines)
+            if self._reread > MAX_REREAD_BYTES:
                 raise FileProblem(
                     "limits",
-                    f"Quotes don't match in many lines from {taken[0].number:,} on.",
+                    f"Quotes don't match in many lines, beginning with line {lines[0].number:,}.",
                     "Write the file with a CSV library, which doubles quotes inside fields.",
                 )
-            self._lines.read_again(taken[1:])
+            self._lines.read_again(lines[1:])
 
     def _bad(self, line: TableLine, kind: str, message: str, *, column: int = 0, byte: int = -1) -> Cells:
-        start = max(0, column - EXCERPT // 2)
-        text = visible(line.text[start : start + EXCERPT].rstrip("\r\n"))
-        excerpt = ("…" if start else "") + text + ("…" if len(line.text) > start + EXCERPT else "")
+        start = max(0, column - MAX_EXCERPT // 2)
+        text = visible(line.text[start : start + MAX_EXCERPT].rstrip("\r\n"))
+        excerpt = ("…" if start else "") + text + ("…" if len(line.text) > start + MAX_EXCERPT else "")
         offset = line.offset if byte < 0 else byte
         return Cells(line.number, None, DataProblem(line.number, kind, message, excerpt, column=column, byte=offset))
 
 
 class _TableLines:
-    """The physical lines. Only invalid UTF-8 bytes become lone surrogates."""
+    """Physical lines of the file, in which invalid UTF-8 bytes are decoded to lone surrogates."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._number = self._offset = 0
-        self._back: deque[TableLine] = deque()
+        self._returned: deque[TableLine] = deque()
 
     def __iter__(self) -> Iterator[TableLine]:
         return self
 
     def __next__(self) -> TableLine:
-        if self._back:
-            return self._back.popleft()
-        raw = self._file.readline(LONGEST_LINE)
+        if self._returned:
+            return self._returned.popleft()
+        raw = self._file.readline(MAX_LINE_BYTES)
         if not raw:
             raise StopIteration
         line = TableLine(self._number + 1, self._offset, "")
         self._offset += len(raw)
-        if len(raw) >= LONGEST_LINE and not raw.endswith(b"\n"):
-            while (piece := self._file.readline(LONGEST_LINE)) and not piece.endswith(b"\n"):
+        if len(raw) >= MAX_LINE_BYTES and not raw.endswith(b"\n"):
+            while (piece := self._file.readline(MAX_LINE_BYTES)) and not piece.endswith(b"\n"):
                 self._offset += len(piece)
             self._offset += len(piece)
             line.cut = True
@@ -170,11 +169,10 @@ class _TableLines:
         return line
 
     def read_again(self, lines: list[TableLine]) -> None:
-        self._back.extendleft(reversed(lines))
+        self._returned.extendleft(reversed(lines))
 
 
 def _names(cells: list[str]) -> list[str]:
-    """Fill in missing names, and make all unique."""
     names: list[str] = []
     for number, cell in enumerate(cells, 1):
         name = visible(cell.strip()) or f"column_{number}"

@@ -1,8 +1,8 @@
-"""Prompts in the tokenizer's chat template, and their tokens.
+"""Rendering of prompts with a tokenizer's chat template, and counting of their tokens.
 
-A template comes with a model and may be as hostile as an upload: it runs in jinja2's immutable sandbox with limits of
-time, length and number sizes, in a child with a memory limit. It gets the same functions as in transformers, so the
-text equals the trainer's.
+A template comes with a model and may be as hostile as an upload: it runs in jinja2's immutable sandbox, with limits on
+time, length and the size of numbers, in a child with a memory limit. It gets the same functions as in transformers, so
+that the text is the same as in training.
 """
 
 import json
@@ -18,16 +18,16 @@ TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 TEMPLATE, OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
 SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 BATCH_CHARACTERS = 2**20
-"""Total length of the texts in one batch."""
-THREADS = 4
-"""Threads for counting tokens; each takes address space."""
+"""Total characters of the texts in one batch."""
+MAX_THREADS = 4
+"""Maximum threads that count tokens, since each takes address space."""
 
 
 class ChatRenderer:
-    """A renderer of prompts, which also counts tokens. `folder`: the folder of a datasets.Tokenizer; None: no tokenizer
-    is known, so messages are listed one below the other and not counted.
+    """Renderer of prompts, which also counts their tokens, with the files in the `folder` of a datasets.Tokenizer.
 
-    Raises TemplateProblem if the folder's files can't be read.
+    Without a folder, messages are listed one below the other, and tokens aren't counted. Raises TemplateProblem if the
+    folder's files can't be read.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -45,17 +45,17 @@ class ChatRenderer:
             self._tokenizer = _tokenizer(folder / TOKENIZER, self._special.values())
 
     @classmethod
-    def that_counts(cls, folder: Path | None) -> "ChatRenderer":
-        """Create a renderer that can count tokens. Raises TemplateProblem if the folder's files don't allow that."""
+    def with_tokenizer(cls, folder: Path | None) -> "ChatRenderer":
+        """Create a renderer that can count tokens. Raises TemplateProblem if the folder has no readable tokenizer."""
         if folder is None:
             raise TemplateProblem("The tokenizer to count with is no longer available.")
         renderer = cls(folder)
         if renderer._tokenizer is None:
-            raise TemplateProblem("The chosen model has no tokenizer.json (sentencepiece's own files are not read).")
+            raise TemplateProblem("The chosen model has no tokenizer.json, and sentencepiece files can't be read.")
         return renderer
 
     def text(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> str:
-        """Render the exact text that the model continues. Without `chat`: the messages' contents, for a base model.
+        """Return the exact text that the model continues: without `chat`, the messages' contents, for a base model.
         Raises TemplateProblem."""
         [text] = self._texts([messages], chat=chat)
         if isinstance(text, TemplateProblem):
@@ -63,15 +63,15 @@ class ChatRenderer:
         return text
 
     def render(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> tuple[str, int | None]:
-        """Render the text, and count its tokens (None without a tokenizer). Raises TemplateProblem."""
+        """Return the text, and the number of its tokens (None without a tokenizer). Raises TemplateProblem."""
         text = self.text(messages, chat=chat)
-        counted = self.counts([text], special=not chat)
+        counted = self.token_counts([text], special=not chat)
         return text, counted[0] if counted else None
 
     def prompt_counts(self, prompts: Sequence[Sequence[Mapping[str, str]]], *, chat: bool = True) -> list[int | None]:
-        """Count the tokens of many prompts; None if the template refuses one, or without a tokenizer."""
+        """Count the tokens of each prompt: None for prompts that the template refuses, or without a tokenizer."""
         texts = self._texts(prompts, chat=chat)
-        counts = iter(self.counts([text for text in texts if isinstance(text, str)], special=not chat) or ())
+        counts = iter(self.token_counts([text for text in texts if isinstance(text, str)], special=not chat) or ())
         return [next(counts, None) if isinstance(text, str) else None for text in texts]
 
     def _texts(self, prompts: Sequence[Sequence[Mapping[str, str]]], *, chat: bool) -> Sequence[str | TemplateProblem]:
@@ -81,24 +81,24 @@ class ChatRenderer:
             labelled = ([f"{message['role']}:\n{message['content']}" for message in messages] for messages in prompts)
             return ["\n\n".join(messages) for messages in labelled]
         if self._template is None:
-            why = "The model has no chat template: choose plain text, or another tokenizer."
+            why = "The model has no chat template. Choose plain text, or another tokenizer."
             return [TemplateProblem(why)] * len(prompts)
         return self._template.texts(prompts)
 
-    def counts(self, texts: Sequence[str], *, special: bool = False) -> list[int] | None:
-        """Count the tokens of many texts, several times faster than one by one. `special`: include the tokens that the
-        tokenizer puts around plain text; text from a chat template has them already."""
+    def token_counts(self, texts: Sequence[str], *, special: bool = False) -> list[int] | None:
+        """Count the tokens of many texts, several times faster than one by one; return None without a tokenizer. If
+        `special`, include those that the tokenizer puts around plain text, which chat templates write themselves."""
         if self._tokenizer is None:
             return None
-        counts: list[int] = []
+        token_counts: list[int] = []
         for batch in _batches(texts):
             try:
                 encoded = self._tokenizer.encode_batch_fast(batch, add_special_tokens=special)
             except (TypeError, UnicodeEncodeError):  # unpaired surrogates, which Rust doesn't accept as text
-                whole = [text.encode("utf-8", "replace").decode() for text in batch]
-                encoded = self._tokenizer.encode_batch_fast(whole, add_special_tokens=special)
-            counts.extend(map(len, encoded))
-        return counts
+                encodable = [text.encode("utf-8", "replace").decode() for text in batch]
+                encoded = self._tokenizer.encode_batch_fast(encodable, add_special_tokens=special)
+            token_counts.extend(map(len, encoded))
+        return token_counts
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -115,14 +115,14 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def template_of(folder: Path, config: Mapping[str, Any]) -> str:
-    """Read the chat template from where transformers looks for it; "" without one."""
+    """Return the chat template from where transformers looks for it; "" if there is none."""
     try:
         return (folder / TEMPLATE).read_text(encoding="utf-8")
     except FileNotFoundError:
         templates = json_of(folder / OLD_TEMPLATE).get("chat_template") or config.get("chat_template")
     except (OSError, UnicodeDecodeError) as error:
         raise TemplateProblem(f"{TEMPLATE} can't be read: {error}.") from None
-    if isinstance(templates, list):  # several by name, as older configurations have them
+    if isinstance(templates, list):  # older configurations have several templates, by name
         templates = {entry.get("name"): entry.get("template") for entry in templates if isinstance(entry, dict)}
     if isinstance(templates, dict):
         templates = templates.get("default")
@@ -130,8 +130,8 @@ def template_of(folder: Path, config: Mapping[str, Any]) -> str:
 
 
 def _tokenizer(path: Path, special: Any) -> Any:
-    # Read when its threads start, each of which maps memory.
-    os.environ.setdefault("RAYON_NUM_THREADS", str(min(THREADS, os.cpu_count() or 1)))
+    # Tokenizers reads this when it starts its threads, each of which maps memory.
+    os.environ.setdefault("RAYON_NUM_THREADS", str(min(MAX_THREADS, os.cpu_count() or 1)))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     from tokenizers import Tokenizer
 
@@ -150,7 +150,7 @@ def _tokenizer(path: Path, special: Any) -> Any:
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file; {} without the file."""
+    """Return the object in a JSON file; {} if the file doesn't exist. Raises TemplateProblem."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -161,7 +161,7 @@ def json_of(path: Path) -> dict[str, Any]:
 
 
 def special_of(config: Mapping[str, Any]) -> dict[str, str]:
-    """Read the special tokens of a tokenizer's configuration, which are texts or objects with a "content"."""
+    """Return the special tokens in a tokenizer's configuration, which are strings or objects with a "content"."""
     values = {name: config.get(name) for name in SPECIAL_TOKENS}
     texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in values.items()}
     return {name: text for name, text in texts.items() if text and isinstance(text, str)}

@@ -1,4 +1,4 @@
-"""A chat template in jinja2's immutable sandbox, set up as in transformers, with limits."""
+"""Chat templates in jinja2's immutable sandbox, which is set up as in transformers, with limits."""
 
 import json
 import re
@@ -18,57 +18,57 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
 
-LONGEST_TEMPLATE = 2**20
-LONGEST_TEXT = 2**24
-"""Characters that a template may write."""
-SECONDS = 5.0
-"""CPU time for one prompt."""
-LARGEST = 2**22
-"""Maximum items or characters of a product in a template."""
-DIGITS = 2**14
-"""Maximum bits of a number that a template calculates."""
-_OF_EVERY_DICT = frozenset(dir(dict))
+MAX_TEMPLATE_CHARACTERS = 2**20
+MAX_OUTPUT_CHARACTERS = 2**24
+"""Maximum number of characters that a template may write."""
+CPU_SECONDS = 5.0
+"""CPU time limit for one prompt."""
+MAX_ITEMS = 2**22
+"""Maximum items or characters that multiplication in a template may produce."""
+MAX_BITS = 2**14
+"""Maximum bits of a number that a template may calculate."""
+_DICT_ATTRIBUTES = frozenset(dir(dict))
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})")
 
 
 class TemplateProblem(Exception):
-    """The template or the tokenizer can't be used for this; the message is for people."""
+    """Problem of a chat template or a tokenizer that can't be used, with a message for people."""
 
 
 class Template:
-    """A chat template. Raises TemplateProblem for a text that isn't one."""
+    """Chat template. Raises TemplateProblem if its source is invalid."""
 
     def __init__(self, source: str, special: Mapping[str, str]) -> None:
-        if len(source) > LONGEST_TEMPLATE:
-            raise TemplateProblem(f"The chat template is longer than {LONGEST_TEMPLATE:,} characters.")
+        if len(source) > MAX_TEMPLATE_CHARACTERS:
+            raise TemplateProblem(f"The chat template is longer than {MAX_TEMPLATE_CHARACTERS:,} characters.")
         self._special = dict(special)
         with _limited():
             try:
                 self._template = _environment().from_string(source)
-            except (Exception, _TooLong) as error:
-                raise _in_words(error, "can't be read") from None
+            except (Exception, _TimeLimitExceeded) as error:
+                raise _explain(error, "can't be read") from None
 
     def texts(self, prompts: Iterable[Sequence[Mapping[str, str]]]) -> list[str | TemplateProblem]:
-        """Render each prompt's messages up to the start of the assistant's turn, or say why that failed."""
+        """Render each prompt's messages up to the start of the assistant's turn, or return a problem in its place."""
         texts: list[str | TemplateProblem] = []
         with _limited():
             for messages in prompts:
-                signal.setitimer(signal.ITIMER_PROF, SECONDS, SECONDS)
+                signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS, CPU_SECONDS)
                 try:
                     texts.append(self._text(messages))
-                except (Exception, _TooLong) as error:  # the template's code can raise anything
-                    texts.append(_in_words(error, "can't be used with these messages"))
+                except (Exception, _TimeLimitExceeded) as error:  # the template's code can raise anything
+                    texts.append(_explain(error, "can't be used with these messages"))
         return texts
 
     def conversation(
         self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Any] | None = None, generation: bool = True
     ) -> str | TemplateProblem:
-        """Render one conversation with the model's tools; `generation`: up to the start of its next message."""
+        """Render a conversation with tools, or return a problem. `generation` includes the start of the next turn."""
         with _limited():
             try:
                 return self._text(messages, tools, generation=generation)
-            except (Exception, _TooLong) as error:
-                return _in_words(error, "can't be used with tools")
+            except (Exception, _TimeLimitExceeded) as error:
+                return _explain(error, "can't be used with tools")
 
     def _text(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None, *, generation: bool = True
@@ -84,14 +84,14 @@ class Template:
         length = 0
         for piece in self._template.generate(values):
             length += len(piece)
-            if length > LONGEST_TEXT:
-                raise TemplateProblem(f"The chat template writes more than {LONGEST_TEXT:,} characters.")
+            if length > MAX_OUTPUT_CHARACTERS:
+                raise TemplateProblem(f"The chat template writes more than {MAX_OUTPUT_CHARACTERS:,} characters.")
             written.append(piece)
         return "".join(written)
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """A sandbox that checks products and repetitions before they are computed, since neither can be interrupted."""
+    """Sandbox that checks products and repetitions before they are computed, since neither can be interrupted."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
@@ -99,18 +99,18 @@ class _Environment(ImmutableSandboxedEnvironment):
         if operator == "%":
             if isinstance(first, str) and _WIDE.search(first):
                 raise SecurityError("the text would be formatted to too great a width")
-        elif _size(operator, first, second) > LARGEST:
+        elif _size(operator, first, second) > MAX_ITEMS:
             raise SecurityError(f"the result of {operator} would be too large")
         return super().call_binop(context, operator, first, second)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        if type(obj) is dict and attribute in obj and attribute not in _OF_EVERY_DICT:
+        if type(obj) is dict and attribute in obj and attribute not in _DICT_ATTRIBUTES:
             return obj[attribute]  # shortcut for the sandbox's result after an AttributeError
         return super().getattr(obj, attribute)
 
 
 class _Generation(jinja2.ext.Extension):
-    """The tags {% generation %} … {% endgeneration %}, which mark an assistant's text and are ignored."""
+    """Support for {% generation %} … {% endgeneration %}, which mark an assistant's text and are ignored."""
 
     tags = {"generation"}
 
@@ -121,10 +121,10 @@ class _Generation(jinja2.ext.Extension):
 
 
 def _size(operator: str, first: Any, second: Any) -> int:
-    """Estimate the size of the result in items; for numbers by their bits, with a limit far above any useful one."""
+    """Estimate the number of items in the result; for integers, 0 or (above MAX_BITS) more than MAX_ITEMS."""
     if isinstance(first, int) and isinstance(second, int):
         bits = first.bit_length() * max(second, 0) if operator == "**" else first.bit_length() + second.bit_length()
-        return LARGEST + 1 if bits > DIGITS else 0
+        return MAX_ITEMS + 1 if bits > MAX_BITS else 0
     for many, times in ((first, second), (second, first)):
         if isinstance(times, int) and hasattr(many, "__len__"):
             return len(many) * max(times, 0)
@@ -146,12 +146,12 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Write plain JSON: jinja2's own filter escapes it for HTML."""
+    """Write plain JSON, since jinja2's own filter escapes it for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 class _TemplateRefusal(TemplateError):
-    """The template's own error message for these messages."""
+    """Error that the template itself raises for some messages."""
 
 
 def _raise_exception(message: object) -> None:
@@ -162,21 +162,21 @@ def _strftime_now(format: str) -> str:  # noqa: A002 -- as transformers names it
     return datetime.now().strftime(format)
 
 
-class _TooLong(BaseException):
-    """The time limit. A BaseException, so that nothing between a template and its caller catches it."""
+class _TimeLimitExceeded(BaseException):
+    """Signal that a template took too long. As a BaseException, it isn't caught between the template and its caller."""
 
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    """Raise _TooLong after SECONDS, unless the timer is set again by then."""
+    """Raise _TimeLimitExceeded in the block after CPU_SECONDS, unless the timer is set again before that."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        # Exceptions in finalizers are swallowed: the timer's next signal ends the template.
+        # Exceptions in finalizers are swallowed, so the timer's next signal ends the template.
         if frame is None or frame.f_globals.get("__name__") != "weakref":
-            raise _TooLong
+            raise _TimeLimitExceeded
 
     before = signal.signal(signal.SIGPROF, end)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS, CPU_SECONDS)
     try:
         yield
     finally:
@@ -184,17 +184,17 @@ def _limited() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def _in_words(error: BaseException, failure: str) -> TemplateProblem:
-    """Explain an error. `failure`: the step that failed, such as “can't be read”."""
+def _explain(error: BaseException, failure: str) -> TemplateProblem:
+    """Return an error as a problem with a sentence. `failure` says what failed, such as “can't be read”."""
     match error:
         case TemplateProblem():
             return error
-        case _TooLong():
-            why = f"takes longer than {SECONDS:g} seconds."
+        case _TimeLimitExceeded():
+            why = f"takes longer than {CPU_SECONDS:g} seconds."
         case _TemplateRefusal():
             why = f"refuses these messages: {_message(error)}"
         case TemplateSyntaxError():
-            why = f"{failure}: {_message(error)} (its line {error.lineno})"
+            why = f"{failure}: {_message(error)} (line {error.lineno})"
         case SecurityError():
             why = f"does something forbidden: {_message(error)}"
         case MemoryError():

@@ -1,6 +1,6 @@
-"""The verb `render`: maps some rows and renders them to the exact text for the model.
+"""The verb `render`, which maps some rows and renders them as the exact text for the model.
 
-A page requests it at each keystroke, so pyarrow and tokenizers are loaded only if a row needs them.
+Since a page requests this at each keystroke, pyarrow and tokenizers are loaded only if a row needs them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,19 +18,19 @@ from controlplane.catalogue.datasets.reader.problems import FileProblem
 from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
 
-ROWS = 8
-LOOKED_AT = 1_000
-"""Maximum records to search for readable rows."""
-LONGEST = 20_000
-"""Characters shown of a text."""
+PREVIEW_ROWS = 8
+MAX_RECORDS = 1_000
+"""Maximum number of records in which readable rows are searched for."""
+MAX_CHARACTERS = 20_000
+"""Characters to which each text is shortened."""
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Render the first rows of SOURCE: {"mapping": {...}, "tokenizer": folder or None, "backend": as in check_file}
     -> {"rows": [[{"messages", "text", "tokens", "answer", "test_cases", "metadata", "problem"}]], "problem": str}.
 
-    Each row of the file is a list of the rows that it becomes: two if turns are split. The outer "problem" says why the
-    tokenizer can't be used (rows are then shown without it), the inner one why a row can't be mapped.
+    Each row of the file is given as a list of the rows that it becomes, which are two if turns are split. The outer
+    "problem" says why the tokenizer isn't used, and the inner one why a row can't be mapped or rendered.
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
     tokenizer = arguments.get("tokenizer")
@@ -45,11 +45,12 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
             rows = list(_first(folder, rewrite))
     except FileProblem as error:
         return {"rows": [], "problem": error.message}
-    return {"rows": [_rendered(row, number, mapping, renderer) for number, row in enumerate(rows)], "problem": problem}
+    shown = [_render_row(row, number, mapping, renderer) for number, row in enumerate(rows)]
+    return {"rows": shown, "problem": problem}
 
 
 def _first(folder: Path, rewrite: Rewrite | None) -> Iterator[dict[str, Any] | str]:
-    """Yield the first readable rows; the reason instead of a row if the mapping's function failed or left it out."""
+    """Yield the first readable rows; for a row that the mapping's function left out or failed on, yield the reason."""
     source = folder / files.SOURCE
     count = 0
     for record in RowSource(source, formats.detect(source), rewrite).read():
@@ -57,11 +58,11 @@ def _first(folder: Path, rewrite: Rewrite | None) -> Iterator[dict[str, Any] | s
         if record.row is not None or why:
             yield record.row or why
             count += 1
-        if count == ROWS or record.number >= LOOKED_AT:
+        if count == PREVIEW_ROWS or record.number >= MAX_RECORDS:
             return
 
 
-def _rendered(
+def _render_row(
     row: dict[str, Any] | str, number: int, mapping: ColumnMapping, renderer: ChatRenderer
 ) -> list[dict[str, Any]]:
     try:
@@ -70,7 +71,7 @@ def _rendered(
         rows = canonical_rows(row, mapping, number)
     except RowProblem as error:
         no_row: dict[str, Any] = {"prompt": [], "answer": None, "test_cases": [], "metadata": {}}
-        return [_shown(no_row, problem=visible(str(error)))]
+        return [_to_result(no_row, problem=visible(str(error)))]
     return [_with_text(canonical, mapping, renderer) for canonical in rows]
 
 
@@ -78,11 +79,11 @@ def _with_text(row: dict[str, Any], mapping: ColumnMapping, renderer: ChatRender
     try:
         text, tokens = renderer.render(row["prompt"], chat=mapping.chat)
     except TemplateProblem as error:
-        return _shown(row, problem=visible(str(error)))
-    return _shown(row, text, tokens)
+        return _to_result(row, problem=visible(str(error)))
+    return _to_result(row, text, tokens)
 
 
-def _shown(row: dict[str, Any], text: str = "", tokens: int | None = None, *, problem: str = "") -> dict[str, Any]:
+def _to_result(row: dict[str, Any], text: str = "", tokens: int | None = None, *, problem: str = "") -> dict[str, Any]:
     shown = {"messages": row["prompt"], **{name: row[name] for name in ("answer", "test_cases", "metadata")}}
     shown["text"] = text
-    return {**{name: cut(value, LONGEST) for name, value in shown.items()}, "tokens": tokens, "problem": problem}
+    return {**{name: cut(value, MAX_CHARACTERS) for name, value in shown.items()}, "tokens": tokens, "problem": problem}

@@ -1,4 +1,4 @@
-"""The verb `tools`: whether a model's chat template can show tools, calls and results."""
+"""The verb `tools`, which finds out whether a model's chat template can show tools, calls and results."""
 
 import hashlib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from controlplane.catalogue.datasets.reader.prompts.chat_templates import Templa
 from workers.contract.stack.tool_templates import MARKS
 
 NAME, ARGUMENT, VALUE, RESULT = "tool_name_a8f3", "tool_arg_key_b9d4", "tool_arg_val_d6e7", "tool_content_c4f9"
-"""Unique texts: if one is missing, the template has dropped that part."""
+"""Unique strings: if one is missing from the output, the template has dropped that part."""
 PROMPT = {"role": "user", "content": "hi"}
 TOOL = {
     "type": "function",
@@ -27,26 +27,26 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     parts, "keeps_prefix": whether a result leaves the text before it unchanged, "parses": whether the tokenizer defines
     how to parse calls, "in_tags": whether calls are JSON in <tool_call>, "marks": those of MARKS in it, "problem":
     str}."""
-    answer: dict[str, Any] = {
+    findings: dict[str, Any] = {
         "sha256": "", "lacks": [], "keeps_prefix": False, "parses": False, "in_tags": False, "marks": [], "problem": ""
     }  # fmt: skip
     try:
         config = json_of(folder / CONFIG)
         source = template_of(folder, config)
-        answer["parses"] = any(config.get(name) for name in ("response_template", "response_schema"))
+        findings["parses"] = any(config.get(name) for name in ("response_template", "response_schema"))
         if not source:
-            return answer | {"problem": "The model has no chat template."}
-        answer["sha256"] = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()
-        answer["marks"] = [mark for mark in MARKS if mark in source]
-        return answer | _shown(Template(source, special_of(config)))
+            return findings | {"problem": "The model has no chat template."}
+        findings["sha256"] = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()
+        findings["marks"] = [mark for mark in MARKS if mark in source]
+        return findings | _tool_support(Template(source, special_of(config)))
     except TemplateProblem as error:
-        return answer | {"problem": str(error)}
+        return findings | {"problem": str(error)}
 
 
-def _shown(template: Template) -> dict[str, Any]:
-    with_call, problem = _rendered(template, {ARGUMENT: VALUE})
-    if problem:  # some templates take the arguments as text only
-        with_call, problem = _rendered(template, f'{{"{ARGUMENT}": "{VALUE}"}}')
+def _tool_support(template: Template) -> dict[str, Any]:
+    with_call, problem = _render_all(template, {ARGUMENT: VALUE})
+    if problem:  # some templates accept the arguments only as a string
+        with_call, problem = _render_all(template, f'{{"{ARGUMENT}": "{VALUE}"}}')
     if problem:
         return {"lacks": ["calls", "results"], "problem": problem}
     before, after, with_tool = with_call
@@ -55,16 +55,16 @@ def _shown(template: Template) -> dict[str, Any]:
         "calls": all(text in before for text in (NAME, ARGUMENT, VALUE)),
         "results": RESULT in after,
     }
-    inside = before.partition("<tool_call>")[2].partition("</tool_call>")[0]
+    call_json = before.partition("<tool_call>")[2].partition("</tool_call>")[0]
     return {
         "lacks": [name for name, shown in parts.items() if not shown],
         "keeps_prefix": after.startswith(before),
-        "in_tags": "<|im_start|>assistant\n" in before and '"name"' in inside and '"arguments"' in inside,
+        "in_tags": "<|im_start|>assistant\n" in before and '"name"' in call_json and '"arguments"' in call_json,
     }
 
 
-def _rendered(template: Template, arguments: Any) -> tuple[tuple[str, str, str], str]:
-    """Render the texts up to a call, up to its result, and of a prompt with a tool; or say why one failed."""
+def _render_all(template: Template, arguments: Any) -> tuple[tuple[str, str, str], str]:
+    """Return ((text up to a call, text up to its result, text of a prompt with a tool), the first problem or "")."""
     call = {
         "role": "assistant",
         "content": "",

@@ -1,4 +1,4 @@
-"""The writer of canonical rows: one Parquet file per version, byte-identical for identical rows."""
+"""Writing of canonical rows to one Parquet file per version, which is byte-identical for identical rows."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,16 +22,16 @@ SCHEMA = pa.schema(
         ("split", pa.string()),
     ]
 )
-"""The columns of workers.contract.run.dataset. A plain text prompt is stored as one user message."""
+"""Columns that workers.contract.run.dataset describes. A plain text prompt is stored as one user message."""
 GROUP_ROWS = 10_000
 GROUP_BYTES = 16 * 2**20
 """Bytes of text per row group, so that any row group fits into memory."""
 
 
 class RowWriter(Closing):
-    """A writer of canonical rows to `path`, which exists only after `settle`.
+    """Writer of canonical rows to `path`, which exists only after `finish`.
 
-    Row ids must ascend, because readers find rows by position.
+    Row ids must ascend, because readers rely on that to find rows.
     """
 
     def __init__(self, path: Path, *, chat: bool) -> None:
@@ -42,14 +42,14 @@ class RowWriter(Closing):
         )
         self._columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
         self._bytes = 0
-        self._last = -1
+        self._last_id = -1
         self._encode = msgspec.json.Encoder(order="sorted").encode
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add a row from mapping.canonical, with its "split". Raises ValueError for a row_id out of order."""
-        if row["row_id"] <= self._last:
-            raise ValueError(f"row {row['row_id']} comes after row {self._last}")
-        self._last = row["row_id"]
+        """Add a row from mapping.canonical, with its "split". Raises ValueError for a row id out of order."""
+        if row["row_id"] <= self._last_id:
+            raise ValueError(f"row {row['row_id']} comes after row {self._last_id}")
+        self._last_id = row["row_id"]
         metadata = self._encode(row["metadata"]).decode()
         for name, column in self._columns.items():
             column.append(metadata if name == "metadata" else row[name])
@@ -58,11 +58,11 @@ class RowWriter(Closing):
         if len(self._columns["row_id"]) >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
             self._write_group()
 
-    def settle(self) -> str:
-        """Put the file in place, flushed to disk, and return its sha256."""
+    def finish(self) -> str:
+        """Sync the file to disk, put it in place, and return its SHA-256."""
         self._write_group()
         self._parquet.close()
-        self._draft.settle()
+        self._draft.finish()
         return sha256_of(self._path)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The verb `derive`: writes some rows of a ready version as another version.
+"""The verb `derive`, which writes some rows of a ready version as another version.
 
-Rows keep their row_id, so that it refers to the same row in runs on either version, and their split: validation rows
-stay validation rows. Tokens, if the filter needs them, are counted as in the import.
+Rows keep their row_id, which so refers to the same row in runs on both versions, and their split: validation rows stay
+validation rows. If the filter needs tokens, they are counted as in the import.
 """
 
 import heapq
@@ -44,15 +44,15 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         rows = _matching_rows(parent, per_row, ProgressFile(folder, "writing", 0))
         if row_filter.max_prompt_tokens is not None:
             try:
-                renderer = ChatRenderer.that_counts(tokenizer)
+                renderer = ChatRenderer.with_tokenizer(tokenizer)
             except TemplateProblem as problem:
                 uncounted = FileProblem("not_counted", str(problem), "Choose another tokenizer.").as_dict()
-                return files.write_answer(folder, files.MAPPED, {"rows": 0, "usable": False, "file_error": uncounted})
+                return files.write_result(folder, files.MAPPED, {"rows": 0, "usable": False, "file_error": uncounted})
             rows = _within_limit(rows, renderer, row_filter.max_prompt_tokens, chat, collector)
         if row_filter.first is not None:
             rows = islice(rows, row_filter.first)
         elif row_filter.random is not None:
-            rows = _drawn(rows, row_filter.random, row_filter.seed, folder)
+            rows = _draw_rows(rows, row_filter.random, row_filter.seed, folder)
         limit = arguments.get("token_limit")
         mapped |= write_version(folder, rows, collector, chat=chat, tokenizer=tokenizer, token_limit=limit)
         mapped |= collector.as_dict()
@@ -61,12 +61,12 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         mapped["file_error"] = {"kind": "empty_file", "message": _no_rows_sentence(collector), "advice": ""}
         for name in (files.ROWS, files.SHOWN, files.SHOWN_INDEX):
             (folder / name).unlink()
-    return files.write_answer(folder, files.MAPPED, mapped)
+    return files.write_result(folder, files.MAPPED, mapped)
 
 
 def _matching_rows(parent: Any, row_filter: RowFilter, progress: ProgressFile) -> Iterator[dict[str, Any]]:
     for position, batch in batches(parent):
-        progress.at(0, position)
+        progress.report(0, position)
         for index in matching(batch, row_filter):
             yield row_of(batch, index)
 
@@ -74,49 +74,48 @@ def _matching_rows(parent: Any, row_filter: RowFilter, progress: ProgressFile) -
 def _within_limit(
     rows: Iterator[dict[str, Any]], renderer: ChatRenderer, limit: int, chat: bool, collector: Collector
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows with prompts of at most `limit` tokens. Prompts that the template refuses are reported and left out,
-    as they can't be trained on."""
+    """Yield the rows with prompts of at most `limit` tokens. Prompts that the template refuses are reported and left
+    out, since runs can't train on them."""
     while batch := list(islice(rows, TOKEN_BATCH)):
         counts = renderer.prompt_counts([row["prompt"] for row in batch], chat=chat)
         for row, tokens in zip(batch, counts, strict=True):
             if tokens is None:
-                message = "The model's chat template refuses this prompt: its tokens can't be counted. It was left out."
+                message = "The row was left out, since the model's chat template refuses its prompt."
                 collector.add(DataProblem(row["row_id"] + 1, "not_counted", message))
             elif tokens <= limit:
                 yield row
 
 
-def _drawn(rows: Iterable[dict[str, Any]], number: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]:
-    """Draw `number` of the rows at random, or all if there are fewer, in their order.
+def _draw_rows(rows: Iterable[dict[str, Any]], number: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield `number` of the rows, drawn at random, in their original order, or all rows if there are fewer.
 
-    The choice depends on the seed and the row ids alone: it is the same on every machine, and a smaller choice is a
-    subset of a larger one. Candidates wait in an unnamed file in `folder`; memory holds one number per row of the
-    choice.
+    The draw depends only on the seed and the row ids: it is the same on every machine, and a smaller draw is a subset
+    of a larger one. Candidates wait in an unnamed file in `folder`, so memory holds only one number per drawn row.
     """
-    largest_first: list[int] = []
+    negative_keys: list[int] = []
     with tempfile.TemporaryFile(dir=folder) as candidates:
         for row in rows:
             key = _key(row["row_id"], seed)
-            if len(largest_first) < number:
-                heapq.heappush(largest_first, -key)
-            elif key < -largest_first[0]:
-                heapq.heapreplace(largest_first, -key)
+            if len(negative_keys) < number:
+                heapq.heappush(negative_keys, -key)
+            elif key < -negative_keys[0]:
+                heapq.heapreplace(negative_keys, -key)
             else:
                 continue
             candidates.write(msgspec.json.encode(row) + b"\n")
         candidates.seek(0)
         for row in map(msgspec.json.decode, candidates):
-            if _key(row["row_id"], seed) <= -largest_first[0]:
+            if _key(row["row_id"], seed) <= -negative_keys[0]:
                 yield row
 
 
 def _key(row_id: int, seed: int) -> int:
-    """Hash the row id, which makes the hash unique."""
+    """Return a number that orders rows at random; it contains the row id, so it is unique."""
     digest = blake2b(f"{seed} {row_id}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") << 64 | row_id
 
 
 def _no_rows_sentence(collector: Collector) -> str:
     refused = collector.counts["not_counted"]
-    suffix = f" {refused:,} could not be counted: the model's chat template refuses them, or it has none."
+    suffix = f" The tokens of {refused:,} rows can't be counted: the model has no chat template, or it refuses them."
     return "No row passes this filter." + (suffix if refused else "")

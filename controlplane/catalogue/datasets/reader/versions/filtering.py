@@ -1,4 +1,4 @@
-"""Filters of canonical rows: by text, difficulty, tag, length, part, or number; then the first or random ones.
+"""Filters of canonical rows by text, difficulty, tags, length, split or number, and limits to the first or random ones.
 
 `RowFilter` is plain Python, for forms and for storing a version's origin; `matching` uses pyarrow, in the child.
 """
@@ -14,38 +14,38 @@ if TYPE_CHECKING:
 
 SEED = 42
 NO_DIFFICULTY = ""
-"""The difficulty of rows that have none."""
+"""Name that a filter uses for rows without a difficulty."""
 
 
 class FilterError(ValueError):
-    """The filter is invalid; the message is for people."""
+    """Error about an invalid filter, with a message for people."""
 
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Conditions that rows must meet; empty or None ones don't apply."""
+    """Conditions that rows must meet. Conditions that are empty or None don't apply."""
 
     text: str = ""
-    """Text to find in the prompt, the answer, a test or the metadata; case-insensitive."""
+    """Text that the prompt, the answer, a test or the metadata must contain, ignoring case."""
     difficulty: tuple[str, ...] = ()
     """Difficulties, one of which must match."""
     tags: tuple[str, ...] = ()
     """Tags, one of which must match."""
     min_prompt_chars: int | None = None
     max_prompt_chars: int | None = None
-    """Characters of the prompt without the system prompt, bounds included."""
+    """Bounds, inclusive, of the prompt's characters without the system prompt."""
     max_prompt_tokens: int | None = None
-    """Tokens of the whole prompt in the model's chat template. Only counted when deriving a version."""
+    """Maximum tokens of the whole prompt in the model's chat template. Only for deriving a version."""
     part: str = ""
-    """train or validation"""
+    """Split of the rows: train or validation."""
     row_ids: tuple[int, ...] | None = None
-    """Ids of the rows to select; () selects none."""
+    """Ids of the rows to select; () selects no rows."""
     left_out: tuple[int, ...] = ()
     """Ids of rows to leave out."""
     first: int | None = None
-    """The first N rows that pass the other conditions. Only when deriving a version."""
+    """Number of rows to take from the first that pass the other conditions. Only for deriving a version."""
     random: int | None = None
-    """N random rows of those. Only when deriving a version."""
+    """Number of rows to draw at random from those that pass the other conditions. Only for deriving a version."""
     seed: int = SEED
     """Seed of the random choice."""
 
@@ -53,20 +53,20 @@ class RowFilter:
         return self != RowFilter(seed=self.seed)
 
     def as_dict(self) -> dict[str, Any]:
-        """List the conditions that apply, by name."""
+        """Return the conditions that apply, by name."""
         return {name: value for name, value in asdict(self).items() if value != getattr(RowFilter, name)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "RowFilter":
-        """Parse a filter. Raises FilterError for an invalid one."""
+        """Build a filter from a dict. Raises FilterError if the filter is invalid."""
         try:
             row_filter: RowFilter = msgspec.convert(data, cls, strict=True)
         except msgspec.ValidationError as error:
             raise FilterError(f"The filter can't be read: {error}.") from error
         if unknown := set(data) - {field.name for field in fields(cls)}:
-            raise FilterError(f"A filter has no {', '.join(sorted(unknown))}.")
+            raise FilterError(f"A filter has no conditions named {', '.join(sorted(unknown))}.")
         if row_filter.part not in ("", "train", "validation"):
-            raise FilterError(f"There is no part {row_filter.part!r}: train or validation.")
+            raise FilterError(f"There is no part {row_filter.part!r}. Choose train or validation.")
         if row_filter.first is not None and row_filter.random is not None:
             raise FilterError("Choose the first rows or random ones, not both.")
         if any(number is not None and number < 1 for number in (row_filter.first, row_filter.random)):
@@ -77,7 +77,7 @@ class RowFilter:
         return row_filter
 
     def sentence(self) -> str:
-        """Describe the filter: `difficulty easy or hard; prompts of at most 400 characters`. Empty: all rows."""
+        """Describe the filter, as in “difficulty easy or hard; prompts of at most 400 characters”; "" for all rows."""
         conditions = (
             f"with “{self.text}”" if self.text else "",
             f"difficulty {' or '.join(name or 'none' for name in self.difficulty)}" if self.difficulty else "",
@@ -94,7 +94,7 @@ class RowFilter:
 
 
 def matching(batch: "pa.RecordBatch", row_filter: RowFilter) -> list[int]:
-    """Find the indexes of matching rows in the batch (columns of canonical.SCHEMA), in order.
+    """Return the indexes of the rows in a batch of canonical.SCHEMA that pass the filter, in order.
 
     Raises FilterError for conditions that only a derived version may have.
     """
@@ -162,12 +162,12 @@ def _with_text(batch: "pa.RecordBatch", text: str) -> Any:
     tests = batch.column("test_cases")
     in_tests = _bools(pc.match_substring(pc.list_flatten(tests), text, ignore_case=True))
     matches[pc.list_parent_indices(tests).to_numpy(zero_copy_only=False)[in_tests]] = True
-    inside = msgspec.json.encode(text).decode()[1:-1]  # as written in the metadata, which is JSON
-    return matches | _bools(pc.match_substring(batch.column("metadata"), inside, ignore_case=True))
+    json_text = msgspec.json.encode(text).decode()[1:-1]  # as written in the metadata, which is JSON
+    return matches | _bools(pc.match_substring(batch.column("metadata"), json_text, ignore_case=True))
 
 
 def _messages(batch: "pa.RecordBatch") -> tuple[Any, Any, Any]:
-    """Return (roles, contents, row indexes) of all messages of the batch."""
+    """Return arrays of the roles, contents and row indexes of all messages in the batch."""
     import pyarrow.compute as pc
 
     prompt = batch.column("prompt")
@@ -189,7 +189,6 @@ _names_of = msgspec.json.Decoder(_NamedMetadata).decode
 
 
 def _has_names(metadata: str, row_filter: RowFilter) -> bool:
-    """Compare difficulty and tags, by the statistics' names."""
     row = _names_of(metadata)
     tags = row.tags if isinstance(row.tags, list) else [row.tags]
     has_difficulty = isinstance(row.difficulty, str | int | float)

@@ -1,7 +1,6 @@
-"""The verbs `find` and `export`: read rows of a ready version, filtered page by page or single rows in full, or write
-them to a file.
+"""The verbs `find`, which reads filtered pages or single rows of a ready version, and `export`, which writes a file.
 
-Unfiltered pages are read from `shown` instead.
+Unfiltered pages are read with the module `shown` instead.
 """
 
 import time
@@ -19,11 +18,11 @@ from controlplane.catalogue.datasets.reader.parsing.formats import JSONL
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter, matching
 from workers.contract.run.dataset import chat_in
 
-PAGE = 50
-PATIENCE_S = 5.0
-"""Seconds after which a page of rare matches is returned incomplete, with the position to continue."""
-IN_FULL = 200_000
-"""Characters per text of a row in full."""
+PAGE_ROWS = 50
+MAX_SEARCH_S = 5.0
+"""Time after which a page of rare matches is returned incomplete, with the position at which to continue."""
+MAX_FULL_CHARACTERS = 200_000
+"""Characters to which texts are cut in a row that is shown in full."""
 
 
 def find(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,11 +44,11 @@ def find(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         row_id = int(arguments["row_id"])
         before, after = _neighbors(rows, row_id, RowFilter.from_dict(arguments.get("filter") or {}))
         row = next(_by_number(rows, (row_id,)), None)
-        return {"row": cut(row, IN_FULL), "before": before, "after": after}
+        return {"row": cut(row, MAX_FULL_CHARACTERS), "before": before, "after": after}
     row_filter = RowFilter.from_dict(arguments.get("filter") or {})
     if arguments.get("count"):
         return {"count": sum(len(matching(batch, row_filter)) for _, batch in batches(rows))}
-    return _page(rows, row_filter, int(arguments.get("after", 0)), int(arguments.get("limit", PAGE)))
+    return _page(rows, row_filter, int(arguments.get("after", 0)), int(arguments.get("limit", PAGE_ROWS)))
 
 
 def export(folder: Path, arguments: Mapping[str, Any], out: BinaryIO) -> None:
@@ -74,13 +73,13 @@ def export(folder: Path, arguments: Mapping[str, Any], out: BinaryIO) -> None:
 
 
 def row_of(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
-    """Read one row, with its metadata as an object."""
+    """Return one row, with its metadata as an object."""
     row: dict[str, Any] = batch.slice(index, 1).to_pylist()[0]
     return {**row, "metadata": msgspec.json.decode(row["metadata"])}
 
 
 def batches(rows: pq.ParquetFile, start: int = 0) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (position of its first row, batch) from the row `start` on."""
+    """Yield (position of the first row, batch) for the rows from the position `start` on."""
     at = 0
     for group in range(rows.num_row_groups):
         count = rows.metadata.row_group(group).num_rows
@@ -100,22 +99,22 @@ def open_rows(folder: Path) -> pq.ParquetFile:
 
 def _page(rows: pq.ParquetFile, row_filter: RowFilter, after: int, limit: int) -> dict[str, Any]:
     page_rows: list[dict[str, Any]] = []
-    until = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + MAX_SEARCH_S
     for at, batch in batches(rows, after):
         for position, index in ((at + index, index) for index in matching(batch, row_filter)):
             if len(page_rows) == limit:
                 return {"rows": page_rows, "next": position}
             page_rows.append({"position": position, **short(row_of(batch, index))})
         end = at + batch.num_rows
-        if time.monotonic() > until and end < rows.metadata.num_rows:
+        if time.monotonic() > deadline and end < rows.metadata.num_rows:
             return {"rows": page_rows, "next": end}
     return {"rows": page_rows, "next": None}
 
 
 def _neighbors(rows: pq.ParquetFile, row_id: int, row_filter: RowFilter) -> tuple[int | None, int | None]:
-    """Find the ids before and after this one; the file has them in ascending order."""
+    """Return the ids before and after this one; the file has them in ascending order."""
     before: int | None = None
-    until = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + MAX_SEARCH_S
     for batch in rows.iter_batches(batch_size=10_000, columns=None if row_filter else ["row_id"]):
         ids = batch.column("row_id").to_pylist()
         for passing_id in (ids[index] for index in matching(batch, row_filter)) if row_filter else ids:
@@ -123,7 +122,7 @@ def _neighbors(rows: pq.ParquetFile, row_id: int, row_filter: RowFilter) -> tupl
                 return before, passing_id
             if passing_id < row_id:
                 before = passing_id
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             return None, None
     return before, None
 

@@ -1,4 +1,4 @@
-"""The verb `import`: maps a source to the rows of a version, or reports the problems that prevent it."""
+"""The verb `import`, which maps a source to the rows of a version, or reports the problems that prevent that."""
 
 import sys
 from collections.abc import Generator, Iterator, Mapping
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from controlplane.catalogue.datasets.reader import files
-from controlplane.catalogue.datasets.reader.checking.report import OF_THE_CODE, Collector
+from controlplane.catalogue.datasets.reader.checking.report import CODE_KINDS, Collector
 from controlplane.catalogue.datasets.reader.columns import row_function
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, canonical_rows, resolved
@@ -24,17 +24,17 @@ from controlplane.catalogue.datasets.reader.versions.spill_by_split import Split
 from controlplane.catalogue.datasets.reader.versions.splitting import Split
 from controlplane.catalogue.datasets.reader.versions.writing import write_version
 
-FROM_THE_CHECK = OF_THE_CODE | {"duplicate_keys"}
+CHECK_ONLY_KINDS = CODE_KINDS | {"duplicate_keys"}
 """Kinds of errors that only the check detects."""
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Import: {"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or None,
-    "backend": as in check_file} -> MAPPED, which is also written.
+    """Import SOURCE: {"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or
+    None, "backend": as in check_file} -> MAPPED, which is also written.
 
-    The check has run with this mapping. Rows that no mapping can use are dropped, since people have agreed to that;
-    rows that don't fit this one only if it says so ("leave_out"). ROWS and SHOWN exist afterwards only if the version
-    is usable. Raises ValueError for an invalid split.
+    The check must have run with this mapping. Rows that no mapping can use are dropped, since people have agreed to
+    that; rows that don't fit this mapping are dropped only if it has "leave_out". ROWS and SHOWN exist afterwards only
+    if the version is usable. Raises ValueError for an invalid split.
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
     split = Split.from_dict(arguments.get("split"))
@@ -58,14 +58,14 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         elif not (file_error or len(spill)):
             file_error = {"kind": "empty_file", "message": "No row fits this mapping.", "advice": ""}
         mapped |= {"usable": usable, "file_error": file_error, **collector.as_dict()}
-    return files.write_answer(folder, files.MAPPED, mapped)
+    return files.write_result(folder, files.MAPPED, mapped)
 
 
 def _read(
     folder: Path, mapping: ColumnMapping, backend: str | None, collector: Collector, spill: SplitSpill
 ) -> dict[str, str] | None:
-    """Read the usable rows of the source into `spill`, and the problems of other rows into the collector. Returns the
-    problem of the file as a whole, if any."""
+    """Read the usable rows of the source into `spill`, and the problems of other rows into `collector`. Return the
+    problem of the file as a whole, or None."""
     source = folder / files.SOURCE
     progress = ProgressFile(folder, "importing", source.stat().st_size)
     with (
@@ -89,7 +89,6 @@ def _read(
 def _mapped(
     record: Record, mapping: ColumnMapping, check_errors: list[DataProblem]
 ) -> tuple[list[dict[str, Any]], list[DataProblem]]:
-    """Map a record to rows; without rows, the problems say why."""
     errors = [problem for problem in record.problems if KINDS[problem.kind].level == ERROR] + check_errors
     if record.row is None or errors:
         return [], errors
@@ -102,8 +101,8 @@ def _mapped(
 
 
 class _CheckErrors:
-    """Errors that only the check's second pass detects, from the file of all problems. It is in row order, so only one
-    line's errors are in memory."""
+    """Errors that only the check's second pass detects, read from the file of all problems. The file is in row order,
+    so only the errors of one line are in memory."""
 
     def __init__(self, path: Path) -> None:
         self._problems = self._read(path)
@@ -111,7 +110,7 @@ class _CheckErrors:
         self._line, self._line_errors = 0, list[DataProblem]()
 
     def errors(self, line: int) -> list[DataProblem]:
-        """List the errors of a line; call with ascending lines."""
+        """Return the errors of a line; lines must ascend from call to call."""
         while self._line < line:
             group = next(self._lines, None)
             self._line, self._line_errors = (group[0], list(group[1])) if group else (sys.maxsize, [])
@@ -125,13 +124,13 @@ class _CheckErrors:
             return
         decode = msgspec.json.Decoder(DataProblem).decode
         with path.open("rb") as lines:
-            yield from (problem for problem in map(decode, lines) if problem.kind in FROM_THE_CHECK)
+            yield from (problem for problem in map(decode, lines) if problem.kind in CHECK_ONLY_KINDS)
 
 
 def _with_progress(rows: Iterator[dict[str, Any]], total: int, folder: Path) -> Iterator[dict[str, Any]]:
     progress = ProgressFile(folder, "writing", 0, total)
     for number, row in enumerate(rows, 1):
-        progress.at(0, number)
+        progress.report(0, number)
         yield row
 
 

@@ -1,6 +1,6 @@
-"""Shortened rows as lines, with an index of their offsets, so that any page of millions of rows is one read.
+"""Shortened rows as lines, with an index of their offsets, so that any page of millions of rows takes one read.
 
-The child writes them beside the Parquet file; the web reads them, since they contain only shortened texts.
+The child writes them in addition to the Parquet file, and the web server reads them.
 """
 
 from array import array
@@ -14,32 +14,32 @@ from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.excerpts import short
 from controlplane.catalogue.datasets.reader.files import Closing, DraftFile
 
-_NUMBER = 8
-_FLUSH = 4096
+_NUMBER_BYTES = 8
+_FLUSH_ROWS = 4096
 
 
 class ShortRowWriter(Closing):
-    """A writer of both files, which exist only after `settle`."""
+    """Writer of the rows and their index, which exist only after `finish`."""
 
     def __init__(self, folder: Path) -> None:
         self._lines, self._index = DraftFile(folder / files.SHOWN), DraftFile(folder / files.SHOWN_INDEX)
         self._starts = array("Q")
-        self._at = 0
+        self._offset = 0
         self._encode = msgspec.json.Encoder().encode
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Add a row in canonical.SCHEMA, with its metadata as an object."""
         line = self._encode(short(row)) + b"\n"
-        self._starts.append(self._at)
-        self._at += self._lines.file.write(line)
-        if len(self._starts) >= _FLUSH:
+        self._starts.append(self._offset)
+        self._offset += self._lines.file.write(line)
+        if len(self._starts) >= _FLUSH_ROWS:
             self._flush()
 
-    def settle(self) -> None:
-        """Put both files in place, flushed to disk."""
+    def finish(self) -> None:
+        """Sync both files to disk, and put them in place."""
         self._flush()
-        self._lines.settle()
-        self._index.settle()
+        self._lines.finish()
+        self._index.finish()
 
     def close(self) -> None:
         self._lines.close()
@@ -51,13 +51,13 @@ class ShortRowWriter(Closing):
 
 
 def page(folder: Path, start: int, limit: int) -> list[dict[str, Any]]:
-    """Read up to `limit` rows from the position `start` on, counted from 0; none past the end.
+    """Return up to `limit` rows from the position `start` on, which is counted from 0; none past the end.
 
     Raises FileNotFoundError if the version has no rows.
     """
     with (folder / files.SHOWN_INDEX).open("rb") as index:
-        index.seek(start * _NUMBER)
-        starts = _little_endian(array("Q", index.read((limit + 1) * _NUMBER)))
+        index.seek(start * _NUMBER_BYTES)
+        starts = _little_endian(array("Q", index.read((limit + 1) * _NUMBER_BYTES)))
     if not starts:
         return []
     with (folder / files.SHOWN).open("rb") as lines:

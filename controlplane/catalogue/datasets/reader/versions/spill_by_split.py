@@ -1,6 +1,6 @@
-"""The assignment of rows to splits in two passes: one to find repeated prompts, one to yield the rows.
+"""Assignment of rows to splits in two passes: one finds repeated prompts, the other yields the rows.
 
-Rows wait in an unnamed file beside the version, and take three bytes of memory each.
+Rows wait in an unnamed file in the version's folder, and take three bytes of memory each.
 """
 
 import struct
@@ -17,20 +17,20 @@ import msgspec
 from controlplane.catalogue.datasets.reader.checking.duplicates import Duplicates
 from controlplane.catalogue.datasets.reader.columns.mapping import normalised_prompt
 from controlplane.catalogue.datasets.reader.files import Closing
-from controlplane.catalogue.datasets.reader.versions.splitting import Drawing, Split, Strata
+from controlplane.catalogue.datasets.reader.versions.splitting import Split, Strata, ValidationDraw
 from workers.contract.run.dataset import TRAIN, VALIDATION
 
 _PAIR = struct.Struct("<QQ")
 _VALIDATES, _REPEATS = 1, 2
-"""Flags of a row: it is in the validation split; an earlier row has the same prompt."""
+"""Flags of a row: it is in the validation split, or an earlier row has the same prompt."""
 _WITH_PREVIOUS = 2**16 - 1
-"""Instead of a stratum: the row follows the previous one."""
+"""Value in place of a stratum for a row that goes into the same split as the previous one."""
 _SPLITS = (TRAIN, VALIDATION)
 
 
 class SplitSpill(Closing):
-    """Rows that wait for their split: takes all by `add`, then yields them by `rows`, once. Temporary files in `folder`
-    are unnamed."""
+    """Store of rows that wait for their split: first all are added, and then they are read once. It uses unnamed
+    temporary files in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._files = ExitStack()
@@ -47,16 +47,16 @@ class SplitSpill(Closing):
         return len(self._stratum)
 
     def add(self, row: Mapping[str, Any], *, with_previous: bool = False) -> None:
-        """Add a row from mapping.canonical; extra fields are returned with it. `with_previous`: it goes into the same
-        split as the previous row."""
+        """Add a row from mapping.canonical, which may have extra fields. If `with_previous`, it goes into the previous
+        row's split."""
         self._prompts.add(normalised_prompt(row["prompt"]), len(self._stratum))
         stratum = self._names.setdefault(self._strata.name(row["metadata"]), len(self._names))
         self._stratum.append(_WITH_PREVIOUS if with_previous else stratum)
         self._waiting.write(self._encode(row) + b"\n")
 
     def rows(self, split: Split, *, drop_duplicates: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield all rows in order with their "split"; `drop_duplicates`: only the first row of each prompt."""
-        flags = self._draw(split)
+        """Yield all rows in order with their "split"; with `drop_duplicates`, only the first row of each prompt."""
+        flags = self._assign(split)
         self._waiting.seek(0)
         decode = msgspec.json.Decoder().decode
         for flag, line in zip(flags, self._waiting, strict=True):
@@ -66,8 +66,7 @@ class SplitSpill(Closing):
     def close(self) -> None:
         self._files.close()
 
-    def _draw(self, split: Split) -> bytearray:
-        """Draw the splits, and return the flags of each row."""
+    def _assign(self, split: Split) -> bytearray:
         names = list(self._names)
         flags = bytearray(len(self._stratum))
         counts = Counter(self._stratum)
@@ -76,7 +75,7 @@ class SplitSpill(Closing):
             flags[row] = _REPEATS
             counts[self._stratum[row]] -= 1
         del counts[_WITH_PREVIOUS]
-        drawing = Drawing({names[number]: count for number, count in counts.items()}, split)
+        draw = ValidationDraw({names[number]: count for number, count in counts.items()}, split)
         firsts = self._originals()
         for row, number in enumerate(self._stratum):
             first = next(firsts) if flags[row] else row
@@ -85,11 +84,11 @@ class SplitSpill(Closing):
             elif first < row:
                 flags[row] |= flags[first] & _VALIDATES
             else:
-                flags[row] |= drawing.is_validation(names[number])
+                flags[row] |= draw.is_validation(names[number])
         return flags
 
     def _originals(self) -> Iterator[int]:
-        """Yield, for each repeated row in order, the first row with its prompt."""
+        """Yield the first row with the same prompt, for each repeated row in order."""
         self._pairs.seek(0)
         while pair := self._pairs.read(_PAIR.size):
             yield _PAIR.unpack(pair)[1]

@@ -9,16 +9,16 @@ from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
 from controlplane.catalogue.datasets.reader.excerpts import visible
 
 BINS = 24
-MAX_NAMES = 200
-"""Different difficulties or tags that are counted by name."""
-NAMES_LISTED = 30
-FEW_WORDS = 3
-"""Prompts with fewer words are counted as very short."""
+MAX_COUNTED_NAMES = 200
+"""Maximum number of difficulties or tags that are counted by name."""
+MAX_LISTED_NAMES = 30
+MIN_WORDS = 3
+"""Number of words below which a prompt is very short."""
 _CODE = re.compile(r"^[ \t]*+(?:def|class|import|from)\s+\w|```", re.MULTILINE)
 
 
 class Lengths:
-    """A distribution of lengths. Above 1,000 they are kept to three digits, so a few thousand counters suffice."""
+    """Distribution of lengths. From 1,000 on, they are rounded to three digits, so a few thousand counters suffice."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -31,8 +31,8 @@ class Lengths:
         self._longest = max(self._longest, length)
 
     def as_dict(self) -> dict[str, Any] | None:
-        """Count in equal bins up to the 99th percentile (longer texts are in the last), and add the usual figures; None
-        without any text."""
+        """Return a histogram of equal bins up to the 99th percentile (the last bin includes longer texts), the mean,
+        median and other statistics; None without any lengths."""
         count = self._counts.total()
         if not count:
             return None
@@ -54,7 +54,7 @@ class Lengths:
 
 
 class NameCounts:
-    """Counts of names; beyond MAX_NAMES different ones the rest is one number."""
+    """Counts of names. Names beyond the first MAX_COUNTED_NAMES are counted together."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -62,13 +62,13 @@ class NameCounts:
 
     def add(self, name: str) -> None:
         name = visible(name)[:80]
-        if name in self._counts or len(self._counts) < MAX_NAMES:
+        if name in self._counts or len(self._counts) < MAX_COUNTED_NAMES:
             self._counts[name] += 1
         else:
             self._beyond += 1
 
     def as_dict(self) -> dict[str, Any]:
-        most_common = self._counts.most_common(NAMES_LISTED)
+        most_common = self._counts.most_common(MAX_LISTED_NAMES)
         return {
             "counts": [{"name": name, "count": count} for name, count in most_common],
             "others": self._beyond + self._counts.total() - sum(count for _, count in most_common),
@@ -77,7 +77,7 @@ class NameCounts:
 
 
 class Statistics:
-    """The figures of a version's page: lengths, names, and counts of rows with some property."""
+    """Statistics of a version's rows: lengths, names, and numbers of rows with certain properties."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -90,7 +90,7 @@ class Statistics:
     def add(
         self, row: Mapping[str, Any], *, prompt_tokens: int | None = None, answer_tokens: int | None = None
     ) -> None:
-        """Add a row in canonical.SCHEMA, with its metadata as an object; tokens if a tokenizer counted them."""
+        """Add a row in canonical.SCHEMA, with its metadata as an object, and its token counts if known."""
         self.rows += 1
         prompt, answer = prompt_text(row["prompt"]), row.get("answer")
         self._lengths["prompt_chars"].add(len(prompt))
@@ -104,7 +104,7 @@ class Statistics:
         self._counts["answers"] += answer is not None
         self._counts["tests"] += bool(row.get("test_cases"))
         self._counts["code"] += bool(row.get("test_cases")) or bool(answer and _CODE.search(answer))
-        self._counts["short"] += len(prompt.split(None, FEW_WORDS)) < FEW_WORDS
+        self._counts["short"] += len(prompt.split(None, MIN_WORDS)) < MIN_WORDS
         self._add_names(row.get("metadata") or {})
 
     def _add_names(self, metadata: Mapping[str, Any]) -> None:
@@ -116,9 +116,9 @@ class Statistics:
             if isinstance(tag, str) and tag:
                 self._tags.add(tag)
 
-    def as_dict(self, *, repeated: int = 0, repeated_alike: int = 0) -> dict[str, Any]:
-        """Report the figures. `repeated`: rows that repeat an earlier prompt; `repeated_alike`: those with its answer,
-        too."""
+    def as_dict(self, *, repeated: int = 0, repeated_with_answer: int = 0) -> dict[str, Any]:
+        """Return the statistics. `repeated` is the number of rows that repeat an earlier prompt, `repeated_with_answer`
+        of those that repeat its answer too."""
         lengths = {name: figures for name, added in self._lengths.items() if (figures := added.as_dict())}
         return {
             "rows": self.rows,
@@ -132,7 +132,7 @@ class Statistics:
             "short_prompts": self._counts["short"],
             "validation": self._counts["validation"],
             "repeated": repeated,
-            "ambiguous": max(0, repeated - repeated_alike),
+            "ambiguous": max(0, repeated - repeated_with_answer),
         }
 
 

@@ -1,4 +1,4 @@
-"""The files of a ready version, written from a stream of its rows: ROWS, SHOWN, statistics and the first rows."""
+"""Writing of a ready version's files from a stream of its rows: ROWS, SHOWN, the statistics and the first rows."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, zip_longest
@@ -32,24 +32,24 @@ def write_version(
     tokenizer: Path | None,
     token_limit: int | None,
 ) -> dict[str, Any]:
-    """Write a version's files and return the part of MAPPED about them.
+    """Write a version's files, and return the part of MAPPED about them.
 
-    `rows`: canonical ones with their "split", and their "line" in the file if it isn't the id plus 1. `collector` gets
-    those whose prompts exceed the token limit.
+    `rows` are canonical rows with their "split", and with their "line" in the file unless that is the id plus 1.
+    `collector` receives the problems of prompts that exceed the token limit.
     """
     renderer = ChatRenderer(tokenizer) if tokenizer else None
-    figures, preview, columns = Statistics(), list[dict[str, Any]](), ["prompt"]
+    statistics_so_far, preview, columns = Statistics(), list[dict[str, Any]](), ["prompt"]
     with (
         RowWriter(folder / files.ROWS, chat=chat) as writer,
         ShortRowWriter(folder) as short_rows,
         Duplicates(folder) as prompts,
         Duplicates(folder) as answered_prompts,
     ):
-        for number, (row, prompt_tokens, answer_tokens) in enumerate(_counted(rows, renderer, chat)):
+        for number, (row, prompt_tokens, answer_tokens) in enumerate(_with_token_counts(rows, renderer, chat)):
             plain = {name: row[name] for name in SCHEMA.names}
             writer.add(plain)
             short_rows.add(plain)
-            figures.add(row, prompt_tokens=prompt_tokens, answer_tokens=answer_tokens)
+            statistics_so_far.add(row, prompt_tokens=prompt_tokens, answer_tokens=answer_tokens)
             prompt = normalised_prompt(row["prompt"])
             prompts.add(prompt, number)
             answered_prompts.add(f"{prompt}\0{row['answer']}", number)
@@ -58,12 +58,12 @@ def write_version(
                 preview.append(short(plain))
             if token_limit and prompt_tokens and prompt_tokens > token_limit:
                 collector.add(_over_limit(row, prompt_tokens))
-        repeated, repeated_alike = (sum(1 for _ in keys.repeats()) for keys in (prompts, answered_prompts))
-        short_rows.settle()
-        sha256 = writer.settle()
-    statistics = figures.as_dict(repeated=repeated, repeated_alike=repeated_alike)
+        repeated, repeated_with_answer = (sum(1 for _ in keys.repeats()) for keys in (prompts, answered_prompts))
+        short_rows.finish()
+        sha256 = writer.finish()
+    statistics = statistics_so_far.as_dict(repeated=repeated, repeated_with_answer=repeated_with_answer)
     return {
-        "rows": figures.rows,
+        "rows": statistics_so_far.rows,
         "validation_rows": statistics["validation"],
         "sha256": sha256,
         "columns": columns,
@@ -84,17 +84,17 @@ def _over_limit(row: Mapping[str, Any], tokens: int) -> DataProblem:
     return DataProblem(row.get("line", row["row_id"] + 1), "too_many_tokens", message, start)
 
 
-def _counted(
+def _with_token_counts(
     rows: Iterable[Mapping[str, Any]], renderer: ChatRenderer | None, chat: bool
 ) -> Iterator[tuple[Mapping[str, Any], int | None, int | None]]:
-    """Yield (row, tokens of its prompt, tokens of its answer); None without a tokenizer, or if the template refuses
-    it."""
+    """Yield (row, tokens of its prompt, tokens of its answer); numbers are None without a tokenizer, or if the template
+    refuses the prompt."""
     if renderer is None:
         yield from ((row, None, None) for row in rows)
         return
     remaining = iter(rows)
     while batch := list(islice(remaining, TOKEN_BATCH)):
         prompts = renderer.prompt_counts([row["prompt"] for row in batch], chat=chat)
-        answers = renderer.counts([row["answer"] or "" for row in batch]) or ()
+        answers = renderer.token_counts([row["answer"] or "" for row in batch]) or ()
         for row, prompt_tokens, answer_tokens in zip_longest(batch, prompts, answers):
             yield row, prompt_tokens, answer_tokens if row["answer"] else None

@@ -1,11 +1,11 @@
-// The mapping form beside its example. htmx loads the example; this adds what it can't: errors beside their
-// fields, and a note while the example is older than the form.
+// The mapping form and its example. htmx loads the example; this script shows errors at their fields, and a note while
+// the example is older than the form.
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("mapping-form"));
 const example = /** @type {HTMLElement} */ (document.getElementById("example"));
 const state = /** @type {HTMLElement} */ (example.querySelector("[data-example-state]"));
 
-/** @param {Record<string, string[]>} problems  by the fields' names */
+/** @param {Record<string, string[]>} problems  by field name */
 function show(problems) {
   for (const place of form.querySelectorAll("[data-problems]")) {
     const name = /** @type {HTMLElement} */ (place).dataset.problems ?? "";
@@ -23,20 +23,20 @@ function show(problems) {
   }
 }
 
-/** @param {string} why  empty: what stands there is of this very form */
+/** @param {string} why  "" if the example is up to date */
 function stale(why) {
   example.classList.toggle("stale", Boolean(why));
   state.textContent = why;
 }
 
-/** A function makes rows with columns of its own. */
+/** Shows the code of a custom function instead of the columns, which it determines itself. */
 function showParts() {
   const isCustom = /** @type {HTMLSelectElement} */ (form.elements.namedItem("transform")).value === "custom";
   for (const part of form.querySelectorAll("[data-for-custom]")) /** @type {HTMLElement} */ (part).hidden = !isCustom;
   for (const part of form.querySelectorAll("[data-for-columns]")) /** @type {HTMLElement} */ (part).hidden = isCustom;
 }
 
-/** A saved function takes the place of the one in the form. @param {Event} event */
+/** Copies the chosen saved function into the form. @param {Event} event */
 function useSaved(event) {
   const choice = event.target;
   if (!(choice instanceof HTMLSelectElement) || !("functions" in choice.dataset) || !choice.value) return;
@@ -62,7 +62,7 @@ document.body.addEventListener("mappingproblems", (event) => {
   }
 });
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
-  example.addEventListener(name, () => stale("the server did not respond; it retries at the next change"));
+  example.addEventListener(name, () => stale("the server didn’t respond; your next change will retry"));
 }
 document.body.addEventListener("tokenizerfound", (event) => {
   const { sha256, model } = /** @type {CustomEvent} */ (event).detail;
@@ -72,7 +72,7 @@ document.body.addEventListener("tokenizerfound", (event) => {
   choice.dispatchEvent(new Event("input", { bubbles: true }));
 });
 form.addEventListener("input", (event) => {
-  // The tokenizer's field is inside this form, but isn't part of the mapping.
+  // The field for another model's tokenizer is inside this form, but isn't part of the mapping.
   if (event.target instanceof HTMLInputElement && event.target.form !== form) return;
   example.classList.add("stale");
 });

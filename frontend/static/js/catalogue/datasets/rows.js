@@ -1,4 +1,4 @@
-// The rows' filter: fields that say nothing are left out of the address.
+// The row filter: empty fields are left out of the address.
 
 const form = document.querySelector("form.row-filter");
 

@@ -1,5 +1,5 @@
-// The upload page: a file chosen, or dropped anywhere on it, is sent at once; its size and name are judged before the
-// transfer, whose progress and end are shown. Without this script the form works as a plain one.
+// The upload page: a file that is chosen, or dropped anywhere on the page, is sent at once. Its size and name are checked
+// before the transfer, whose progress is shown. Without this script the form works as a plain one.
 
 import { about } from "../../figures.js";
 
@@ -14,7 +14,7 @@ class Pace {
     this.points = [];
   }
 
-  /** Bytes a second, or null at the beginning. @param {number} bytes @param {number} now */
+  /** Bytes per second, or null at the beginning. @param {number} bytes @param {number} now */
   at(bytes, now) {
     this.points.push([now, bytes]);
     while (this.points.length > 2 && now - this.points[0][0] > SPAN_MS) this.points.shift();
@@ -32,13 +32,13 @@ class Upload {
     this.name = /** @type {HTMLInputElement | null} */ (form.querySelector('input[name="name"]'));
     this.problems = part("[data-problem]");
     this.transfer = part("[data-transfer]");
-    this.words = part("[data-transfer-words]");
+    this.status = part("[data-transfer-words]");
     this.progress = /** @type {HTMLProgressElement} */ (part("[data-progress]"));
     this.button = /** @type {HTMLButtonElement} */ (part("button.primary"));
     this.limit = Number(form.dataset.limit);
     /** @type {XMLHttpRequest | null} */
     this.request = null;
-    this.asking = false;
+    this.isChecking = false;
     this.input.addEventListener("change", () => this.check() && void this.submit());
     part("[data-cancel]").addEventListener("click", () => this.cancel());
     form.addEventListener("submit", (event) => {
@@ -53,7 +53,7 @@ class Upload {
   }
 
   /** @param {string[]} lines */
-  say(lines) {
+  showProblems(lines) {
     this.problems.replaceChildren(
       ...lines.map((line) => Object.assign(document.createElement("li"), { textContent: line })),
     );
@@ -64,9 +64,9 @@ class Upload {
   check() {
     const { file } = this;
     const tooLarge = Boolean(file && file.size > this.limit);
-    if (tooLarge) this.say([`This file has ${mib(file?.size ?? 0)}; the limit is ${mib(this.limit)}.`]);
-    else if (file && !file.size) this.say(["The file is empty."]);
-    else this.say([]);
+    if (tooLarge) this.showProblems([`This file is ${mib(file?.size ?? 0)} large; the limit is ${mib(this.limit)}.`]);
+    else if (file && !file.size) this.showProblems(["The file is empty."]);
+    else this.showProblems([]);
     this.button.hidden = !file; // choosing a file sends it; the button retries a refused or abandoned upload
     this.button.disabled = tooLarge;
     return Boolean(file?.size) && !tooLarge;
@@ -74,33 +74,33 @@ class Upload {
 
   async submit() {
     const { file, form } = this;
-    if (this.request || this.asking) return;
+    if (this.request || this.isChecking) return;
     if (!file) {
-      this.say(["Choose a file."]);
+      this.showProblems(["Choose a file."]);
       this.input.focus();
       return;
     }
     if (!this.check()) return;
-    this.asking = true;
+    this.isChecking = true;
     const refused = await this.nameProblem(file.name);
-    this.asking = false;
+    this.isChecking = false;
     if (refused) {
-      this.say([refused]);
+      this.showProblems([refused]);
       this.name?.focus();
       return;
     }
     this.send(new FormData(form), file.size);
   }
 
-  /** A name that is taken shall not be heard of after two gigabytes. */
+  /** Checks the name before the transfer, so that a name that is taken isn't reported only after two gigabytes. */
   async nameProblem(/** @type {string} */ file) {
     const address = this.form.dataset.nameCheck;
     if (!address) return "";
-    const asked = new URLSearchParams({ name: this.name?.value ?? "", file });
-    const answer = await fetch(`${address}?${asked}`).catch(() => null);
-    if (!answer?.ok) return "";
-    const found = await answer.json().catch(() => ({}));
-    return String(found.problem ?? "");
+    const parameters = new URLSearchParams({ name: this.name?.value ?? "", file });
+    const response = await fetch(`${address}?${parameters}`).catch(() => null);
+    if (!response?.ok) return "";
+    const result = await response.json().catch(() => ({}));
+    return String(result.problem ?? "");
   }
 
   /** @param {FormData} data @param {number} size */
@@ -108,29 +108,29 @@ class Upload {
     const request = (this.request = new XMLHttpRequest());
     const pace = new Pace();
     request.open("POST", this.form.action || location.href);
-    request.upload.addEventListener("progress", (event) => this.moved(pace, event.loaded, event.total || size));
-    request.addEventListener("load", () => this.answered(request));
+    request.upload.addEventListener("progress", (event) => this.showProgress(pace, event.loaded, event.total || size));
+    request.addEventListener("load", () => this.finish(request));
     request.addEventListener("error", () =>
-      this.ended(["The connection broke during the upload. Nothing was stored; try again."]),
+      this.stop(["The connection was lost during the upload. Nothing was stored. Try again."]),
     );
-    request.addEventListener("abort", () => this.ended(["The upload was canceled. Nothing was stored."]));
-    this.moved(pace, 0, size);
+    request.addEventListener("abort", () => this.stop(["The upload was canceled. Nothing was stored."]));
+    this.showProgress(pace, 0, size);
     this.transfer.hidden = false;
     this.button.disabled = true;
-    this.say([]);
+    this.showProblems([]);
     this.form.dataset.unsaved = "sending";
     request.send(data);
   }
 
   /** @param {Pace} pace @param {number} done @param {number} total */
-  moved(pace, done, total) {
+  showProgress(pace, done, total) {
     const speed = pace.at(done, performance.now());
     this.progress.value = total ? done / total : 0;
     const left = speed ? (total - done) / speed : null;
-    if (done >= total && total) this.words.textContent = `${mib(total)} are through; the server stores them.`;
+    if (done >= total && total) this.status.textContent = `All ${mib(total)} were sent; the server is storing the file.`;
     else {
-      const rest = speed ? `, ${mib(speed)}/s, ${left !== null && left > 1 ? `${about(left)} left` : "nearly there"}` : "";
-      this.words.textContent = `${mib(done)} of ${mib(total)}${rest}`;
+      const rest = speed ? `, ${mib(speed)}/s, ${left !== null && left > 1 ? `${about(left)} left` : "almost done"}` : "";
+      this.status.textContent = `${mib(done)} of ${mib(total)}${rest}`;
     }
   }
 
@@ -138,19 +138,19 @@ class Upload {
     this.request?.abort();
   }
 
-  /** The transfer is over, without a page to go to. @param {string[]} lines */
-  ended(lines) {
+  /** Ends the transfer with problems to show. @param {string[]} lines */
+  stop(lines) {
     delete this.form.dataset.unsaved;
     this.request = null;
     delete this.form.dataset.sent;
     this.transfer.hidden = true;
     this.button.disabled = false;
-    this.say(lines);
+    this.showProblems(lines);
     this.button.focus();
   }
 
-  /** Go where the server led, or say here what it said: the file and the name stay as they are. @param {XMLHttpRequest} request */
-  answered(request) {
+  /** Follows the server's redirect, or shows its errors and keeps the file and the name. @param {XMLHttpRequest} request */
+  finish(request) {
     if (request.status < 400) {
       delete this.form.dataset.unsaved;
       location.href = request.responseURL;
@@ -160,21 +160,21 @@ class Upload {
     const found = [...page.querySelectorAll("#adding .errorlist li, #adding .banner.bad p")];
     const lines = found.map((line) => line.textContent?.trim() ?? "").filter(Boolean);
     const plain = request.getResponseHeader("Content-Type")?.startsWith("text/plain") ? request.responseText.trim() : "";
-    this.ended(lines.length ? lines : [plain || `The server refused the file (${request.status}). Nothing was stored.`]);
+    this.stop(lines.length ? lines : [plain || `The server refused the file (${request.status}). Nothing was stored.`]);
   }
 
   /** @param {FileList} files */
-  take(files) {
+  useFiles(files) {
     if (this.request || !files.length) return;
     this.input.files = files;
     if (!this.check()) return;
     if (files.length === 1) return void this.submit();
-    this.say(["One file makes one version; the first file was selected."]);
+    this.showProblems(["A version has only one file, so the first one was selected."]);
     this.button.focus();
   }
 }
 
-/** Files may be let go anywhere: beside the form the browser would open them. @param {Upload} upload */
+/** Accepts files dropped anywhere on the page; outside the form, the browser would open them. @param {Upload} upload */
 function dropping(upload) {
   const veil = /** @type {HTMLElement} */ (document.querySelector("[data-veil]"));
   let depth = 0;
@@ -190,7 +190,7 @@ function dropping(upload) {
     if (!shows(event)) return;
     event.preventDefault();
     show(-depth);
-    if (event.dataTransfer) upload.take(event.dataTransfer.files);
+    if (event.dataTransfer) upload.useFiles(event.dataTransfer.files);
   });
 }
 
