@@ -1,4 +1,4 @@
-"""Telling similar run names apart, such as those of a sweep: the parts in which each differs from the others."""
+"""Distinguishing parts of similar run names, such as those of a sweep."""
 
 import re
 from collections import defaultdict
@@ -7,18 +7,18 @@ from itertools import chain, groupby, zip_longest
 from operator import itemgetter
 
 ALIKE = 12
-"""Names are similar if they have this many first characters and the number of words in common."""
+"""Number of first characters that similar names share. They also have the same number of words."""
 MAX_OWN = 20
-"""Characters of a name's own parts that cells never cut; earlier own parts may be cut like the rest."""
+"""Number of a name's last distinguishing characters that table cells never truncate; earlier ones may be truncated."""
 _BOUNDARY = re.compile(r"(?<=[-_/,=\s])(?<!\de-)")
 """Word boundaries; 1e-06 is one word."""
 
 Parts = list[tuple[str, str]]
-"""Alternating parts of a name: (shared with similar names, its own)."""
+"""Alternating parts of a name, as pairs: (shared with similar names, distinguishing)."""
 
 
 def distinguish(names: Iterable[str]) -> dict[str, Parts]:
-    """Split each name that is similar to another into parts; names unlike any are left out."""
+    """Split each name that is similar to another into parts. Names that are unlike any other are omitted."""
     kinds = defaultdict[tuple[str, int], dict[str, list[str]]](dict)
     for name in names:
         tokens = [name[:ALIKE], *_BOUNDARY.split(name[ALIKE:])]
@@ -31,12 +31,12 @@ def distinguish(names: Iterable[str]) -> dict[str, Parts]:
 
 
 def own_words(parts: Parts) -> str:
-    """Join a name's own parts, for a table cell or label with little room."""
+    """Join a name's distinguishing parts, for a table cell or label with little room."""
     return " ".join(own.strip("-_/,= ") for _, own in parts if own)
 
 
 def _parts(tokens: Sequence[str], differs: Sequence[bool]) -> Parts:
-    """Split the words into shared and own parts. The first word never differs."""
+    """Group a name's words into shared and distinguishing parts. The first word is always shared."""
     groups = groupby(zip(tokens, differs, strict=True), key=itemgetter(1))
     texts = ["".join(token for token, _ in group) for _, group in groups]
     pairs = list(zip_longest(texts[::2], texts[1::2], fillvalue=""))

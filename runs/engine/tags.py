@@ -1,4 +1,4 @@
-"""Tags and archiving of runs. Every change is recorded in the timeline."""
+"""Tagging and archiving of runs. Every change is recorded in the timeline."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -17,26 +17,26 @@ from workers.contract.run.jobs import SERVE
 LONGEST_TAG = 32
 MAX_TAGS = 12
 Change = Callable[[Run, Attempt], dict[str, Any]]
-"""Returns a run's changed columns; empty: no change."""
+"""Function that returns a run's changed columns, or {} for no change."""
 
 
 @dataclass(frozen=True)
 class TagResult:
-    """The numbers of runs that an action changed and left unchanged."""
+    """Numbers of runs that an action changed and left unchanged."""
 
     changed: int
     unchanged: int
 
 
 def parse(text: str) -> list[str]:
-    """Parse comma-separated tags; lower case, so that each has one spelling. Those that are too long are left out."""
+    """Parse comma-separated tags. They become lower case, so that each has one spelling; overlong ones are omitted."""
     return [name for name in _names(text) if len(name) <= LONGEST_TAG]
 
 
 def too_long(text: str) -> str:
-    """Name the tags that `parse` leaves out, in a sentence; empty if there are none."""
+    """Name, in a sentence, the tags that `parse` omits; return "" if there are none."""
     long = [f"“{name[:LONGEST_TAG]}…”" for name in _names(text) if len(name) > LONGEST_TAG]
-    return f"{', '.join(long)} not added: a tag has at most {LONGEST_TAG} characters." if long else ""
+    return f"{', '.join(long)} not added: a tag may have at most {LONGEST_TAG} characters." if long else ""
 
 
 def _names(text: str) -> list[str]:
@@ -45,7 +45,7 @@ def _names(text: str) -> list[str]:
 
 
 def tagged(tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()) -> list[str]:
-    """Add and remove tags, and drop those beyond the limit."""
+    """Return the tags with some added and removed, without new ones beyond the limit."""
     remaining = set(tags) - set(remove)
     new = sorted(set(add) - set(remove) - remaining)[: max(0, MAX_TAGS - len(remaining))]
     return sorted([*remaining, *new])
@@ -83,7 +83,7 @@ def unarchive(run_ids: Iterable[str], user: User) -> TagResult:
 
 
 def _change_all(run_ids: Iterable[str], kind: str, user: User, change: Change) -> TagResult:
-    """Change runs one by one, so that no bulk action locks all of their rows."""
+    """Change runs one by one, so that a bulk action never locks all of their rows."""
     changed = [_change(run_id, kind, user, change) for run_id in sorted(set(run_ids))]
     return TagResult(changed.count(True), changed.count(False))
 

@@ -19,7 +19,7 @@ WAITS_NO_MORE = {"waits_for": "", "waits_how": "", "waits_on": None}
 
 
 class WrongReason(ValueError):
-    """A final status was requested with the reason of another one."""
+    """A final status was requested with a reason that belongs to another status."""
 
 
 def move(
@@ -32,18 +32,18 @@ def move(
     only_if: Q | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Move an attempt to a status. False: another writer was first, and nothing was written.
+    """Move an attempt to a status. Return False if another writer was first, so that nothing was written.
 
-    `reason` is an EndReason for a final status, otherwise a few words. `only_if` narrows the guard further (unclaimed
-    only); `facts` are columns set with the status. On success, `attempt` has the new values.
+    `reason` is an EndReason for a final status, otherwise a few words. `only_if` is an additional condition, such as
+    being unclaimed; `facts` are columns set together with the status. On success, `attempt` has the new values.
     """
     if to in FINAL and final_status(EndReason(reason)) != to:
         raise WrongReason(f"{reason} does not end a run as {to}.")
     at = timezone.now()
     columns = {**(facts or {}), "status": to.value, **_stamps(to, reason, detail, at)}
     with transaction.atomic():
-        # The row is locked first, so that the event names the actual previous status. Unordered: the default order
-        # joins the run, whose row another writer may hold.
+        # The row is locked first, so that the event names the actual previous status. It is unordered, because the
+        # default order joins the run, whose row another writer may hold.
         row = Attempt.objects.select_for_update().filter(pk=attempt.pk).order_by()
         old = row.values_list("status", flat=True).first()
         allowed = Attempt.objects.filter(pk=attempt.pk, status__in=sources(to))

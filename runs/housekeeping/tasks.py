@@ -1,4 +1,4 @@
-"""The control plane's Celery tasks for runs: short and idempotent. What they do is in the modules that they call."""
+"""The control plane's Celery tasks for runs, which are short and idempotent and only call other modules."""
 
 import logging
 from collections.abc import Callable
@@ -62,9 +62,9 @@ def reconcile_artifacts() -> None:
 
 
 def forget_all(now: datetime) -> None:
-    """Delete expired sessions, join codes, API tokens, launch keys and links to runs."""
+    """Delete expired sessions, join codes, API tokens and links to runs, and clear expired launch keys."""
     steps: tuple[Callable[[datetime], object], ...] = (
-        # As Django's `clearsessions` does, by Django's own clock.
+        # As Django's `clearsessions` command does, by Django's own clock.
         lambda now: import_module(settings.SESSION_ENGINE).SessionStore.clear_expired(),
         codes.forget,
         api_tokens.forget,

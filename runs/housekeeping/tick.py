@@ -1,5 +1,5 @@
-"""The tick: catches up on everything that should have happened and didn't. Every step is guarded, so that concurrent
-ticks do nothing twice."""
+"""The tick, which catches up on everything that should have happened but didn't. Every step is guarded, so that
+concurrent ticks do nothing twice."""
 
 import logging
 from collections.abc import Callable
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 
 ACTOR = "tick"
 AHEAD = timedelta(seconds=5)
-"""How far in the future a timestamp may be. A later one was made before the clock was set back."""
+"""Largest distance of a plausible timestamp in the future. A later one was written before the clock was set back."""
 LOST_FOR = timedelta(days=7)
-"""How long a lost host is asked to reap the remains of its attempts."""
+"""Time for which a lost host is asked to reap the remains of its attempts."""
 
 
 def tick(now: datetime, *, started_at: datetime | None = None) -> None:
-    """Run one tick. `started_at`: when this control plane began to listen (set by tests)."""
+    """Run one tick. `started_at` is the time when this control plane began to listen, which only tests set."""
     since = started_at or queries.STARTED_AT
     steps: tuple[Callable[[], object], ...] = (
         lambda: resend_launches(now),
@@ -69,7 +69,7 @@ def judge(now: datetime) -> None:
 
 
 def resend_launches(now: datetime) -> None:
-    """Resend the launch of STARTING attempts that nobody claimed in time; end them after the third message."""
+    """Resend the launches of STARTING attempts that nobody claimed in time, and end the attempts after the last one."""
     patience = timedelta(seconds=settings.LAUNCH_AGAIN_S)
     due = _with_host().filter(status=RunStatus.STARTING, claimed_at=None)
     for attempt in due.filter(_older("launch_sent_at", patience, now)):
@@ -80,19 +80,19 @@ def resend_launches(now: datetime) -> None:
         elif attempt.launches_sent >= MAX_LAUNCHES and not _wait_has_ended(attempt.launch_sent_at, patience, now):
             Attempt.objects.filter(unclaimed, pk=attempt.pk, status=RunStatus.STARTING).update(launch_sent_at=now)
         elif attempt.launches_sent >= MAX_LAUNCHES:
-            detail = f"The host didn't respond to {attempt.launches_sent} launch attempts."
+            detail = f"The host didn't respond to {attempt.launches_sent} launch messages."
             ending.end(
                 attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True
             )
         elif attempt.host is not None and not _stale(attempt, now):
-            # Messages to a host that is unreachable would only wait. The tries are saved for its return.
+            # Messages to an unreachable host would only wait, so the launches are saved for its return.
             dispatching.send_launch(attempt, now)
 
 
 def end_rebooted(now: datetime, started_at: datetime) -> None:
-    """End attempts of a host that came back with another boot id: their processes are dead and their memory is free.
+    """End the attempts of hosts that came back with another boot id: their processes are dead and their memory is free.
 
-    Only after silence: a cloned machine with the same name and token may announce itself while they train.
+    Only silent attempts end, since a cloned machine with the same name and token may announce itself while they train.
     """
     if not _was_listening(now, started_at):
         return
@@ -107,9 +107,10 @@ def end_rebooted(now: datetime, started_at: datetime) -> None:
 
 
 def release_rebooted(now: datetime) -> None:
-    """Release quarantined resources of a host that has rebooted since: its memory is clear.
+    """Release the quarantined resources of hosts that have rebooted since, because their memory is clear.
 
-    Not if a supervisor of the earlier boot was heard since: then another machine uses the host's name.
+    They are kept if a supervisor of the earlier boot was recently heard, since another machine then uses the host's
+    name.
     """
     released = []
     for lease in Lease.objects.filter(state=Lease.QUARANTINED).select_related("attempt__host"):
@@ -121,7 +122,7 @@ def release_rebooted(now: datetime) -> None:
 
 
 def reap_silent(now: datetime, started_at: datetime) -> None:
-    """Ask hosts to check on attempts after a long silence. Only the reaper's report ends an attempt."""
+    """Ask hosts to check attempts that have long been silent. Only the reaper's report ends an attempt."""
     if not _was_listening(now, started_at):
         return
     for attempt in _on_host().filter(_silent(now), last_seen_at__isnull=False).filter(_reap_is_due(now)):
@@ -130,10 +131,10 @@ def reap_silent(now: datetime, started_at: datetime) -> None:
 
 
 def reap_lost(now: datetime) -> None:
-    """Reap the remains of attempts that ended as `host_lost`, once their host is back and until it has reported.
+    """Ask hosts that are back to reap the remains of attempts that ended as `host_lost`, until they have reported.
 
-    The host still has their last lines and the proof that their resources are free. Not if it was revoked meanwhile,
-    which ended the tokens of its earlier attempts.
+    The hosts still have the attempts' last lines and the proof that the resources are free. Hosts that were revoked are
+    not asked, because that ended the tokens of their earlier attempts.
     """
     reports = RunEvent.objects.filter(attempt=OuterRef("pk"), kind="reaped", at__gte=OuterRef("ended_at"))
     lost = _with_host().filter(reason=EndReason.HOST_LOST, claimed_at__isnull=False, ended_at__gte=now - LOST_FOR)
@@ -151,7 +152,7 @@ def _send_reap(attempt: Attempt, now: datetime) -> None:
         if not unchanged.update(reap_sent_at=now):
             return
         if attempt.reap_sent_at is None or attempt.reap_sent_at < (attempt.last_seen_at or now):
-            # An event for each silence, not for each message.
+            # Record one event per silence, not one per message.
             RunEvent.objects.create(
                 run_id=attempt.run_id, attempt=attempt, at=now, kind="reap_sent", actor=ACTOR, data={}
             )
@@ -159,7 +160,7 @@ def _send_reap(attempt: Attempt, now: datetime) -> None:
     try:
         host_commands.send(attempt.host.name, Task.REAP_RUN, arguments)
     except host_commands.BrokerDown as error:
-        log.warning("no reap of %s: %s", attempt.pk, error)
+        log.warning("the reap of %s was not sent: %s", attempt.pk, error)
 
 
 def _with_host() -> QuerySet[Attempt]:
@@ -167,7 +168,7 @@ def _with_host() -> QuerySet[Attempt]:
 
 
 def _on_host() -> QuerySet[Attempt]:
-    """Return attempts that have or had a supervisor."""
+    """List active attempts that a supervisor has claimed."""
     return _with_host().filter(status__in=ON_HOST, claimed_at__isnull=False)
 
 
@@ -176,7 +177,7 @@ def _stale(attempt: Attempt, now: datetime) -> bool:
 
 
 def _was_listening(now: datetime, started_at: datetime) -> bool:
-    """Return whether the control plane has been up long enough for a silence to be the host's."""
+    """Return whether the control plane has been up long enough for a silence to be the host's fault."""
     return not now - timedelta(seconds=settings.SILENT_AFTER_S) < started_at <= now
 
 
@@ -189,18 +190,18 @@ def _reap_is_due(now: datetime) -> Q:
 
 
 def _older(stamp: str, than: timedelta, now: datetime) -> Q:
-    """Return a condition: the timestamp is unset, older than `than`, or in the future.
+    """Build the condition that a timestamp is unset, older than `than`, or in the future.
 
-    A future one means that the clock was set back; treating it as old costs at most one extra message. All timestamps
-    are the control plane's own, so hosts' clocks don't matter.
+    A timestamp in the future means that the clock was set back; treating it as old costs at most one extra message. All
+    timestamps are the control plane's own, so hosts' clocks don't matter.
     """
     return Q(**{stamp: None}) | Q(**{f"{stamp}__lte": now - than}) | Q(**{f"{stamp}__gt": now + AHEAD})
 
 
 def _wait_has_ended(since: datetime | None, patience: timedelta, now: datetime) -> bool:
-    """Return whether the wait has ended recently enough for this tick to have seen it.
+    """Return whether the wait since `since` has ended, but so recently that ticks have run all along.
 
-    A timestamp far in the past or in the future means that a clock was set or that the control plane was down; hosts
-    that tried to claim meanwhile get more time.
+    A timestamp far in the past or in the future means that the clock was set or that the control plane was down. Hosts
+    may have tried to claim during that time, so they get more time.
     """
     return since is not None and patience <= now - since <= 2 * patience + timedelta(seconds=4 * settings.TICK_S)

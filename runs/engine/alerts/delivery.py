@@ -1,7 +1,7 @@
-"""Delivery of alerts: rows first, messages later, each retried until it is sent or given up.
+"""Delivery of alerts: rows are stored first; messages are sent later and retried until they arrive or are given up.
 
-`notify` runs in the event's transaction, so no alert is lost and none reports something that didn't happen. `deliver`
-may run in several workers: a row belongs to the worker whose UPDATE claimed it.
+`notify` runs in the event's transaction, so no alert is lost and none reports something that didn't happen. Several
+workers may run `deliver` at once: a row belongs to the worker whose UPDATE claimed it.
 """
 
 import logging
@@ -21,19 +21,19 @@ from runs.engine.records import RunEvent
 log = logging.getLogger(__name__)
 
 AGAIN_S = (10, 30, 120, 600, 1800, 3600, 3600, 3600)
-"""Delays between tries; after the last one, about four hours after the event, the message is given up."""
+"""Delays between attempts. After the last one, about four hours after the event, the message is given up."""
 CLAIM_S = 60
-"""The lifetime of a claim, far above a try's deadline. If a worker dies, another one retries afterwards."""
+"""Lifetime of a claim, far longer than one attempt may take. If a worker dies, another one retries after it."""
 KEPT = 10_000
-"""Sent and abandoned messages to keep, newest first. Their events stay in the timelines."""
+"""Number of newest settled messages to keep. The events of older ones stay in the timelines."""
 DELETED_AT_ONCE = 1000
 AT_ONCE = 8
-"""Targets sent to concurrently, so that an unresponsive one doesn't hold up the others."""
+"""Number of targets contacted concurrently, so that an unresponsive one doesn't hold up the others."""
 TRAIN = "train"
 
 
 def notify(event: RunEvent) -> None:
-    """Queue an event for the targets that subscribe to it. Only inserts rows; call it in the event's transaction."""
+    """Queue an event for the targets that subscribe to it. It only inserts rows: call it in the event's transaction."""
     topic = formatting.topic_of(event)
     if topic is None:
         return
@@ -52,13 +52,13 @@ def queue_test(target: AlertTarget) -> AlertDelivery:
 
 
 def try_again(delivery: AlertDelivery) -> bool:
-    """Retry an abandoned message, at a user's request. False: it is no longer abandoned."""
+    """Requeue a failed message at a user's request, and return whether it was still failed."""
     failed = AlertDelivery.objects.filter(pk=delivery.pk, state=State.FAILED)
     return bool(failed.update(state=State.WAITING, tries=0, due_at=timezone.now(), error=""))
 
 
 def drop(target: AlertTarget) -> None:
-    """Drop the waiting messages of a target that was turned off."""
+    """Mark the waiting messages of a target that was turned off as failed."""
     target.deliveries.filter(state=State.WAITING, claim="").update(
         state=State.FAILED, error="The target is turned off."
     )
@@ -78,7 +78,7 @@ def deliver(now: datetime | None = None) -> None:
 
 
 def forget(limit: int = KEPT) -> int:
-    """Delete the oldest settled messages beyond the newest `limit`, in batches. Return how many."""
+    """Delete one batch of the settled messages older than the newest `limit`. Return the number deleted."""
     settled = AlertDelivery.objects.exclude(state=State.WAITING).order_by("-pk").values_list("pk", flat=True)
     edge = settled[limit : limit + 1].first()
     if edge is None:
@@ -115,7 +115,7 @@ def _settle(batch: Sequence[AlertDelivery], problem: NotSent | None) -> None:
     now = timezone.now()
     for tries in {delivery.tries for delivery in batch}:
         ids = [delivery.pk for delivery in batch if delivery.tries == tries]
-        # Not by the claim alone: a slow one may have been taken over by another worker.
+        # Filter by the claim, too: another worker may have taken over a slow delivery.
         rows = AlertDelivery.objects.filter(pk__in=ids, claim=batch[0].claim)
         if problem is None:
             rows.update(state=State.SENT, sent_at=now, claim="", error="")

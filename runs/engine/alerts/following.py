@@ -1,4 +1,4 @@
-"""Mail about one run to the people who follow it, each by an alert target for this run only."""
+"""Mail about one run to the people who follow it. Each follower has an alert target for this run only."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +14,8 @@ from runs.engine.alerts.models import AlertDelivery, AlertTarget, State, TargetK
 from runs.engine.models import Run
 
 MAX_PER_USER = 200
-"""Runs that a user may follow at the same time."""
-NO_SERVER = "Mail isn’t set up in this installation. An admin can set CONTROLPLANE_SMTP_HOST."
+"""Upper bound of the runs that a user may follow at the same time."""
+NO_SERVER = "This installation has no mail server. An admin can set CONTROLPLANE_SMTP_HOST."
 
 
 class NotFollowed(Exception):
@@ -30,14 +30,14 @@ class FollowForm(forms.Form):
 
 @dataclass(frozen=True)
 class Following:
-    """A person's mail about a run."""
+    """A person's subscription to mail about a run."""
 
     possible: bool
-    """The installation has a mail server."""
+    """True if the installation has a mail server."""
     to: str
-    """The masked address; empty: no mail."""
+    """The masked address, or "" if the person gets no mail."""
     problem: str
-    """The reason why the last mail was not sent."""
+    """The reason the last mail was not sent, or "" if it was."""
 
 
 def of(run: Run, user: User) -> Following:
@@ -48,7 +48,7 @@ def of(run: Run, user: User) -> Following:
 
 
 def usual_address(user: User) -> str:
-    """Propose the address that the user followed the last run with, or else the account's own; may be empty."""
+    """Suggest the address that the user last followed a run with, or else the account's address, which may be ""."""
     last = AlertTarget.objects.filter(by=user, run__isnull=False).order_by("-pk").first()
     try:
         return last.address if last else user.email
@@ -57,12 +57,12 @@ def usual_address(user: User) -> str:
 
 
 def follow(run: Run, user: User, address: str, links_to: str) -> None:
-    """Send mail when the run ends and when its health needs attention. `links_to`: this installation's address. Raises
-    NotFollowed."""
+    """Subscribe the user to mail about the run's end and its health problems. `links_to` is this installation's
+    address. Raises NotFollowed."""
     if not settings.EMAIL_HOST:
         raise NotFollowed(NO_SERVER)
     with transaction.atomic():
-        User.objects.select_for_update().get(pk=user.pk)  # two clicks must not both make a row
+        User.objects.select_for_update().get(pk=user.pk)  # two clicks must not both create a row
         if AlertTarget.objects.filter(by=user, run__isnull=False).exclude(run=run).count() >= MAX_PER_USER:
             raise NotFollowed(f"You already follow {MAX_PER_USER} runs, the maximum. Stop following one first.")
         columns: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The alerts page with targets, their events and deliveries, for admins; and the dialog of a run's bell."""
+"""The Alerts page, where admins see targets, their events and deliveries; and the dialog of a run's bell."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -84,7 +84,7 @@ def again(request: HttpRequest, delivery_id: int) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def follow(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Show or change who gets mail about a run; `stop` ends it. The page itself shows the browser's notifications."""
+    """Show or change the user's mail about a run; `stop` ends it. Browser notifications are the page's own job."""
     run, user = queries.run_for(request, run_id), person(request)
     form = FollowForm(request.POST if request.method == "POST" else None)
     if "stop" in request.POST:

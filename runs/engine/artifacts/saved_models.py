@@ -1,4 +1,4 @@
-"""Models that runs saved, and base models on hosts. `model_for` is the only gate to a saved model."""
+"""Models that runs saved, and base models on hosts. Views get a saved model only through `model_for`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +56,7 @@ class SavedModel:
 
     @property
     def as_model(self) -> str:
-        """The query string of a New run page with this model. Empty for an adapter, with which Clone starts instead."""
+        """The query string of a New run page with this model; "" for an adapter, from which only a clone can start."""
         checkpoint, run = self.checkpoint, self.trained_by
         if checkpoint.is_adapter or not checkpoint.usable or not checkpoint.path:
             return ""
@@ -72,7 +72,7 @@ class SavedModel:
 
 @dataclass(frozen=True)
 class RunModels:
-    """A run with its models that still exist, newest first."""
+    """A run with its remaining models, newest first."""
 
     run: Run
     models: list[SavedModel]
@@ -80,8 +80,6 @@ class RunModels:
 
 @dataclass(frozen=True)
 class BaseModel:
-    """A base model on a host."""
-
     path: str
     """Its folder, or its id on the hub."""
     host: Host
@@ -93,7 +91,7 @@ class BaseModel:
 
 
 def model_for(request: HttpRequest, event_id: int) -> SavedModel:
-    """Find the model saved with this event, or raise Http404. Every signed-in user sees every model."""
+    """Find the model that this event reports as saved, or raise Http404. Every signed-in user may see every model."""
     event = RunEvent.objects.filter(pk=event_id, kind=EventKind.CHECKPOINT).first()
     run = queries.run_for(request, event.run_id) if event else None
     checkpoint = checkpoints.find(run, str(event_id)) if run else None
@@ -103,7 +101,8 @@ def model_for(request: HttpRequest, event_id: int) -> SavedModel:
 
 
 def saved(request: HttpRequest, *, text: str, page: int) -> tuple[Page[Any], list[RunModels]]:
-    """List a page of the runs that have saved a model, newest first. `text` filters by name, id or base model."""
+    """List one page of the runs that have saved models, the newest model first. `text` filters runs by name, id or base
+    model."""
     matching = Q(name__icontains=text) | Q(pk=text) | Q(spec__model__path__icontains=text) if text else Q()
     with_models = RunEvent.objects.filter(kind=EventKind.CHECKPOINT).values("run_id")
     runs = queries.runs_for(request).select_related("owner", "dataset_version__dataset", "source")
@@ -114,7 +113,7 @@ def saved(request: HttpRequest, *, text: str, page: int) -> tuple[Page[Any], lis
 
 
 def base_models(text: str) -> list[BaseModel]:
-    """List the models that hosts announce and whose path contains the text."""
+    """List the models announced by hosts whose path contains `text`, ignoring case."""
     return [
         BaseModel(entry["model"], host, entry)
         for host in Host.objects.all()
@@ -124,7 +123,7 @@ def base_models(text: str) -> list[BaseModel]:
 
 
 def siblings(model: SavedModel) -> list[SavedModel]:
-    """List the other models of the same run that still exist, newest first."""
+    """List the run's other remaining models, newest first."""
     event = model.checkpoint.event
     return [sibling for sibling in _existing(model.run) if sibling.checkpoint.event != event]
 

@@ -1,6 +1,6 @@
-"""A run's gateway on its page: its address, its key and the code that connects an agent or an environment of Atropos.
+"""A run's gateway as its page shows it: address, key, and code that connects an agent or an environment of Atropos.
 
-An endpoint that other machines reach listens to the network without encryption, so only admins may open one.
+An endpoint that is open to other machines is not encrypted, so only admins may open one.
 """
 
 from dataclasses import dataclass, replace
@@ -70,7 +70,7 @@ class GatewayEndpoint:
     run: Run
     settings: GatewaySpec
     url: str
-    """Empty until it has a port, and once the run has ended."""
+    """The endpoint's URL, or "" before it has a port and after the run has ended."""
     api: str
     """The address of Atropos' API."""
     code: str
@@ -82,7 +82,7 @@ class GatewayEndpoint:
 
     @property
     def only_there(self) -> bool:
-        """True if only programs on its host can reach it."""
+        """True if only programs on the run's host can reach the endpoint."""
         return not self.settings.open_beyond_loopback
 
     @property
@@ -91,7 +91,7 @@ class GatewayEndpoint:
 
     @property
     def figures(self) -> list[Figure]:
-        """The current figures, and those of the last step; Atropos has no sessions."""
+        """The gateway's metrics, now and in the last step; with Atropos, without those of sessions."""
         last, agents = self.run.last_metrics, not self.of_atropos
         waits = "Waiting for agents" if agents else "Waiting for groups"
         figures = [Figure("Sessions open", gateway.SESSIONS_OPEN, NOW)] if agents else []
@@ -102,7 +102,7 @@ class GatewayEndpoint:
 
 
 def of(run: Run) -> GatewayEndpoint | None:
-    """Describe the endpoint of a run. None: the run has no gateway."""
+    """Describe the endpoint of a run; None if the run has no gateway."""
     spec = readable_spec(run)
     if spec is None or spec.episodes is None or spec.episodes.gateway is None:
         return None
@@ -121,7 +121,8 @@ def of(run: Run) -> GatewayEndpoint | None:
 
 
 def may_open(user: User, episodes: EpisodeSpec | None) -> bool:
-    """Check whether the user may launch a run with these episodes."""
+    """Return whether the user may launch a run with these episodes: only admins may open a gateway to other
+    machines."""
     opens = episodes is not None and episodes.gateway is not None and episodes.gateway.open_beyond_loopback
     return user.may_administer or not opens
 
@@ -129,11 +130,11 @@ def may_open(user: User, episodes: EpisodeSpec | None) -> bool:
 @require_POST
 @operator_required
 def key(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show the key to people who may launch runs."""
+    """Render the key of a run's gateway, for people who may launch runs."""
     run = queries.run_for(request, run_id)
     endpoint = of(run)
     if endpoint is None:
         raise Http404("The run has no gateway.")
-    answer = render(request, "engine/gateway/_key.html", {"gateway": endpoint, "key": tokens.gateway_key(run.pk)})
-    answer["Cache-Control"] = "no-store"
-    return answer
+    response = render(request, "engine/gateway/_key.html", {"gateway": endpoint, "key": tokens.gateway_key(run.pk)})
+    response["Cache-Control"] = "no-store"
+    return response

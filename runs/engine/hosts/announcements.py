@@ -1,4 +1,4 @@
-"""Storing a host's announcements, and shortening their interval while the Hardware page is open."""
+"""Storage of hosts' announcements, and the shorter interval between them while the Hardware page is open."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,12 +11,12 @@ from controlplane.catalogue.hardware.models import Host
 from runs.engine.models import Lease
 
 WATCHED_FOR = timedelta(seconds=15)
-"""An open page polls every few seconds; after this long without a request it counts as closed."""
+"""Time without a request after which the Hardware page counts as closed; an open page polls every few seconds."""
 TOUCH_EVERY = timedelta(seconds=5)
 
 
 def accept(name: str, announcement: dict[str, Any], schema: dict[str, Any] | None, now: datetime) -> Host:
-    """Store a host's announcement. A removed host comes back."""
+    """Store a host's announcement, and return the host. A removed host is shown again."""
     facts = inventory.clean(announcement)
     gpus = facts.get("gpus") or []
     with transaction.atomic():
@@ -55,7 +55,7 @@ def is_watched(host: Host, now: datetime) -> bool:
 
 
 def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
-    """Find the memory in use on each GPU without a lease; a leased GPU keeps its last idle value."""
+    """Return the memory in use on each unleased GPU, by index; a leased GPU keeps its last idle value."""
     before = host.idle_mib if isinstance(host.idle_mib, dict) else {}
     active = Lease.objects.filter(host=host, resource__startswith="gpu:").exclude(state=Lease.RELEASED)
     leased = set(active.values_list("resource", flat=True)) if gpus else set()

@@ -10,7 +10,7 @@ from runs.engine.scheduling import gpu_queue
 from runs.engine.sentences import Waiting, counted
 
 PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority)]
-"""Highest first."""
+"""(value, label) of each priority, highest first."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class QueueLine:
     position: int
     waits: Waiting
     above: str
-    """The id of the run ahead of it; empty for the first."""
+    """The id of the run ahead of it, or "" for the first."""
     below: str
-    """The id of the run behind it; empty for the last."""
+    """The id of the run behind it, or "" for the last."""
 
     @property
     def priority(self) -> str:
@@ -45,7 +45,7 @@ class QueueLine:
 
 
 def verdict(hosts: Sequence[HostView], queued: int) -> HostVerdict:
-    """Summarise the hosts' state, with the worst news last and in colour."""
+    """Summarise the state of the hosts. Problems come last and are coloured."""
     gpus = [gpu for host in hosts for gpu in host.gpus]
     in_use = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
     now = [gpu for host in hosts if host.fresh for gpu in host.gpus]
@@ -62,17 +62,17 @@ def verdict(hosts: Sequence[HostView], queued: int) -> HostVerdict:
     troubles = [
         (sum(len(host.quarantined) for host in hosts), "resource", "in quarantine"),
         (sum(1 for gpu in now if gpu.holder is None and gpu.busy), "GPU", "in use by another program"),
-        (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with silent GPUs"),
+        (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with unreadable GPUs"),
         (away, "host", "unreachable"),
     ]
     parts += [VerdictPart(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
     if hosts and away == len(hosts):
-        return HostVerdict("bad", (VerdictPart("No host is reachable: nothing can start.", "bad"), *parts[:-1]))
+        return HostVerdict("bad", (VerdictPart("No host is reachable, so nothing can start.", "bad"), *parts[:-1]))
     return HostVerdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
 
 
 def queue() -> list[QueueLine]:
-    """List the queued attempts in the order in which they start, each with what it waits for."""
+    """List the queued attempts in the order of the queue, each with what it is waiting for."""
     rows = list(gpu_queue.waiting().select_related("run__owner", "run__host", "host", "machine", "waits_on__owner"))
     runs = ["", *(row.run_id for row in rows), ""]
     return [

@@ -1,7 +1,7 @@
 """Downloads of models: the job that sends an archive, and the archives in the data folder, which are received in parts,
-offered for some hours, then removed.
+offered for KEPT_FOR, then removed.
 
-No table lists them: the files are <job's run id>.tar, or .tar.part while incomplete. The host writes their content; the
+No table lists them: the files are <job's run id>.tar, or .tar.part while incomplete. The host sends their content; the
 job's result has the checksum.
 """
 
@@ -31,7 +31,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NoRoom(Exception):
-    """The archive doesn't fit here; the message says why."""
+    """The archive doesn't fit on the control plane; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Archive:
 
 
 def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
-    """Start the download of a model, or return the one that is under way or still offered. `card`: the text of its
-    README.md. Raises ContractError with a sentence for people, and QueueFull."""
+    """Start the download of a model, or return the one that is in progress or still offered. `card` is the content of
+    its README.md. Raises ContractError with a sentence for people, or QueueFull."""
     jobs = checkpoint.run.jobs.filter(kind=ARCHIVE, spec__start_from=checkpoint.folder).order_by("-created_at")
     if offered := next((job for job in jobs if find(job)), None):
         return offered
@@ -55,12 +55,12 @@ def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
 
 
 def name_of(checkpoint: Checkpoint) -> str:
-    """Name a model's file and the folder inside, with letters, digits and dashes."""
+    """Build the name of a model's file and of the folder inside: letters, digits, dots, underscores and dashes only."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", checkpoint.name)[:100].strip("-.")
 
 
 def find(job: Run) -> Archive | None:
-    """Find a job's archive. None: it is incomplete or was removed."""
+    """Find a job's archive; None if it is incomplete or was removed."""
     path = path_of(job)
     try:
         stat = path.stat()
@@ -79,16 +79,18 @@ def check_room(size: int) -> None:
     if stored + size > settings.ARCHIVES_MAX_BYTES:
         limit = settings.ARCHIVES_MAX_BYTES
         raise NoRoom(
-            f"Archives may take {limit / 1e9:.0f} GB here (CONTROLPLANE_ARCHIVES_MAX_GB), "
-            f"{stored / 1e9:.1f} are taken, and this one needs {size / 1e9:.1f}."
+            f"Archives may take up to {limit / 1e9:.0f} GB on the control plane (CONTROLPLANE_ARCHIVES_MAX_GB). They "
+            f"already take {stored / 1e9:.1f} GB, and this one needs {size / 1e9:.1f} GB."
         )
     free = shutil.disk_usage(settings.DATA_DIR).free - MIN_FREE
     if size > free:
-        raise NoRoom(f"The archive needs {size / 1e9:.1f} GB here, and {max(0, free) / 1e9:.1f} GB are free for it.")
+        raise NoRoom(
+            f"The archive needs {size / 1e9:.1f} GB on the control plane, where {max(0, free) / 1e9:.1f} GB are free."
+        )
 
 
 def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
-    """Store bytes at `offset` of an archive of `of` bytes. Return how many bytes are stored. Raises NoRoom."""
+    """Store bytes at `offset` of an archive of `of` bytes. Return the number of bytes stored so far. Raises NoRoom."""
     whole, part = path_of(job), path_of(job, PART_ENDING)
     if whole.exists():
         return of
@@ -112,7 +114,7 @@ def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
 
 
 def tidy(now: datetime) -> None:
-    """Remove expired archives, and parts whose job has ended."""
+    """Delete expired archives, and incomplete ones whose job has ended."""
     for path in _files():
         if path.name.endswith(ENDING):
             expired = datetime.fromtimestamp(path.stat().st_mtime, UTC) + KEPT_FOR <= now
@@ -124,7 +126,8 @@ def tidy(now: datetime) -> None:
 
 
 def _write(part: Path, offset: int, data: bytes) -> None:
-    """Write at an offset, since two requests may send the same bytes at the same time."""
+    """Write data at an offset of the file instead of appending it, since two requests may send the same bytes at
+    once."""
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while data:

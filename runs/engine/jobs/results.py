@@ -19,7 +19,7 @@ from workers.contract.wire.names import EventKind
 
 @dataclass(frozen=True)
 class MadeFile:
-    """A file that a job made on its host."""
+    """A file that a job wrote on its host."""
 
     path: str
     size: int
@@ -31,9 +31,9 @@ class JobView:
     run: Run
     status: str
     text: str
-    """Its result, or else why it waits or ended."""
+    """The result, or else why the job is waiting or has ended."""
     facts: dict[str, Any]
-    """The data of its last result."""
+    """Data of the job's last result."""
 
     @property
     def label(self) -> str:
@@ -49,7 +49,7 @@ class JobView:
 
     @property
     def merged_model(self) -> int | None:
-        """The event id of the model that a merge saved."""
+        """The event id of the model that a finished merge saved."""
         if self.run.kind != MERGE or not self.succeeded:
             return None
         saved = self.run.events.filter(kind=EventKind.CHECKPOINT).order_by("-id")
@@ -57,7 +57,7 @@ class JobView:
 
     @property
     def archive(self) -> Archive | None:
-        """The archive of a download, while it is offered."""
+        """The archive of a finished download, as long as it is offered."""
         return archives.find(self.run) if self.run.kind == ARCHIVE and self.succeeded else None
 
     @property
@@ -66,12 +66,12 @@ class JobView:
 
     @property
     def pushed_to(self) -> str:
-        """The hub address that a finished push reports."""
+        """The address on the hub that a finished push reports, or ""."""
         return str(self.facts.get("url", "")) if self.run.kind == PUSH and self.succeeded else ""
 
     @property
     def file(self) -> MadeFile | None:
-        """The file of a finished conversion."""
+        """The file that a finished conversion wrote."""
         facts = self.facts if self.run.kind == GGUF and self.succeeded else {}
         folder, name, size, checksum = (facts.get(key) for key in ("folder", "name", "size", "sha256"))
         if not (isinstance(folder, str) and isinstance(name, str) and isinstance(size, int)):
@@ -80,13 +80,13 @@ class JobView:
 
     @property
     def megabytes(self) -> str:
-        """The progress of an upload; empty for other jobs."""
+        """The progress of a push, or "" for other jobs."""
         uploads = self.live and self.run.kind == PUSH and self.run.max_steps
         return f"{self.run.step:,} of {self.run.max_steps:,} MB" if uploads else ""
 
     @property
     def percent(self) -> int | None:
-        """The progress in percent. None: the job doesn't report any."""
+        """The progress in percent; None if the job reports none."""
         counts = self.live and (self.run.max_steps or 0) > 1
         return round(100 * self.run.step / self.run.max_steps) if counts and self.run.max_steps else None
 
@@ -120,7 +120,7 @@ class BenchmarkResult:
 
 
 def of_benchmarks(jobs: Iterable[JobView]) -> list[BenchmarkResult]:
-    """List the newest result of each task and metric. `jobs`: newest first."""
+    """List the newest result of each task and metric. `jobs` come newest first."""
     newest: dict[tuple[str, str], BenchmarkResult] = {}
     for job in jobs:
         for row in (job.facts.get("results") or ()) if job.run.kind == BENCHMARK else ():

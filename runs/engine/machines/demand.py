@@ -1,7 +1,7 @@
-"""The demand for machines: queued runs that no host can start, by the scheduler's own rules.
+"""The demand for machines: queued runs that no host can start, according to the scheduler's own rules.
 
-It walks the queue as the dispatcher does. Machines on their way count as hosts with the resources they will announce,
-so that two runs that fit on one machine request only one.
+The queue is walked as the dispatcher does. Requested machines count as hosts with the resources that they will
+announce, so that two runs that fit on one machine request only one.
 """
 
 from collections.abc import Iterator
@@ -23,21 +23,21 @@ from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError
 
 TRIES = 5
-"""Requests to one source for one attempt, before it gives up."""
+"""Number of requests to one source for one attempt, after which the source is asked no more."""
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
 ARRIVES_WITHIN = timedelta(hours=1)
-"""Time from joining to the first announcement, in which a machine may build the trainer's environment."""
+"""Time from a machine's joining to its first announcement, since it may first build the trainer's environment."""
 State = MachineRequest.State
 
 
 @dataclass
 class Demand:
     unmet: list[tuple[Attempt, MachineSource]] = field(default_factory=list)
-    """Attempts that need a machine, with the source to request it from."""
+    """Attempts that need a machine, each with the source to request it from."""
     used: set[int] = field(default_factory=set)
     """Ids of requests whose machine a queued run is going to use."""
     expectations: dict[str, str] = field(default_factory=dict)
-    """Attempt id -> what it may expect of the sources, in sentences."""
+    """Attempt id -> sentences on what the attempt can expect from the sources."""
 
 
 def read(now: datetime) -> Demand:
@@ -65,12 +65,12 @@ def read(now: datetime) -> Demand:
 
 
 def offered_for(need: Need) -> list[MachineSource]:
-    """List the sources whose machines could run it."""
+    """List the enabled sources whose machines have these resources."""
     return [source for source in MachineSource.objects.filter(enabled=True) if _could_hold(source, need) is not None]
 
 
 class _Market:
-    """Hosts, machines on their way, and sources, during one pass through the queue."""
+    """The hosts, the requested machines and the sources during one pass through the queue."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
@@ -84,19 +84,20 @@ class _Market:
         self.capacity = Capacity(hosts.values(), leasing.leased(), IdleServers.read())
 
     def sources_for(self, attempt: Attempt) -> list[MachineSource] | None:
-        """List the sources whose machines could run it at all. None: it can only run on an existing host."""
+        """List the sources whose machines may run the attempt; None if it can only run on an existing host."""
         if attempt.run.host_id is not None:
             return None
         if attempt.host is None:
             return self._sources
-        # Its checkpoint is on one host. If that was a machine, others may see the same folder.
+        # Its checkpoint is on one host. If that was a machine on demand, others may share the same folder.
         if (origin := ended_machine(attempt.host)) is None:
             return None
         kind = KINDS.get(origin.source.kind)
         return [origin.source] if kind is not None and kind.shares_runs else []
 
     def starts(self, attempt: Attempt) -> bool:
-        """Check whether a host can start it now. If not, reserve free resources for it, as the dispatcher does."""
+        """Return whether an existing host can start the attempt now. Take the resources that it then uses; otherwise
+        reserve free ones for it, as the dispatcher does."""
         result = self.capacity.find_for(attempt)
         if isinstance(result, tuple):
             self.capacity.take(*result, attempt.run)
@@ -104,7 +105,8 @@ class _Market:
         return bool(result.gives_way)
 
     def coming(self, attempt: Attempt, need: Need, sources: list[MachineSource]) -> MachineRequest | None:
-        """Find a machine on its way that has room for the attempt and the attempts ahead of it."""
+        """Find a requested machine that has room for the attempt in addition to those ahead of it, and take its
+        resources. Return None if there is none."""
         for request, machine in self._coming.items():
             if request.source in sources:
                 placed = leasing.allocate(need, machine, self.capacity.taken[-request.pk])
@@ -116,7 +118,8 @@ class _Market:
     def choose(
         self, attempt: Attempt, need: Need, sources: list[MachineSource]
     ) -> tuple[MachineSource | None, list[str]]:
-        """Choose the first source to request a machine from, or explain why each suitable source has to wait."""
+        """Choose the first source from which a machine can be requested now, and count that machine as requested.
+        Otherwise return None with an explanation for each suitable source."""
         obstacles = []
         for source in sources:
             placed = _could_hold(source, need)
@@ -128,7 +131,7 @@ class _Market:
             self._count_as_coming(attempt, source, placed)
             return source, []
         if not sources and attempt.host is not None:
-            obstacles.append(f"Its last checkpoint was on {attempt.host.name}, which has left.")
+            obstacles.append(f"Its last checkpoint is on {attempt.host.name}, which has left.")
         return None, obstacles
 
     def _count_as_coming(self, attempt: Attempt, source: MachineSource, placed: Placement) -> None:
@@ -150,17 +153,18 @@ class _Market:
         fits_later = any(isinstance(leasing.allocate(need, host, {}), Placement) for host in able)
         if patience > timedelta(0) and fits_later:
             wait = about(patience.total_seconds())
-            return f"A machine from {source.name} will be requested in {wait} if it still waits."
+            return f"A machine from {source.name} will be requested in {wait} if the run is still waiting."
         return self._failures(attempt, source)
 
     def _failures(self, attempt: Attempt, source: MachineSource) -> str:
-        """Explain why earlier failures of a source delay the next request, or "". Saving the source resets them."""
+        """Explain why earlier failures of a source prevent or delay the next request, or return "". Saving the source
+        resets its failures."""
         ended = source.requests.exclude(state__in=MachineRequest.PENDING).filter(created_at__gte=source.changed_at)
         tries = ended.filter(attempt=attempt).count()
         streak = list(_streak(ended))
-        last = f" The last: {streak[0].sentence}" if streak else ""
+        last = f" The last failure: {streak[0].sentence}" if streak else ""
         if tries >= TRIES:
-            again = f"Save {source.name} again to retry."
+            again = f"To retry, save {source.name} again."
             return f"{tries} requests to {source.name} for this run failed.{last} {again}"
         if not streak or streak[0].ended_at is None:
             return ""
@@ -169,10 +173,11 @@ class _Market:
         if remaining <= timedelta(0):
             return ""
         count = "A machine" if len(streak) == 1 else f"{len(streak)} machines"
-        return f"{count} from {source.name} failed to start.{last} Next try in {about(remaining.total_seconds())}."
+        return f"{count} from {source.name} failed to start.{last} Next attempt in {about(remaining.total_seconds())}."
 
     def _arrived(self, request: MachineRequest, hosts: dict[str, Host]) -> bool:
-        """Check whether its host counts with the resources that it announces itself."""
+        """Return whether the machine's own host is used instead of the resources expected of it: it announces them, is
+        draining, or has been silent for too long since it joined."""
         if request.state != State.JOINED:
             return False
         host = hosts.get(request.host_name)
@@ -187,26 +192,26 @@ def _could_hold(source: MachineSource, need: Need) -> Placement | None:
 
 
 def ended_machine(host: Host) -> MachineRequest | None:
-    """Find the request of the ended machine that a host was."""
+    """Find the request of a machine on demand that was this host and has ended; None if there is none."""
     gone = MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(host_name=host.name)
     return gone.select_related("source").first()
 
 
 def _machine(request: MachineRequest, now: datetime) -> Host:
-    """Build the host that a request will become. Its id is negative, as it is in no table."""
+    """Build the host that a request will become. The id is negative, since the host is not stored."""
     return Host(pk=-request.pk, name=request.host_name, inventory=request.offers, announced_at=now)
 
 
 def _expected(attempt: Attempt, request: MachineRequest) -> str:
-    sharing = "" if request.attempt_id in (None, attempt.pk) else ", with another run"
+    sharing = "" if request.attempt_id in (None, attempt.pk) else ", to be shared with another run"
     if request.state == State.JOINED:
-        return f"{request.host_name} of {request.source.name} has joined and is getting ready{sharing}."
+        return f"{request.host_name} from {request.source.name} has joined and is getting ready{sharing}."
     sentence = f" {request.sentence}" if request.sentence else ""
     return f"A machine from {request.source.name} has been requested{sharing}.{sentence}"
 
 
 def _streak(ended: QuerySet[MachineRequest]) -> Iterator[MachineRequest]:
-    """Yield the newest requests up to the last that didn't fail."""
+    """Yield the newest consecutive failed requests, newest first."""
     for request in ended.order_by("-created_at", "-pk")[: TRIES + 5]:
         if request.state != State.FAILED:
             return

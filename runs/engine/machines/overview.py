@@ -1,4 +1,4 @@
-"""The section of the Hardware page about machines on demand."""
+"""The Hardware page's section on machines on demand."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,7 +29,7 @@ class SourceLine:
     row: MachineSource
     label: str
     machine: str
-    """The resources of each machine, in words."""
+    """Description of each machine's resources and price."""
     count: int
 
 

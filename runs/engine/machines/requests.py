@@ -1,7 +1,7 @@
-"""Requests for machines, from the demand to the machine's end: request one, poll its state, release it when unneeded.
+"""Requests for machines, from the demand to the machine's end: sending, polling, and releasing what no run needs.
 
-Every step is a guarded UPDATE, so that two concurrent workers do nothing twice. Engines are called outside
-transactions, since a call may take half a minute.
+Every step is a guarded UPDATE, so concurrent workers do nothing twice. Engines are called outside transactions, since a
+call may take half a minute.
 """
 
 import logging
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 ACTOR = "machines"
 BUDGET_S = 60.0
-"""Seconds of one round, so that an engine that hangs doesn't block it for longer."""
+"""Seconds after which a round stops, so that an engine that hangs doesn't block it for longer."""
 UNANSWERED = timedelta(minutes=2)
-"""A request without the engine's answer for this long is sent again: the process that sent it has died."""
+"""Time without the engine's response after which a request is sent again, since the process that sent it has died."""
 POLL_EVERY = {MachineRequest.State.WAITING: timedelta(seconds=8), MachineRequest.State.JOINED: timedelta(minutes=1)}
 HISTORY = timedelta(days=30)
 State = MachineRequest.State
@@ -65,7 +65,7 @@ def reconcile(now: datetime) -> None:
 
 
 def _insert(attempt: Attempt, source: MachineSource) -> MachineRequest | None:
-    """Create the request's row. None: another worker was first, or the source has reached its number of machines."""
+    """Create a request's row. Return None if another worker was first or the source can have no more machines."""
     slug = re.sub(r"[^a-z0-9]+", "-", source.name.lower()).strip("-")[:40] or "machine"
     name = f"{slug}-{secrets.token_hex(3)}"
     try:
@@ -82,7 +82,7 @@ def _insert(attempt: Attempt, source: MachineSource) -> MachineRequest | None:
 
 
 def _send(request: MachineRequest) -> str:
-    """Request a machine from its engine. Return why there is none, or ""."""
+    """Request a machine from its engine. Return the reason if the engine provides none, or ""."""
     unanswered = MachineRequest.objects.filter(pk=request.pk, state=State.ASKING)
     unanswered.update(looked_at=timezone.now())
     source = request.source
@@ -91,16 +91,16 @@ def _send(request: MachineRequest) -> str:
         handle = engine.request(source.shape, name=request.host_name, join=machine_code(request.host_name))
     except EngineError as error:
         _fail(request, str(error))
-        return f"{source.name} provides no machine: {error}"
+        return f"{source.name} provided no machine: {error}"
     sentence = "The engine has accepted the request."
     if not unanswered.update(handle=handle, state=State.WAITING, phase=MachinePhase.QUEUED, sentence=sentence):
-        # It was released meanwhile.
+        # It was released while the engine was being called.
         _release_there(request, handle)
     return ""
 
 
 def provider_of(source: MachineSource) -> MachineProvider:
-    """Connect to a source's engine. Raises EngineError for an unknown kind."""
+    """Build the client of a source's engine. Raises EngineError for an unknown kind."""
     kind = KINDS.get(source.kind)
     if kind is None:
         raise EngineError(f"This version doesn't know the engine {source.kind!r}.")
@@ -108,7 +108,7 @@ def provider_of(source: MachineSource) -> MachineProvider:
 
 
 def adopt_joined(now: datetime) -> None:
-    """Mark the machines whose join code has been used as joined, and give their hosts a known price."""
+    """Mark the machines whose join code has been used as joined, and set the price of their hosts if it is known."""
     used = MachineRequest.objects.filter(state__in=MachineRequest.PENDING, code__used_at__isnull=False)
     for request in used.select_related("source"):
         if (price := request.source.gpu_hour) is not None:
@@ -118,7 +118,7 @@ def adopt_joined(now: datetime) -> None:
 
 
 def poll(request: MachineRequest, now: datetime) -> None:
-    """Read a machine's state from its engine and act on it."""
+    """Send an unanswered request again, or read a machine's state from its engine and act on it."""
     if request.state == State.ASKING:
         _send(request)  # with the same name and code, so that there is never a second machine
         return
@@ -143,8 +143,8 @@ def poll(request: MachineRequest, now: datetime) -> None:
 
 
 def release(request: MachineRequest, *, by: str) -> str:
-    """Release a machine: withdraw the request, or have the host save its runs and leave. Return a problem, or "".
-    `by`: a user's name."""
+    """Release a machine: withdraw the request, or have the host save its runs and leave. Return a problem, or "". `by`
+    is a user's name, or "" if no run needs the machine."""
     now = timezone.now()
     rows = MachineRequest.objects.filter(pk=request.pk)
     if request.code_id is None or codes.revoke(request.code_id):
@@ -166,7 +166,7 @@ def _release_there(request: MachineRequest, handle: str) -> str:
         provider_of(request.source).release(handle)
     except EngineError as error:
         log.warning("%s was not released: %s", request.host_name, error)
-        sentence = f"It could not be released: {error}"
+        sentence = f"The machine could not be released: {error}"
         MachineRequest.objects.filter(pk=request.pk).update(sentence=sentence)
         return str(error)
     return ""
@@ -180,10 +180,10 @@ def _fail(request: MachineRequest, sentence: str) -> None:
 
 
 def _machine_ended(request: MachineRequest, state: MachineState, now: datetime) -> None:
-    """Handle the end of a joined machine, as its engine reports it.
+    """Handle the end of a joined machine, as reported by its engine.
 
-    Like a reboot, that proves that no process is left there. An engine that has lost track of a machine proves nothing,
-    and is ignored while the host still announces itself.
+    Like a reboot, the end proves that no process is left there. If the engine has merely lost track of the machine,
+    this proves nothing, and the report is ignored while the host still announces itself.
     """
     host = Host.every.filter(name=request.host_name).first()
     proved = state.phase == MachinePhase.ENDED
@@ -209,7 +209,7 @@ def _end_host(host: Host, state: MachineState, *, proved: bool, now: datetime) -
 
 
 def _due(now: datetime) -> list[MachineRequest]:
-    """List the requests to poll, the longest unpolled first."""
+    """List the requests that are due to be polled, least recently polled first."""
     due = Q(state=State.ASKING, created_at__lt=now - UNANSWERED) & _unpolled_since(now - UNANSWERED)
     for state, interval in POLL_EVERY.items():
         due |= Q(state=state) & _unpolled_since(now - interval)
@@ -222,7 +222,7 @@ def _unpolled_since(moment: datetime) -> Q:
 
 
 def _store_expectations(texts: dict[str, str]) -> None:
-    """Store what each queued attempt may expect of the sources, and notify the open pages of changes."""
+    """Store what each queued attempt can expect from the sources, and notify open pages of the changes."""
     before = {row.pk: (row.text, row.attempt.run_id) for row in Expectation.objects.select_related("attempt")}
     outdated = before.keys() - texts.keys()
     Expectation.objects.filter(pk__in=outdated).delete()

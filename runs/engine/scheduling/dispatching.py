@@ -1,4 +1,4 @@
-"""Dispatching: going through the queue, leasing all that an attempt needs, and launching it."""
+"""Dispatching: walking the queue, leasing everything that an attempt needs, and launching it."""
 
 import logging
 from datetime import datetime
@@ -30,16 +30,16 @@ from workers.contract.wire.names import EndReason, EventKind, Task
 log = logging.getLogger(__name__)
 
 TRIES = 5
-"""Tries per attempt and pass through the queue, each after another dispatcher took a resource first."""
+"""Number of tries to start one attempt in a pass, each after another dispatcher took a resource first."""
 UNDONE = ("status", "host", "placement", "first_seq", "last_seq", "dispatched_at", "waits_for", "waits_how", "waits_on")
-"""Fields that a failed start may have set on the attempt in memory."""
+"""Fields that a failed start may have changed on the attempt in memory."""
 LATE_ROOM = 1_000_000
-"""Seqs left free after an attempt whose last line is missing: its outbox may still arrive."""
+"""Number of seqs left free after an attempt whose last line is missing, since its outbox may still arrive."""
 
 
 def dispatch_ready() -> int:
-    """Walk the queue in order and start every attempt whose resources are free and not reserved. Return how many
-    started."""
+    """Walk the queue in order and start every attempt whose resources are free and not reserved. Return the number of
+    attempts started."""
     started = 0
     capacity: Capacity | None = None
     for attempt in gpu_queue.waiting().select_related("run__owner", "run__group"):
@@ -63,7 +63,8 @@ def start_queued_runs(**signal: Any) -> None:
 
 
 def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
-    """Send the launch message again. Of two senders only one does; without a broker the tick retries."""
+    """Send an attempt's launch message, and return whether it was sent. Of concurrent senders, only one sends it. If
+    the broker is down, the tick retries."""
     now = now or timezone.now()
     try:
         spec = attempt_spec(attempt)
@@ -85,7 +86,7 @@ def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
 
 
 def attempt_spec(attempt: Attempt) -> AttemptSpec:
-    """Build the content of spec.json, which the launcher writes."""
+    """Build the content of spec.json, a file that the launcher writes."""
     return AttemptSpec(
         attempt_id=attempt.pk,
         number=attempt.number,
@@ -97,8 +98,8 @@ def attempt_spec(attempt: Attempt) -> AttemptSpec:
 
 
 def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
-    """Start an attempt where its resources are free. Return what it waits for, or whether this call started it, as
-    another dispatcher or a cancellation may be first."""
+    """Start an attempt on a host where its resources are free. Return a Shortage if there is none. Otherwise return
+    whether this call started it, since another dispatcher or a cancellation may have been first."""
     if (shortage := capacity.over_limit(attempt.run)) is not None:
         return shortage
     for _ in range(TRIES):
@@ -123,8 +124,8 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
 
 
 def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
-    """Write the leases, STARTING and the seq range in one transaction, and send the launch on commit. False: the
-    attempt no longer waits."""
+    """Write the leases, the status STARTING and the first seq in one transaction, and send the launch on commit. Return
+    False if the attempt is no longer queued."""
     spec, servers = spec_of(attempt.run), None
     if warm.takes_part(spec) and placement.warm is None:
         placement, servers = warm.split(placement, spec, f"{new_run_id()}-1")
@@ -149,7 +150,7 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
 
 
 def _give_up(attempt: Attempt, error: ContractError) -> None:
-    """End an unstarted attempt whose spec the contract can no longer read (after a downgrade), so that it doesn't block
+    """End an unstarted attempt whose spec this version can't read (after a downgrade), so that it doesn't block
     others."""
     log.error("%s can't be launched: %s", attempt.pk, error)
     detail, unclaimed = f"The run's spec can't be read: {error}", Q(claimed_at=None)
@@ -161,7 +162,7 @@ def _give_up(attempt: Attempt, error: ContractError) -> None:
 
 
 def _store_shortage(attempt: Attempt, shortage: Shortage) -> None:
-    """Store what the attempt waits for, if that has changed."""
+    """Store what the attempt is waiting for, if that has changed."""
     hold = shortage.hold
     columns = {
         "waits_for": shortage.text[:200],

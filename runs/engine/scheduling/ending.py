@@ -1,4 +1,4 @@
-"""The end of an attempt: final status, receipt, leases, and the next run in the queue."""
+"""Ends of attempts: the final status, the receipt, the leases, and a dispatch of the queue."""
 
 from typing import Any
 
@@ -26,7 +26,8 @@ def end(
     only_if: Q | None = None,
     proved_free: bool = False,
 ) -> bool:
-    """End an attempt. False: it had already ended, or `only_if` did not hold."""
+    """End an attempt: write its final status, release or quarantine its leases, plan its resume and dispatch the queue.
+    Return False if it had already ended or `only_if` didn't hold."""
     to = final_status(reason)
     facts: dict[str, Any] = {"receipt": to_dict(receipt) if receipt else None, "exit_codes": exit_codes or {}}
     with transaction.atomic():
@@ -45,8 +46,8 @@ def end(
 def give_up(
     attempt: Attempt, by: str, *, detail: str = "", reason: EndReason = EndReason.HOST_LOST, proved: bool = False
 ) -> bool:
-    """End an attempt whose host is lost. Its resources are quarantined unless they are `proved` free: no process is
-    left."""
+    """End an attempt whose host is lost, and return whether this call ended it. Its resources are quarantined unless it
+    is `proved` that none of its processes is left, or nothing was started."""
     unclaimed = attempt.claimed_at is None
     return end(
         attempt,
@@ -59,8 +60,8 @@ def give_up(
 
 
 def late_receipt(attempt: Attempt, receipt: Receipt, *, actor: str) -> None:
-    """Accept the receipt of an attempt that had ended without one (`host_lost`, by an operator), and free its leases
-    if the receipt proves that they are free."""
+    """Store the receipt of an attempt that had ended without one (as when an operator marked its host as lost). If the
+    receipt proves that the attempt's resources are free, release its leases."""
     Attempt.objects.filter(pk=attempt.pk, receipt__isnull=True).update(receipt=to_dict(receipt))
     if receipt.free:
         with transaction.atomic():

@@ -1,7 +1,7 @@
-"""GPU memory kept by attached vLLM servers: a part from every run that sent them weights by NCCL, until they restart.
+"""GPU memory that attached vLLM servers keep, some from every run that sent them weights over NCCL, until they restart.
 
-One run's part is within a receipt's margin, and counts as idle memory for the next run. Only a series of receipts shows
-it.
+What they keep from one run is within a receipt's margin and becomes part of the next run's idle memory, so only a
+series of receipts shows it.
 """
 
 from collections import defaultdict
@@ -13,18 +13,18 @@ from runs.engine.models import Attempt
 from workers.contract.run.hardware import WeightSync
 
 MIN_MIB = 64
-"""Differences below this are noise."""
+"""Smallest difference that isn't noise."""
 LATEST = 100
-"""Newest receipts of a host that are read."""
+"""Number of a host's newest receipts that are read."""
 
 
 @dataclass(frozen=True)
 class KeptMemory:
     gpu: int
     mib: int
-    """Kept from the newest run."""
+    """MiB kept from the newest run."""
     total_mib: int
-    """Kept from all runs since the servers' restart."""
+    """MiB kept from all runs since the servers' restart."""
     servers: tuple[str, ...]
 
 
@@ -47,7 +47,7 @@ class _Chain:
 
 
 def of_attempt(attempt: Attempt) -> list[KeptMemory]:
-    """List the memory kept from an ended attempt, for its receipt."""
+    """List the memory that servers keep from an ended attempt, to be shown with its receipt."""
     if attempt.receipt is None or attempt.host_id is None or not sends_weights(attempt.run.spec):
         return []
     chains = _chains(attempt.host_id, upto=attempt)
@@ -56,7 +56,8 @@ def of_attempt(attempt: Attempt) -> list[KeptMemory]:
 
 
 def on_host(host_id: int, used_mib: Mapping[int, int]) -> dict[int, KeptMemory]:
-    """Find the memory kept on each GPU. `used_mib`: MiB in use there now; a server that has restarted keeps nothing."""
+    """Map GPU indexes to the memory that servers keep there. `used_mib` is the memory in use now, which shows whether
+    the servers have restarted."""
     on_gpus = (_sum(index, chain) for index, chain in _chains(host_id).items())
     return {row.gpu: row for row in on_gpus if row and used_mib.get(row.gpu, 0) + MIN_MIB >= row.total_mib}
 
@@ -83,7 +84,7 @@ def _sum(index: int, chain: _Chain) -> KeptMemory | None:
 
 
 def _servers(server: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """List the attached servers, if they receive weights by NCCL."""
+    """List the attached servers if they receive weights over NCCL."""
     if not server or server.get("weight_sync") != WeightSync.NCCL:
         return ()
     return tuple(server.get("attached") or ())

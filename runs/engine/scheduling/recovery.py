@@ -1,10 +1,10 @@
 """Automatic resumes: after an end that the run itself did not cause, the tick queues the next attempt.
 
 A resume is planned only once every process of the ended attempt is proved gone and its resources are free, never while
-one is in quarantine. A user who meanwhile resumes or archives the run, or cancels the resume, has precedence.
+one is in quarantine. If a user resumes or archives the run first, or cancels the resume, that takes precedence.
 
-If a cluster takes its machine back, that is no failure of the run: a resume is planned even for runs without automatic
-resumes, and isn't counted as long as each attempt gets further.
+If a cluster takes its machine back, this is not a failure of the run: a resume is planned even for runs without
+automatic resumes, and isn't counted as long as each attempt makes progress.
 """
 
 import logging
@@ -39,7 +39,8 @@ LONGEST_PAUSE = timedelta(days=1)
 
 
 def plan(attempt: Attempt, now: datetime | None = None) -> bool:
-    """Plan the resume of an ended attempt, at most once, inside the transaction that settled its leases."""
+    """Plan the resume of an ended attempt, at most once, and return whether this call planned it. Call it in the
+    transaction that released the attempt's leases."""
     if attempt.reason not in REASONS or attempt.stop_mode:
         return False
     if attempt.leases.filter(state__in=(Lease.HELD, Lease.QUARANTINED)).exists():
@@ -72,7 +73,7 @@ def plan_all(attempt_ids: Iterable[str]) -> None:
 
 
 def resume_due(now: datetime) -> None:
-    """Queue the planned resumes that are due. Two concurrent ticks queue only one attempt."""
+    """Queue the planned resumes that are due. Concurrent ticks queue each only once."""
     for attempt in Attempt.objects.filter(resumes_at__lte=now).select_related("run__owner"):
         run = attempt.run
         if run.archived_at or run.deleted_at:
@@ -88,7 +89,7 @@ def resume_due(now: datetime) -> None:
 
 
 def call_off(run: Run, by: str) -> bool:
-    """Cancel the planned resume, at a user's request. False: none is planned."""
+    """Cancel a run's planned resume at a user's request. Return False if none is planned."""
     attempt = run.latest()
     with transaction.atomic():
         if not _forget(attempt):
@@ -101,10 +102,10 @@ def call_off(run: Run, by: str) -> bool:
 class PlannedResume:
     at: datetime
     number: int
-    """0: it isn't counted."""
+    """Number among the automatic resumes, or 0 if it isn't counted."""
     of: int
     step: int | None
-    """The checkpoint's step; None: the run starts again."""
+    """The checkpoint's step; None if the run starts from the beginning."""
 
 
 def planned(run: Run, attempt: Attempt) -> PlannedResume | None:
@@ -116,7 +117,7 @@ def planned(run: Run, attempt: Attempt) -> PlannedResume | None:
 
 
 def pause(recovery: RecoverySpec, used: int) -> timedelta:
-    """Compute the pause before the next resume, after `used` earlier ones."""
+    """Return the pause before the next resume, after `used` earlier ones."""
     return min(timedelta(seconds=recovery.pause_s * 2.0 ** min(used, 30)), LONGEST_PAUSE)
 
 
@@ -130,13 +131,13 @@ def resumes_used(run: Run) -> int:
 
 
 def _number(run: Run, attempt: Attempt, saved: Checkpoint | None) -> int:
-    """Number the automatic resume after this attempt; 0: it isn't counted."""
+    """Return the number of the automatic resume after this attempt, or 0 if it isn't counted."""
     return 0 if _got_further(attempt, saved) else resumes_used(run) + 1
 
 
 def _got_further(attempt: Attempt, saved: Checkpoint | None) -> bool:
-    """Check whether an attempt whose machine a cluster took back saved a later step, or was never claimed. Of several
-    unclaimed attempts in a row only the first counts as such."""
+    """Return whether an attempt ended because a cluster took its machine back, and either saved a later step than it
+    started from or was never claimed. Of consecutive unclaimed attempts, only the first qualifies."""
     if attempt.reason != R.HOST_PREEMPTED:
         return False
     if attempt.claimed_at is None:

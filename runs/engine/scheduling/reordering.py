@@ -1,7 +1,7 @@
-"""Queue changes by operators: moving a run before or after another one, and setting a priority.
+"""Operators' changes to the queue: moving a run before or after another one, and setting a priority.
 
-A move names a neighbour, not a position, so a repeated request changes nothing more. A run that has started meanwhile
-is not moved, and the user gets a message. Only the moved run's row changes: it takes the priority of its new position.
+A move names a neighbour, not a position, so repeating a request changes nothing. A run that has already started is not
+moved, and the user gets a message. Usually only the moved run's row changes: it takes the priority of its new position.
 """
 
 import time
@@ -16,7 +16,7 @@ from runs.engine.scheduling import dispatching, gpu_queue
 from runs.engine.timeline import add_event
 
 APART_S = 1.0
-"""The distance between two turns when no number is left between them."""
+"""Distance between the turns of neighbours when they are spread because no number is left between them."""
 
 
 class NotWaiting(Exception):
@@ -24,7 +24,7 @@ class NotWaiting(Exception):
 
 
 def put(run: Run, user: User, *, before: Run | None = None, after: Run | None = None) -> bool:
-    """Move a run directly before or after another one, or to the front. False: it was already there."""
+    """Move a run directly before or after another one, or to the front. Return False if it was already there."""
     with transaction.atomic():
         queue = _locked()
         moved, neighbour = _find(queue, run), before or after
@@ -36,7 +36,7 @@ def put(run: Run, user: User, *, before: Run | None = None, after: Run | None = 
 
 
 def set_priority(run: Run, priority: Priority, user: User) -> bool:
-    """Set a run's priority. False: it had that priority already."""
+    """Set a queued run's priority. Return False if it already had that priority."""
     with transaction.atomic():
         attempt = _find(_locked(), run)
         previous = attempt.priority
@@ -49,9 +49,9 @@ def set_priority(run: Run, priority: Priority, user: User) -> bool:
 
 
 def _locked() -> list[Attempt]:
-    """Lock the whole queue until the end of the transaction, in a fixed order, so that concurrent moves can't
-    deadlock."""
-    # The runs' rows stay unlocked: writers of figures may hold them.
+    """Lock the whole queue until the end of the transaction and return it in order. Rows are locked in a fixed order,
+    so that concurrent moves can't deadlock."""
+    # The runs' rows are not locked, because writers of metrics may hold them.
     rows = gpu_queue.waiting().select_related("run").select_for_update(of=("self",)).order_by("pk")
     return sorted(rows, key=gpu_queue.key)
 
@@ -59,17 +59,17 @@ def _locked() -> list[Attempt]:
 def _find(queue: Sequence[Attempt], run: Run) -> Attempt:
     queued = next((attempt for attempt in queue if attempt.run_id == run.pk), None)
     if queued is None:
-        raise NotWaiting(f"{run.name} has left the queue meanwhile, so nothing was moved.")
+        raise NotWaiting(f"{run.name} has left the queue, so nothing was changed.")
     return queued
 
 
 def _put(moved: Attempt, queue: list[Attempt], target: int, user: User) -> None:
-    """Move an attempt to this index of the queue."""
+    """Move an attempt to index `target` of the queue, and record the move."""
     index, previous = queue.index(moved), moved.priority
     remaining = [attempt for attempt in queue if attempt is not moved]
     above = remaining[target - 1] if target else None
     below = remaining[target] if target < len(remaining) else None
-    # Up: next to the run that it passes, then below it. Down: the other way round.
+    # It takes the priority of the last run that it passes.
     moved.priority = remaining[target].priority if target < index else remaining[target - 1].priority
     lower, upper = _bounds(above, below, moved.priority)
     if not lower < (lower + upper) / 2 < upper:
@@ -82,7 +82,7 @@ def _put(moved: Attempt, queue: list[Attempt], target: int, user: User) -> None:
 
 
 def _bounds(above: Attempt | None, below: Attempt | None, priority: int) -> tuple[float, float]:
-    """Find the turns of its neighbours with this priority."""
+    """Return the turns between which an attempt of this priority belongs, given its future neighbours."""
     lower = above.turn if above and above.priority == priority else None
     upper = below.turn if below and below.priority == priority else None
     if upper is None:
@@ -92,7 +92,7 @@ def _bounds(above: Attempt | None, below: Attempt | None, priority: int) -> tupl
 
 
 def _space(attempts: Sequence[Attempt], priority: int) -> None:
-    """Spread the turns of this priority; the last one stays."""
+    """Spread the turns of this priority evenly, keeping the last one."""
     equals = [attempt for attempt in attempts if attempt.priority == priority]
     for back, attempt in enumerate(reversed(equals)):
         attempt.turn = equals[-1].turn - back * APART_S

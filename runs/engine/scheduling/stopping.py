@@ -1,4 +1,5 @@
-"""Stopping: the request is one UPDATE, delivered by push and by poll. No process is signalled from here."""
+"""Stops: the request is one UPDATE, which the host gets by a message and by its next sync. No process is signalled from
+here."""
 
 import logging
 from collections import Counter
@@ -26,9 +27,9 @@ log = logging.getLogger(__name__)
 
 def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
     """Request a stop. `save` may be escalated to `now`, never back. Runs that don't train are stopped at once, except
-    pushes to the hub, which undo their upload. False: nothing to change.
+    pushes to the hub, which undo their upload. Return False if the request changes nothing.
 
-    `dispatch=False`: the caller dispatches afterwards.
+    With `dispatch=False`, the caller dispatches afterwards.
     """
     if not attempt.run.trains and not jobs.kind_of(attempt.run.kind).pushes:
         mode = StopMode.NOW
@@ -49,7 +50,7 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool
 
 @dataclass(frozen=True)
 class StopCounts:
-    """The outcomes of stopping several runs, as counts."""
+    """Outcomes of a request to stop several runs, as counts."""
 
     mode: StopMode
     requested: int
@@ -60,7 +61,7 @@ class StopCounts:
     def __str__(self) -> str:
         parts = [
             (self.requested, f"Asked {counted(self.requested, 'run')} to {STOPS[self.mode]}."),
-            (self.cancelled, f"Took {counted(self.cancelled, 'run')} out of the queue."),
+            (self.cancelled, f"Removed {counted(self.cancelled, 'run')} from the queue."),
             (self.before, f"{counted(self.before, 'run')} had already been asked."),
             (self.ended, f"{counted(self.ended, 'run')} had already ended."),
         ]
@@ -68,9 +69,10 @@ class StopCounts:
 
 
 def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> StopCounts:
-    """Request stops of several runs independently, so that one that has ended doesn't affect the others.
+    """Request stops of several runs independently, so that a run that has ended doesn't affect the others, and count
+    the outcomes.
 
-    Freed resources are dispatched only at the end, so that no run starts just before it is stopped.
+    The queue is dispatched only at the end, so that no run starts just before it is stopped.
     """
     outcomes: Counter[str] = Counter()
     for attempt in attempts:
@@ -86,7 +88,7 @@ def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> St
 
 
 def cancel(attempt: Attempt, user: User, *, dispatch: bool = True) -> bool:
-    """Remove a waiting attempt from the queue. False: it has started or ended meanwhile."""
+    """Remove a queued attempt from the queue. Return False if it has already started or ended."""
     waiting = Q(status=RunStatus.QUEUED)
     with transaction.atomic():
         actor = user.get_username()
@@ -105,5 +107,5 @@ def _push(attempt: Attempt, mode: StopMode) -> None:
     try:
         host_commands.send(host, Task.STOP_RUN, [attempt.run_id, attempt.number, mode.value])
     except host_commands.BrokerDown as error:
-        # The answer to the supervisor's next sync carries it as well.
+        # The response to the supervisor's next sync contains the stop as well.
         log.warning("stop of %s was not pushed: %s", attempt.pk, error)

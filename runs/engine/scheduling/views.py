@@ -1,4 +1,4 @@
-"""Operator actions on queued runs: moving, setting the priority, removing."""
+"""Operators' actions on queued runs: moving, setting the priority and removing."""
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
@@ -16,7 +16,7 @@ from runs.engine.states import RunStatus
 @require_POST
 @operator_required
 def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Move a run in the queue. `put`: `first`, or `before` or `after` the run named by `other`."""
+    """Move a run in the queue. The field `put` is `first`, or `before` or `after` the run whose id is in `other`."""
     run, put = queries.run_for(request, run_id), request.POST.get("put", "")
     if put not in ("first", "before", "after"):
         return _unclear("Use put=first, put=before or put=after.")
@@ -26,7 +26,7 @@ def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
     except reordering.NotWaiting as error:
         return _notice(request, str(error))
     except Http404:
-        return _notice(request, "The other run is no longer in the queue. Nothing was moved.")
+        return _notice(request, "The other run no longer exists. Nothing was moved.")
     return _queue()
 
 
@@ -47,12 +47,13 @@ def queue_priority(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def queue_remove(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Remove a run from the queue, after a confirmation page. A run that has started meanwhile continues."""
+    """Show the page that confirms the removal of a run from the queue; on POST, remove it. A run that has already
+    started continues."""
     run = queries.run_for(request, run_id)
     attempt = run.latest()
     if request.method == "POST":
         if stopping.cancel(attempt, person(request)):
-            messages.success(request, f"{run.name} is removed from the queue.")
+            messages.success(request, f"{run.name} was removed from the queue.")
             return redirect("hardware")
         return _notice(request, f"{run.name} had already left the queue. Nothing was stopped.")
     context = {
@@ -70,8 +71,8 @@ def _loss(attempt: Attempt) -> str:
     """Describe what a queued attempt loses by leaving the queue."""
     if attempt.number == 1:
         return "It has not started, so nothing is lost."
-    checkpoint = f" from its checkpoint of step {attempt.resume_step}" if attempt.resume_step else ""
-    return f"It would have resumed{checkpoint}; what it has trained and saved is kept."
+    checkpoint = f" from its checkpoint at step {attempt.resume_step}" if attempt.resume_step else ""
+    return f"It would have resumed{checkpoint}. What it has trained and saved is kept."
 
 
 def _queue() -> HttpResponseBase:

@@ -1,4 +1,4 @@
-"""The chat with a served model: sending, stopping, presence of viewers, and the turns sent to its supervisor."""
+"""The chat with a served model: asking, stopping, the presence of viewers, and the turns that its supervisor gets."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,19 +20,20 @@ from workers.contract.reports.chat import LONGEST_CHAT, Ask, ChatNews, ChatTurn,
 from workers.contract.run.jobs import SERVE
 
 PRESENT_S = 90.0
-"""Presence lasts this long: an open page polls every second, one in the background at least once a minute."""
+"""Seconds for which a viewer counts as present. An open page polls every second, or in the background at least once a
+minute."""
 LEAVING_S = 1.5
-"""Presence after a page was closed; another open page polls within this time."""
+"""Seconds of presence left after a page was closed. Another open page polls within this time."""
 REFRESH_S = 5.0
 MAX_SHOWN = 100
-"""Turns on a page: the newest ones."""
+"""Upper bound of the turns on a page, newest first."""
 
 Message = dict[str, Any]
 _FINISHES = frozenset(Finish)
 
 
 class NotAsked(Exception):
-    """The turn can't be asked; the message says why."""
+    """The message can't be sent to the model; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,20 @@ class Question:
 
 
 def turns_of(checkpoint: Checkpoint) -> QuerySet[Turn]:
-    """List all turns about a checkpoint, in all of its served models, in order."""
+    """List the turns with all served models of a checkpoint, oldest first."""
     turns = Turn.objects.filter(run__source=checkpoint.run, run__kind=SERVE, run__spec__start_from=checkpoint.folder)
     return turns.select_related("run", "by", "parent").prefetch_related("answers")
 
 
 def ask(run: Run, user: User, question: Question) -> Turn:
-    """Store a turn for a live served model, whose supervisor fetches it. Raises NotAsked."""
+    """Store a turn for a live served model, whose supervisor fetches it, and return the turn. Raises NotAsked."""
     with transaction.atomic():
         served = Served.objects.select_for_update().get(run=run)
         attempt = run.latest()
         if attempt.status not in ACTIVE:
             raise NotAsked("The model has just stopped. Send the message again to start it.")
         if is_answering(attempt):
-            raise NotAsked("The last message is still being answered. Wait, or stop that answer.")
+            raise NotAsked("The last message is still being answered. Wait, or stop the answer.")
         for model in starting.models_of(run):
             _check_length(_messages(question.system, question.prompt, question.parent, model))
         number = (run.turns.aggregate(last=Max("number"))["last"] or 0) + 1
@@ -79,13 +80,13 @@ def ask(run: Run, user: User, question: Question) -> Turn:
 
 
 def is_answering(attempt: Attempt) -> bool:
-    """Check whether this attempt has unfinished answers."""
+    """Return whether this attempt is active and has unfinished answers."""
     unfinished = Answer.objects.filter(turn__run=attempt.run_id, turn__at__gte=attempt.created_at, finish="")
     return attempt.status in ACTIVE and unfinished.exists()
 
 
 def stop(run: Run) -> None:
-    """Stop all unfinished answers."""
+    """Ask the served models to stop all unfinished answers."""
     last = run.turns.aggregate(last=Max("number"))["last"] or 0
     Served.objects.filter(run=run, stopped__lt=last).update(stopped=last)
 
@@ -98,13 +99,14 @@ def see(run: Run) -> None:
 
 
 def leave(run: Run) -> None:
-    """Record that a page was closed. If another one is open, it renews the presence in time."""
+    """Record that a page was closed. If another page is open, it renews the presence in time."""
     until = timezone.now() + timedelta(seconds=LEAVING_S)
     Served.objects.filter(run=run, present_until__gt=until).update(present_until=until)
 
 
 def news(attempt: Attempt, after: int) -> ChatNews | None:
-    """Collect news for the attempt's supervisor, which has the turns up to `after`. None: the run serves no model."""
+    """Collect news for the attempt's supervisor, which has the turns up to `after`. Return None if the run doesn't
+    serve a model."""
     served = Served.objects.filter(run=attempt.run_id).first()
     if served is None:
         return None
@@ -118,7 +120,7 @@ def news(attempt: Attempt, after: int) -> ChatNews | None:
 
 
 def take_answer(run_id: str, data: dict[str, Any]) -> None:
-    """Store a piece of an answer, one line of EventKind.ANSWER, in ingest's transaction, so that it is stored once."""
+    """Store a part of an answer (one line of EventKind.ANSWER) in ingest's transaction, so that it is stored once."""
     answer = Answer.objects.filter(turn__run=run_id, turn__number=data["turn"], model=data["model"], finish="")
     if text := _storable(data["text"]):
         answer.update(text=Concat("text", Value(text)))
@@ -152,7 +154,7 @@ def _chat_turn(turn: Turn) -> ChatTurn:
 
 
 def _messages(system: str, prompt: list[Message] | str, parent: Turn | None, model: str) -> list[Message] | str:
-    """Build the messages for one model, whose history has its own answers only."""
+    """Build the messages for one model. The history contains only that model's own answers."""
     if isinstance(prompt, str):
         return prompt
     earlier: list[Message] = []
@@ -169,6 +171,6 @@ def _check_length(messages: Sequence[Message] | str) -> None:
     length = sum(map(len, texts))
     if length > LONGEST_CHAT:
         raise NotAsked(
-            f"With this message the chat has {length:,} characters; a model accepts at most {LONGEST_CHAT:,}. Shorten "
-            "it, or start a new chat."
+            f"With this message, the chat has {length:,} characters; the limit is {LONGEST_CHAT:,}. Shorten the "
+            "message, or start a new chat."
         )

@@ -1,4 +1,4 @@
-"""The endpoint of a model that is served with a key: its address, and how to call it."""
+"""The endpoint of a model that is served with a key: its address, and examples of calls."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -30,11 +30,11 @@ print(answer.choices[0].message.content)
 class ServedEndpoint:
     run: Run
     url: str
-    """Empty until it has a port."""
+    """The endpoint's URL, or "" until it has a port."""
     models: list[str]
     requests: int
     only_there: bool
-    """Only programs on its host can reach it."""
+    """True if only programs on its host can reach the endpoint."""
 
     @property
     def curl(self) -> str:
@@ -54,7 +54,8 @@ def of(run: Run) -> ServedEndpoint:
 
 
 def _named(address: str, host: str) -> str:
-    """Name the server in a client's URL: by the host's name if it listens on all addresses."""
+    """Format the listening address for a client's URL; return the host's name if the server listens on all
+    addresses."""
     ip = ip_address(address)
     if ip.is_unspecified:
         return host

@@ -1,4 +1,4 @@
-"""The served model of a checkpoint: the live one, or a new one."""
+"""Served models of a checkpoint: finding the live one, or starting a new one."""
 
 import hashlib
 import secrets
@@ -29,19 +29,19 @@ _HARDWARE = {
 
 
 def host_for(checkpoint: Checkpoint) -> Host | None:
-    """Choose the host to serve a checkpoint on: of those that can use its files, one with the most engines."""
+    """Choose the host to serve a checkpoint on: one with the most engines among those that can use its files."""
     return max(checkpoint_hosts.hosts_for(checkpoint), key=lambda host: len(engines_on(host)), default=None)
 
 
 def engines_on(host: Host | None) -> list[str]:
-    """List the engines that can serve a model on a host, the CPU's first, as only a person may give a GPU to a job."""
+    """List the engines that can serve a model on a host. The CPU comes first, because only people give GPUs to jobs."""
     if host is None or not host.inventory.get("gpus"):
         return [CPU]
     return [CPU, GPU, VLLM] if host.vllm else [CPU, GPU]
 
 
 def usual_engine(host: Host | None) -> str:
-    """Propose an engine for the chat: on a GPU of the host if one is free, otherwise on the CPU."""
+    """Suggest an engine for the chat: a GPU of the host if one is free, otherwise the CPU."""
     if host is None or GPU not in engines_on(host):
         return CPU
     free = leasing.allocate(leasing.need_of(_HARDWARE[GPU]), host, leasing.leased()[host.pk])
@@ -49,7 +49,8 @@ def usual_engine(host: Host | None) -> str:
 
 
 def last_engine(checkpoint: Checkpoint, host: Host | None) -> str:
-    """Find the engine that last served the checkpoint; empty: a person has to choose first."""
+    """Return the engine that last served the checkpoint, or the host's only engine; "" if a person has to choose
+    one."""
     engines, last = engines_on(host), of_checkpoint(checkpoint).first()
     if last is None:
         return engines[0] if len(engines) == 1 else ""
@@ -59,7 +60,8 @@ def last_engine(checkpoint: Checkpoint, host: Host | None) -> str:
 
 
 def addresses_on(host: Host | None) -> list[str]:
-    """List the addresses on which a served model may listen: loopback, and one that an admin may have allowed."""
+    """List the addresses on which a served model may listen: loopback, and the host's own if an admin has allowed
+    one."""
     return [LOOPBACK, *([host.serve_address] if host and host.serve_address else [])]
 
 
@@ -70,21 +72,21 @@ def of_checkpoint(checkpoint: Checkpoint) -> QuerySet[Run]:
 
 
 def live(checkpoint: Checkpoint) -> Run | None:
-    """Find the newest running served model, or else the newest that waits, starts or stops."""
+    """Find a checkpoint's newest running served model, or else the newest one that is queued, starting or stopping."""
     served = of_checkpoint(checkpoint)
     running = served.filter(attempts__status=RunStatus.RUNNING).first()
     return running or served.filter(attempts__status__in=ACTIVE).first()
 
 
 def live_with_key(checkpoint: Checkpoint) -> Run | None:
-    """Find the live served model that accepts requests with a key."""
+    """Find a checkpoint's live served model that accepts requests with a key."""
     return of_checkpoint(checkpoint).filter(attempts__status__in=ACTIVE).exclude(served__key_sha256="").first()
 
 
 def live_or_start(checkpoint: Checkpoint, user: User, *, engine: str = CPU) -> Run:
-    """Find the live served model for the chat, or start one, so that a second click finds that of the first.
+    """Return the live served model for the chat, or start one. A second click gets the model of the first.
 
-    Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
+    Raises ContractError if the checkpoint can't be used, and QueueFull if this user may not queue more runs.
     """
     with transaction.atomic():
         Run.every.select_for_update().get(pk=checkpoint.run.pk)
@@ -94,9 +96,9 @@ def live_or_start(checkpoint: Checkpoint, user: User, *, engine: str = CPU) -> R
 def start_with_key(
     checkpoint: Checkpoint, user: User, *, engine: str, address: str, idle_minutes: float
 ) -> tuple[Run, str]:
-    """Start a served model for requests. Return it with its key, which is stored nowhere.
+    """Start a served model for requests. Return it with its key, which isn't stored.
 
-    Raises ContractError if the checkpoint is served with a key already or can't be used, QueueFull as above.
+    Raises ContractError if the checkpoint is already served with a key or can't be used, and QueueFull as above.
     """
     key = f"sk-{secrets.token_urlsafe(32)}"
     with transaction.atomic():
@@ -108,7 +110,7 @@ def start_with_key(
 
 
 def models_of(run: Run) -> list[str]:
-    """List the models that answer; vLLM can't serve the base model beside a model with all weights."""
+    """List the models that answer in the chat. vLLM can't serve the base model in addition to a full-weight model."""
     alone = run.spec["hardware"]["rollout"] == Rollout.SERVER and not run.spec.get("lora")
     return ["trained"] if alone else ["trained", "base"]
 
@@ -118,7 +120,7 @@ def _start(checkpoint: Checkpoint, user: User, engine: str, job: ServeSettings, 
     if hardware.vllm_server and not checkpoint.is_adapter:
         model = checkpoint.path_on(host)  # vLLM loads one folder, and no base beside it
         if not model:
-            raise ContractError("its host hasn't announced its folder of runs")
+            raise ContractError("its host hasn't announced its runs folder")
     run = starting.start(checkpoint, SERVE, user, settings=job, hardware=hardware, model=model, host=host)
     Served.objects.create(run=run, key_sha256=hashlib.sha256(key.encode()).hexdigest() if key else "")
     return run

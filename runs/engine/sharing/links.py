@@ -1,5 +1,5 @@
-"""Links that share a run: creating, finding and revoking them. A link ends when it expires or is revoked, when its run
-is archived or deleted, and when its creator's account is disabled."""
+"""Links that share a run. A link ends when it expires or is revoked, when its run is archived or deleted, and when its
+creator's account is disabled."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -17,21 +17,21 @@ from runs.engine.sharing.models import SharedLink
 from runs.engine.timeline import add_event
 
 MAX_OPEN = 20
-"""Links of one run that are open at the same time."""
+"""Upper bound of a run's links that are open at the same time."""
 FORGOTTEN_AFTER = timedelta(days=90)
-"""An ended link is kept this long, to explain to its visitors why it ended."""
+"""Time for which an ended link is kept, so that its visitors learn why it ended."""
 OPENED_EVERY = timedelta(minutes=1)
-"""`opened_at` is written at most this often: reading is no reason to write."""
+"""Shortest time between two writes of `opened_at`, so that not every visit writes."""
 ENDS = ("archived", "deleted")
 """Events of a run that end its links."""
 
 
 class NotShared(Exception):
-    """No link was made; the message says why."""
+    """No link was created; the message says why."""
 
 
 def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tuple[SharedLink, str]:
-    """Make a link. Return it with its token, which isn't stored. Raises NotShared."""
+    """Create a link to a run. Return it with its token, which isn't stored. Raises NotShared."""
     now = timezone.now()
     if not settings.SHARE_MAX_DAYS:
         raise NotShared("Sharing is turned off in this installation (CONTROLPLANE_SHARE_MAX_DAYS=0).")
@@ -54,7 +54,7 @@ def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tu
 
 
 def open_links(run: Run) -> QuerySet[SharedLink]:
-    """List the run's links that can be opened now, newest first."""
+    """List a run's links that can be opened now, newest first."""
     return _open(SharedLink.objects.filter(run=run)).select_related("made_by")
 
 
@@ -63,12 +63,12 @@ def find(token: str) -> SharedLink | None:
 
 
 def ended(link: SharedLink) -> str:
-    """Explain why the link has ended; empty if it is open."""
+    """Explain why a link has ended, or return "" if it is open."""
     if _open(SharedLink.objects.filter(pk=link.pk)).exists():
         return ""
     if link.revoked_at is None and link.expires_at <= timezone.now():
         return f"This link expired on {link.expires_at:%-d %B %Y}."
-    return "This link was ended by the people who run this installation."
+    return "This link was revoked by the people who run this installation."
 
 
 def opened(link: SharedLink) -> None:
@@ -78,7 +78,7 @@ def opened(link: SharedLink) -> None:
 
 
 def revoke(link: SharedLink, user: User) -> bool:
-    """Revoke a link. False: it was already revoked."""
+    """Revoke a link. Return False if it was already revoked."""
     with transaction.atomic():
         attempt = Attempt.objects.select_for_update().filter(run=link.run_id).latest("number")
         now = timezone.now()
@@ -89,7 +89,7 @@ def revoke(link: SharedLink, user: User) -> bool:
 
 
 def forget(now: datetime) -> None:
-    """Delete the links that ended long ago."""
+    """Delete the links that expired or were revoked more than FORGOTTEN_AFTER ago."""
     before = now - FORGOTTEN_AFTER
     SharedLink.objects.filter(Q(expires_at__lt=before) | Q(revoked_at__lt=before)).delete()
 

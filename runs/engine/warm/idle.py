@@ -1,4 +1,4 @@
-"""The idle warm servers during one pass through the queue: those that fit a run, and those that could make room."""
+"""Idle warm servers during one pass through the queue: those that fit a run, and those that could end to make room."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ class IdleServer:
     vllm: str
 
     def fits(self, spec: RunSpec, owner_id: int, host: Host) -> bool:
-        """Check whether a run of this owner may use the server: it must be the same owner's, with the same settings."""
+        """Return whether a run of this owner may use the server, which must have the same owner and settings."""
         alike = self.key == warm.key(spec) and warm.fits(self.graphs, spec)
         return alike and self.owner_id == owner_id and self.vllm == host.vllm
 
 
 class IdleServers:
-    """The servers that no run uses, the longest idle first."""
+    """Warm servers that no run is using, longest idle first."""
 
     def __init__(self, servers: Iterable[IdleServer] = ()) -> None:
         self._servers = list(servers)
@@ -45,7 +45,7 @@ class IdleServers:
         return cls(map(_idle, rows.select_related("attempt__run").order_by("idle_since")))
 
     def for_run(self, owner_id: int, spec: RunSpec, hosts: Iterable[Host]) -> list[IdleServer]:
-        """List the servers that a run of this owner may use on these hosts, the last used first."""
+        """List the servers that a run of this owner may use on these hosts, most recently used first."""
         if not (self._servers and warm.takes_part(spec)):
             return []
         by_id = {host.pk: host for host in hosts}
@@ -63,7 +63,8 @@ class IdleServers:
 
 
 def with_own_servers(placement: Placement) -> Placement:
-    """Rewrite a placement as if the run had started its warm servers itself, for repeating the run elsewhere."""
+    """Rewrite a placement as if the run had started its warm servers itself, so that the run can be repeated
+    elsewhere."""
     if placement.warm is None:
         return placement
     server = WarmServer.objects.filter(pk=placement.warm.attempt_id).select_related("attempt").first()

@@ -1,4 +1,5 @@
-"""Assignment of warm servers: to an attempt at its start, back at its end; and the end of servers that no run uses."""
+"""Life cycle of warm servers: they are assigned to an attempt at its start, freed at its end, and end if no run uses
+them."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -21,13 +22,13 @@ from workers.contract.stack import warm
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EventKind
 
-UNPROVED = "Ended because the run that used it was not proved to be gone."
+UNPROVED = "Ended because processes of the run that used it may still be alive."
 NEEDED = "Ended because a queued run needs its GPUs."
 
 
 def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> Attempt:
-    """Create the warm server that an attempt uses, with the id in its placement, inside the transaction that starts the
-    attempt. The caller sends the server's launch."""
+    """Create the warm server that an attempt uses, with the id in its placement, and return the server's own attempt.
+    Call it in the transaction that starts the attempt; the caller sends the server's launch."""
     server_id = attempt.placement["warm"]["attempt_id"]  # type: ignore[index]  # just written
     run_id = server_id.rpartition("-")[0]
     of_server, source, actor = warm.spec_of(spec, run_id), attempt.run, "dispatcher"
@@ -59,8 +60,8 @@ def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> 
 
 
 def attach(attempt: Attempt, server_id: str) -> None:
-    """Assign an idle server to an attempt, in the transaction that starts it. Raises IntegrityError if the server was
-    taken or is ending."""
+    """Assign an idle server to an attempt, in the transaction that starts the attempt. Raises IntegrityError if the
+    server is in use or is ending."""
     idle = WarmServer.objects.filter(pk=server_id, used_by=None, leaving="")
     alive = idle.filter(attempt__status__in=(RunStatus.STARTING, RunStatus.RUNNING), attempt__stop_mode="")
     if not alive.update(used_by=attempt, idle_since=None):
@@ -68,14 +69,14 @@ def attach(attempt: Attempt, server_id: str) -> None:
 
 
 def let_go(attempt: Attempt, *, proved: bool) -> None:
-    """Make the server of an ended attempt idle. `proved`: no process of the attempt is left; otherwise one might still
-    send adapters, so the server ends."""
+    """Make the server of an ended attempt idle. Unless it is `proved` that no process of the attempt is left, the
+    server ends, since such a process might still send adapters."""
     ending = {} if proved else {"leaving": UNPROVED}
     WarmServer.objects.filter(used_by=attempt).update(used_by=None, idle_since=timezone.now(), **ending)
 
 
 def end_idle(now: datetime) -> None:
-    """End servers that have been idle for their time."""
+    """End the servers whose idle time is over."""
     for server in WarmServer.objects.filter(_alive(), used_by=None, leaving="", idle_since__isnull=False):
         if server.idle_since is not None and server.idle_since + timedelta(minutes=server.minutes) <= now:
             minutes = "1 minute" if server.minutes == 1 else f"{server.minutes} minutes"
@@ -90,7 +91,7 @@ def give_way(attempt_ids: Collection[str]) -> None:
 
 
 def end(server: WarmServer, user: User) -> bool:
-    """End a server at a person's request, after the run that uses it. False: it is already ending."""
+    """End a server at a user's request, once no run uses it. Return False if it is already ending."""
     with transaction.atomic():
         text = f"Ended by {user.get_username()}."
         if not WarmServer.objects.filter(_alive(), pk=server.pk, leaving="").update(leaving=text):
@@ -101,7 +102,7 @@ def end(server: WarmServer, user: User) -> bool:
 
 
 def news(attempt_id: str) -> WarmNews | None:
-    """Collect news for the supervisor of a warm server. None: the attempt is not a warm server."""
+    """Collect news for the supervisor of a warm server; None if the attempt isn't a warm server."""
     server = WarmServer.objects.filter(pk=attempt_id).first()
     if server is None:
         return None

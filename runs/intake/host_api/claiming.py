@@ -1,4 +1,4 @@
-"""Claims, a supervisor's first request; it starts nothing unless the answer is `go`."""
+"""Claims: a supervisor's first request. The supervisor starts nothing unless the response is `go`."""
 
 import hashlib
 from typing import Annotated
@@ -43,13 +43,13 @@ class Claim(msgspec.Struct):
 
 
 def claim(attempt: Attempt, request: Claim) -> ClaimAnswer:
-    """Answer a claim: `go` for the first supervisor of a STARTING attempt, also when it repeats its claim. The answer
-    includes the current values of the spec's secrets."""
+    """Grant or refuse a claim. The first supervisor of a STARTING attempt gets `go`, also if it repeats its claim, with
+    the current values of the spec's secrets."""
     secrets: dict[str, str] = {}
     with transaction.atomic():
         locked = Attempt.objects.select_for_update(of=("self",)).select_related("host", "run").get(pk=attempt.pk)
         refusal = _refusal(locked, request)
-        if not refusal and locked.status == RunStatus.STARTING:  # later the supervisor already has them
+        if not refusal and locked.status == RunStatus.STARTING:  # later, the supervisor already has them
             secrets, refusal = _secrets(locked)
         if not refusal and locked.claimed_at is None:
             now = timezone.now()
@@ -72,7 +72,8 @@ def claim(attempt: Attempt, request: Claim) -> ClaimAnswer:
 
 
 def not_launched(attempt: Attempt, detail: str, *, final: bool) -> None:
-    """Record that a launcher started no supervisor. `final`: a retry would fail as well."""
+    """Record that a launcher didn't start a supervisor. End the attempt if that is `final`, because a retry would fail
+    as well, or if this was the last launch."""
     with transaction.atomic():
         locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
         if locked.claimed_at is not None or locked.status != RunStatus.STARTING:
@@ -94,11 +95,11 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
     if attempt.host is None or attempt.host.name != request.host:
         return f"The attempt's resources are leased on {attempt.host}, not on {request.host}."
     if request.schema != SCHEMA:
-        reason = f"The supervisor uses version {request.schema} of the contract, but the control plane {SCHEMA}."
+        reason = f"The supervisor uses version {request.schema} of the contract; the control plane uses {SCHEMA}."
         ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=reason, proved_free=True)
         return reason
     if attempt.host.is_another_machine(request.boot_id, timezone.now()):
-        return f"Another machine announces itself as {attempt.host.name}."
+        return f"Another machine is announcing itself as {attempt.host.name}."
     if attempt.stop_mode:
         # Nothing has been started, so there is nothing to stop or prove.
         ending.end(attempt, EndReason.CANCELLED, actor="claim", proved_free=True)
@@ -107,7 +108,8 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
 
 
 def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
-    """Collect the attempt's secrets. If they are unavailable, end the attempt and return the reason."""
+    """Collect the attempt's secrets and return them with "". If they are unavailable, end the attempt and return the
+    reason."""
     try:
         spec = spec_of(attempt.run)
         stores = {STORES: "1"} if vault.has_artifact_store() else {}  # its keys go only to the process that uploads
@@ -121,13 +123,14 @@ def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
 
 
 def _link(run: Run, spec: RunSpec) -> dict[str, str]:
-    """Build the address of the run's page for its sinks, as people's browsers know it."""
+    """Build the public address of the run's page, as an environment variable for its sinks."""
     is_needed = settings.PUBLIC_URL and spec.sinks
     return {sinks.LINK: settings.PUBLIC_URL + reverse("run", args=[run.pk])} if is_needed else {}
 
 
 def _key(run: Run, spec: RunSpec) -> dict[str, str]:
-    """Build the digest with which a run's gateway or a served model checks the keys of requests."""
+    """Build the digest with which a run's gateway or a served model checks the keys of requests, as an environment
+    variable."""
     if spec.episodes is not None and spec.episodes.gateway is not None:
         return {gateway.KEY_DIGEST: hashlib.sha256(tokens.gateway_key(run.pk).encode()).hexdigest()}
     served = Served.objects.filter(run=run).first()

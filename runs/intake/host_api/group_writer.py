@@ -1,8 +1,8 @@
-"""One transaction for the lines of many runs: a thread stores all lines that arrived while it stored the last group.
+"""Group commits for the lines of many runs: a thread stores all lines that arrived while it stored the last group.
 
-Most of a sync's cost is the building of queries, the transaction and Redis; a group pays for them once. An idle thread
-stores new lines at once. A busy one starts at most one group in PAUSE_S, so that under load the groups grow instead of
-the number of transactions.
+Most of a sync's cost is in building queries, in the transaction and in Redis; a group pays for them once. An idle
+thread stores new lines at once. A busy one starts at most one group every PAUSE_S seconds, so that under load the
+groups grow instead of the number of transactions.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 
 PAUSE_S = 0.02
 MAX_LINES = 2000
-"""Approximate limit of lines per transaction, during which SQLite lets no one else write."""
+"""Approximate upper bound of the lines in a transaction, since SQLite lets nobody else write during it."""
 LATE_S = 0.3
-"""A group that waited longer than this shows that lines arrive faster than they are stored."""
+"""Seconds of waiting beyond which a group shows that lines arrive faster than they are stored."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class _Waiting:
 
 
 class GroupWriter:
-    """A queue and its thread, which starts with the first delivery, after the web has forked its processes."""
+    """A queue of deliveries and its thread, which starts with the first delivery, after the web has forked."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[_Waiting] = queue.SimpleQueue()
@@ -53,7 +53,8 @@ class GroupWriter:
         self._left_over: _Waiting | None = None
 
     def store(self, delivery: Delivery) -> asyncio.Future[StoredDelivery | None]:
-        """Store plain, checked lines together with others'. Results in None if the delivery must be handled alone."""
+        """Queue a delivery of plain, checked lines to be stored with others. The returned future's result is None if
+        the delivery must be stored alone."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(delivery, loop, loop.create_future())
         self._start()
@@ -75,8 +76,8 @@ class GroupWriter:
             time.sleep(max(0.0, PAUSE_S - (time.monotonic() - begin)))
 
     def _next_group(self) -> list[_Waiting]:
-        """Wait for a delivery, then take all that have arrived. An attempt's second delivery, as after a time-out, is
-        left for the next group."""
+        """Wait for a delivery, then collect all that have arrived. An attempt's second delivery (as after a time-out)
+        is left for the next group."""
         group = [self._left_over or self._queue.get()]
         self._left_over = None
         attempts = {group[0].delivery.attempt_id}

@@ -1,6 +1,6 @@
-"""Storing the lines of an attempt's outbox: in order, each once, in one short transaction.
+"""Ingestion of the lines of an attempt's outbox: in order, each once, in one short transaction.
 
-Replaying a batch changes nothing. Lines after a gap are left out; the acknowledged seq tells the supervisor where to
+Replaying a batch changes nothing. Lines after a gap are ignored; the acknowledged seq tells the supervisor where to
 continue. Only life-cycle events move the status.
 """
 
@@ -35,13 +35,13 @@ _PLAIN = (
     *("number", "status", "stop_mode", "first_seq", "last_seq", "run_id"),
     *("run__last_seq", "run__folded_seq", "run__last_metrics", "run__trend", "run__trend_of", "run__reward_ends"),
 )
-"""The columns of an attempt and its run that storing plain lines reads."""
+"""Columns of an attempt and its run that are read to store plain lines."""
 _KINDS = frozenset(EventKind)
 _MAX_SEQ, _MAX_T = 2**62, 4e9
 
 
 class BadLine(ValueError):
-    """A line doesn't follow the contract; nothing of its batch is stored."""
+    """A line violates the contract, so nothing of its batch is stored."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class BadLine(ValueError):
 
 
 class NotStarted(Exception):
-    """Lines for an attempt that was never dispatched."""
+    """Lines arrived for an attempt that was never dispatched."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Delivery:
     attempt_id: str
     lines: Sequence[OutboxLine]
     live: bool = True
-    """The lines come from the attempt's live supervisor."""
+    """True if the lines come from the attempt's live supervisor."""
 
 
 @dataclass(frozen=True)
 class DeliveryState:
-    """The attempt's state after a delivery is stored."""
+    """An attempt's state after a delivery is stored."""
 
     run_id: str
     ack: int
@@ -79,13 +79,13 @@ class _Batch:
     attempt: Attempt
     lines: list[OutboxLine]
     resumed: list[int]
-    """The steps from which later attempts have resumed."""
+    """Steps from which later attempts have resumed."""
     facts: dict[str, Any] = field(default_factory=dict)
     run_facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def current(self) -> bool:
-        """True if the run has no later attempt, so that its headline figures are this attempt's."""
+        """True if no later attempt has started, so that the run's headline values are this attempt's."""
         return not self.resumed
 
     @property
@@ -97,9 +97,8 @@ class _Batch:
 
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, live: bool = True) -> int:
-    """Store new lines and return the attempt's acknowledged seq. `live`: the lines come from its live supervisor.
-
-    Updates `attempt` with the resulting status and stop request.
+    """Store new lines and return the attempt's acknowledged seq. `live` says whether the lines come from its live
+    supervisor. Update `attempt` with the resulting status and stop request.
     """
     check(lines)
     if not lines:
@@ -115,9 +114,10 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, live: bool = True) 
 
 
 def accept_together(deliveries: Sequence[Delivery]) -> list[DeliveryState | None]:
-    """Store deliveries of different attempts in one transaction; their lines are plain and checked.
+    """Store deliveries of different attempts, whose lines are plain and checked, in one transaction.
 
-    None: the delivery doesn't qualify; `accept` stores it or reports its problem.
+    Return each delivery's resulting state, or None if it can't be stored here, so that `accept` must store it or report
+    its problem.
     """
     attempt_ids = [delivery.attempt_id for delivery in deliveries]
     with measuring(MeasuredDuration.INGEST), transaction.atomic():
@@ -137,7 +137,7 @@ def accept_together(deliveries: Sequence[Delivery]) -> list[DeliveryState | None
 
 
 def is_plain(lines: Sequence[OutboxLine]) -> bool:
-    """Check whether the lines are only stored, without changing a status or another row."""
+    """Return whether the lines only need to be stored, without changing a status or another row."""
     return not any(line.kind in _APPLY for line in lines)
 
 
@@ -162,21 +162,21 @@ def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[Attemp
 
 
 def _dont_wait_for_the_disk() -> None:
-    """Let PostgreSQL confirm this transaction before its log is on the disk, as SQLite does here anyway. Plain lines
-    lost in a crash are sent again, because the ack goes back; an end waits for the disk, and so for all lines before
-    it."""
+    """Let PostgreSQL confirm this transaction before its log is on disk, as SQLite is set up to do anyway. Plain lines
+    that are lost in a crash are sent again, because the acknowledged seq goes back. An end waits for the disk and thus
+    for all lines before it."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL synchronous_commit TO off")
 
 
 def _locked() -> QuerySet[Attempt]:
-    """Lock attempts with their runs in a fixed order, so that two groups can't deadlock."""
+    """Return a query that locks attempts with their runs, in a fixed order so that two groups can't deadlock."""
     return Attempt.objects.select_for_update(of=("self", "run")).select_related("run").order_by("pk")
 
 
 def _later(runs: Sequence[str]) -> dict[str, list[Attempt]]:
-    """Find the attempts after the first, for each run that has any."""
+    """Map the ids of runs to their attempts after the first, for runs that have any."""
     by_run: dict[str, list[Attempt]] = {}
     rows = Attempt.objects.filter(run_id__in=runs, number__gt=1).order_by()
     for attempt in rows.only("run_id", "number", "first_seq", "resume_step", "started_at"):
@@ -185,7 +185,7 @@ def _later(runs: Sequence[str]) -> dict[str, list[Attempt]]:
 
 
 def check(lines: Sequence[OutboxLine]) -> None:
-    """Raise BadLine if a line doesn't follow the contract."""
+    """Raise BadLine if a line violates the contract."""
     for index, line in enumerate(lines):
         if not 1 <= line.seq < _MAX_SEQ:
             raise BadLine(index, f"seq {line.seq} is out of range")
@@ -203,13 +203,14 @@ def check(lines: Sequence[OutboxLine]) -> None:
 
 
 def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[int]) -> list[OutboxLine]:
-    """Select the lines that follow the stored ones without a gap. `later`: the first seqs of later attempts."""
+    """Select the lines that follow the stored ones without a gap. `later` are the first seqs of later attempts. Raises
+    BadLine or NotStarted."""
     if attempt.first_seq is None:
         raise NotStarted(f"{attempt.pk} was never dispatched.")
     beyond = min(later, default=_MAX_SEQ)
     for index, line in enumerate(lines):
         if line.seq < attempt.first_seq:
-            raise BadLine(index, f"seq {line.seq} is before this attempt's first, {attempt.first_seq}")
+            raise BadLine(index, f"seq {line.seq} is before this attempt's first seq, {attempt.first_seq}")
         if line.seq >= beyond:
             raise BadLine(index, f"seq {line.seq} belongs to a later attempt, which begins at {beyond}")
     new: list[OutboxLine] = []
@@ -224,7 +225,7 @@ def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[i
 
 
 def _store(batches: Sequence[_Batch]) -> None:
-    """Store rows and events by statements of our own: the ORM's bulk_create takes several times as long."""
+    """Store rows and events with our own statements, because the ORM's bulk_create takes several times as long."""
     rows: Rows = []
     events: Rows = []
     spans: Rows = []
@@ -314,7 +315,7 @@ def _ended(batch: _Batch, line: OutboxLine) -> None:
     if name in set(EndReason):
         reason = EndReason(name)
     else:
-        # Refusing the line would keep the attempt and its leases forever.
+        # If the line were refused, the attempt would keep its leases forever.
         reason, detail = EndReason.SUPERVISOR_ERROR, f"The supervisor gave an unknown reason: {name}. {detail}"
     receipt = _receipt(line)
     codes = line.data.get("exit_codes")

@@ -1,8 +1,8 @@
 """Inserts and updates of many rows with one statement per table.
 
-The driver releases the interpreter lock for every statement, and while a page is being rendered it waits to get it
-back, with the database locked, so single-row statements are slow. The ORM's bulk methods take several times as long to
-build their queries. Table and column names are constants of this code.
+Single-row statements are slow: the driver releases the interpreter lock for each, and while a page is being rendered,
+it must wait to get the lock back, with the database locked. The ORM's bulk methods take several times as long to build
+their queries. Table and column names are constants of this code.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,20 +14,20 @@ import msgspec
 from django.db import connection, models
 
 Rows = list[tuple[Any, ...]]
-"""Values as the database's driver takes them."""
+"""Rows of values in the form that the database driver accepts."""
 MAX_VALUES = 30_000
-"""Values per statement; SQLite's limit is 32,766."""
+"""Upper bound of the values in a statement; SQLite's limit is 32,766."""
 
 
 def insert(model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
-    """Insert rows; existing ones stay unchanged."""
+    """Insert rows, leaving existing ones unchanged."""
     into = f"{connection.ops.quote_name(model._meta.db_table)} ({', '.join(_quoted(columns))})"
     # ON CONFLICT is understood by SQLite and PostgreSQL alike.
     _execute(f"INSERT INTO {into} {{values}} ON CONFLICT DO NOTHING", model, columns, rows)
 
 
 def update(model: type[models.Model], changes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Update rows. `changes`: primary key -> its new values; rows with the same columns share a statement."""
+    """Update rows. `changes` maps primary keys to new values; rows with the same columns share a statement."""
     alike: dict[tuple[str, ...], Rows] = {}
     for pk, values in changes.items():
         if values:
@@ -45,7 +45,7 @@ def encoded(value: object) -> str:
 
 
 def _execute(sql: str, model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
-    """Execute `sql` with the rows instead of {values}, with as many at a time as fit into a statement."""
+    """Execute `sql` with {values} replaced by the rows, as many at a time as fit into a statement."""
     row = f"({', '.join(_placeholder(model, column) for column in columns)})"
     at_once = MAX_VALUES // len(columns)
     with connection.cursor() as cursor:
@@ -56,7 +56,7 @@ def _execute(sql: str, model: type[models.Model], columns: Sequence[str], rows: 
 
 
 def _placeholder(model: type[models.Model], column: str) -> str:
-    """Write a column's placeholder; PostgreSQL needs the type of JSON values and times."""
+    """Build a column's placeholder, with its type for PostgreSQL, which needs it for JSON values and times."""
     if connection.vendor != "postgresql":
         return "%s"
     return f"%s::{model._meta.get_field(column).db_type(connection)}"

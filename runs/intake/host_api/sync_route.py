@@ -1,8 +1,8 @@
-"""The fast path of a sync, in front of Django: a supervisor's plain lines go directly to the group writer.
+"""The fast path of syncs, in front of Django: a supervisor's plain lines go directly to the group writer.
 
-A thousand runs send hundreds of syncs per second, and middleware, sessions and a thread for each cost several times as
-much as its lines. All other requests (an event that moves the status, a chat, a long body, a wrong token, any error)
-go through Django, which can refuse them. It is async because it is an ASGI application.
+A thousand runs send hundreds of syncs per second, and the middleware, the session and the thread of each cost several
+times as much as its lines. All other requests (an event that moves the status, a chat, a long body, a wrong token, any
+error) go through Django, which can refuse them. The code is async because it is an ASGI application.
 """
 
 import re
@@ -23,25 +23,26 @@ from workers.contract.wire.names import StopMode
 
 _SYNC = re.compile(r"/api/attempts/([^/]+)/sync")
 SHORT = 64 * 2**10
-"""Maximum bytes of a body, and a sixteenth of the unpacked maximum: a longer one would block the event loop."""
+"""Upper bound of a body's bytes, since a longer one would block the event loop. Unpacked, it may be 16 times as
+long."""
 
 
 class SyncBody(msgspec.Struct):
     lines: list[OutboxLine]
     seen: bool = True
-    """False if a reaper sends the lines: they aren't a sign of life."""
+    """False if a reaper sends the lines, which are then no sign of life."""
     turns_after: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """The last chat turn that the supervisor of a served model has; a warm server, which has no chat, sends it to learn
-    which run uses it."""
+    """Number of the last chat turn that the supervisor of a served model has. A warm server, which has no chat, sends
+    it to learn which run uses it."""
     paced: bool = False
-    """True if the supervisor understands `again_s`. Supervisors outlive an update of the control plane, and earlier
-    versions refuse answers with fields that they don't know."""
+    """True if the supervisor understands `again_s`. Supervisors survive updates of the control plane, and earlier
+    versions reject responses with unknown fields."""
 
 
 def answer(ack: int, *, status: str, stop_mode: str, watched: bool, paced: bool, late: bool = False) -> dict[str, Any]:
-    """Build the answer to a sync: the acknowledged seq, a stop, whether anybody watches, and when to sync again.
+    """Build the response to a sync: the acknowledged seq, a stop, whether anybody is watching, and when to sync again.
 
-    `late`: lines wait here to be stored, so an unwatched run should sync later.
+    If lines are `late`, that is, waiting here to be stored, an unwatched run should sync later.
     """
     # An attempt that was given up (`host_lost`) while its supervisor lived on must stop training.
     stop = StopMode.NOW.value if status in FINAL else stop_mode or None
@@ -98,7 +99,7 @@ class SyncRoute:
 
 
 def _of_sync(scope: Message) -> tuple[str, dict[bytes, bytes]]:
-    """Recognise a short, authorized sync. Return its attempt id and the headers; ("", {}) for other requests."""
+    """Return the attempt id and the headers of a short, authorized sync; ("", {}) for other requests."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return "", {}
     match = _SYNC.fullmatch(scope["path"])
@@ -114,7 +115,7 @@ def _of_sync(scope: Message) -> tuple[str, dict[bytes, bytes]]:
 
 
 async def _whole(receive: Receive) -> bytes | None:
-    """Read the body, whose declared length the protocol enforces. None: the client has disconnected."""
+    """Read the body, whose declared length the protocol enforces; return None if the client has disconnected."""
     parts: list[bytes] = []
     while True:
         message = await receive()
@@ -126,7 +127,7 @@ async def _whole(receive: Receive) -> bytes | None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Make a `receive` that returns the body again, for Django."""
+    """Build a `receive` that returns the body again, for Django."""
     first = True
 
     async def replayed() -> Message:

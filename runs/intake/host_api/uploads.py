@@ -1,4 +1,4 @@
-"""Uploads of completions and logs; a part that is sent repeatedly is stored once."""
+"""Uploads of completions and logs. A part that is sent repeatedly is stored once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,14 +19,15 @@ from runs.intake.host_api.ingest import BadLine
 from workers.contract.reports.lines import is_step
 
 LOG_CHUNK_BYTES = 64 * 1024
-"""The size up to which a log's last chunk is extended: logs grow by many small uploads."""
+"""Size up to which a log's last chunk is extended, since logs grow by many small uploads."""
 
 
 def samples(attempt: Attempt, first_line: int, lines: Sequence[dict[str, Any]]) -> int:
-    """Store prompt groups from line `first_line` on. Return the last stored line. After a gap nothing is stored."""
+    """Store prompt groups from line `first_line` on, unless that leaves a gap. Return the number of the last stored
+    line. Raises BadLine."""
     for index, line in enumerate(lines):
         if not isinstance(line, dict) or not is_step(line.get("step")):
-            raise BadLine(index, "a prompt group is an object with a `step`, a whole number")
+            raise BadLine(index, "a prompt group must be an object with a whole number as its `step`")
     with transaction.atomic():
         locked = Attempt.objects.select_for_update(of=("self",)).select_related("run").get(pk=attempt.pk)
         stored = locked.samples_ack
@@ -43,7 +44,7 @@ def samples(attempt: Attempt, first_line: int, lines: Sequence[dict[str, Any]]) 
 
 
 def _store(attempt: Attempt, first_line: int, groups: Sequence[dict[str, Any]]) -> None:
-    """Store groups and counts in a constant number of queries."""
+    """Store prompt groups and update the counts, in a constant number of queries."""
     store = progress.locked_store(attempt.run_id)
     void_from = progress.void_from(attempt)
     solving = solving_of(attempt.run.spec)
@@ -77,7 +78,7 @@ def _row(attempt: Attempt, line: int, data: dict[str, Any], solving: Solving, vo
 
 
 def log(attempt: Attempt, name: str, offset: int, data: bytes) -> int:
-    """Store log bytes at `offset`. Return the number of bytes stored from the log's start."""
+    """Store log bytes at `offset`, unless that leaves a gap. Return the number of bytes stored from the log's start."""
     with transaction.atomic():
         # The attempt's row is the lock of its logs.
         locked = Attempt.objects.select_for_update().get(pk=attempt.pk)

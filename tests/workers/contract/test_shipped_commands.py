@@ -274,4 +274,4 @@ def test_a_pinned_gpu_that_the_host_lacks_is_named():
     spec = replace(by_slug("dual-gpu").spec, trainer_gpu_ids=(7,))
     short = allocate(need_of(spec), a_host(2), {})
     assert isinstance(short, Shortage)
-    assert short.text == "host box has no GPU 7, which this run's profile names"
+    assert short.text == "host box has no GPU 7, which this run's profile requires"

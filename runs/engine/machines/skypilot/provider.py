@@ -1,5 +1,5 @@
-"""Machines of SkyPilot: a cluster of one machine for each host, in any cloud, Kubernetes or Slurm that its API server
-reaches."""
+"""Machines from SkyPilot: each host is a cluster of one machine, in any cloud, Kubernetes or Slurm that SkyPilot's API
+server reaches."""
 
 import re
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ from runs.engine.machines.skypilot.server import NotYet, RequestFailed, Server, 
 
 CALL_S = 25.0
 SHORT_S = 5.0
-"""Seconds in which a removal would fail; one that takes longer has begun."""
+"""Seconds to wait for a removal. One that hasn't failed by then has begun."""
 HISTORY_DAYS = 90
 LAUNCH, DOWN = "sky.launch", "sky.down"
 
 
 class SkyPilot:
-    """The SkyPilot provider. A handle is the cluster's name, derived from the host's, so a repeated request finds the
-    first one's cluster."""
+    """The SkyPilot provider. A handle is the name of a cluster, derived from the host's name, so a repeated request
+    finds the cluster of the first one."""
 
     def __init__(self, control_url: str, options: Mapping[str, str]) -> None:
         self._control_url = control_url
@@ -41,7 +41,7 @@ class SkyPilot:
     def request(self, shape: MachineShape, *, name: str, join: str) -> str:
         if not self._control_url.startswith("https://"):
             raise EngineError(
-                "SkyPilot machines join only over https. Change the control plane's address in the source."
+                "Machines from SkyPilot can join only over https. Change the control plane's address in the source."
             )
         cluster = self._cluster(name)
         server = self._server()
@@ -57,7 +57,7 @@ class SkyPilot:
             hooks=server.api_version >= task.HOOKS_SINCE,
         )
         try:
-            # SkyPilot retries while no cloud has such a machine; what no cloud can ever have fails at once.
+            # SkyPilot retries while no cloud has such a machine free; a machine that no cloud offers fails at once.
             server.submit("/launch", {"task": task.as_yaml(rendered), "cluster_name": cluster, "retry_until_up": True})
         except EngineError as error:
             raise EngineError(str(error).replace(join, "…")) from None
@@ -72,7 +72,9 @@ class SkyPilot:
             return self._gone(server, handle, launch)
         if launch and not launch.active and launch.status != "SUCCEEDED":
             _remove(server, handle, requests)
-            return MachineState(MachinePhase.STARTING, f"{_failure(server, launch)} Its remains are being removed.")
+            return MachineState(
+                MachinePhase.STARTING, f"{_failure(server, launch)} What is left of it is being removed."
+            )
         if launch and launch.active:
             return MachineState(MachinePhase.STARTING, _because("SkyPilot is setting up the machine", _reason(record)))
         match str(record.get("status")):
@@ -80,13 +82,13 @@ class SkyPilot:
                 region = " ".join(str(record[key]) for key in ("cloud", "region") if record.get(key))
                 return MachineState(MachinePhase.RUNNING, f"The machine is up{region and f' in {region}'}.")
             case "AUTOSTOPPING":
-                return MachineState(MachinePhase.RUNNING, "The host has left, and SkyPilot removes the machine.")
+                return MachineState(MachinePhase.RUNNING, "The host has left, and SkyPilot is removing the machine.")
             case "STOPPED":
                 _remove(server, handle, requests)
                 return MachineState(MachinePhase.RUNNING, "Somebody stopped the machine. It is being removed.")
             case _:
                 return MachineState(
-                    MachinePhase.RUNNING, _because("SkyPilot finds the machine unhealthy", _reason(record))
+                    MachinePhase.RUNNING, _because("SkyPilot reports that the machine is unhealthy", _reason(record))
                 )
 
     def release(self, handle: str) -> None:
@@ -97,7 +99,7 @@ class SkyPilot:
         _remove(server, handle, requests)
 
     def _cluster(self, name: str) -> str:
-        """Name a host's cluster, uniquely on a server that several control planes use."""
+        """Build the name of a host's cluster, unique even on a server that several control planes use."""
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
         mark = sha256(f"{self._control_url} {name}".encode()).hexdigest()[:6]
         return f"grpo-{plain}-{mark}"
@@ -140,19 +142,20 @@ def _cluster_of(server: Server, cluster: str) -> dict[str, Any] | None:
 
 
 def _existed(server: Server, cluster: str) -> bool:
-    """Check whether the history of clusters, which outlasts the requests for them, has this one."""
+    """Return whether the server's history of clusters, which is kept longer than the requests for them, has this
+    one."""
     query = {"days": HISTORY_DAYS, "cluster_names": [cluster]}
     return _named(cluster, server.outcome(server.submit("/cost_report", query))) is not None
 
 
 def _named(cluster: str, records: Any) -> dict[str, Any] | None:
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        raise EngineError("The SkyPilot API server's list of clusters can't be read.")
+        raise EngineError("The SkyPilot API server sent an invalid list of clusters.")
     return next((record for record in records if record.get("name") == cluster), None)
 
 
 def _remove(server: Server, cluster: str, requests: list[SkyPilotRequest]) -> None:
-    """Start the removal of a cluster, unless it has started. No error if the cluster is already gone."""
+    """Start the removal of a cluster, unless it has already started or the cluster is gone."""
     if any(removal.active for removal in _of(DOWN, requests)):
         return
     try:
@@ -170,8 +173,8 @@ def _failure(server: Server, launch: SkyPilotRequest) -> str:
     try:
         server.outcome(launch.id)
     except RequestFailed as error:
-        return f"SkyPilot got no machine: {error}"
-    return "SkyPilot got no machine."
+        return f"SkyPilot couldn't get a machine: {error}"
+    return "SkyPilot couldn't get a machine."
 
 
 def _reason(record: Mapping[str, Any]) -> str:
@@ -196,7 +199,8 @@ def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
 
 
 def _gpu_hour_usd(options: Mapping[str, str]) -> Decimal | None:
-    """Find the source's own price, or else the list price, where AWS charges it: on demand, in its region."""
+    """Return the source's own price, or else the list price of its instance type if AWS charges that: on demand, in the
+    list's region."""
     if (own := price_of(options)) is not None:
         return own
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
@@ -207,8 +211,8 @@ def _gpu_hour_usd(options: Mapping[str, str]) -> Decimal | None:
 OPTIONS = (
     Option(
         "secret",
-        "Secret of the API server",
-        "A secret of the kind “API server of SkyPilot” from Settings, Secrets: its address and a token.",
+        "API server secret",
+        "A secret of the kind “API server of SkyPilot” from Settings, Secrets, with the server's address and a token.",
         pattern=r"[A-Z0-9_]+",
         hint="the name of a secret",
         required=True,
@@ -217,7 +221,7 @@ OPTIONS = (
     Option(
         "image",
         "GPU image",
-        "Built from docker/gpu.Dockerfile, in a registry that the machines can pull from.",
+        "Image built from docker/gpu.Dockerfile, in a registry from which the machines can pull.",
         pattern=r"[A-Za-z0-9][\w.:/@-]*",
         hint="an image's name, such as registry.example.org/grpo-gpu:1.0",
         required=True,
@@ -225,15 +229,16 @@ OPTIONS = (
     Option(
         "infra",
         "Where",
-        "A cloud with region and zone, or a Kubernetes context: aws/us-east-1, kubernetes/NAME. Empty: the cheapest "
-        "place that the API server knows.",
+        "A cloud with region and zone, or a Kubernetes context, such as aws/us-east-1 or kubernetes/NAME. Leave empty "
+        "for the cheapest place that the API server knows.",
         pattern=r"[A-Za-z0-9*][\w.*:/@-]*",
         hint="a place, such as aws/us-east-1",
     ),
     Option(
         "instance_type",
         "Instance type",
-        f"Empty: chosen by GPUs, cores and memory below. A listed AWS type sets these. Prices: {aws.SOURCE}.",
+        "Leave empty to choose by the GPUs, cores and memory below. A listed AWS type sets them. "
+        f"Prices: {aws.SOURCE}.",
         pattern=r"[A-Za-z0-9][\w.-]*",
         hint="an instance type, such as p5.48xlarge",
         suggestions={instance.type: instance.sentence for instance in aws.INSTANCES.values()},
@@ -241,8 +246,8 @@ OPTIONS = (
     Option(
         "spot",
         "Spot",
-        "Spot machines are cheaper, but are taken back with at most two minutes' warning. Runs continue elsewhere from "
-        "their last stored checkpoint.",
+        "Spot machines are cheaper, but may be taken back with at most two minutes' warning. Runs then continue "
+        "elsewhere from their last stored checkpoint.",
         pattern=r"yes|no",
         hint="yes or no",
         initial="no",
@@ -251,26 +256,28 @@ OPTIONS = (
     Option(
         "disk_gib",
         "Disk (GiB)",
-        "For the image, models and checkpoints. Empty: SkyPilot's default.",
+        "For the image, models and checkpoints. Leave empty for SkyPilot's default.",
         pattern=r"[1-9][0-9]{1,4}",
         hint="a whole number from 10",
         initial="512",
     ),
     Option(
         "most_usd",
-        "Most USD per hour",
-        "More expensive machines are not used. Empty: any price.",
+        "Maximum USD per hour",
+        "More expensive machines are not used. Leave empty for any price.",
         pattern=r"(?=.*[1-9])[0-9]{1,4}(\.[0-9]{1,4})?",
         hint="an amount, such as 12.50",
     ),
-    replace(PRICE, help=f"{PRICE.help} Empty: the list price of a listed instance type, on demand in {aws.REGION}."),
+    replace(
+        PRICE, help=f"{PRICE.help} Defaults to the list price of a listed instance type, on demand in {aws.REGION}."
+    ),
 )
 
 KIND = EngineKind(
     name="skypilot",
     label="SkyPilot",
-    help="Clouds and Kubernetes, through SkyPilot's API server (0.14). The machines must reach the control plane's "
-    "HTTPS and Redis, with a certificate of a public authority.",
+    help="Clouds and Kubernetes, through SkyPilot's API server (0.14). The machines must reach the control plane and "
+    "its Redis over TLS, with a certificate from a public authority.",
     options=OPTIONS,
     make=SkyPilot,
     check=_check,

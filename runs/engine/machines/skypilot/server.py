@@ -1,6 +1,6 @@
-"""SkyPilot's API server over HTTP. It answers a request at once with an id, under which the outcome is fetched.
+"""HTTP client of SkyPilot's API server, which responds at once with a request id; the outcome is fetched with that id.
 
-Written for 0.14.1. Some of its answers hold pickled Python objects beside the JSON; those are never read.
+Written for 0.14.1. Some responses contain pickled Python objects in addition to the JSON; those are never read.
 """
 
 import json
@@ -19,22 +19,22 @@ API_VERSION = 62
 VERSION = "0.14.1"
 ANSWER_BYTES = 4 * 1024 * 1024
 MAX_MESSAGE = 400
-"""Characters of a server's message."""
+"""Characters of a server's message that are kept."""
 ACTIVE = frozenset({"PENDING", "WAITING", "RUNNING"})
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class RequestFailed(EngineError):
-    """The server accepted the request, which then failed."""
+    """The server accepted the request, but the request failed."""
 
     def __init__(self, text: str, kind: str) -> None:
         super().__init__(text)
         self.kind = kind
-        """The name of SkyPilot's exception."""
+        """Name of SkyPilot's exception."""
 
 
 class NotYet(EngineError):
-    """The request has not finished in time."""
+    """The request did not finish in time."""
 
 
 @dataclass(frozen=True)
@@ -67,44 +67,44 @@ class Server:
             **({"Authorization": f"Bearer {token}"} if token else {}),
         }
         self.api_version = 0
-        """The version in the server's last answer."""
+        """API version in the server's last response."""
 
     def submit(self, path: str, body: Mapping[str, Any]) -> str:
-        """Submit a request. Return its id."""
+        """Submit a request and return its id."""
         answer = self._send("POST", path, {"env_vars": self._user, **body})
         _checked(answer)
         if not (request_id := answer.headers.get("X-SkyPilot-Request-ID")):
-            raise EngineError("The server at this address isn't a SkyPilot API server: its answer has no request id.")
+            raise EngineError("The server at this address isn't a SkyPilot API server: its response has no request id.")
         return request_id
 
     def outcome(self, request_id: str, *, seconds: float = 30) -> Any:
-        """Wait for a request's result. Raises RequestFailed and NotYet."""
+        """Wait for a request's result and return it. Raises RequestFailed or NotYet."""
         query = urlencode({"request_id": request_id})
         try:
             answer = self._send("GET", f"/api/get?{query}", seconds=seconds)
         except outbound.TimedOut:
-            raise NotYet("The SkyPilot API server has not finished the request in time.") from None
-        # A failed request is answered with 500, and with the same fields as a successful one.
+            raise NotYet("The SkyPilot API server did not finish the request in time.") from None
+        # A failed request gets status 500, with the same fields as a successful one.
         outcome = _fields(answer.start) if answer.status in {200, 500} else {}
         outcome = outcome.get("detail", outcome)
         if not isinstance(outcome, dict) or "status" not in outcome:
             _checked(answer)
-            raise EngineError("The SkyPilot API server's answer can't be read.")
+            raise EngineError("The SkyPilot API server sent an invalid response.")
         if error := _fields(outcome.get("error")):
             raise RequestFailed(_plain(error.get("message")) or _plain(error.get("type")), str(error.get("type")))
         if outcome["status"] != "SUCCEEDED":
-            raise RequestFailed(f"The request is {str(outcome['status']).lower()}.", str(outcome["status"]))
+            raise RequestFailed(f"The request's status is {str(outcome['status']).lower()}.", str(outcome["status"]))
         return _read(outcome.get("return_value"))
 
     def requests_for(self, cluster: str) -> list[SkyPilotRequest]:
-        """List the requests for a cluster, newest first, without their bodies, which hold secrets."""
+        """List the requests for a cluster, newest first, without their bodies, which contain secrets."""
         fields = ("request_id", "name", "status", "status_msg", "cluster_name", "created_at")
         query = urlencode([("cluster_name", cluster), ("all_status", "true"), *(("fields", name) for name in fields)])
         answer = self._send("GET", f"/api/status?{query}")
         _checked(answer)
         rows = _read(answer.start)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise EngineError("The SkyPilot API server's list of requests can't be read.")
+            raise EngineError("The SkyPilot API server sent an invalid list of requests.")
         own = [row for row in rows if row.get("cluster_name") == cluster]
         own.sort(key=lambda row: float(row.get("created_at") or 0), reverse=True)
         return [
@@ -130,9 +130,9 @@ class Server:
         except outbound.TimedOut:
             if path.startswith("/api/get"):
                 raise
-            raise EngineError(f"The SkyPilot API server at {self._address} doesn't answer in time.") from None
+            raise EngineError(f"The SkyPilot API server at {self._address} didn't respond in time.") from None
         except outbound.OutboundError as error:
-            raise EngineError(f"The SkyPilot API server at {self._address} can't be reached: {error}") from None
+            raise EngineError(f"The SkyPilot API server at {self._address} is unreachable: {error}") from None
         version = answer.headers.get("X-SkyPilot-API-Version", "")
         self.api_version = int(version) if version.isdecimal() else self.api_version
         return answer
@@ -143,19 +143,20 @@ def _checked(answer: outbound.Response) -> None:
         return
     if answer.status in {401, 403}:
         raise EngineError(
-            f"The SkyPilot API server refuses the token ({answer.status}): {_reason(answer)} An admin can enter "
+            f"The SkyPilot API server rejected the token ({answer.status}): {_reason(answer)} An admin can enter "
             "another one under Settings, Secrets."
         )
     if 300 <= answer.status < 400:
         raise EngineError(
-            f"The SkyPilot API server answered {answer.status}, a redirect, which is not followed: it may need a "
-            "token, or have another address."
+            f"The SkyPilot API server answered {answer.status}, a redirect, which is not followed. It may need a "
+            "token, or its address may be different."
         )
     raise EngineError(f"The SkyPilot API server answered {answer.status}: {_reason(answer)}")
 
 
 def _reason(answer: outbound.Response) -> str:
-    """Describe the reason of a refusal. Of a refused body only the fields' names: the server repeats its content."""
+    """Describe why the server refused a request. For an invalid body, include only the names of its fields, since the
+    server's response repeats the secret content."""
     fields = _fields(answer.start)
     detail = fields.get("detail", fields.get("message", ""))
     if isinstance(detail, list):
@@ -180,7 +181,7 @@ def _read(data: Any) -> Any:
 
 
 def _plain(text: Any) -> str:
-    """Put a text into one line, without terminal colours."""
+    """Convert a message to one line without terminal colours, truncated at MAX_MESSAGE characters."""
     if not isinstance(text, str):
         return ""
     line = " ".join(_COLOURS.sub("", text).split())

@@ -342,7 +342,10 @@ def test_a_mail_that_is_refused_says_why(smtp: Any) -> None:
         a_target("nobody@example.org")
         told(an_alert())
         after(0)
-    assert (the_delivery().state, the_delivery().error) == (State.FAILED, "The mail server refuses nobody@example.org.")
+    assert (the_delivery().state, the_delivery().error) == (
+        State.FAILED,
+        "The mail server rejected nobody@example.org.",
+    )
 
 
 def test_a_mail_server_that_is_away_is_tried_again(smtp: Any) -> None:

@@ -65,7 +65,7 @@ def test_the_page_shows_the_address_and_a_client_but_no_key() -> None:
     assert "http://127.0.0.1:21001" in page
     assert "from openai import OpenAI" in page
     assert tokens.gateway_key(run.pk) not in page
-    assert "operators see it" in page
+    assert "only shown to operators" in page
 
 
 def test_an_operator_is_shown_the_key_and_a_viewer_is_not() -> None:

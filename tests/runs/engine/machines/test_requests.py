@@ -57,7 +57,7 @@ def test_a_run_that_fits_nowhere_asks_once_and_says_so(engine: Engine) -> None:
         a_round(timedelta(seconds=20))
     assert [job.split("|")[0] for job in engine.jobs] == ["PENDING"]
     assert the_request().host_name.startswith("cluster-a-")
-    words = "A machine from Cluster A has been requested. Job 1 waits in Slurm's queue: other jobs come first."
+    words = "A machine from Cluster A has been requested. Job 1 is in Slurm's queue: other jobs come first."
     assert says(run) == words
     assert str(waiting(run.latest())).startswith("no host is known yet. A machine from Cluster A")
 
@@ -159,7 +159,7 @@ def test_a_refusal_is_told_at_once(engine: Engine) -> None:
     engine.refuse("Invalid account")
     run = a_run(hardware=ONE_GPU)
     a_round()
-    assert says(run) == "Cluster A provides no machine: sbatch failed: Invalid account"
+    assert says(run) == "Cluster A provided no machine: sbatch failed: Invalid account"
     assert (the_request().state, the_request().sentence) == (State.FAILED, "sbatch failed: Invalid account")
     a_round()
     assert says(run).startswith("A machine from Cluster A failed to start. The last: sbatch failed: Invalid account")
@@ -184,11 +184,16 @@ def test_a_machine_joins_takes_the_run_and_leaves(engine: Engine) -> None:
     assert leaving.leave(host.name, Leaving.IDLE) == f"first is about to start on {host.name}."
     dispatching.dispatch_ready()
     assert (the_request().state, run.latest().host) == (State.JOINED, host)
-    assert leaving.leave(host.name, Leaving.IDLE) == "first is on cluster-a-" + host.name[-6:] + " or waits for it."
+    assert (
+        leaving.leave(host.name, Leaving.IDLE) == "first is on cluster-a-" + host.name[-6:] + " or is waiting for it."
+    )
     stopping.request_stop(run.latest(), StopMode.NOW, a_user())
     Attempt.objects.update(status=RunStatus.STOPPED)
     assert leaving.leave(host.name, Leaving.IDLE) == ""
-    assert (the_request().state, the_request().sentence) == (State.LEFT, "It left because it had no run for 10 min.")
+    assert (the_request().state, the_request().sentence) == (
+        State.LEFT,
+        "The machine left because it had no run for 10 min.",
+    )
     assert credentials.active(host.name) is None
     assert not Host.objects.exists()
 

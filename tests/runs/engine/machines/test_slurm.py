@@ -149,4 +149,4 @@ def test_settings_as_people_write_them() -> None:
         "environment": "HF_HOME=/hf GRPO_X=a=b",
     }
     assert KIND.problems(options) == {}
-    assert KIND.problems({}) == {"folder": "Shared folder is needed."}
+    assert KIND.problems({}) == {"folder": "Shared folder is required."}

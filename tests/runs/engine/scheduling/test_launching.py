@@ -26,7 +26,7 @@ from workers.contract.wire.names import Task
 
 Commits = DjangoCaptureOnCommitCallbacks
 database = pytest.mark.django_db
-AWAY = "host box has not announced itself lately, so launches can't arrive there"
+AWAY = "host box has not announced itself recently, so launches can't reach it"
 
 
 def held() -> list[str]:

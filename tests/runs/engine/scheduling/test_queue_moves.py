@@ -79,7 +79,10 @@ def test_a_move_is_on_the_timeline_with_who_did_it(line: dict[str, Run]) -> None
     move(line["d"], "first", client=signed_in(user=make_user(Role.OPERATOR, name="ana")))
     event = line["d"].events.get(kind="queue_moved")
     assert event.actor == "ana"
-    assert sentences.of_event(event) == "Moved in the queue from place 4 to place 1. Priority normal, it was low."
+    assert (
+        sentences.of_event(event)
+        == "Moved in the queue from position 4 to position 1. Changed the priority from low to normal."
+    )
 
 
 def test_there_is_always_room_between_two(line: dict[str, Run]) -> None:
@@ -108,7 +111,7 @@ def test_a_priority_is_given_once_and_told(line: dict[str, Run]) -> None:
         operator().post(f"/hardware/queue/{line['c'].pk}/priority", {"priority": "1"})
     assert order() == "cabd"
     [event] = line["c"].events.filter(kind="priority")
-    assert sentences.of_event(event) == "Priority high, it was normal."
+    assert sentences.of_event(event) == "Changed the priority from normal to high."
 
 
 @pytest.mark.parametrize("act", ["move", "priority", "remove/"])
@@ -125,7 +128,7 @@ def test_a_run_that_has_started_is_left_alone_and_the_person_told(act: str, line
 
 def test_a_run_is_not_put_beside_one_that_has_started(line: dict[str, Run]) -> None:
     Attempt.objects.filter(run=line["a"]).update(status=RunStatus.RUNNING)
-    assert "a has left the queue meanwhile" in text(move(line["c"], "before", line["a"]))
+    assert "a has left the queue" in text(move(line["c"], "before", line["a"]))
     assert order() == "bcd"
 
 
