@@ -14,8 +14,7 @@ def watch_all() -> None:
 
 
 def _sentence(event: RunEvent, _: Any) -> str:
-    """Describe an event that the current user caused; return "" for others. Status changes are omitted, since they
-    only follow from such events."""
+    """Describe an event that the current user caused; return "" for others and for mere status changes."""
     user = acting()
     by_person = user is not None and event.seq is None and event.actor == user.get_username()
     return sentences.of_event(event).removesuffix(".") if by_person and event.kind != "status" else ""

@@ -1,5 +1,5 @@
-"""A run's checkpoints: which were saved, and which still exist. scheduling.checkpoint_hosts chooses the one to resume
-from."""
+"""A run's checkpoints: which were saved, and which still exist (scheduling.checkpoint_hosts chooses one for a
+resume)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ UPLOADING, STORED, NOT_STORED, UNSTORED = (
     "checkpoint_not_stored",
     "checkpoint_unstored",
 )
-"""Kinds of RunEvent that artifacts.copies writes, with the data {"path", "manifest" or "problem"}. A checkpoint's
-newest one applies."""
+"""Kinds of RunEvent that artifacts.copies writes, with the data {"path", "manifest" or "problem"}. The newest
+applies."""
 
 FOLDER_PARTS = 4
 """Number of parts in a checkpoint folder's path: run/attempt/checkpoints/checkpoint-N."""
@@ -63,7 +63,6 @@ class Checkpoint:
 
     @property
     def is_adapter(self) -> bool:
-        """True for a LoRA adapter, False for full weights."""
         return self.run.kind != MERGE and bool(self.run.spec.get("lora"))
 
     @property
@@ -92,42 +91,45 @@ class Checkpoint:
         return self.path_on(self.event.attempt.host)
 
     def path_on(self, host: Host | None) -> str:
-        """Build its path on a host, which may still have to fetch it from the store; return "" if the host's RUNS_DIR
-        is unknown."""
+        """Build its path on a host, which may not have it yet; return "" if the host's RUNS_DIR is unknown."""
         runs_dir = host.inventory.get("runs_dir") if host else ""
         return f"{runs_dir}/{self.folder}" if runs_dir else ""
 
     @property
-    def going(self) -> bool:
+    def is_being_deleted(self) -> bool:
         """True if its deletion was requested and the host has not reported the result yet."""
         return self.deletion is not None and self.deletion.kind == DELETION_ASKED
 
     @property
     def usable(self) -> bool:
-        return not (self.superseded or self.removed or self.unusable or self.going)
+        return not (self.superseded or self.removed or self.unusable or self.is_being_deleted)
 
 
 def of_run(run: Run) -> list[Checkpoint]:
     """List a run's newest checkpoints, at most MAX_SHOWN, newest first."""
-    saved = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).select_related("attempt__host")
-    newest = list(saved.order_by("-seq")[:MAX_SHOWN])
+    checkpoint_events = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).select_related("attempt__host")
+    newest = list(checkpoint_events.order_by("-seq")[:MAX_SHOWN])
     if not newest:
         return []
     for event in newest:
         event.run = run
-    existing = _existing(run, newest)
+    existing_ids = _existing(run, newest)
     deletions = _newest_events(run, DELETION_ASKED, DELETED, NOT_DELETED)
-    storages = _newest_events(run, UPLOADING, STORED, NOT_STORED, UNSTORED)
+    store_events = _newest_events(run, UPLOADING, STORED, NOT_STORED, UNSTORED)
     attempts = run.attempts.values_list("number", "started_at", "reason", "resume_from", "resume_step")
     resumes = [(number, step) for number, started, _, _, step in attempts if number > 1 and started]
-    refused = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
+    refused_folders = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
     rows = []
     for event in newest:
         key, number, step = (event.attempt_id, event.data["path"]), event.attempt.number, int(event.data["step"])
         superseded = any(number < later and step > resume_step for later, resume_step in resumes)
         deletion = deletions.get(key)
-        removed = event.pk not in existing or (deletion is not None and deletion.kind == DELETED)
-        rows.append(Checkpoint(event, superseded, removed, _folder_of(event) in refused, deletion, storages.get(key)))
+        removed = event.pk not in existing_ids or (deletion is not None and deletion.kind == DELETED)
+        rows.append(
+            Checkpoint(
+                event, superseded, removed, _folder_of(event) in refused_folders, deletion, store_events.get(key)
+            )
+        )
     return rows
 
 
@@ -167,8 +169,7 @@ def folder_in(path: str) -> str:
     return "/".join(path.rstrip("/").split("/")[-FOLDER_PARTS:])
 
 
-def trains_on(run: Run, step: int) -> bool:
-    """Return whether the run still has steps to train after this one."""
+def has_steps_after(run: Run, step: int) -> bool:
     return run.max_steps is None or step < run.max_steps
 
 
@@ -186,14 +187,14 @@ def _existing(run: Run, newest: Collection[RunEvent]) -> set[int]:
     """Return the ids of the events whose checkpoints the trainer still keeps, as each attempt's newest event lists
     them. Older trainers list none; they keep the newest `save_total_limit`."""
     limit = (run.spec.get("grpo") or {}).get("save_total_limit")
-    of_attempt: dict[str, list[RunEvent]] = {}
+    by_attempt: dict[str, list[RunEvent]] = {}
     for event in newest:
-        of_attempt.setdefault(event.attempt_id, []).append(event)
-    existing: set[int] = set()
-    for events in of_attempt.values():
+        by_attempt.setdefault(event.attempt_id, []).append(event)
+    existing_ids: set[int] = set()
+    for events in by_attempt.values():
         steps = events[0].data.get("kept")
         kept_events = events[: limit or None]
         if isinstance(steps, list):
             kept_events = [event for event in events if event.data["step"] in steps]
-        existing |= {event.pk for event in kept_events}
-    return existing
+        existing_ids |= {event.pk for event in kept_events}
+    return existing_ids

@@ -1,5 +1,4 @@
-"""The disk space that a run takes: its folders on hosts, as they measure them, its copies in the artifact store, and
-its rows in the database."""
+"""The disk space that a run takes: its folders on hosts, its copies in the artifact store, and its database rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from runs.engine import checkpoints, queries
 from runs.engine.models import Run, RunDisk
 from runs.engine.records import MetricChunk, MetricRow, SampleStore
 
-POINT, LINE = 28, 300
+POINT_BYTES, LINE_BYTES = 28, 300
 """Bytes of a folded point (seq, step, t, value), and approximate bytes of a line that isn't folded yet."""
 
 
@@ -53,13 +52,13 @@ class Disk:
 
 def of_run(run: Run) -> Disk:
     rows = run.disks.select_related("host").order_by("-bytes")
-    stored = [saved.event.data.get("bytes") for saved in checkpoints.of_run(run) if saved.in_store]
+    stored_sizes = [saved.event.data.get("bytes") for saved in checkpoints.of_run(run) if saved.in_store]
     points = MetricChunk.objects.filter(run=run).aggregate(points=Sum("points"))["points"] or 0
     return Disk(
         hosts=tuple((row.host.name, row.bytes, row.measured_at) for row in rows),
-        store=sum(size for size in stored if isinstance(size, int)),
+        store=sum(size for size in stored_sizes if isinstance(size, int)),
         texts=SampleStore.objects.filter(run=run).values_list("size", flat=True).first() or 0,
-        points=POINT * points + LINE * MetricRow.objects.filter(run=run).count(),
+        points=POINT_BYTES * points + LINE_BYTES * MetricRow.objects.filter(run=run).count(),
         logs=sum(sum(queries.log_sizes(attempt).values()) for attempt in run.attempts.all()),
     )
 
@@ -106,7 +105,7 @@ def of_hosts(limit: int = 5) -> dict[int, HostDiskUse]:
 
 
 @transaction.atomic
-def measured(host: Host, sizes: dict[str, int], now: datetime | None = None) -> None:
+def store_measurement(host: Host, sizes: dict[str, int], now: datetime | None = None) -> None:
     """Store a host's measurement: bytes by run id, for every run with a folder there. Hosts that share their folder of
     runs measure the same bytes, so only the newest measurement is kept."""
     now = now or timezone.now()

@@ -31,7 +31,7 @@ class Spread:
         return cls(len(numbers), fmean(numbers), deviation, min(numbers), max(numbers))
 
 
-def last(ends: Sequence[float]) -> float | None:
+def final_reward(ends: Sequence[float]) -> float | None:
     """Return the mean of the last ten rewards, or of all if there are fewer. `ends` is Run.reward_ends."""
     return mean(ends[-GAIN_OVER:]) if ends else None
 
@@ -41,22 +41,22 @@ def gain(ends: Sequence[float]) -> float | None:
     return None if it is too short. `ends` is Run.reward_ends."""
     if len(ends) < GAIN_OVER + 2:
         return None
-    first, final = _compared(ends)
+    first, final = _first_and_last(ends)
     return mean(final) - mean(first)
 
 
-def counts(ends: Sequence[float]) -> bool:
+def is_significant(ends: Sequence[float]) -> bool:
     """Return whether the gain exceeds two standard errors of the difference of the means, with unequal variances (Welch
     1947). `ends` is Run.reward_ends."""
     if gain(ends) is None:
         return False
     scale = max(map(abs, ends)) or 1.0  # the squares of the largest rewards would be infinite
-    first, final = ([value / scale for value in part] for part in _compared(ends))
+    first, final = ([value / scale for value in part] for part in _first_and_last(ends))
     error = hypot(stdev(first) / sqrt(len(first)), stdev(final) / sqrt(len(final)))
     return abs(fmean(final) - fmean(first)) > 2 * error
 
 
-def _compared(ends: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+def _first_and_last(ends: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
     n = min(GAIN_OVER, len(ends) // 2)
     return ends[:n], ends[-n:]
 

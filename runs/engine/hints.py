@@ -1,8 +1,5 @@
-"""Hints that new rows are stored: one Redis PUBLISH of a number, only for watched runs.
-
-Hints may be lost, duplicated or late, because readers rely on their cursors. So nothing here may slow down or break a
-writer.
-"""
+"""Hints that new rows are stored: one Redis PUBLISH of a number, only for watched runs. Hints may be lost, duplicated
+or late, because readers rely on their cursors. So nothing here may slow down or break a writer."""
 
 import logging
 import threading
@@ -54,19 +51,18 @@ class _Redis:
         self._try(send)
 
     def watched(self, run_ids: Iterable[str]) -> set[str]:
-        """Return the ids of the runs whose page somebody has open, as of at most a second ago. Cached, because every
-        batch needs them."""
+        """Return the ids of the runs that somebody is watching, cached for a second because every batch asks."""
         now = time.monotonic()
-        distinct = dict.fromkeys(run_ids)
-        unknown = [run_id for run_id in distinct if self._watched.get(run_id, (False, 0.0))[1] <= now]
-        if unknown:
-            marks: Any = self._try(lambda client: client.mget([watch_key(run_id) for run_id in unknown]))
+        distinct_ids = dict.fromkeys(run_ids)
+        uncached_ids = [run_id for run_id in distinct_ids if self._watched.get(run_id, (False, 0.0))[1] <= now]
+        if uncached_ids:
+            marks: Any = self._try(lambda client: client.mget([watch_key(run_id) for run_id in uncached_ids]))
             if len(self._watched) > 10_000:
                 self._watched.clear()
-            for run_id, mark in zip(unknown, marks or [None] * len(unknown), strict=True):
-                lasts_s = UNWATCHED_CACHE_S if mark is None else WATCHED_CACHE_S
-                self._watched[run_id] = (mark is not None, now + lasts_s)
-        return {run_id for run_id in distinct if self._watched.get(run_id, (False, 0.0))[0]}
+            for run_id, mark in zip(uncached_ids, marks or [None] * len(uncached_ids), strict=True):
+                cached_s = UNWATCHED_CACHE_S if mark is None else WATCHED_CACHE_S
+                self._watched[run_id] = (mark is not None, now + cached_s)
+        return {run_id for run_id in distinct_ids if self._watched.get(run_id, (False, 0.0))[0]}
 
     def forget(self) -> None:
         """Clear the cache, for tests and after the address has changed."""
@@ -99,8 +95,8 @@ watched, forget = _redis.watched, _redis.forget
 
 def announce(*news: tuple[str, int]) -> None:
     """Announce new rows, given as (run id, newest seq). Call it after the commit."""
-    names = watched([LIST, *(run_id for run_id, _ in news)])
-    if messages := [f"{run_id} {seq}" for run_id, seq in news if run_id in names or LIST in names]:
+    watched_names = watched([LIST, *(run_id for run_id, _ in news)])
+    if messages := [f"{run_id} {seq}" for run_id, seq in news if run_id in watched_names or LIST in watched_names]:
         _redis.publish(messages)
 
 

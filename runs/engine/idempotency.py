@@ -31,13 +31,13 @@ def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tu
     decides between concurrent calls."""
     try:
         with transaction.atomic():
-            if key and (earlier := rows.filter(launch_key=key).first()):
-                return earlier, False
+            if key and (earlier_row := rows.filter(launch_key=key).first()):
+                return earlier_row, False
             return make(), True
     except (IntegrityError, QueueFull):
         # The other request was first and may have filled the queue; other causes are raised.
-        if key and (first := rows.filter(launch_key=key).first()):
-            return first, False
+        if key and (first_row := rows.filter(launch_key=key).first()):
+            return first_row, False
         raise
 
 
@@ -53,9 +53,8 @@ def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Ru
 
 
 def forget(now: datetime) -> None:
-    """Clear old keys, one row at a time, because a statement for many rows could deadlock with writers of lines, which
-    lock several runs in a different order."""
+    """Clear old keys, one row at a time, because a statement for many rows could deadlock with writers of lines."""
     for rows in (Run.every.all(), RunGroup.objects.all(), ProfileTrial.objects.all()):
-        old = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
-        for row in old.only("pk")[:KEYS_AT_ONCE]:
+        old_rows = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
+        for row in old_rows.only("pk")[:KEYS_AT_ONCE]:
             rows.filter(pk=row.pk).update(launch_key=None)

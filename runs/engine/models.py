@@ -19,8 +19,7 @@ _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
 def new_run_id() -> str:
-    """Generate a short random id for folders and URLs. It starts with a letter and avoids look-alikes (i, l, o, 0,
-    1)."""
+    """Generate a short random id that starts with a letter and has no look-alikes (i, l, o, 0, 1)."""
     return "r" + "".join(secrets.choice(_ALPHABET) for _ in range(9))
 
 
@@ -65,13 +64,11 @@ class Run(Deletable):
     trend = models.JSONField(default=list)
     trend_of = models.IntegerField(default=0)
     reward_ends = models.JSONField(default=list)
-    """The first and the last ten rewards. `trend` is the reward in at most 40 points, and `trend_of` the number of
-    rewards behind them."""
+    """The first and the last ten rewards; `trend` is the reward in at most 40 points, of `trend_of` rewards."""
     preset = models.ForeignKey("HealthPreset", null=True, on_delete=models.SET_NULL)
     """The health preset; None for the default one."""
     health = models.JSONField(default=dict)
-    """The last assessment (see runs.insight.health.assess), or {} if there is none yet; written only by
-    runs.insight.health."""
+    """The last assessment, or {} if there is none yet; written only by runs.insight.health."""
 
     objects = Kept["Run"]()
     every = models.Manager["Run"]()
@@ -97,14 +94,12 @@ class Run(Deletable):
         return self.kind == "train"
 
     def apart(self) -> Parts:
-        """Split the run's name (see runs.engine.names) if other runs of its group have similar names; otherwise return
-        []."""
+        """Split the run's name (see names.py) if other runs of its group have similar names; otherwise return []."""
         names = self.group.runs.values_list("name", flat=True) if self.group else ()
         return distinguish(names).get(self.name, [])
 
     def latest(self) -> "Attempt":
-        """Return the latest attempt, whose status, reason, leases and receipt the run shows. This makes no query if the
-        attempts are prefetched."""
+        """Return the latest attempt, which the run shows. This makes no query if the attempts are prefetched."""
         return max(self.attempts.all(), key=lambda attempt: attempt.number)
 
     def ran_s(self, now: datetime | None = None) -> float | None:
@@ -186,8 +181,8 @@ class Attempt(models.Model):
     turn = models.FloatField(default=time.time)
     """Position among attempts of the same priority, as seconds since 1970 (see runs.engine.scheduling.gpu_queue)."""
     waits_for = models.CharField(max_length=200, blank=True)
-    """What a queued attempt is waiting for; the next two fields name the run that blocks it. runs.engine.sentences
-    combines them."""
+    """What a queued attempt is waiting for (see runs.engine.sentences); the next two fields name the run that blocks
+    it."""
     waits_how = models.CharField(max_length=12, blank=True, choices=[(w, w) for w in Waits])
     waits_on = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
     phase = models.CharField(max_length=24, blank=True)
@@ -240,8 +235,8 @@ class Attempt(models.Model):
         """Return the seconds from the first step's preparation to the attempt's end, or to `now` if it has not ended.
         Return None if it never got that far, or has not ended and `now` is None. Never negative, even if the clock was
         set back."""
-        until = self.ended_at or now
-        return max(0.0, (until - self.started_at).total_seconds()) if self.started_at and until else None
+        end = self.ended_at or now
+        return max(0.0, (end - self.started_at).total_seconds()) if self.started_at and end else None
 
 
 class RunDisk(models.Model):

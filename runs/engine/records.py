@@ -29,10 +29,7 @@ class RunEvent(models.Model):
 
 class MetricRow(models.Model):
     """One outbox line of numbers that is not folded yet, for reads after a cursor. It is deleted once folded and
-    acknowledged.
-
-    The run is its only index, since each index costs another page write per line.
-    """
+    acknowledged. The run is its only index, since each index costs another page write per line."""
 
     run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, db_index=False)
     attempt = models.ForeignKey("runs.Attempt", on_delete=models.CASCADE, db_index=False)
@@ -65,10 +62,8 @@ class MetricChunk(models.Model):
 
 
 class ChunkOutline(models.Model):
-    """The lowest and highest points of each section of a chunk, from which charts of long runs are drawn.
-
-    They are in a separate table, because reading them from the chunk's row would also read the chunk's data.
-    """
+    """The lowest and highest points of each section of a chunk, from which charts of long runs are drawn. They are in a
+    separate table, because reading them from the chunk's row would also read the chunk's data."""
 
     chunk = models.OneToOneField(MetricChunk, on_delete=models.CASCADE, primary_key=True, related_name="outline")
     data = models.BinaryField()

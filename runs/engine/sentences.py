@@ -13,7 +13,7 @@ from workers.contract.run.jobs import KINDS
 from workers.contract.wire.names import SAVING, EndReason, Phase
 from workers.diagnosis import catalogue
 
-ENDED = frozenset({Phase.VERIFYING, Phase.UPLOADING})
+ENDED_PHASES = frozenset({Phase.VERIFYING, Phase.UPLOADING})
 """Phases that follow the end of every process of the run."""
 PHASES: dict[str, str] = {
     Phase.CLAIMED: "The host accepted the run.",
@@ -32,7 +32,7 @@ STATUSES: dict[str, str] = {
     RunStatus.RUNNING: "Training.",
     RunStatus.STOPPING: "Stopping every process of the run.",
 }
-WAITS: dict[str, tuple[str, str]] = {
+WAIT_WORDS: dict[str, tuple[str, str]] = {
     Waits.HELD: (", held by ", ""),
     Waits.QUARANTINED: (", in quarantine after ", ": it was not proved free"),
     Waits.KEPT: (", reserved for ", ", which is ahead of it in the queue"),
@@ -45,7 +45,7 @@ TRAINED = {
     "failed": "The trainer saved and stopped early, because a reward failed on too many rows.",
     "done": "The job is done.",
 }
-ENDS_OF_JOBS: dict[str, str] = {
+JOB_END_SENTENCES: dict[str, str] = {
     EndReason.COMPLETED: TRAINED["done"],
     EndReason.TRAINER_EXITED: "The process ended before the job was done.",
 }
@@ -84,17 +84,17 @@ def waiting(attempt: Attempt) -> Waiting | None:
     `machine` and `waits_on` with its owner are preloaded."""
     if not attempt.waits_for:
         return None
-    expected = getattr(attempt, "machine", None)
-    machine = expected.text if expected is not None else ""
-    on = attempt.waits_on
-    if on is None or attempt.waits_how not in WAITS:
+    expectation = getattr(attempt, "machine", None)
+    machine = expectation.text if expectation is not None else ""
+    blocker = attempt.waits_on
+    if blocker is None or attempt.waits_how not in WAIT_WORDS:
         return Waiting(attempt.waits_for, machine=machine)
-    wait = waiting_words(attempt.waits_for, attempt.waits_how, on.pk, on.name, on.owner.get_username())
+    wait = waiting_words(attempt.waits_for, attempt.waits_how, blocker.pk, blocker.name, blocker.owner.get_username())
     return replace(wait, machine=machine)
 
 
 def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Waiting:
-    before, after = WAITS[how]
+    before, after = WAIT_WORDS[how]
     return Waiting(text + before, run_id, name, owner, after)
 
 
@@ -105,18 +105,18 @@ def as_sentence(text: str) -> str:
 def of_attempt(attempt: Attempt) -> str:
     """Choose the attempt's sentence for the status line."""
     if attempt.status in FINAL:
-        if attempt.run.kind in KINDS and attempt.reason in ENDS_OF_JOBS:
-            return ENDS_OF_JOBS[attempt.reason]
+        if attempt.run.kind in KINDS and attempt.reason in JOB_END_SENTENCES:
+            return JOB_END_SENTENCES[attempt.reason]
         if attempt.reason == EndReason.STOPPED_BY_USER and attempt.stop_requested_by:
             return f"Stopped by {attempt.stop_requested_by.get_username()}."
         if attempt.reason == EndReason.TRAINER_EXITED and attempt.run.trains and not attempt.run.step:
             return "The trainer exited before its first step."
-        limited = attempt.reason in (EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED) and attempt.detail
-        return f"{sentence(attempt.reason).rstrip('.')}: {attempt.detail}" if limited else sentence(attempt.reason)
+        is_limited = attempt.reason in (EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED) and attempt.detail
+        return f"{sentence(attempt.reason).rstrip('.')}: {attempt.detail}" if is_limited else sentence(attempt.reason)
     if attempt.stop_mode and attempt.status != RunStatus.STOPPING:
         return f"Asked to {STOPS.get(attempt.stop_mode, 'stop')}. Waiting for the host."
-    if attempt.status == RunStatus.QUEUED and (waits := waiting(attempt)):
-        return as_sentence(str(waits))
+    if attempt.status == RunStatus.QUEUED and (waiting_for := waiting(attempt)):
+        return as_sentence(str(waiting_for))
     if attempt.status == RunStatus.STARTING and attempt.phase == Phase.FETCHING_MODEL:
         return _download(attempt.run.last_metrics)
     if attempt.status == RunStatus.STARTING and attempt.phase in PHASES:
@@ -136,11 +136,10 @@ def is_saving(attempt: Attempt) -> bool:
 def stopping(attempt: Attempt) -> str:
     if is_saving(attempt):
         return "The trainer is saving a checkpoint."
-    return PHASES[attempt.phase if attempt.phase in ENDED else Phase.STOPPING]
+    return PHASES[attempt.phase if attempt.phase in ENDED_PHASES else Phase.STOPPING]
 
 
 def _download(metrics: dict[str, Any]) -> str:
-    """Describe the download's progress, in the hub's units."""
     mib_done, mib_total = (metrics.get(f"download/{name}_mib") for name in ("done", "total"))
     if not isinstance(mib_done, int | float):
         return PHASES[Phase.FETCHING_MODEL]
@@ -183,9 +182,9 @@ def _status(data: dict[str, Any]) -> str:
 
 def _phase(data: dict[str, Any]) -> str:
     detail = str(data.get("detail") or "")
-    reason, _, rest = detail.partition(" ")
+    reason, _, details = detail.partition(" ")
     if reason in frozenset(EndReason):  # an end reason, before the reason's details are known
-        detail = f"{sentence(reason)} {rest}".strip()
+        detail = f"{sentence(reason)} {details}".strip()
     return _with_detail(PHASES.get(data.get("phase", ""), "Working."), detail)
 
 
@@ -201,15 +200,15 @@ def _planned(data: dict[str, Any]) -> str:
 
 
 def _exited(data: dict[str, Any]) -> str:
-    how = f"was ended by {data['signal']}" if data.get("signal") else f"exited with code {data.get('exit_code')}"
-    return f"The {_role(data)} process {how} (pid {data.get('pid')})."
+    ending = f"was ended by {data['signal']}" if data.get("signal") else f"exited with code {data.get('exit_code')}"
+    return f"The {_role(data)} process {ending} (pid {data.get('pid')})."
 
 
 def _reward_failed(data: dict[str, Any]) -> str:
     row, count = data.get("row"), data.get("count")
-    on = "a batch" if row is None else f"row {row}"
-    often = "for the first time" if count == 1 else f"now {count} of {data.get('of')} completions"
-    return f"The reward {data.get('reward')} failed on {on} ({often}): {data.get('message')}"
+    location = "a batch" if row is None else f"row {row}"
+    frequency = "for the first time" if count == 1 else f"now {count} of {data.get('of')} completions"
+    return f"The reward {data.get('reward')} failed on {location} ({frequency}): {data.get('message')}"
 
 
 def _ended(data: dict[str, Any]) -> str:
@@ -257,14 +256,13 @@ def _size(count: object) -> str:
 
 
 def _diagnosed(data: dict[str, Any]) -> str:
-    """Name the most likely cause of a failure. A cause that only a newer version's catalogue knows is named by its
-    id."""
+    """Name the most likely cause of a failure, by its id if only a newer version's catalogue knows it."""
     causes = data.get("diagnoses")
-    first = causes[0] if isinstance(causes, list) and causes else None
-    if not isinstance(first, dict):
+    likeliest = causes[0] if isinstance(causes, list) and causes else None
+    if not isinstance(likeliest, dict):
         return "The logs show no known cause."
-    entry = catalogue.entries().get(str(first.get("id")))
-    return f"Likely cause: {entry.title if entry else first.get('id')}."
+    entry = catalogue.entries().get(str(likeliest.get("id")))
+    return f"Likely cause: {entry.title if entry else likeliest.get('id')}."
 
 
 _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {

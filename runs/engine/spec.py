@@ -58,7 +58,7 @@ class LaunchRequest(RunSettings):
         except ContractError:
             return None
 
-    def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
+    def chosen_rows(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
         """Return the chosen dataset version, reward version and profile. Raises ContractError if one is missing."""
         if self.dataset_version is None or self.reward_version is None or self.profile is None:
             raise ContractError("a run needs a dataset, rewards and a hardware profile")
@@ -67,14 +67,14 @@ class LaunchRequest(RunSettings):
 
 def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
     """Freeze a request into a spec. Raises ContractError, naming the field, if the rows don't form a valid spec."""
-    dataset_version, reward_version, profile = request.chosen()
+    dataset_version, reward_version, profile = request.chosen_rows()
     rewards = rewards_of(reward_version, at="rewards")
-    evaluates = request.eval_reward_version if request.eval_rows else None
-    eval_rewards = rewards_of(evaluates, at="eval_rewards") if evaluates else ()
+    eval_version = request.eval_reward_version if request.eval_rows else None
+    eval_rewards = rewards_of(eval_version, at="eval_rewards") if eval_version else ()
     _check(dataset_version, rewards, eval_rewards, request.eval_rows)
-    used = only_for(request.kind, request)
-    own = {
-        "grpo": with_correction(with_aggregation(reward_version, request.grpo), used.ahead),
+    used_settings = only_for(request.kind, request)
+    overrides = {
+        "grpo": with_correction(with_aggregation(reward_version, request.grpo), used_settings.ahead),
         "attn_implementation": request.attn_implementation or None,
         "episodes": _with_corpora(request.episodes),
     }
@@ -94,15 +94,14 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         hardware=hardware_of(profile, request.vllm_share),
         failed_share=reward_version.failed_share,
         eval_rewards=eval_rewards,
-        **{**used.chosen_settings(), **own},
+        **{**used_settings.chosen_settings(), **overrides},
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))
 
 
 def hardware_of(profile: HardwareProfile, vllm_share: float | None = None) -> HardwareSpec:
-    """Read a profile's hardware, with the launch's own GPU memory share for vLLM. Raises ContractError for a profile
-    that the contract can't read."""
+    """Read a profile's hardware, with the launch's own GPU memory share for vLLM. Raises ContractError."""
     spec = from_dict(HardwareSpec, {**profile.spec, "profile": profile.name}, at="hardware")
     return spec.with_vllm_share(vllm_share)
 
@@ -181,8 +180,8 @@ def _check(
     names = [reward.name for reward in rewards]
     if len(set(names)) < len(names):
         raise ContractError("rewards: two components have the same name, and TRL would merge them silently")
-    if shared := sorted(set(names) & {reward.name for reward in eval_rewards}):
+    if shared_names := sorted(set(names) & {reward.name for reward in eval_rewards}):
         raise ContractError(
-            f"eval_rewards: {', '.join(shared)} is also the name of a component of the training rewards, so the "
+            f"eval_rewards: {', '.join(shared_names)} is also the name of a component of the training rewards, so the "
             "metrics of both would have the same name"
         )

@@ -1,7 +1,5 @@
-"""Run statuses, their transitions, the final status of each end reason, and ways to wait. Imports no Django.
-
-There are few statuses and many end reasons. Each reason has exactly one final status and one sentence.
-"""
+"""Run statuses, their transitions, the final status of each end reason, and ways to wait. Imports no Django. There are
+few statuses and many end reasons. Each reason has exactly one final status and one sentence."""
 
 from enum import StrEnum
 
@@ -92,6 +90,6 @@ def may_move(old: RunStatus, new: RunStatus) -> bool:
     return new in EDGES[old]
 
 
-def sources(new: RunStatus) -> frozenset[RunStatus]:
+def previous_statuses(new: RunStatus) -> frozenset[RunStatus]:
     """Return the statuses from which an attempt may move to `new`."""
     return frozenset(old for old in RunStatus if new in EDGES[old])

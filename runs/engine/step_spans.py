@@ -32,8 +32,7 @@ class StepSpans(models.Model):
 
 
 def row_of(attempt: Attempt, line: OutboxLine, void_after: int | None) -> list[tuple[Any, ...]]:
-    """Convert a line of EventKind.SPANS to a list with one row (COLUMNS). Return [] for other lines, and for a step
-    that a later attempt repeats."""
+    """Convert a line of EventKind.SPANS to a list of one row; return [] for other lines and for a repeated step."""
     if line.kind != EventKind.SPANS or line.step is None or (void_after is not None and line.step > void_after):
         return []
     began, seconds, spans = (line.data[name] for name in ("began", "seconds", "spans"))

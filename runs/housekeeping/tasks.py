@@ -56,8 +56,8 @@ def reconcile_machines() -> None:
 
 @app.task(name="artifacts.tend")  # type: ignore[untyped-decorator]
 def reconcile_artifacts() -> None:
-    with worker.slot() as free:  # a store that hangs must not keep the tick waiting
-        if free:
+    with worker.slot() as has_slot:  # a store that hangs must not keep the tick waiting
+        if has_slot:
             upkeep.reconcile(timezone.now())
 
 

@@ -1,5 +1,4 @@
-"""The API for hosts, authenticated by the host's token: announcements (every 10 s), leaving, model inspections and
-tokenizers."""
+"""The API for hosts, authenticated by the host's token: announcements, leaving, model inspections and tokenizers."""
 
 import time
 from collections.abc import Callable
@@ -66,7 +65,7 @@ def _document(
     return wraps(view)(_from_host(guarded))
 
 
-def _not_this_host(name: str, token: str) -> JsonResponse:
+def _refuse_token(name: str, token: str) -> JsonResponse:
     if credentials.was_revoked(name, token):
         fix = "Join again with a new code from the Hardware page."
         return error_json(403, f"The credentials of {name} were revoked.", where=REVOKED, fix=fix)
@@ -82,7 +81,7 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
         return error_json(400, "The host name is missing or invalid.", where="name", fix=f"Use {HOST_NAME_WORDS}.")
     credential = credentials.matching(name, bearer(request))
     if credential is None:
-        return _not_this_host(name, bearer(request))
+        return _refuse_token(name, bearer(request))
     inventory, schema = document.get("inventory"), document.get("trainer_schema")
     if not isinstance(inventory, dict):
         return error_json(
@@ -97,12 +96,12 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
         return error_json(
             409, f"Another machine announces itself as {name}, with the same token.", where="name", fix=fix
         )
-    if problem := _noted(credential, document):
+    if problem := _note_version(credential, document):
         announcements.refuse(name)
         return error_json(426, problem, where="version", fix="Runs on the host continue.")
     host = announcements.accept(name, inventory, schema, timezone.now())
     if isinstance(sizes := document.get("run_sizes"), dict):
-        disk.measured(host, {run: size for run, value in sizes.items() if (size := whole(value)) is not None})
+        disk.store_measurement(host, {run: size for run, value in sizes.items() if (size := whole(value)) is not None})
     watched = announcements.is_watched(host, timezone.now())
     return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
 
@@ -112,7 +111,7 @@ def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
     """Let a host leave, unless a run needs it. The host's token is invalid afterwards."""
     name = document.get("name")
     if not isinstance(name, str) or not credentials.is_valid(name, bearer(request)):
-        return _not_this_host(str(name)[:64], bearer(request))
+        return _refuse_token(str(name)[:64], bearer(request))
     try:
         how = Leaving(str(document.get("how")))
     except ValueError:
@@ -123,7 +122,7 @@ def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
     return JsonResponse({"ok": True})
 
 
-def _noted(credential: HostCredential, document: Document) -> str:
+def _note_version(credential: HostCredential, document: Document) -> str:
     """Store the host's version and clock skew. Return the problem if its version can't be served, or ""."""
     version, clock = document.get("version"), document.get("time")
     version = version if isinstance(version, str) else ""
@@ -134,8 +133,7 @@ def _noted(credential: HostCredential, document: Document) -> str:
 
 
 def _is_schema(schema: object) -> bool:
-    """Return whether the schema has the structure from which forms are built. Hosts are trusted to run code, but not to
-    be free of bugs."""
+    """Return whether the schema has the structure from which forms are built, since a host may have bugs."""
     if not isinstance(schema, dict) or not isinstance(schema.get("defaults", {}), dict):
         return False
     fields = schema.get("fields")
@@ -173,10 +171,9 @@ def inspection(request: HttpRequest, document: Document, inspection_id: int) -> 
 
 @_from_host
 def tokenizer(request: HttpRequest, host: str, inspection_id: int) -> HttpResponseBase:
-    """Store an uploaded tokenizer (see workers.contract.wire.tokenizers). Its checksum must match the one in the result
-    of the host's inspection."""
+    """Store an uploaded tokenizer, whose checksum must match the one in the result of the host's inspection."""
     if not credentials.is_valid(host, bearer(request)):
-        return _not_this_host(host, bearer(request))
+        return _refuse_token(host, bearer(request))
     row = ModelInspection.objects.filter(pk=inspection_id, host__name=host).first()
     if row is None or not tokenizers.named_in(row):
         return error_json(

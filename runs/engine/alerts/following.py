@@ -14,7 +14,6 @@ from runs.engine.alerts.models import AlertDelivery, AlertTarget, State, TargetK
 from runs.engine.models import Run
 
 MAX_PER_USER = 200
-"""Upper bound of the runs that a user may follow at the same time."""
 NO_SERVER = "This installation has no mail server. An admin can set CONTROLPLANE_SMTP_HOST."
 
 
@@ -43,22 +42,23 @@ class Following:
 def of(run: Run, user: User) -> Following:
     target = AlertTarget.objects.filter(run=run, by=user).first()
     last = AlertDelivery.objects.filter(target=target).first() if target else None
-    failed = last is not None and last.state == State.FAILED
-    return Following(bool(settings.EMAIL_HOST), target.shown if target else "", last.error if last and failed else "")
+    has_failed = last is not None and last.state == State.FAILED
+    return Following(
+        bool(settings.EMAIL_HOST), target.shown if target else "", last.error if last and has_failed else ""
+    )
 
 
 def usual_address(user: User) -> str:
     """Suggest the address that the user last followed a run with, or else the account's address, which may be ""."""
-    last = AlertTarget.objects.filter(by=user, run__isnull=False).order_by("-pk").first()
+    last_target = AlertTarget.objects.filter(by=user, run__isnull=False).order_by("-pk").first()
     try:
-        return last.address if last else user.email
+        return last_target.address if last_target else user.email
     except sealing.CannotOpen:
         return user.email
 
 
 def follow(run: Run, user: User, address: str, links_to: str) -> None:
-    """Subscribe the user to mail about the run's end and its health problems. `links_to` is this installation's
-    address. Raises NotFollowed."""
+    """Subscribe the user to mail about the run. `links_to` is this installation's address. Raises NotFollowed."""
     if not settings.EMAIL_HOST:
         raise NotFollowed(NO_SERVER)
     with transaction.atomic():

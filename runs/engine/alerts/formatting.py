@@ -28,7 +28,6 @@ TEST = "This is a test. Alerts from this installation arrive here and look like 
 class AlertLine:
     head: str
     subject: str
-    """The run's name."""
     text: str
     link: str
 

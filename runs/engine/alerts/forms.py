@@ -14,12 +14,12 @@ from controlplane.platform.http.addresses import check_url
 from runs.engine.alerts.models import AlertTarget, TargetKind, Topic
 
 MAX_ADDRESSES = 10
-LONGEST = 2000
+MAX_ADDRESS_CHARS = 2000
 
 
 class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
     address = forms.CharField(
-        max_length=LONGEST,
+        max_length=MAX_ADDRESS_CHARS,
         help_text="The https address of a webhook (Slack, Mattermost, Discord with /slack at its end, …), or mail "
         "addresses separated by commas. Addresses are stored encrypted and shown masked.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),

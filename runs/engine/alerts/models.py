@@ -32,9 +32,7 @@ class AlertTarget(models.Model):
     shown = models.CharField(max_length=200)
     """The address as pages show it, without its secret part."""
     wants: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
-    """Values of Topic."""
     private_too = models.BooleanField(default=False)
-    """True if a webhook's address may be private."""
     links_to = models.CharField(max_length=300)
     """This installation's base URL, for links in messages."""
     enabled = models.BooleanField(default=True)
@@ -92,5 +90,4 @@ class AlertDelivery(models.Model):
 
     @property
     def chip(self) -> str:
-        """The CSS class of its status chip."""
         return {State.SENT: "good", State.FAILED: "bad"}.get(State(self.state), "")

@@ -87,16 +87,16 @@ def _check_status(response: outbound.Response) -> None:
 def _mail(address: str, lines: Sequence[AlertLine]) -> None:
     if not settings.EMAIL_HOST:
         raise Refused("This installation has no mail server. Set CONTROLPLANE_SMTP_HOST.")
-    subject, text = formatting.mail(lines)
+    subject, message = formatting.mail(lines)
     to = [part.strip() for part in address.split(",")]
     try:
-        EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, to).send()
+        EmailMessage(subject, message, settings.DEFAULT_FROM_EMAIL, to).send()
     except BadHeaderError:
         raise Refused("The address contains a line break.") from None
     except smtplib.SMTPResponseException as error:
         reply = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-        text = f"The mail server answered {error.smtp_code}: {' '.join(str(reply).split())[:200]}"
-        raise (Refused if error.smtp_code >= 500 else NotSent)(text) from None
+        message = f"The mail server answered {error.smtp_code}: {' '.join(str(reply).split())[:200]}"
+        raise (Refused if error.smtp_code >= 500 else NotSent)(message) from None
     except smtplib.SMTPRecipientsRefused as error:
         raise Refused(f"The mail server rejected {', '.join(error.recipients)}.") from None
     except (smtplib.SMTPException, OSError) as error:

@@ -16,7 +16,7 @@ from runs.engine.alerts.forms import TargetForm
 from runs.engine.alerts.models import AlertDelivery, State, installations
 from runs.engine.alerts.tasks import soon
 
-SHOWN = 50
+MAX_SHOWN = 50
 
 
 @never_cache
@@ -41,7 +41,7 @@ def target(request: HttpRequest, target_id: int) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         target = form.save_by(person(request))
         if not target.enabled:
-            delivery.drop(target)
+            delivery.fail_waiting(target)
         messages.success(request, f"{target.name} is saved.")
         return redirect("alerts")
     name = installations().get(pk=target_id).name  # the stored name, not the submitted one
@@ -76,7 +76,7 @@ def deliveries(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_POST
 def again(request: HttpRequest, delivery_id: int) -> HttpResponse:
-    if delivery.try_again(get_object_or_404(AlertDelivery, pk=delivery_id)):
+    if delivery.retry(get_object_or_404(AlertDelivery, pk=delivery_id)):
         soon()
     return redirect("alerts")
 
@@ -103,8 +103,8 @@ def follow(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 
 def _deliveries() -> dict[str, object]:
-    rows = list(AlertDelivery.objects.select_related("target", "event__run")[:SHOWN])
+    rows = list(AlertDelivery.objects.select_related("target", "event__run")[:MAX_SHOWN])
     now = timezone.now()
     recent = [(row, formatting.line(row, "", now)) for row in rows]
     waits = any(row.state == State.WAITING for row in rows)
-    return {"deliveries": recent, "shown": SHOWN, "kept": delivery.KEPT, "poll_s": 1 if waits else 10}
+    return {"deliveries": recent, "shown": MAX_SHOWN, "kept": delivery.MAX_KEPT, "poll_s": 1 if waits else 10}

@@ -34,24 +34,23 @@ def store_for(attempt: Attempt, folder: str = "") -> StoreAnswer:
     start = attempt.resume_from or attempt.run.spec.get("start_from") or ""
     spec = readable_spec(attempt.run) if folder else None
     paths = [start, *(model.path for model in (models_of(spec) if spec else ()))]
-    needed = {checkpoints.folder_in(path) for path in paths}
-    checkpoint = checkpoints.by_folder(folder or start) if not folder or folder in needed else None
+    needed_folders = {checkpoints.folder_in(path) for path in paths}
+    checkpoint = checkpoints.by_folder(folder or start) if not folder or folder in needed_folders else None
     return StoreAnswer(store, checkpoint.manifest if checkpoint else "")
 
 
 def record(attempt: Attempt, path: str, state: Storing, *, problem: str, manifest: str) -> bool:
-    """Record the state of a checkpoint's copy as an event; a repeated report changes nothing. Return False if there is
-    no such checkpoint."""
+    """Record the state of a checkpoint's copy as an event, once. Return False if there is no such checkpoint."""
     with transaction.atomic():
         Attempt.objects.select_for_update(of=("self",)).get(pk=attempt.pk)
         if not RunEvent.objects.filter(attempt=attempt, kind="checkpoint", data__path=path).exists():
             return False
-        about = RunEvent.objects.filter(attempt=attempt, kind__in=KINDS.values(), data__path=path)
-        last = about.order_by("-id").first()
+        store_events = RunEvent.objects.filter(attempt=attempt, kind__in=KINDS.values(), data__path=path)
+        newest = store_events.order_by("-id").first()
         data = {name: text for name, text in (("problem", problem), ("manifest", manifest)) if text}
         # A retry after a failure stays silent: the timeline keeps saying why the upload failed.
-        retries = state == Storing.UPLOADING and last is not None and last.kind == NOT_STORED
-        if not retries and (last is None or (last.kind, last.data) != (KINDS[state], {"path": path, **data})):
+        is_retry = state == Storing.UPLOADING and newest is not None and newest.kind == NOT_STORED
+        if not is_retry and (newest is None or (newest.kind, newest.data) != (KINDS[state], {"path": path, **data})):
             add_event(attempt, KINDS[state], "store", path=path, **data)
         if state == Storing.REMOVED:
             StoredCopy.objects.filter(attempt=attempt, path=path).delete()

@@ -15,7 +15,6 @@ class StoredCopy(models.Model):
     next_at = models.DateTimeField(null=True, db_index=True)
     """The time of upkeep's next check; None if the copy is complete, so that there is nothing to do."""
     tries = models.IntegerField(default=0)
-    """Number of checks by upkeep so far."""
     problem = models.CharField(max_length=1000, blank=True)
     """The reason an unwanted copy is still in the store."""
 

@@ -72,8 +72,6 @@ class SavedModel:
 
 @dataclass(frozen=True)
 class RunModels:
-    """A run with its remaining models, newest first."""
-
     run: Run
     models: list[SavedModel]
 
@@ -100,16 +98,15 @@ def model_for(request: HttpRequest, event_id: int) -> SavedModel:
     return SavedModel(checkpoint)
 
 
-def saved(request: HttpRequest, *, text: str, page: int) -> tuple[Page[Any], list[RunModels]]:
-    """List one page of the runs that have saved models, the newest model first. `text` filters runs by name, id or base
-    model."""
-    matching = Q(name__icontains=text) | Q(pk=text) | Q(spec__model__path__icontains=text) if text else Q()
+def page_of_saved(request: HttpRequest, *, text: str, page: int) -> tuple[Page[Any], list[RunModels]]:
+    """List one page of the runs with saved models, newest model first. `text` filters by name, id or base model."""
+    condition = Q(name__icontains=text) | Q(pk=text) | Q(spec__model__path__icontains=text) if text else Q()
     with_models = RunEvent.objects.filter(kind=EventKind.CHECKPOINT).values("run_id")
     runs = queries.runs_for(request).select_related("owner", "dataset_version__dataset", "source")
-    runs = runs.filter(matching, pk__in=with_models, archived_at=None)
+    runs = runs.filter(condition, pk__in=with_models, archived_at=None)
     runs = runs.annotate(saved_at=Max("events__at", filter=Q(events__kind=EventKind.CHECKPOINT))).order_by("-saved_at")
-    shown = Paginator(runs, RUNS_PER_PAGE).get_page(page)
-    return shown, [RunModels(run, _existing(run)) for run in shown]
+    page_of_runs = Paginator(runs, RUNS_PER_PAGE).get_page(page)
+    return page_of_runs, [RunModels(run, _existing(run)) for run in page_of_runs]
 
 
 def base_models(text: str) -> list[BaseModel]:

@@ -1,8 +1,6 @@
 """Upkeep of the artifact store after a run's end. It asks hosts to repeat failed uploads, and itself removes unwanted
-copies, because their host may never come back.
-
-While a run is active, its own process on the host uploads checkpoints and removes the copies of deleted ones.
-"""
+copies, because their host may never come back. While a run is active, its own process on the host uploads checkpoints
+and removes the copies of deleted ones."""
 
 import logging
 from datetime import datetime, timedelta
@@ -21,7 +19,7 @@ from workers.contract.wire.names import Task
 
 log = logging.getLogger(__name__)
 
-LONGEST = timedelta(hours=6)
+MAX_PAUSE = timedelta(hours=6)
 MAX_AT_ONCE = 20
 READ_S = 10.0
 """Read timeout in seconds, short so that a store that hangs holds up the worker for a minute at most."""
@@ -29,12 +27,12 @@ READ_S = 10.0
 
 def reconcile(now: datetime) -> int:
     """Check the copies that are due, except those that another worker has claimed. Return the number checked."""
-    due = StoredCopy.objects.filter(next_at__lte=now).select_related("attempt__run", "attempt__host")
+    due_copies = StoredCopy.objects.filter(next_at__lte=now).select_related("attempt__run", "attempt__host")
     checked = 0
-    for copy in due.order_by("next_at")[:MAX_AT_ONCE]:
+    for copy in due_copies.order_by("next_at")[:MAX_AT_ONCE]:
         unchanged = StoredCopy.objects.filter(pk=copy.pk, next_at=copy.next_at, wanted=copy.wanted)
-        longer: int = 2 ** min(copy.tries, 10)
-        pause = min(copies.CHECK_AFTER * longer, LONGEST)
+        factor: int = 2 ** min(copy.tries, 10)
+        pause = min(copies.CHECK_AFTER * factor, MAX_PAUSE)
         if not unchanged.update(next_at=now + pause, tries=copy.tries + 1):
             continue
         checked += 1

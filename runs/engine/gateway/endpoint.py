@@ -1,7 +1,5 @@
-"""A run's gateway as its page shows it: address, key, and code that connects an agent or an environment of Atropos.
-
-An endpoint that is open to other machines is not encrypted, so only admins may open one.
-"""
+"""A run's gateway as its page shows it: address, key, and code that connects an agent or an environment of Atropos. An
+endpoint that is open to other machines is not encrypted, so only admins may open one."""
 
 from dataclasses import dataclass, replace
 
@@ -121,8 +119,7 @@ def of(run: Run) -> GatewayEndpoint | None:
 
 
 def may_open(user: User, episodes: EpisodeSpec | None) -> bool:
-    """Return whether the user may launch a run with these episodes: only admins may open a gateway to other
-    machines."""
+    """Return whether the user may launch these episodes: only admins may open a gateway to other machines."""
     opens = episodes is not None and episodes.gateway is not None and episodes.gateway.open_beyond_loopback
     return user.may_administer or not opens
 
@@ -130,7 +127,6 @@ def may_open(user: User, episodes: EpisodeSpec | None) -> bool:
 @require_POST
 @operator_required
 def key(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Render the key of a run's gateway, for people who may launch runs."""
     run = queries.run_for(request, run_id)
     endpoint = of(run)
     if endpoint is None:

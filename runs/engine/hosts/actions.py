@@ -59,9 +59,9 @@ def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
     if is_fresh(host):
         return 0, 0
     record(host, "Marked as lost")
-    ended = sum(ending.give_up(attempt, user.get_username()) for attempt in on_host(host))
+    ended_count = sum(ending.give_up(attempt, user.get_username()) for attempt in on_host(host))
     quarantined = Lease.objects.filter(host=host, state=Lease.QUARANTINED)
-    return ended, len(release(quarantined, user)) if free else 0
+    return ended_count, len(release(quarantined, user)) if free else 0
 
 
 def revoke(host: Host, user: User) -> tuple[int, str]:
@@ -73,12 +73,12 @@ def revoke(host: Host, user: User) -> tuple[int, str]:
         record(host, "Revoked its credentials")
         Host.every.filter(pk=host.pk).update(announced_at=None)
         detail = f"The host's credentials were revoked by {user.get_username()}."
-        ended = sum(ending.give_up(attempt, user.get_username(), detail=detail) for attempt in on_host(host))
+        ended_count = sum(ending.give_up(attempt, user.get_username(), detail=detail) for attempt in on_host(host))
     try:
         host_redis.delete(host.name)
     except RedisError:
-        return ended, "Redis is unreachable. The host's Redis user will be deleted once Redis is back."
-    return ended, ""
+        return ended_count, "Redis is unreachable. The host's Redis user will be deleted once Redis is back."
+    return ended_count, ""
 
 
 def remove(host: Host) -> str:
@@ -90,10 +90,10 @@ def remove(host: Host) -> str:
         if Lease.objects.filter(host=row).exclude(state=Lease.RELEASED).exists():
             return f"{host.name} still holds leases. Mark it as lost, or release its quarantined resources first."
         attempts = Attempt.objects.filter(Q(host=row) | Q(host=None, run__host=row), status__in=ACTIVE)
-        waiting = attempts.select_related("run").first()
-        if waiting is not None:
-            verb = "is waiting for" if waiting.status == RunStatus.QUEUED else "is on"
-            return f"{waiting.run.name} {verb} {host.name}. Stop that run first."
+        blocker = attempts.select_related("run").first()
+        if blocker is not None:
+            verb = "is waiting for" if blocker.status == RunStatus.QUEUED else "is on"
+            return f"{blocker.run.name} {verb} {host.name}. Stop that run first."
         if Host.every.filter(pk=row.pk, removed_at=None).update(removed_at=timezone.now()):
             record(row, "Removed it")
     return ""

@@ -56,14 +56,14 @@ def is_watched(host: Host, now: datetime) -> bool:
 
 def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
     """Return the memory in use on each unleased GPU, by index; a leased GPU keeps its last idle value."""
-    before = host.idle_mib if isinstance(host.idle_mib, dict) else {}
-    active = Lease.objects.filter(host=host, resource__startswith="gpu:").exclude(state=Lease.RELEASED)
-    leased = set(active.values_list("resource", flat=True)) if gpus else set()
-    idle = {}
+    previous_mib = host.idle_mib if isinstance(host.idle_mib, dict) else {}
+    active_leases = Lease.objects.filter(host=host, resource__startswith="gpu:").exclude(state=Lease.RELEASED)
+    leased_resources = set(active_leases.values_list("resource", flat=True)) if gpus else set()
+    idle_mib = {}
     for gpu in gpus:
         key = str(gpu["index"])
-        if f"gpu:{key}" not in leased:
-            idle[key] = gpu["used_mib"]
-        elif (previous := inventory.whole(before.get(key))) is not None:
-            idle[key] = previous
-    return idle
+        if f"gpu:{key}" not in leased_resources:
+            idle_mib[key] = gpu["used_mib"]
+        elif (previous := inventory.whole(previous_mib.get(key))) is not None:
+            idle_mib[key] = previous
+    return idle_mib

@@ -61,8 +61,8 @@ def facts(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
         by = f" with a code from {credential.created_by.username}" if credential.created_by else ""
         yield "Joined", format_html("{} ago{}", ago(credential.created_at), by)
     if credential.version:
-        same = credential.version == VERSION
-        yield "Product", credential.version if same else f"{credential.version}; this control plane is {VERSION}"
+        is_same = credential.version == VERSION
+        yield "Product", credential.version if is_same else f"{credential.version}; this control plane is {VERSION}"
     if was_copied(credential):
         sentence = "Another machine used it {} ago and was refused. Revoke this host, and join each machine separately."
         yield "Token", format_html(sentence, ago(credential.copied_at))

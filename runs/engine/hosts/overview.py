@@ -47,28 +47,28 @@ class QueueLine:
 def verdict(hosts: Sequence[HostView], queued: int) -> HostVerdict:
     """Summarise the state of the hosts. Problems come last and are coloured."""
     gpus = [gpu for host in hosts for gpu in host.gpus]
-    in_use = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
-    now = [gpu for host in hosts if host.fresh for gpu in host.gpus]
-    free = sum(host.free_gpus for host in hosts if host.fresh)
+    gpus_in_use = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
+    reachable_gpus = [gpu for host in hosts if host.fresh for gpu in host.gpus]
+    free_gpus = sum(host.free_gpus for host in hosts if host.fresh)
     slots = [slot for host in hosts for slot in host.slots]
-    taken = sum(1 for slot in slots if slot.holder)
+    slots_in_use = sum(1 for slot in slots if slot.holder)
     parts = [
-        VerdictPart(f"{in_use} of {counted(len(gpus), 'GPU')} held, {free} free")
+        VerdictPart(f"{gpus_in_use} of {counted(len(gpus), 'GPU')} held, {free_gpus} free")
         if gpus
-        else VerdictPart(f"No GPU: runs train on the CPU, {taken} of {counted(len(slots), 'slot')} held"),
+        else VerdictPart(f"No GPU: runs train on the CPU, {slots_in_use} of {counted(len(slots), 'slot')} held"),
         VerdictPart(f"{queued} queued", "muted"),
     ]
-    away = sum(1 for host in hosts if not host.fresh)
-    troubles = [
+    unreachable = sum(1 for host in hosts if not host.fresh)
+    problems = [
         (sum(len(host.quarantined) for host in hosts), "resource", "in quarantine"),
-        (sum(1 for gpu in now if gpu.holder is None and gpu.busy), "GPU", "in use by another program"),
+        (sum(1 for gpu in reachable_gpus if gpu.holder is None and gpu.busy), "GPU", "in use by another program"),
         (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with unreadable GPUs"),
-        (away, "host", "unreachable"),
+        (unreachable, "host", "unreachable"),
     ]
-    parts += [VerdictPart(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
-    if hosts and away == len(hosts):
+    parts += [VerdictPart(f"{counted(number, word)} {state}", "warn") for number, word, state in problems if number]
+    if hosts and unreachable == len(hosts):
         return HostVerdict("bad", (VerdictPart("No host is reachable, so nothing can start.", "bad"), *parts[:-1]))
-    return HostVerdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
+    return HostVerdict("warn" if any(number for number, _, _ in problems) else "good", tuple(parts))
 
 
 def queue() -> list[QueueLine]:

@@ -66,7 +66,6 @@ class GpuView:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """The segments of the memory bar."""
         if self.holder is None:
             return [{"label": "in use", "value": self.used_mib, "colour": "c8"}]
         segment = ("left over", "left") if self.holder.quarantined else ("held by the run", "c1")
@@ -180,7 +179,6 @@ class HostView:
 
     @property
     def removable(self) -> bool:
-        """True if the host is unreachable and holds nothing."""
         return not self.fresh and not self.holders
 
 
@@ -204,20 +202,19 @@ def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
         replace(_view(row, holders[row.pk]), sharing=sharing.get(row.pk, ()), credential=credentials.get(row.name))
         for row in rows
     ]
-    seem_busy = any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus)
-    return _without_ended_runs(views) if seem_busy else views
+    any_seems_busy = any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus)
+    return _without_ended_runs(views) if any_seems_busy else views
 
 
 def _without_ended_runs(views: list[HostView]) -> list[HostView]:
-    """Correct the used memory of GPUs that were proved free after their host's last announcement, which still includes
-    the ended run."""
-    freed = Lease.objects.filter(host__in=[view.row for view in views], resource__startswith="gpu:")
-    freed = freed.filter(state=Lease.RELEASED, released_at__gt=F("host__announced_at"))
-    resources = set(freed.values_list("host_id", "resource"))
+    """Correct the used memory of GPUs that were proved free after their host's last announcement."""
+    released_leases = Lease.objects.filter(host__in=[view.row for view in views], resource__startswith="gpu:")
+    released_leases = released_leases.filter(state=Lease.RELEASED, released_at__gt=F("host__announced_at"))
+    resources = set(released_leases.values_list("host_id", "resource"))
 
     def corrected(gpu: GpuView, host_id: int) -> GpuView:
-        outdated = gpu.holder is None and (host_id, f"gpu:{gpu.index}") in resources
-        return replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib)) if outdated else gpu
+        is_outdated = gpu.holder is None and (host_id, f"gpu:{gpu.index}") in resources
+        return replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib)) if is_outdated else gpu
 
     return [replace(view, gpus=tuple(corrected(gpu, view.row.pk) for gpu in view.gpus)) for view in views]
 
@@ -265,12 +262,12 @@ def _view(row: Host, holders: dict[str, Holder]) -> HostView:
 
 
 def _gpu(row: Host, position: int, gpu: Mapping[str, Any], holders: Mapping[str, Holder]) -> GpuView:
-    idle = row.idle_mib if isinstance(row.idle_mib, dict) else {}
+    idle_mib = row.idle_mib if isinstance(row.idle_mib, dict) else {}
     announced = {name: value for name, value in gpu.items() if name not in ("driver", "links")}
     return GpuView(
         **announced,
         holder=holders.get(f"gpu:{gpu['index']}"),
-        idle_mib=inventory.whole(idle.get(str(gpu["index"]))) or 0,
+        idle_mib=inventory.whole(idle_mib.get(str(gpu["index"]))) or 0,
         history=row.history,
         position=position,
     )

@@ -1,9 +1,6 @@
 """Downloads of models: the job that sends an archive, and the archives in the data folder, which are received in parts,
-offered for KEPT_FOR, then removed.
-
-No table lists them: the files are <job's run id>.tar, or .tar.part while incomplete. The host sends their content; the
-job's result has the checksum.
-"""
+offered for KEPT_FOR, then removed. No table lists them: the files are <job's run id>.tar, or .tar.part while
+incomplete. The host sends their content; the job's result has the checksum."""
 
 import errno
 import os
@@ -23,11 +20,11 @@ from runs.engine.states import ACTIVE
 from workers.contract.run.jobs import ARCHIVE, ArchiveSettings
 from workers.contract.wire.documents import ContractError
 
-ENDING, PART_ENDING = ".tar", ".tar.part"
+SUFFIX, PART_SUFFIX = ".tar", ".tar.part"
 KEPT_FOR = timedelta(hours=24)
 MIN_FREE = 1 << 30
 """Bytes that must stay free on the data folder's disk."""
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NoRoom(Exception):
@@ -45,8 +42,8 @@ def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
     """Start the download of a model, or return the one that is in progress or still offered. `card` is the content of
     its README.md. Raises ContractError with a sentence for people, or QueueFull."""
     jobs = checkpoint.run.jobs.filter(kind=ARCHIVE, spec__start_from=checkpoint.folder).order_by("-created_at")
-    if offered := next((job for job in jobs if find(job)), None):
-        return offered
+    if offered_job := next((job for job in jobs if find(job)), None):
+        return offered_job
     try:
         check_room(int(checkpoint.event.data.get("bytes") or 0))
     except NoRoom as error:
@@ -69,7 +66,7 @@ def find(job: Run) -> Archive | None:
     return Archive(path, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC) + KEPT_FOR)
 
 
-def path_of(job: Run, ending: str = ENDING) -> Path:
+def path_of(job: Run, ending: str = SUFFIX) -> Path:
     return _folder() / f"{job.pk}{ending}"
 
 
@@ -91,43 +88,42 @@ def check_room(size: int) -> None:
 
 def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
     """Store bytes at `offset` of an archive of `of` bytes. Return the number of bytes stored so far. Raises NoRoom."""
-    whole, part = path_of(job), path_of(job, PART_ENDING)
-    if whole.exists():
+    archive_path, part_path = path_of(job), path_of(job, PART_SUFFIX)
+    if archive_path.exists():
         return of
-    stored = part.stat().st_size if part.exists() else 0
+    stored = part_path.stat().st_size if part_path.exists() else 0
     if offset > stored:
         return stored
     try:
         check_room(of - stored)
         if not stored:
-            part.parent.mkdir(mode=0o700, exist_ok=True)
-        _write(part, offset, data)
+            part_path.parent.mkdir(mode=0o700, exist_ok=True)
+        _write(part_path, offset, data)
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in FULL_DISK_ERRORS:
             raise
-        part.unlink(missing_ok=True)
+        part_path.unlink(missing_ok=True)
         raise NoRoom("The control plane's disk is full, so the archive was discarded.") from error
     stored = max(stored, offset + len(data))
     if stored == of:
-        part.replace(whole)
+        part_path.replace(archive_path)
     return stored
 
 
 def tidy(now: datetime) -> None:
     """Delete expired archives, and incomplete ones whose job has ended."""
     for path in _files():
-        if path.name.endswith(ENDING):
-            expired = datetime.fromtimestamp(path.stat().st_mtime, UTC) + KEPT_FOR <= now
+        if path.name.endswith(SUFFIX):
+            is_expired = datetime.fromtimestamp(path.stat().st_mtime, UTC) + KEPT_FOR <= now
         else:
-            job = path.name.removesuffix(PART_ENDING)
-            expired = not Attempt.objects.filter(run_id=job, status__in=ACTIVE).exists()
-        if expired:
+            job = path.name.removesuffix(PART_SUFFIX)
+            is_expired = not Attempt.objects.filter(run_id=job, status__in=ACTIVE).exists()
+        if is_expired:
             path.unlink(missing_ok=True)
 
 
 def _write(part: Path, offset: int, data: bytes) -> None:
-    """Write data at an offset of the file instead of appending it, since two requests may send the same bytes at
-    once."""
+    """Write data at an offset instead of appending it, since two requests may send the same bytes at once."""
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while data:
@@ -138,7 +134,7 @@ def _write(part: Path, offset: int, data: bytes) -> None:
 
 
 def _files() -> list[Path]:
-    return [path for path in _folder().glob("*") if path.name.endswith((ENDING, PART_ENDING))]
+    return [path for path in _folder().glob("*") if path.name.endswith((SUFFIX, PART_SUFFIX))]
 
 
 def _folder() -> Path:

@@ -1,8 +1,5 @@
-"""Jobs that merge, convert, push or benchmark a model: their checks and starts.
-
-Each start returns the job of its kind that is already in progress, if there is one. It raises ContractError with a
-sentence for people, or QueueFull.
-"""
+"""Jobs that merge, convert, push or benchmark a model: their checks and starts. Each start returns the job of its kind
+that is already in progress, if there is one. It raises ContractError with a sentence for people, or QueueFull."""
 
 import re
 
@@ -91,34 +88,34 @@ def push(checkpoint: Checkpoint, user: User, settings: PushSettings) -> Run:
     if problem := repository_problem(settings.repository) or vault.hub_token_problem():
         raise ContractError(problem)
     job = starting.start_once(checkpoint, PUSH, user, settings=settings)
-    under_way = job.spec["job"]["repository"]
-    if under_way != settings.repository:
-        raise ContractError(f"a push of this model to {under_way} is in progress; wait until it ends")
+    current_repository = job.spec["job"]["repository"]
+    if current_repository != settings.repository:
+        raise ContractError(f"a push of this model to {current_repository} is in progress; wait until it ends")
     return job
 
 
 def repository_problem(name: str) -> str:
     """Explain why the hub would reject a repository name, or return "" if it is valid."""
-    owner, slash, own = name.partition("/")
-    if not slash or "/" in own:
+    owner, slash, repository = name.partition("/")
+    if not slash or "/" in repository:
         return "A repository name has two parts: owner/name. The owner is the token's account or an organization."
-    if not (_NAME.fullmatch(owner) and _NAME.fullmatch(own)):
+    if not (_NAME.fullmatch(owner) and _NAME.fullmatch(repository)):
         return (
             "Each part may have up to 96 letters, digits, dots, dashes and underscores, and must not begin or end with "
             "a dot or a dash."
         )
     if "--" in name or ".." in name:
         return "The hub doesn't allow names with two dashes or two dots in a row."
-    return "The hub doesn't allow names that end with .git." if own.endswith(".git") else ""
+    return "The hub doesn't allow names that end with .git." if repository.endswith(".git") else ""
 
 
 def benchmark(checkpoint: Checkpoint, user: User, *, tasks: list[str], limit: int) -> Run:
-    """Start standard benchmarks of a model, on a GPU if the run trained on one. `limit` is the number of examples per
-    task; 0 means all."""
+    """Start benchmarks of a model, on a GPU if the run trained on one. `limit` is the examples per task; 0 means
+    all."""
     if not tasks:
         raise ContractError("choose at least one task")
-    if unknown := [task for task in tasks if task not in BENCHMARK_TASKS]:
-        raise ContractError(f"{unknown[0]!r} is not one of the benchmarks: {', '.join(BENCHMARK_TASKS)}")
+    if unknown_tasks := [task for task in tasks if task not in BENCHMARK_TASKS]:
+        raise ContractError(f"{unknown_tasks[0]!r} is not one of the benchmarks: {', '.join(BENCHMARK_TASKS)}")
     if not 0 <= limit <= MAX_BENCHMARK_EXAMPLES:
         raise ContractError(f"use 1 to {MAX_BENCHMARK_EXAMPLES:,} examples per task, or 0 for all of them")
     gpus = (checkpoint.run.spec.get("hardware") or {}).get("trainer_gpus")

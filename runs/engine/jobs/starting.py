@@ -32,20 +32,18 @@ def start(
     host: Host | None = None,
 ) -> Run:
     """Queue a job on `host`, or else wherever the checkpoint can be used. `settings` is the kind's dataclass in
-    workers.contract.run.jobs; `model` is a folder to load instead of the run's model.
-
-    Raises ContractError if the checkpoint can't be used, and QueueFull if this user may not queue more runs.
-    """
+    workers.contract.run.jobs; `model` is a folder to load instead of the run's model. Raises ContractError if the
+    checkpoint can't be used, and QueueFull if this user may not queue more runs."""
     if not checkpoint.usable:
         raise ContractError("this checkpoint no longer exists")
-    trained = spec_of(checkpoint.run)
+    trained_spec = spec_of(checkpoint.run)
     spec = replace(
-        trained,
+        trained_spec,
         kind=kind,
         name=f"{checkpoint.name[:100]} · {KINDS[kind].label.lower()}",
         hardware=hardware,
         job={} if settings is None else to_dict(settings),
-        **{**trained.only("grpo", "lora", "attn_implementation", "episodes"), "start_from": checkpoint.folder},
+        **{**trained_spec.only("grpo", "lora", "attn_implementation", "episodes"), "start_from": checkpoint.folder},
     )
     if not checkpoint.is_adapter:
         spec = replace(spec, lora=None)

@@ -1,8 +1,5 @@
-"""GPU instance types of AWS: their resources, and their on-demand list prices for Linux in us-east-1.
-
-Spot prices aren't listed, because they change hourly. P5e is missing, because AWS sells it only in reserved blocks of
-time.
-"""
+"""GPU instance types of AWS: their resources, and their on-demand list prices for Linux in us-east-1. Spot prices
+aren't listed, because they change hourly. P5e is missing, because AWS sells it only in reserved blocks of time."""
 
 import csv
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
-"""The demand for machines: queued runs that no host can start, according to the scheduler's own rules.
-
-The queue is walked as the dispatcher does. Requested machines count as hosts with the resources that they will
-announce, so that two runs that fit on one machine request only one.
-"""
+"""The demand for machines: queued runs that no host can start, according to the scheduler's own rules. The queue is
+walked as the dispatcher does. Requested machines count as hosts with the resources that they will announce, so that two
+runs that fit on one machine request only one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,9 +20,9 @@ from runs.engine.warm.idle import IdleServers
 from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError
 
-TRIES = 5
+MAX_TRIES = 5
 """Number of requests to one source for one attempt, after which the source is asked no more."""
-FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
+FIRST_PAUSE, MAX_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
 ARRIVES_WITHIN = timedelta(hours=1)
 """Time from a machine's joining to its first announcement, since it may first build the trainer's environment."""
 State = MachineRequest.State
@@ -52,9 +50,9 @@ def read(now: datetime) -> Demand:
             continue
         if market.starts(attempt) or (sources := market.sources_for(attempt)) is None:
             continue
-        if (coming := market.coming(attempt, need, sources)) is not None:
-            demand.used.add(coming.pk)
-            demand.expectations[attempt.pk] = _expected(attempt, coming)
+        if (coming_request := market.coming(attempt, need, sources)) is not None:
+            demand.used.add(coming_request.pk)
+            demand.expectations[attempt.pk] = _expected(attempt, coming_request)
             continue
         source, obstacles = market.choose(attempt, need, sources)
         if source is not None:
@@ -96,13 +94,13 @@ class _Market:
         return [origin.source] if kind is not None and kind.shares_runs else []
 
     def starts(self, attempt: Attempt) -> bool:
-        """Return whether an existing host can start the attempt now. Take the resources that it then uses; otherwise
-        reserve free ones for it, as the dispatcher does."""
+        """Return whether an existing host can start the attempt now, and take or reserve resources as the dispatcher
+        does."""
         result = self.capacity.find_for(attempt)
         if isinstance(result, tuple):
-            self.capacity.take(*result, attempt.run)
+            self.capacity.occupy(*result, attempt.run)
             return True
-        return bool(result.gives_way)
+        return bool(result.servers_to_end)
 
     def coming(self, attempt: Attempt, need: Need, sources: list[MachineSource]) -> MachineRequest | None:
         """Find a requested machine that has room for the attempt in addition to those ahead of it, and take its
@@ -111,7 +109,7 @@ class _Market:
             if request.source in sources:
                 placed = leasing.allocate(need, machine, self.capacity.taken[-request.pk])
                 if isinstance(placed, Placement):
-                    self.capacity.take(machine, placed, attempt.run)
+                    self.capacity.occupy(machine, placed, attempt.run)
                     return request
         return None
 
@@ -139,7 +137,7 @@ class _Market:
         request.offers = source.inventory()
         self._live.append(request)
         self._coming[request] = _machine(request, self.now)
-        self.capacity.take(self._coming[request], placed, attempt.run)
+        self.capacity.occupy(self._coming[request], placed, attempt.run)
 
     def _obstacle(self, attempt: Attempt, need: Need, source: MachineSource) -> str:
         count = sum(request.source_id == source.pk for request in self._live)
@@ -149,31 +147,32 @@ class _Market:
             return f"All {source.most} machines of {source.name} are in use."
         patience = attempt.created_at + timedelta(minutes=source.patience_minutes) - self.now
         # A reachable host could run it once other runs have ended.
-        able = (host for host in self.capacity.hosts if not leasing.host_problem(host, self.now))
-        fits_later = any(isinstance(leasing.allocate(need, host, {}), Placement) for host in able)
+        able_hosts = (host for host in self.capacity.hosts if not leasing.host_problem(host, self.now))
+        fits_later = any(isinstance(leasing.allocate(need, host, {}), Placement) for host in able_hosts)
         if patience > timedelta(0) and fits_later:
             wait = about(patience.total_seconds())
             return f"A machine from {source.name} will be requested in {wait} if the run is still waiting."
         return self._failures(attempt, source)
 
     def _failures(self, attempt: Attempt, source: MachineSource) -> str:
-        """Explain why earlier failures of a source prevent or delay the next request, or return "". Saving the source
-        resets its failures."""
+        """Explain why a source's failures since its last save prevent or delay the next request, or return ""."""
         ended = source.requests.exclude(state__in=MachineRequest.PENDING).filter(created_at__gte=source.changed_at)
         tries = ended.filter(attempt=attempt).count()
         streak = list(_streak(ended))
-        last = f" The last failure: {streak[0].sentence}" if streak else ""
-        if tries >= TRIES:
-            again = f"To retry, save {source.name} again."
-            return f"{tries} requests to {source.name} for this run failed.{last} {again}"
+        failure = f" The last failure: {streak[0].sentence}" if streak else ""
+        if tries >= MAX_TRIES:
+            advice = f"To retry, save {source.name} again."
+            return f"{tries} requests to {source.name} for this run failed.{failure} {advice}"
         if not streak or streak[0].ended_at is None:
             return ""
-        pause = min(FIRST_PAUSE * 2 ** (len(streak) - 1), LONGEST_PAUSE)
-        remaining = streak[0].ended_at + pause - self.now
-        if remaining <= timedelta(0):
+        pause = min(FIRST_PAUSE * 2 ** (len(streak) - 1), MAX_PAUSE)
+        pause_left = streak[0].ended_at + pause - self.now
+        if pause_left <= timedelta(0):
             return ""
         count = "A machine" if len(streak) == 1 else f"{len(streak)} machines"
-        return f"{count} from {source.name} failed to start.{last} Next attempt in {about(remaining.total_seconds())}."
+        return (
+            f"{count} from {source.name} failed to start.{failure} Next attempt in {about(pause_left.total_seconds())}."
+        )
 
     def _arrived(self, request: MachineRequest, hosts: dict[str, Host]) -> bool:
         """Return whether the machine's own host is used instead of the resources expected of it: it announces them, is
@@ -193,8 +192,8 @@ def _could_hold(source: MachineSource, need: Need) -> Placement | None:
 
 def ended_machine(host: Host) -> MachineRequest | None:
     """Find the request of a machine on demand that was this host and has ended; None if there is none."""
-    gone = MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(host_name=host.name)
-    return gone.select_related("source").first()
+    ended = MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(host_name=host.name)
+    return ended.select_related("source").first()
 
 
 def _machine(request: MachineRequest, now: datetime) -> Host:
@@ -212,7 +211,7 @@ def _expected(attempt: Attempt, request: MachineRequest) -> str:
 
 def _streak(ended: QuerySet[MachineRequest]) -> Iterator[MachineRequest]:
     """Yield the newest consecutive failed requests, newest first."""
-    for request in ended.order_by("-created_at", "-pk")[: TRIES + 5]:
+    for request in ended.order_by("-created_at", "-pk")[: MAX_TRIES + 5]:
         if request.state != State.FAILED:
             return
         yield request

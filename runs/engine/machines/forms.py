@@ -22,7 +22,6 @@ BOUNDS = {
     "memory_gib": (0, 20_000),
     "minutes": (5, 60 * 24 * 60),
 }
-"""Lowest and highest value of each field."""
 SECTIONS = {
     "source": ("name", "control_url"),
     "machine": ("gpus", "gpu_kind", "gpu_memory_gib", "cpus", "memory_gib", "minutes"),
@@ -76,9 +75,13 @@ class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscript
             needed = "Required for machines with GPUs unless you choose an instance type."
             self.fields["gpu_kind"].help_text = f"{kind.label}’s name for the GPU, such as H100. {needed}"
         for name, (lowest, highest) in BOUNDS.items():
-            old = self.fields[name]
+            original = self.fields[name]
             self.fields[name] = forms.IntegerField(
-                min_value=lowest, max_value=highest, label=old.label, help_text=old.help_text, initial=old.initial
+                min_value=lowest,
+                max_value=highest,
+                label=original.label,
+                help_text=original.help_text,
+                initial=original.initial,
             )
         for option in kind.options:
             self.fields[OPTION + option.name] = _field(option, self.instance.options.get(option.name, option.initial))
@@ -95,17 +98,18 @@ class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscript
 
     @property
     def shows_rare(self) -> bool:
-        """True if a rare option is set or has an error."""
         return any(field.value() or field.errors for field in self.sections["rare"])
 
     def clean_control_url(self) -> str:
         url: str = self.cleaned_data["control_url"].rstrip("/")
         try:
             parts = urlsplit(url)
-            fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+            is_valid = (
+                parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+            )
         except ValueError:
-            fine = False
-        if not fine or parts.username or parts.query or parts.fragment or any(c.isspace() for c in url):
+            is_valid = False
+        if not is_valid or parts.username or parts.query or parts.fragment or any(c.isspace() for c in url):
             raise forms.ValidationError("Enter an address such as https://control.example:8443.")
         return url
 
@@ -122,9 +126,9 @@ class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscript
         for name, problem in self.kind.problems(options).items():
             if OPTION + name not in self.errors:
                 self.add_error(OPTION + name, problem)
-        settled = self.kind.settles(options)
-        cleaned |= settled
-        for name in settled.keys() & self.errors.keys():
+        determined_fields = self.kind.settles(options)
+        cleaned |= determined_fields
+        for name in determined_fields.keys() & self.errors.keys():
             del self.errors[name]
         if self.kind.names_gpus and cleaned.get("gpus") and not cleaned.get("gpu_kind"):
             self.add_error("gpu_kind", f"{self.kind.label} needs a GPU type, such as H100.")

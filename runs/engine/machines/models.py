@@ -13,7 +13,6 @@ from runs.engine.machines.provider import EngineKind, MachineShape
 from runs.engine.machines.skypilot import provider as skypilot
 
 KINDS: dict[str, EngineKind] = {kind.name: kind for kind in (slurm.KIND, skypilot.KIND)}
-"""Kinds of engines that provide machines, by name."""
 
 
 class MachineSource(models.Model):
@@ -39,7 +38,6 @@ class MachineSource(models.Model):
     cpus = models.IntegerField(default=8)
     memory_gib = models.IntegerField(default=0)
     minutes = models.IntegerField(default=24 * 60)
-    """Time limit of each machine."""
     enabled = models.BooleanField(default=True)
     """True if new machines are requested; existing ones are managed in any case."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
@@ -58,7 +56,6 @@ class MachineSource(models.Model):
 
     @property
     def gpu_hour(self) -> Money | None:
-        """The price of a GPU-hour on its machines; None if unknown."""
         usd = KINDS[self.kind].gpu_hour_usd(self.options) if self.kind in KINDS else None
         return None if usd is None else Money(float(usd), "$")
 

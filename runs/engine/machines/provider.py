@@ -1,8 +1,6 @@
-"""The interface to engines that provide machines: requesting a machine, reading its state and releasing it.
-
-An engine starts `python3 -m workers.host.join` with a join code on the machine, which makes it a host like any other
-with the same claims, stops and receipts.
-"""
+"""The interface to engines that provide machines: requesting a machine, reading its state and releasing it. An engine
+starts `python3 -m workers.host.join` with a join code on the machine, which makes it a host like any other with the
+same claims, stops and receipts."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -25,7 +23,6 @@ class MachineShape:
     gpus: int
     cpus: int
     minutes: int
-    """Time limit of the machine, in minutes."""
     idle_minutes: int
     """Minutes without a run after which the machine leaves."""
     memory_gib: int = 0
@@ -78,11 +75,9 @@ class MachineProvider(Protocol):
 
     def request(self, shape: MachineShape, *, name: str, join: str) -> str:
         """Request a machine that joins as the host `name` with the one-time code `join`. Return the engine's handle.
-
         Two requests with the same name get the same machine, since the first response may have been lost. The code is a
         secret: it belongs in a file or an environment variable, never in an argument list. It stays valid while the
-        machine is pending.
-        """
+        machine is pending."""
         ...
 
     def state(self, handle: str) -> MachineState: ...
@@ -153,7 +148,6 @@ class EngineKind:
     """True if the machines of one source share a folder of runs, so that each can resume the others' runs."""
 
     def problems(self, options: Mapping[str, str]) -> dict[str, str]:
-        """Return the problems of a source's options, by option name."""
         problems = {
             name: f"{self.label} has no setting {name!r}." for name in options.keys() - {o.name for o in self.options}
         }

@@ -1,8 +1,6 @@
-"""Requests for machines, from the demand to the machine's end: sending, polling, and releasing what no run needs.
-
-Every step is a guarded UPDATE, so concurrent workers do nothing twice. Engines are called outside transactions, since a
-call may take half a minute.
-"""
+"""Requests for machines, from the demand to the machine's end: sending, polling, and releasing what no run needs. Every
+step is a guarded UPDATE, so concurrent workers do nothing twice. Engines are called outside transactions, since a call
+may take half a minute."""
 
 import logging
 import re
@@ -43,22 +41,22 @@ def reconcile(now: datetime) -> None:
     """Poll the machines that are due, release those that no run needs, and request new ones."""
     if not MachineSource.objects.exists():
         return
-    begun = time.monotonic()
+    started_at = time.monotonic()
     adopt_joined(now)
     for request in _due(now):
-        if time.monotonic() - begun > BUDGET_S:
+        if time.monotonic() - started_at > BUDGET_S:
             return
         poll(request, now)
     demands = demand.read(now)
     for request in MachineRequest.objects.filter(state__in=MachineRequest.PENDING).select_related("attempt"):
-        queued = request.attempt is not None and request.attempt.status == RunStatus.QUEUED
-        if not queued and request.pk not in demands.used:
+        is_queued = request.attempt is not None and request.attempt.status == RunStatus.QUEUED
+        if not is_queued and request.pk not in demands.used:
             release(request, by="")
     for attempt, source in demands.unmet:
-        if time.monotonic() - begun > BUDGET_S:
+        if time.monotonic() - started_at > BUDGET_S:
             return
-        inserted = _insert(attempt, source)
-        if inserted is not None and (problem := _send(inserted)):
+        request_row = _insert(attempt, source)
+        if request_row is not None and (problem := _send(request_row)):
             demands.expectations[attempt.pk] = problem
     _store_expectations(demands.expectations)
     MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(ended_at__lt=now - HISTORY).delete()
@@ -109,12 +107,12 @@ def provider_of(source: MachineSource) -> MachineProvider:
 
 def adopt_joined(now: datetime) -> None:
     """Mark the machines whose join code has been used as joined, and set the price of their hosts if it is known."""
-    used = MachineRequest.objects.filter(state__in=MachineRequest.PENDING, code__used_at__isnull=False)
-    for request in used.select_related("source"):
+    joined_requests = MachineRequest.objects.filter(state__in=MachineRequest.PENDING, code__used_at__isnull=False)
+    for request in joined_requests.select_related("source"):
         if (price := request.source.gpu_hour) is not None:
             unpriced = Host.every.filter(name=request.host_name, gpu_hour_price=None)
             unpriced.update(gpu_hour_price=price.amount, currency=price.currency)
-    used.update(state=State.JOINED, joined_at=now, sentence="")
+    joined_requests.update(state=State.JOINED, joined_at=now, sentence="")
 
 
 def poll(request: MachineRequest, now: datetime) -> None:
@@ -149,8 +147,8 @@ def release(request: MachineRequest, *, by: str) -> str:
     rows = MachineRequest.objects.filter(pk=request.pk)
     if request.code_id is None or codes.revoke(request.code_id):
         why = f"Released by {by}." if by else "Released because no run needed it."
-        ended = {"state": State.RELEASED, "ended_at": now, "released_at": now, "released_by": by, "sentence": why}
-        if not rows.filter(state__in=MachineRequest.PENDING).update(**ended):
+        columns = {"state": State.RELEASED, "ended_at": now, "released_at": now, "released_by": by, "sentence": why}
+        if not rows.filter(state__in=MachineRequest.PENDING).update(**columns):
             return f"{request.host_name} is {rows.get().get_state_display()}."
     else:
         adopt_joined(now)
@@ -180,21 +178,19 @@ def _fail(request: MachineRequest, sentence: str) -> None:
 
 
 def _machine_ended(request: MachineRequest, state: MachineState, now: datetime) -> None:
-    """Handle the end of a joined machine, as reported by its engine.
-
-    Like a reboot, the end proves that no process is left there. If the engine has merely lost track of the machine,
-    this proves nothing, and the report is ignored while the host still announces itself.
-    """
+    """Handle the end of a joined machine, as reported by its engine. Like a reboot, the end proves that no process is
+    left there. If the engine has merely lost track of the machine, this proves nothing, and the report is ignored while
+    the host still announces itself."""
     host = Host.every.filter(name=request.host_name).first()
-    proved = state.phase == MachinePhase.ENDED
-    if host is not None and not proved and host.is_fresh(now):
+    is_proved = state.phase == MachinePhase.ENDED
+    if host is not None and not is_proved and host.is_fresh(now):
         return
     with transaction.atomic():
         live = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.LIVE)
         if not live.update(state=State.LOST, phase=state.phase, sentence=state.sentence, ended_at=now):
             return
         if host is not None:
-            _end_host(host, state, proved=proved, now=now)
+            _end_host(host, state, proved=is_proved, now=now)
     leaving.delete_redis_user(request.host_name)
 
 
@@ -204,16 +200,15 @@ def _end_host(host: Host, state: MachineState, *, proved: bool, now: datetime) -
     for attempt in Attempt.objects.filter(host=host, status__in=ON_HOST).select_related("run", "host"):
         ending.give_up(attempt, ACTOR, detail=state.sentence, reason=reason, proved=proved)
     if proved:
-        quarantined = list(Lease.objects.filter(host=host, state=Lease.QUARANTINED))
-        recovery.plan_all([lease.attempt_id for lease in quarantined if leasing.release(lease, by=ACTOR)])
+        quarantined_leases = list(Lease.objects.filter(host=host, state=Lease.QUARANTINED))
+        recovery.plan_all([lease.attempt_id for lease in quarantined_leases if leasing.release(lease, by=ACTOR)])
 
 
 def _due(now: datetime) -> list[MachineRequest]:
-    """List the requests that are due to be polled, least recently polled first."""
-    due = Q(state=State.ASKING, created_at__lt=now - UNANSWERED) & _unpolled_since(now - UNANSWERED)
+    is_due = Q(state=State.ASKING, created_at__lt=now - UNANSWERED) & _unpolled_since(now - UNANSWERED)
     for state, interval in POLL_EVERY.items():
-        due |= Q(state=state) & _unpolled_since(now - interval)
-    rows = MachineRequest.objects.filter(due).select_related("source", "attempt")
+        is_due |= Q(state=state) & _unpolled_since(now - interval)
+    rows = MachineRequest.objects.filter(is_due).select_related("source", "attempt")
     return sorted(rows, key=lambda row: row.looked_at or row.created_at)
 
 
@@ -223,13 +218,13 @@ def _unpolled_since(moment: datetime) -> Q:
 
 def _store_expectations(texts: dict[str, str]) -> None:
     """Store what each queued attempt can expect from the sources, and notify open pages of the changes."""
-    before = {row.pk: (row.text, row.attempt.run_id) for row in Expectation.objects.select_related("attempt")}
-    outdated = before.keys() - texts.keys()
-    Expectation.objects.filter(pk__in=outdated).delete()
-    changed = {before[attempt_id][1] for attempt_id in outdated}
+    stored_texts = {row.pk: (row.text, row.attempt.run_id) for row in Expectation.objects.select_related("attempt")}
+    outdated_ids = stored_texts.keys() - texts.keys()
+    Expectation.objects.filter(pk__in=outdated_ids).delete()
+    changed_run_ids = {stored_texts[attempt_id][1] for attempt_id in outdated_ids}
     for attempt_id, text in texts.items():
-        if attempt_id not in before or before[attempt_id][0] != text:
+        if attempt_id not in stored_texts or stored_texts[attempt_id][0] != text:
             row, _ = Expectation.objects.update_or_create(attempt_id=attempt_id, defaults={"text": text})
-            changed.add(row.attempt.run_id)
-    for run_id in changed:
+            changed_run_ids.add(row.attempt.run_id)
+    for run_id in changed_run_ids:
         hints.changed(run_id)

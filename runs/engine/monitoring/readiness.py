@@ -57,10 +57,10 @@ def _missing_migrations() -> int:
     if name in _migrated_to:
         return 0
     executor = MigrationExecutor(connection)
-    missing = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
-    if not missing:
+    missing_count = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    if not missing_count:
         _migrated_to.append(name)
-    return missing
+    return missing_count
 
 
 def _redis() -> str:

@@ -63,8 +63,8 @@ def host_of_start(run: Run) -> Host | None:
     if start := checkpoints.by_folder(run.spec.get("start_from") or ""):
         return host_for(start)
     home = run.latest().host
-    lost = home is not None and run.host_id is None and leasing.host_problem(home, timezone.now())
-    return None if lost else home
+    is_unusable = home is not None and run.host_id is None and leasing.host_problem(home, timezone.now())
+    return None if is_unusable else home
 
 
 def hosts_for(checkpoint: Checkpoint, able: Callable[[Host], bool] = lambda host: True) -> list[Host]:

@@ -29,9 +29,19 @@ from workers.contract.wire.names import EndReason, EventKind, Task
 
 log = logging.getLogger(__name__)
 
-TRIES = 5
+MAX_TRIES = 5
 """Number of tries to start one attempt in a pass, each after another dispatcher took a resource first."""
-UNDONE = ("status", "host", "placement", "first_seq", "last_seq", "dispatched_at", "waits_for", "waits_how", "waits_on")
+SET_BY_START = (
+    "status",
+    "host",
+    "placement",
+    "first_seq",
+    "last_seq",
+    "dispatched_at",
+    "waits_for",
+    "waits_how",
+    "waits_on",
+)
 """Fields that a failed start may have changed on the attempt in memory."""
 LATE_ROOM = 1_000_000
 """Number of seqs left free after an attempt whose last line is missing, since its outbox may still arrive."""
@@ -40,7 +50,7 @@ LATE_ROOM = 1_000_000
 def dispatch_ready() -> int:
     """Walk the queue in order and start every attempt whose resources are free and not reserved. Return the number of
     attempts started."""
-    started = 0
+    started_count = 0
     capacity: Capacity | None = None
     for attempt in gpu_queue.waiting().select_related("run__owner", "run__group"):
         capacity = capacity or Capacity.read()
@@ -50,11 +60,11 @@ def dispatch_ready() -> int:
             _give_up(attempt, error)
             continue
         if isinstance(result, Shortage):
-            lifecycle.give_way(result.gives_way)
+            lifecycle.end_for_queued_run(result.servers_to_end)
             _store_shortage(attempt, result)
         else:
-            started += result
-    return started
+            started_count += result
+    return started_count
 
 
 @receiver(limits_raised)
@@ -72,15 +82,15 @@ def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
         _give_up(attempt, error)
         return False
     unclaimed = Attempt.objects.filter(pk=attempt.pk, status=RunStatus.STARTING, claimed_at=None)
-    sent = attempt.launches_sent
-    if not unclaimed.filter(launches_sent=sent).update(launches_sent=sent + 1, launch_sent_at=now):
+    sent_count = attempt.launches_sent
+    if not unclaimed.filter(launches_sent=sent_count).update(launches_sent=sent_count + 1, launch_sent_at=now):
         return False
     arguments = [to_dict(spec), attempt_token(attempt.pk)]
     try:
         host_commands.send(spec.placement.host, Task.LAUNCH_RUN, arguments)
     except host_commands.BrokerDown as error:
         log.warning("launch of %s was not sent: %s", attempt.pk, error)
-        unclaimed.filter(launches_sent=sent + 1).update(launches_sent=sent, launch_sent_at=None)
+        unclaimed.filter(launches_sent=sent_count + 1).update(launches_sent=sent_count, launch_sent_at=None)
         return False
     return True
 
@@ -102,7 +112,7 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
     whether this call started it, since another dispatcher or a cancellation may have been first."""
     if (shortage := capacity.over_limit(attempt.run)) is not None:
         return shortage
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         result = capacity.find_for(attempt)
         if isinstance(result, Shortage):
             return result
@@ -112,11 +122,11 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
             return Shortage(str(error))
         except IntegrityError:
             # Another dispatcher took one of the resources first.
-            attempt.refresh_from_db(fields=UNDONE)
+            attempt.refresh_from_db(fields=SET_BY_START)
             capacity.read_again()
             continue
         if started:
-            capacity.take(*result, attempt.run)
+            capacity.occupy(*result, attempt.run)
         else:
             capacity.read_again()
         return started
@@ -131,12 +141,12 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
         placement, servers = warm.split(placement, spec, f"{new_run_id()}-1")
     with transaction.atomic():
         limits.claim_start(attempt.run)
-        first = _first_seq(attempt)
+        first_seq = _first_seq(attempt)
         placement = spending.placed(attempt, host, placement)
-        facts = {"host": host, "placement": to_dict(placement), "first_seq": first, "last_seq": first - 1}
+        facts = {"host": host, "placement": to_dict(placement), "first_seq": first_seq, "last_seq": first_seq - 1}
         if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
             return False
-        leasing.take(attempt, host, placement)
+        leasing.insert_leases(attempt, host, placement)
         if servers is not None:
             server = lifecycle.begin(attempt, host, spec, servers)
             transaction.on_commit(lambda: send_launch(server), robust=True)
@@ -157,8 +167,8 @@ def _give_up(attempt: Attempt, error: ContractError) -> None:
     with transaction.atomic():
         reason, actor = EndReason.LAUNCH_FAILED, "dispatcher"
         if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=unclaimed):
-            leasing.settle(attempt, None, by=actor, proved=True)
-            lifecycle.let_go(attempt, proved=True)
+            leasing.release_or_quarantine(attempt, None, by=actor, proved=True)
+            lifecycle.detach(attempt, proved=True)
 
 
 def _store_shortage(attempt: Attempt, shortage: Shortage) -> None:
@@ -176,8 +186,8 @@ def _store_shortage(attempt: Attempt, shortage: Shortage) -> None:
 def _first_seq(attempt: Attempt) -> int:
     if attempt.number == 1:
         return 1
-    last = Run.objects.values_list("last_seq", flat=True).get(pk=attempt.run_id)
-    before = attempt.run.attempts.filter(number__lt=attempt.number, first_seq__isnull=False)
-    ended = RunEvent.objects.filter(run=attempt.run_id, seq=last, kind=EventKind.ENDED)
-    complete = not before.exists() or ended.exists()
-    return last + 1 if complete else last + 1 + LATE_ROOM
+    last_seq = Run.objects.values_list("last_seq", flat=True).get(pk=attempt.run_id)
+    earlier_attempts = attempt.run.attempts.filter(number__lt=attempt.number, first_seq__isnull=False)
+    last_line = RunEvent.objects.filter(run=attempt.run_id, seq=last_seq, kind=EventKind.ENDED)
+    is_complete = not earlier_attempts.exists() or last_line.exists()
+    return last_seq + 1 if is_complete else last_seq + 1 + LATE_ROOM

@@ -36,8 +36,8 @@ def end(
             move(attempt, RunStatus.STOPPING, reason="ending", actor=actor, only_if=only_if)
         if not move(attempt, to, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
             return False
-        leasing.settle(attempt, receipt, by=actor, proved=proved_free)
-        lifecycle.let_go(attempt, proved=proved_free or (receipt is not None and receipt.free))
+        leasing.release_or_quarantine(attempt, receipt, by=actor, proved=proved_free)
+        lifecycle.detach(attempt, proved=proved_free or (receipt is not None and receipt.free))
         recovery.plan(attempt)
         transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return True
@@ -48,14 +48,14 @@ def give_up(
 ) -> bool:
     """End an attempt whose host is lost, and return whether this call ended it. Its resources are quarantined unless it
     is `proved` that none of its processes is left, or nothing was started."""
-    unclaimed = attempt.claimed_at is None
+    is_unclaimed = attempt.claimed_at is None
     return end(
         attempt,
         reason,
         actor=by,
         detail=detail or f"Given up by {by}.",
-        only_if=Q(status__in=ON_HOST, claimed_at__isnull=unclaimed),
-        proved_free=proved or unclaimed,
+        only_if=Q(status__in=ON_HOST, claimed_at__isnull=is_unclaimed),
+        proved_free=proved or is_unclaimed,
     )
 
 
@@ -65,6 +65,6 @@ def late_receipt(attempt: Attempt, receipt: Receipt, *, actor: str) -> None:
     Attempt.objects.filter(pk=attempt.pk, receipt__isnull=True).update(receipt=to_dict(receipt))
     if receipt.free:
         with transaction.atomic():
-            leasing.settle(attempt, receipt, by=actor)
+            leasing.release_or_quarantine(attempt, receipt, by=actor)
             recovery.plan(attempt)
             transaction.on_commit(dispatching.dispatch_ready, robust=True)

@@ -1,8 +1,6 @@
 """GPU memory that attached vLLM servers keep, some from every run that sent them weights over NCCL, until they restart.
-
 What they keep from one run is within a receipt's margin and becomes part of the next run's idle memory, so only a
-series of receipts shows it.
-"""
+series of receipts shows it."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,7 +12,7 @@ from workers.contract.run.hardware import WeightSync
 
 MIN_MIB = 64
 """Smallest difference that isn't noise."""
-LATEST = 100
+MAX_RECEIPTS = 100
 """Number of a host's newest receipts that are read."""
 
 
@@ -52,13 +50,13 @@ def of_attempt(attempt: Attempt) -> list[KeptMemory]:
         return []
     chains = _chains(attempt.host_id, upto=attempt)
     gpus = [gpu for gpu in attempt.receipt["gpus"] if gpu["after_mib"] - gpu["before_mib"] >= MIN_MIB]
-    return [memory for gpu in gpus if (memory := _sum(int(gpu["gpu"]), chains[int(gpu["gpu"])]))]
+    return [memory for gpu in gpus if (memory := _kept_memory(int(gpu["gpu"]), chains[int(gpu["gpu"])]))]
 
 
 def on_host(host_id: int, used_mib: Mapping[int, int]) -> dict[int, KeptMemory]:
     """Map GPU indexes to the memory that servers keep there. `used_mib` is the memory in use now, which shows whether
     the servers have restarted."""
-    on_gpus = (_sum(index, chain) for index, chain in _chains(host_id).items())
+    on_gpus = (_kept_memory(index, chain) for index, chain in _chains(host_id).items())
     return {row.gpu: row for row in on_gpus if row and used_mib.get(row.gpu, 0) + MIN_MIB >= row.total_mib}
 
 
@@ -66,20 +64,20 @@ def sends_weights(spec: Mapping[str, Any]) -> bool:
     return bool(_servers((spec.get("hardware") or {}).get("server")))
 
 
-def _chains(host_id: int, *, upto: Attempt | None = None) -> dict[int, _Chain]:
+def _chains(host_id: int, *, until: Attempt | None = None) -> dict[int, _Chain]:
     attempts = Attempt.objects.filter(host_id=host_id, receipt__isnull=False, ended_at__isnull=False)
-    if upto is not None:
-        attempts = attempts.filter(ended_at__lte=upto.ended_at)
+    if until is not None:
+        attempts = attempts.filter(ended_at__lte=until.ended_at)
     chains: dict[int, _Chain] = defaultdict(_Chain)
     for receipt, server in attempts.order_by("-ended_at").values_list("receipt", "run__spec__hardware__server")[
-        :LATEST
+        :MAX_RECEIPTS
     ]:
         for gpu in (receipt or {}).get("gpus") or ():
             chains[int(gpu["gpu"])].add(gpu, _servers(server))
     return chains
 
 
-def _sum(index: int, chain: _Chain) -> KeptMemory | None:
+def _kept_memory(index: int, chain: _Chain) -> KeptMemory | None:
     return KeptMemory(index, chain.parts[0], sum(chain.parts), tuple(chain.servers)) if chain.parts else None
 
 

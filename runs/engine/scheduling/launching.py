@@ -31,16 +31,14 @@ class NotResumable(Exception):
 
 
 def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
-    """Freeze the spec and queue the run's first attempt, which is dispatched on commit if its resources are free.
-
-    With `dispatch=False`, the caller submits several runs and dispatches once. Raises QueueFull if the owner may not
-    queue more runs, and ContractError if the request is invalid or the user may not launch it.
-    """
+    """Freeze the spec and queue the run's first attempt, which is dispatched on commit if its resources are free. With
+    `dispatch=False`, the caller submits several runs and dispatches once. Raises QueueFull if the owner may not queue
+    more runs, and ContractError if the request is invalid or the user may not launch it."""
     if not endpoint.may_open(user, request.episodes):
         raise ContractError(endpoint.REFUSED)
     run_id = new_run_id()
     spec = freeze(request, run_id)
-    dataset_version, reward_version, profile = request.chosen()
+    dataset_version, reward_version, profile = request.chosen_rows()
     run = Run(
         id=run_id,
         owner=user,
@@ -60,10 +58,8 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
 
 
 def submit_job(source: Run, spec: RunSpec, *, host: Host | None, user: User) -> Run:
-    """Queue a job on a model of `source`, behind all training runs. `spec` is complete except for its run id.
-
-    Raises QueueFull if the user may not queue more runs.
-    """
+    """Queue a job on a model of `source`, behind all training runs. `spec` is complete except for its run id. Raises
+    QueueFull if the user may not queue more runs."""
     run_id = new_run_id()
     run = Run(
         id=run_id,
@@ -102,10 +98,8 @@ def _lock_sources(run: Run) -> None:
 
 def resume(run: Run, user: User, checkpoint: Checkpoint | None = None) -> Attempt:
     """Queue a new attempt of an ended run from this checkpoint or its last one, on a host that can use it. If the run
-    has no checkpoint, it starts from the beginning.
-
-    Raises NotResumable, or QueueFull if the run's owner may not queue more runs.
-    """
+    has no checkpoint, it starts from the beginning. Raises NotResumable, or QueueFull if the run's owner may not queue
+    more runs."""
     return _resume(run, user.get_username(), {}, checkpoint=checkpoint)
 
 

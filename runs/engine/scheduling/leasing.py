@@ -1,7 +1,5 @@
-"""Resources of hosts: what an attempt needs, what is free, leasing all of it at once, and releasing it.
-
-A partial unique constraint on (host, resource) is the lock: one of two dispatchers gets an IntegrityError.
-"""
+"""Resources of hosts: what an attempt needs, what is free, leasing all of it at once, and releasing it. A partial
+unique constraint on (host, resource) is the lock: one of two dispatchers gets an IntegrityError."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +72,7 @@ class Shortage:
     text: str
     hold: Hold | None = None
     """The hold on a missing resource; of several, the most informative one."""
-    gives_way: tuple[str, ...] = ()
+    servers_to_end: tuple[str, ...] = ()
     """Ids of the attempts of idle warm servers that only need to end to make room."""
 
 
@@ -126,17 +124,14 @@ def leased() -> defaultdict[int, dict[str, Hold]]:
 
 
 def keepable(need: Need, host: Host, unavailable: Taken) -> list[str]:
-    """List the free resources of the host that should be reserved for a waiting attempt.
-
-    The list is empty for a host where the attempt could not start even after every run there had ended, because what it
-    lacks is in quarantine or missing. Only an operator can change that, which may take days, and one broken GPU must
-    not block a whole host.
-    """
-    lasting = {name: hold for name, hold in unavailable.items() if hold.how == Waits.QUARANTINED}
-    if isinstance(allocate(need, host, lasting, leased=unavailable), Shortage):
+    """List the free resources of the host that should be reserved for a waiting attempt. The list is empty for a host
+    where the attempt could not start even after every run there had ended, because what it lacks is in quarantine or
+    missing. Only an operator can change that, which may take days, and one broken GPU must not block a whole host."""
+    quarantined = {name: hold for name, hold in unavailable.items() if hold.how == Waits.QUARANTINED}
+    if isinstance(allocate(need, host, quarantined, leased=unavailable), Shortage):
         return []
     return [
-        f"{pick.kind}:{index}" for pick in _picks(need, host, unavailable, leased=unavailable) for index in pick.got
+        f"{pick.kind}:{index}" for pick in _picks(need, host, unavailable, leased=unavailable) for index in pick.indexes
     ]
 
 
@@ -147,21 +142,21 @@ def allocate(need: Need, host: Host, unavailable: Taken, *, leased: Taken | None
         return Shortage(problem)
     gpus = _gpus_of(host)
     if not (need.pinned or need.pinned_server) and len(gpus) < need.gpus + need.server_gpus:
-        have, needed = _count(len(gpus), "GPU"), need.gpus + need.server_gpus
-        return Shortage(f"host {host.name} has {have}; this run needs {needed}")
+        available, needed_count = _count(len(gpus), "GPU"), need.gpus + need.server_gpus
+        return Shortage(f"host {host.name} has {available}; this run needs {needed_count}")
     picks = _picks(need, host, unavailable, leased=unavailable if leased is None else leased)
-    short = next((pick.short for pick in picks if pick.short), None)
-    if short:
-        return short
-    chosen, server, slots, ports, group = (pick.got for pick in picks)
+    shortage = next((pick.shortage for pick in picks if pick.shortage), None)
+    if shortage:
+        return shortage
+    trainer_gpus, server_gpus, slots, ports, group = (pick.indexes for pick in picks)
     return Placement(
         host=host.name,
-        gpus=chosen,
-        server_gpus=server,
+        gpus=trainer_gpus,
+        server_gpus=server_gpus,
         cpu_slots=slots,
         ports=ports,
         group_port=group[0] if group else None,
-        lora_kernels=_lora_kernels(host, server or chosen) if ports else "",
+        lora_kernels=_lora_kernels(host, server_gpus or trainer_gpus) if ports else "",
         unsandboxed=need.sandbox and sandboxes.sandbox_of(host).bare,
     )
 
@@ -179,25 +174,27 @@ class _Pick:
     """The chosen resources of one kind, and the shortage if there are too few."""
 
     kind: str
-    got: tuple[int, ...]
-    short: Shortage | None = None
+    indexes: tuple[int, ...]
+    shortage: Shortage | None = None
 
 
 def _picks(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> list[_Pick]:
     """Choose, in this order, the trainer's GPUs, the servers' GPUs, CPU slots, the servers' ports and NCCL's port."""
     gpus = _gpus_of(host)
-    chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, unavailable, excluding=need.pinned_server)
-    server = _choose("gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, unavailable, excluding=chosen.got)
+    trainer = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, unavailable, excluding=need.pinned_server)
+    server = _choose(
+        "gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, unavailable, excluding=trainer.indexes
+    )
     slots = range(int(host.inventory.get("cpu_slots") or 0))
     pool = _ports_of(host, leased) if need.ports or need.group_port else []
-    fixed = () if need.first_port is None else tuple(range(need.first_port, need.first_port + need.ports))
-    ports = _choose("port", "port", pool, fixed, need.ports, host, unavailable)
+    pinned_ports = () if need.first_port is None else tuple(range(need.first_port, need.first_port + need.ports))
+    ports = _choose("port", "port", pool, pinned_ports, need.ports, host, unavailable)
     return [
-        chosen,
+        trainer,
         server,
         _choose("cpu", "CPU slot", slots, (), need.cpu_slots, host, unavailable),
         ports,
-        _choose("port", "port", pool, (), int(need.group_port), host, unavailable, excluding=ports.got),
+        _choose("port", "port", pool, (), int(need.group_port), host, unavailable, excluding=ports.indexes),
     ]
 
 
@@ -225,16 +222,16 @@ def _choose(
         return _Pick(kind, free, _waits(word, kind, pinned, unavailable, missing) if missing else None)
     if count <= 0:
         return _Pick(kind, ())
-    usable = [index for index in pool if index not in excluding]
+    candidates = [index for index in pool if index not in excluding]
     if len(pool) - len(excluding) < count:
         text = f"host {host.name} has {_count(len(pool), word)}; this run needs {count + len(excluding)}"
         return _Pick(kind, (), Shortage(text))
-    free = tuple(islice((index for index in usable if f"{kind}:{index}" not in unavailable), count))
+    free = tuple(islice((index for index in candidates if f"{kind}:{index}" not in unavailable), count))
     missing = count - len(free)
-    return _Pick(kind, free, _waits(word, kind, usable, unavailable, missing) if missing else None)
+    return _Pick(kind, free, _waits(word, kind, candidates, unavailable, missing) if missing else None)
 
 
-def take(attempt: Attempt, host: Host, placement: Placement) -> None:
+def insert_leases(attempt: Attempt, host: Host, placement: Placement) -> None:
     """Insert all leases of a placement, inside the caller's transaction. Raises IntegrityError if another dispatcher
     was first. They are sorted, so that two dispatchers that want the same two resources can't deadlock.
     """
@@ -251,12 +248,9 @@ def resources(placement: Placement) -> list[str]:
     ]
 
 
-def settle(attempt: Attempt, receipt: Receipt | None, *, by: str, proved: bool = False) -> None:
+def release_or_quarantine(attempt: Attempt, receipt: Receipt | None, *, by: str, proved: bool = False) -> None:
     """Release an ended attempt's resources that are proved free, and quarantine the rest until an operator releases
-    them.
-
-    With `proved`, no receipt is needed, because nothing was started or the host has rebooted.
-    """
+    them. With `proved`, no receipt is needed, because nothing was started or the host has rebooted."""
     leases = Lease.objects.filter(ACTIVE, attempt=attempt)
     if not (proved or (receipt is not None and receipt.free)):
         leases.filter(state=Lease.HELD).update(state=Lease.QUARANTINED)

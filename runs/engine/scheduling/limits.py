@@ -1,8 +1,6 @@
-"""Limits on a user's active and queued runs.
-
-Both are checked while the user's row is locked, so that two launches or two dispatchers can't exceed a limit together.
-A run counts towards its owner's limits, even if another user resumed it; trials count like any run.
-"""
+"""Limits on a user's active and queued runs. Both are checked while the user's row is locked, so that two launches or
+two dispatchers can't exceed a limit together. A run counts towards its owner's limits, even if another user resumed it;
+trials count like any run."""
 
 from dataclasses import dataclass
 
@@ -54,12 +52,12 @@ class Allowance:
     @property
     def wait(self) -> str:
         """What a run is waiting for while its owner is at the limit."""
-        ends = self.running - self.max_running + 1
+        ends_needed = self.running - self.max_running + 1
         if self.running == 1:
             condition = f"{self.person}'s running run ends"
         else:
-            condition = f"{'one' if ends == 1 else ends} of {self.person}'s {self.running} running runs "
-            condition += "ends" if ends == 1 else "end"
+            condition = f"{'one' if ends_needed == 1 else ends_needed} of {self.person}'s {self.running} running runs "
+            condition += "ends" if ends_needed == 1 else "end"
         return f"waits until {condition} (limit {self.max_running})"
 
 
@@ -83,7 +81,7 @@ def allowance(user: User) -> Allowance:
     )
 
 
-def hold(user_id: int) -> User:
+def lock_user(user_id: int) -> User:
     """Lock the user's row until the caller's transaction ends, and return it. Others who start or queue the user's runs
     wait, but rows that only refer to the user can still be written."""
     return User.objects.select_for_update(no_key=True).get(pk=user_id)
@@ -92,15 +90,14 @@ def hold(user_id: int) -> User:
 def claim_room(user_id: int, adding: int = 1) -> None:
     """Lock the user and check the queue limit. Call it in the transaction that queues `adding` runs, before any of them
     is queued. Raises QueueFull."""
-    user = hold(user_id)
+    user = lock_user(user_id)
     if not max_queued(user):
         return
     if problem := allowance(user).no_room(adding):
         raise QueueFull(f"{problem} {TO_MAKE_ROOM}")
 
 
-def on_hosts(group: RunGroup) -> int:
-    """Count the group's runs that are on hosts."""
+def count_on_hosts(group: RunGroup) -> int:
     return Attempt.objects.filter(run__group=group, status__in=ON_HOST).count()
 
 
@@ -113,14 +110,14 @@ def group_wait(group: RunGroup, running: int) -> str:
 def claim_start(run: Run) -> None:
     """Lock the run's owner and check the limits on active runs. Call it in the transaction that starts the run. Raises
     OverLimit."""
-    bound = run.group.at_once if run.group else None
-    if not (bound or max_running(run.owner)):
+    group_limit = run.group.at_once if run.group else None
+    if not (group_limit or max_running(run.owner)):
         return
-    owner = hold(run.owner_id)
-    if run.group and bound and (running := on_hosts(run.group)) >= bound:
+    owner = lock_user(run.owner_id)
+    if run.group and group_limit and (running := count_on_hosts(run.group)) >= group_limit:
         raise OverLimit(group_wait(run.group, running))
     if not max_running(owner):
         return
-    allowed = allowance(owner)
-    if not allowed.may_start:
-        raise OverLimit(allowed.wait)
+    owner_allowance = allowance(owner)
+    if not owner_allowance.may_start:
+        raise OverLimit(owner_allowance.wait)

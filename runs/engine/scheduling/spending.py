@@ -11,8 +11,7 @@ from workers.contract.wire.documents import ContractError, from_dict
 
 
 def placed(attempt: Attempt, host: Host, placement: Placement) -> Placement:
-    """Add to a placement the host's current price, which applies to the whole attempt, and what earlier attempts
-    used."""
+    """Add to a placement what earlier attempts used and the host's price, which applies to the whole attempt."""
     spent = spent_before(attempt.run, attempt.number)
     return replace(placement, gpu_hour_price=host.gpu_hour_price, currency=host.currency, spent=spent)
 
@@ -23,16 +22,15 @@ def spent_before(run: Run, number: int) -> Spent:
     for attempt in run.attempts.filter(number__lt=number).exclude(claimed_at=None).exclude(ended_at=None):
         if attempt.claimed_at is None or attempt.ended_at is None:
             continue
-        took = max(0.0, (attempt.ended_at - attempt.claimed_at).total_seconds()) / 3600
-        hours += took
+        elapsed_hours = max(0.0, (attempt.ended_at - attempt.claimed_at).total_seconds()) / 3600
+        hours += elapsed_hours
         placement = _placement(attempt)
-        money += took * len(placement.every_gpu) * (placement.gpu_hour_price or 0.0) if placement else 0.0
+        money += elapsed_hours * len(placement.every_gpu) * (placement.gpu_hour_price or 0.0) if placement else 0.0
     return Spent(hours, money)
 
 
 def used_up(run: Run, number: int) -> str:
-    """Explain which limit earlier attempts have used up, so that attempt `number` can't start; return "" if there is
-    none."""
+    """Explain which limit the attempts before `number` have used up; return "" if there is none."""
     spec, spent = readable_spec(run), spent_before(run, number)
     limits = spec.limits if spec else LimitsSpec()  # a spec of another version can't be launched anyway
     advice = "Clone it with a higher limit."

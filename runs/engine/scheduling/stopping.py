@@ -1,5 +1,4 @@
-"""Stops: the request is one UPDATE, which the host gets by a message and by its next sync. No process is signalled from
-here."""
+"""Stops: each request is one UPDATE, which the host learns of by a message or its next sync."""
 
 import logging
 from collections import Counter
@@ -27,23 +26,21 @@ log = logging.getLogger(__name__)
 
 def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
     """Request a stop. `save` may be escalated to `now`, never back. Runs that don't train are stopped at once, except
-    pushes to the hub, which undo their upload. Return False if the request changes nothing.
-
-    With `dispatch=False`, the caller dispatches afterwards.
-    """
+    pushes to the hub, which undo their upload. Return False if the request changes nothing. With `dispatch=False`, the
+    caller dispatches afterwards."""
     if not attempt.run.trains and not jobs.kind_of(attempt.run.kind).pushes:
         mode = StopMode.NOW
     now = timezone.now()
-    weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")
+    is_weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")
     with transaction.atomic():
-        updated = Attempt.objects.filter(weaker, pk=attempt.pk, status__in=ACTIVE).update(
+        updated = Attempt.objects.filter(is_weaker, pk=attempt.pk, status__in=ACTIVE).update(
             stop_mode=mode, stop_requested_by=user, stop_requested_at=Coalesce("stop_requested_at", now)
         )
         if not updated:
             return False
         add_event(attempt, "requested", user.get_username(), mode=mode.value)
         if not cancel(attempt, user, dispatch=dispatch):
-            transaction.on_commit(lambda: _push(attempt, mode), robust=True)
+            transaction.on_commit(lambda: _send_stop(attempt, mode), robust=True)
     attempt.refresh_from_db()
     return True
 
@@ -70,15 +67,12 @@ class StopCounts:
 
 def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> StopCounts:
     """Request stops of several runs independently, so that a run that has ended doesn't affect the others, and count
-    the outcomes.
-
-    The queue is dispatched only at the end, so that no run starts just before it is stopped.
-    """
+    the outcomes. The queue is dispatched only at the end, so that no run starts just before it is stopped."""
     outcomes: Counter[str] = Counter()
     for attempt in attempts:
-        changed = request_stop(attempt, mode, user, dispatch=False)
+        has_changed = request_stop(attempt, mode, user, dispatch=False)
         attempt.refresh_from_db()
-        if changed:
+        if has_changed:
             outcomes["cancelled" if attempt.reason == EndReason.CANCELLED else "requested"] += 1
         else:
             outcomes["ended" if attempt.status in FINAL else "before"] += 1
@@ -89,10 +83,10 @@ def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> St
 
 def cancel(attempt: Attempt, user: User, *, dispatch: bool = True) -> bool:
     """Remove a queued attempt from the queue. Return False if it has already started or ended."""
-    waiting = Q(status=RunStatus.QUEUED)
+    is_queued = Q(status=RunStatus.QUEUED)
     with transaction.atomic():
         actor = user.get_username()
-        if not move(attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=actor, only_if=waiting):
+        if not move(attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=actor, only_if=is_queued):
             return False
         if dispatch:
             # Its reserved resources are available to others now.
@@ -100,7 +94,7 @@ def cancel(attempt: Attempt, user: User, *, dispatch: bool = True) -> bool:
     return True
 
 
-def _push(attempt: Attempt, mode: StopMode) -> None:
+def _send_stop(attempt: Attempt, mode: StopMode) -> None:
     host = Attempt.objects.values_list("host__name", flat=True).get(pk=attempt.pk)
     if host is None:
         return

@@ -48,14 +48,15 @@ class ServedEndpoint:
 def of(run: Run) -> ServedEndpoint:
     attempt, address = run.latest(), str(run.spec["job"]["address"])
     ports = (attempt.placement or {}).get("ports") or []
-    url = f"http://{_named(address, attempt.host.name if attempt.host else '')}:{ports[-1]}/v1" if ports else ""
+    url = (
+        f"http://{_client_address(address, attempt.host.name if attempt.host else '')}:{ports[-1]}/v1" if ports else ""
+    )
     count = int(run.last_metrics.get(REQUESTS) or 0)
     return ServedEndpoint(run, url, starting.models_of(run), count, only_there=address == LOOPBACK)
 
 
-def _named(address: str, host: str) -> str:
-    """Format the listening address for a client's URL; return the host's name if the server listens on all
-    addresses."""
+def _client_address(address: str, host: str) -> str:
+    """Format the listening address for a client's URL: the host's name if the server listens on all addresses."""
     ip = ip_address(address)
     if ip.is_unspecified:
         return host

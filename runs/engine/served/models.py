@@ -33,8 +33,7 @@ class Turn(models.Model):
     """The turn that it continues; None for a new chat."""
     system = models.TextField(blank=True)
     prompt: "models.JSONField[Any, Any]" = models.JSONField()
-    """The messages without the system prompt, of which the last is the user's; or a string if the dataset has
-    plain-text prompts."""
+    """The messages without the system prompt, the user's last; or a string if the dataset has plain-text prompts."""
     row = models.IntegerField(null=True)
     """The row of the run's dataset version that the prompt comes from."""
     sampling = models.JSONField()
@@ -50,7 +49,6 @@ class Turn(models.Model):
 
     @property
     def text(self) -> str:
-        """The person's own message."""
         return str(self.prompt if self.plain else self.prompt[-1]["content"])
 
 

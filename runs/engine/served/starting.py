@@ -44,38 +44,36 @@ def usual_engine(host: Host | None) -> str:
     """Suggest an engine for the chat: a GPU of the host if one is free, otherwise the CPU."""
     if host is None or GPU not in engines_on(host):
         return CPU
-    free = leasing.allocate(leasing.need_of(_HARDWARE[GPU]), host, leasing.leased()[host.pk])
-    return GPU if isinstance(free, Placement) else CPU
+    placement = leasing.allocate(leasing.need_of(_HARDWARE[GPU]), host, leasing.leased()[host.pk])
+    return GPU if isinstance(placement, Placement) else CPU
 
 
 def last_engine(checkpoint: Checkpoint, host: Host | None) -> str:
-    """Return the engine that last served the checkpoint, or the host's only engine; "" if a person has to choose
-    one."""
-    engines, last = engines_on(host), of_checkpoint(checkpoint).first()
-    if last is None:
+    """Return the engine that last served the checkpoint, or the only one; "" if a person has to choose."""
+    engines, last_run = engines_on(host), of_checkpoint(checkpoint).first()
+    if last_run is None:
         return engines[0] if len(engines) == 1 else ""
-    hardware = last.spec["hardware"]
+    hardware = last_run.spec["hardware"]
     engine = VLLM if hardware["rollout"] == Rollout.SERVER else GPU if hardware["trainer_gpus"] else CPU
     return engine if engine in engines else ""
 
 
 def addresses_on(host: Host | None) -> list[str]:
-    """List the addresses on which a served model may listen: loopback, and the host's own if an admin has allowed
-    one."""
+    """List the addresses on which a served model may listen: loopback, and one that an admin has allowed."""
     return [LOOPBACK, *([host.serve_address] if host and host.serve_address else [])]
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> QuerySet[Run]:
     """List all served models of a checkpoint, live or not, newest first."""
-    served = checkpoint.run.jobs.filter(kind=SERVE, spec__start_from=checkpoint.folder)
-    return served.select_related("served", "owner").order_by("-created_at")
+    served_models = checkpoint.run.jobs.filter(kind=SERVE, spec__start_from=checkpoint.folder)
+    return served_models.select_related("served", "owner").order_by("-created_at")
 
 
 def live(checkpoint: Checkpoint) -> Run | None:
     """Find a checkpoint's newest running served model, or else the newest one that is queued, starting or stopping."""
-    served = of_checkpoint(checkpoint)
-    running = served.filter(attempts__status=RunStatus.RUNNING).first()
-    return running or served.filter(attempts__status__in=ACTIVE).first()
+    served_models = of_checkpoint(checkpoint)
+    running_model = served_models.filter(attempts__status=RunStatus.RUNNING).first()
+    return running_model or served_models.filter(attempts__status__in=ACTIVE).first()
 
 
 def live_with_key(checkpoint: Checkpoint) -> Run | None:
@@ -84,10 +82,8 @@ def live_with_key(checkpoint: Checkpoint) -> Run | None:
 
 
 def live_or_start(checkpoint: Checkpoint, user: User, *, engine: str = CPU) -> Run:
-    """Return the live served model for the chat, or start one. A second click gets the model of the first.
-
-    Raises ContractError if the checkpoint can't be used, and QueueFull if this user may not queue more runs.
-    """
+    """Return the live served model for the chat, or start one. A second click gets the model of the first. Raises
+    ContractError if the checkpoint can't be used, and QueueFull if this user may not queue more runs."""
     with transaction.atomic():
         Run.every.select_for_update().get(pk=checkpoint.run.pk)
         return live(checkpoint) or _start(checkpoint, user, engine, ServeSettings(), key="")
@@ -96,10 +92,8 @@ def live_or_start(checkpoint: Checkpoint, user: User, *, engine: str = CPU) -> R
 def start_with_key(
     checkpoint: Checkpoint, user: User, *, engine: str, address: str, idle_minutes: float
 ) -> tuple[Run, str]:
-    """Start a served model for requests. Return it with its key, which isn't stored.
-
-    Raises ContractError if the checkpoint is already served with a key or can't be used, and QueueFull as above.
-    """
+    """Start a served model for requests. Return it with its key, which isn't stored. Raises ContractError if the
+    checkpoint is already served with a key or can't be used, and QueueFull as above."""
     key = f"sk-{secrets.token_urlsafe(32)}"
     with transaction.atomic():
         Run.every.select_for_update().get(pk=checkpoint.run.pk)
@@ -111,8 +105,8 @@ def start_with_key(
 
 def models_of(run: Run) -> list[str]:
     """List the models that answer in the chat. vLLM can't serve the base model in addition to a full-weight model."""
-    alone = run.spec["hardware"]["rollout"] == Rollout.SERVER and not run.spec.get("lora")
-    return ["trained"] if alone else ["trained", "base"]
+    has_only_trained = run.spec["hardware"]["rollout"] == Rollout.SERVER and not run.spec.get("lora")
+    return ["trained"] if has_only_trained else ["trained", "base"]
 
 
 def _start(checkpoint: Checkpoint, user: User, engine: str, job: ServeSettings, *, key: str) -> Run:

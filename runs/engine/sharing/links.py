@@ -30,7 +30,7 @@ class NotShared(Exception):
     """No link was created; the message says why."""
 
 
-def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tuple[SharedLink, str]:
+def create(run: Run, user: User, *, until: datetime, with_completions: bool) -> tuple[SharedLink, str]:
     """Create a link to a run. Return it with its token, which isn't stored. Raises NotShared."""
     now = timezone.now()
     if not settings.SHARE_MAX_DAYS:
@@ -62,7 +62,7 @@ def find(token: str) -> SharedLink | None:
     return SharedLink.objects.filter(token_hash=hashed(token)).first()
 
 
-def ended(link: SharedLink) -> str:
+def end_reason(link: SharedLink) -> str:
     """Explain why a link has ended, or return "" if it is open."""
     if _open(SharedLink.objects.filter(pk=link.pk)).exists():
         return ""
@@ -71,7 +71,7 @@ def ended(link: SharedLink) -> str:
     return "This link was revoked by the people who run this installation."
 
 
-def opened(link: SharedLink) -> None:
+def record_opening(link: SharedLink) -> None:
     now = timezone.now()
     if link.opened_at is None or now - link.opened_at > OPENED_EVERY:
         SharedLink.objects.filter(pk=link.pk).update(opened_at=now)
@@ -90,13 +90,13 @@ def revoke(link: SharedLink, user: User) -> bool:
 
 def forget(now: datetime) -> None:
     """Delete the links that expired or were revoked more than FORGOTTEN_AFTER ago."""
-    before = now - FORGOTTEN_AFTER
-    SharedLink.objects.filter(Q(expires_at__lt=before) | Q(revoked_at__lt=before)).delete()
+    cutoff = now - FORGOTTEN_AFTER
+    SharedLink.objects.filter(Q(expires_at__lt=cutoff) | Q(revoked_at__lt=cutoff)).delete()
 
 
 def _open(links: QuerySet[SharedLink]) -> QuerySet[SharedLink]:
     # A run that comes back doesn't bring its links back.
-    endings = RunEvent.objects.filter(run=OuterRef("run"), kind__in=ENDS, at__gte=OuterRef("created_at"))
-    shareable = Run.objects.filter(pk=OuterRef("run"), archived_at=None)
-    live = links.filter(revoked_at=None, expires_at__gt=timezone.now(), made_by__is_active=True)
-    return live.filter(Exists(shareable), ~Exists(endings))
+    ending_events = RunEvent.objects.filter(run=OuterRef("run"), kind__in=ENDS, at__gte=OuterRef("created_at"))
+    shareable_runs = Run.objects.filter(pk=OuterRef("run"), archived_at=None)
+    live_links = links.filter(revoked_at=None, expires_at__gt=timezone.now(), made_by__is_active=True)
+    return live_links.filter(Exists(shareable_runs), ~Exists(ending_events))

@@ -1,7 +1,5 @@
-"""Deleting and restoring of rows, and early purges.
-
-Deleting only marks a row: lists and forms omit it, its name may be used again, and its data is kept until `purge_at`.
-"""
+"""Deleting and restoring of rows, and early purges. Deleting only marks a row: lists and forms omit it, its name may be
+used again, and its data is kept until `purge_at`."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,8 +33,8 @@ def delete(kind: DeletableKind, pk: str, user: User) -> Any | None:
         row = _locked(kind, pk)
         if row is None or row.deleted_at is not None:
             return row
-        if why := list(kind.obstacles(row)):
-            raise NotDeletable(" ".join(why))
+        if problems := list(kind.obstacles(row)):
+            raise NotDeletable(" ".join(problems))
         now = timezone.now()
         until = now + timedelta(days=settings.DELETED_KEPT_DAYS)
         for marked in (row, *(jobs_of(row) if isinstance(row, Run) else ())):
@@ -100,20 +98,21 @@ def _deleted(kind: DeletableKind) -> QuerySet[Any]:
 
 
 def _locked(kind: DeletableKind, pk: str) -> Any | None:
-    """Lock a row, deleted or not, and return it; for a run, also lock its latest attempt, as resumes and writers of
-    events do."""
+    """Lock a row, deleted or not, and return it; for a run, first lock its latest attempt, as resumes do."""
     if kind.model is Run:
         Attempt.objects.select_for_update().filter(run=pk).order_by("-number").first()
     return kind.model.every.select_for_update().filter(pk=pk).first()
 
 
 def _bring_back(kind: DeletableKind, row: Any) -> str:
-    """Unmark a row, under the next free name if its name is now taken. Return a sentence about the new name, or ""."""
-    before = row.name
+    """Restore a row, under the next free name if its name is now taken. Return a sentence about the new name, or ""."""
+    old_name = row.name
     if kind.names_are_unique:
-        row.name = free_name(kind.model, before)
+        row.name = free_name(kind.model, old_name)
     _unmark(row, "name")
-    return "" if row.name == before else f"The name “{before}” is now used by another one, so it became “{row.name}”."
+    return (
+        "" if row.name == old_name else f"The name “{old_name}” is now used by another one, so it became “{row.name}”."
+    )
 
 
 def _unmark(row: Any, *columns: str) -> None:

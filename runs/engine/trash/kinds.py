@@ -1,8 +1,6 @@
-"""Kinds of rows that can be deleted and restored: their names, and the obstacles and consequences of a deletion.
-
-A run's frozen spec includes its rewards, environment and profile, so these can be deleted while runs use them. It
-doesn't include a dataset's rows, which hosts fetch again at a resume, so a dataset with runs can't be deleted.
-"""
+"""Kinds of rows that can be deleted and restored: their names, and the obstacles and consequences of a deletion. A
+run's frozen spec includes its rewards, environment and profile, so these can be deleted while runs use them. It doesn't
+include a dataset's rows, which hosts fetch again at a resume, so a dataset with runs can't be deleted."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,7 +36,6 @@ class DeletableKind:
     slug: str
     label: str
     title: str
-    """Title of the list."""
     model: type[Any]
     """Subclass of controlplane.platform.deletable.Deletable that has a name."""
     page: str
@@ -52,7 +49,6 @@ class DeletableKind:
 
     @property
     def section(self) -> str:
-        """Title of the list in the navigation."""
         return {"reward": "Rewards", "profile": "Hardware"}.get(self.slug, self.title)
 
     @property
@@ -88,15 +84,15 @@ def jobs_of(run: Run, among: QuerySet[Run] | Manager[Run] = Run.objects) -> list
     return jobs
 
 
-def _run_stays(run: Run) -> Iterator[str]:
-    latest = run.latest()
-    if latest.status == "queued":
+def _run_obstacles(run: Run) -> Iterator[str]:
+    latest_attempt = run.latest()
+    if latest_attempt.status == "queued":
         yield f"{run.name} is queued. Remove it from the queue first."
-    elif latest.status in ACTIVE:
-        yield f"{run.name} is {latest.status}. Stop it first."
+    elif latest_attempt.status in ACTIVE:
+        yield f"{run.name} is {latest_attempt.status}. Stop it first."
     yield from deletions.needed_by(run, jobs={job.pk for job in jobs_of(run)})
     leases = list(Lease.objects.filter(attempt__run=run).exclude(state=Lease.RELEASED).select_related("host"))
-    if leases and latest.status not in ACTIVE:
+    if leases and latest_attempt.status not in ACTIVE:
         resources = f"{resource_words(lease.resource for lease in leases)} of {leases[0].host.name}"
         yield f"{resources} is in quarantine after this run. Release it on the Hardware page first."
 
@@ -106,8 +102,8 @@ def _run_consequences(run: Run) -> Iterator[str]:
         count = sum(job.kind in JOBS for job in jobs)
         numbers = f"{counted(count, 'job')} and {counted(len(jobs) - count, 'evaluation')}"
         yield f"Also deleted: {numbers} on its models, and the merged models that they saved."
-    begun = Run.objects.filter(spec__start_from__startswith=f"{run.pk}/").exclude(source=run)
-    if names := _names(begun):
+    started_runs = Run.objects.filter(spec__start_from__startswith=f"{run.pk}/").exclude(source=run)
+    if names := _names(started_runs):
         yield f"Runs that started from one of its checkpoints are kept but can't be repeated from it: {names}."
     if run.latest().resumes_at:
         yield "Its automatic resume is canceled."
@@ -122,7 +118,7 @@ def _run_consequences(run: Run) -> Iterator[str]:
             yield f"{attempt.host} is gone, so the run's files on it stay there."
 
 
-def _dataset_stays(dataset: Dataset) -> Iterator[str]:
+def _dataset_obstacles(dataset: Dataset) -> Iterator[str]:
     if names := _names(Run.objects.filter(dataset_version__dataset=dataset)):
         yield (
             f"These runs use {dataset.name}, and resuming them needs its rows: {names}. Archive its versions instead, "
@@ -143,8 +139,7 @@ def _dataset_consequences(dataset: Dataset) -> Iterator[str]:
 
 
 def _frozen_in(runs: str) -> Callable[[Any], Iterator[str]]:
-    """Return a function that yields the consequences for a kind of which runs keep a frozen copy. `runs` is the lookup
-    from a run to the row."""
+    """Return `consequences` for a kind of which runs keep a frozen copy. `runs` looks a row up from a run."""
 
     def consequences(row: Any) -> Iterator[str]:
         if names := _names(Run.objects.filter(**{runs: row})):
@@ -165,21 +160,21 @@ def _names(runs: QuerySet[Run]) -> str:
     """Name the first training runs, and count the runs of other kinds; return "" if there are no runs."""
     numbers = Counter(runs.order_by().values_list("kind", flat=True))
     names = list(runs.filter(kind="train").values_list("name", flat=True)[:MAX_NAMED])
-    trained = numbers.pop("train", 0)
+    train_count = numbers.pop("train", 0)
     labels: Counter[str] = Counter()
     for kind, number in numbers.items():
         labels[_OTHERS.get(kind, "job")] += number
-    parts = [and_more(names, trained)] if names else []
+    parts = [and_more(names, train_count)] if names else []
     return "; ".join(parts + [counted(number, label) for label, number in labels.items()])
 
 
 KINDS: dict[str, DeletableKind] = {
     kind.slug: kind
     for kind in (
-        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_consequences, _run_stays),
+        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_consequences, _run_obstacles),
         DeletableKind(
             *("dataset", "dataset", "Datasets", Dataset, "dataset", "datasets"),
-            *(_dataset_consequences, _dataset_stays),
+            *(_dataset_consequences, _dataset_obstacles),
         ),
         DeletableKind(
             *("reward", "reward config", "Reward configs", RewardConfig, "reward_config", "reward_configs"),

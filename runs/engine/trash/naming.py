@@ -24,16 +24,16 @@ def rename(kind: DeletableKind, row: Any, name: str, user: User) -> bool:
         current = kind.model.objects.select_for_update().filter(pk=row.pk).first()
         if current is None:
             raise NameRefused(f"This {kind.label} has been deleted.")
-        before, row.name = current.name, name
-        if before == name:
+        old_name, row.name = current.name, name
+        if old_name == name:
             return False
         try:
             with transaction.atomic():
                 row.save(update_fields=["name"])
         except IntegrityError:
-            raise NameRefused(_taken(kind, name)) from None
+            raise NameRefused(_name_taken(kind, name)) from None
         if isinstance(row, Run):
-            add_event(row.latest(), "renamed", user.get_username(), **{"from": before, "to": name})
+            add_event(row.latest(), "renamed", user.get_username(), **{"from": old_name, "to": name})
     return True
 
 
@@ -45,8 +45,8 @@ def _problem(kind: DeletableKind, row: Any, name: str) -> str:
     if CONTROL.search(name):
         return "A name can't contain control characters."
     namesakes = kind.model.objects.filter(name=name).exclude(pk=row.pk)
-    return _taken(kind, name) if kind.names_are_unique and namesakes.exists() else ""
+    return _name_taken(kind, name) if kind.names_are_unique and namesakes.exists() else ""
 
 
-def _taken(kind: DeletableKind, name: str) -> str:
+def _name_taken(kind: DeletableKind, name: str) -> str:
     return f"Another {kind.label} is already named “{name}”. Choose another name."

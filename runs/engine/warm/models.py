@@ -23,8 +23,7 @@ class WarmServer(models.Model):
     """The attempt that uses the server; None if it is idle."""
     idle_since = models.DateTimeField(null=True)
     leaving = models.CharField(max_length=200, blank=True)
-    """Sentence on why the server ends as soon as it is idle, or "" if it stays. Never cleared, so that no run gets a
-    server that is ending."""
+    """Sentence on why the server ends once it is idle, or "". Never cleared, so that no run gets an ending server."""
 
     @property
     def stops_at(self) -> datetime | None:

@@ -1,5 +1,4 @@
-"""Warm servers as the Hardware page shows them: their resources, users, idle times and ends; and the view that ends
-one."""
+"""Warm servers as the Hardware page shows them (resources, users, idle times), and the view that ends one."""
 
 from dataclasses import dataclass
 from datetime import datetime

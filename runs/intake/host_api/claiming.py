@@ -86,10 +86,10 @@ def not_launched(attempt: Attempt, detail: str, *, final: bool) -> None:
 
 def _refusal(attempt: Attempt, request: Claim) -> str:
     if attempt.claimed_at is not None:
-        same_supervisor = (attempt.supervisor_pid, attempt.boot_id) == (request.pid, request.boot_id)
-        if same_supervisor and attempt.status in ON_HOST:
+        is_same = (attempt.supervisor_pid, attempt.boot_id) == (request.pid, request.boot_id)
+        if is_same and attempt.status in ON_HOST:
             return ""
-        return f"The attempt is {attempt.status}." if same_supervisor else "Another supervisor has this attempt."
+        return f"The attempt is {attempt.status}." if is_same else "Another supervisor has this attempt."
     if attempt.status != RunStatus.STARTING:
         return f"The attempt is {attempt.status}."
     if attempt.host is None or attempt.host.name != request.host:
@@ -108,12 +108,16 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
 
 
 def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
-    """Collect the attempt's secrets and return them with "". If they are unavailable, end the attempt and return the
-    reason."""
+    """Return the attempt's secrets and "". If they are unavailable, end the attempt and return the reason."""
     try:
         spec = spec_of(attempt.run)
         stores = {STORES: "1"} if vault.has_artifact_store() else {}  # its keys go only to the process that uploads
-        return {**vault.for_run(spec), **_key(attempt.run, spec), **stores, **_link(attempt.run, spec)}, ""
+        return {
+            **vault.for_run(spec),
+            **_key_variable(attempt.run, spec),
+            **stores,
+            **_link_variable(attempt.run, spec),
+        }, ""
     except vault.NotGiven as error:
         reason = str(error)
     except ContractError as error:
@@ -122,15 +126,14 @@ def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
     return {}, reason
 
 
-def _link(run: Run, spec: RunSpec) -> dict[str, str]:
+def _link_variable(run: Run, spec: RunSpec) -> dict[str, str]:
     """Build the public address of the run's page, as an environment variable for its sinks."""
     is_needed = settings.PUBLIC_URL and spec.sinks
     return {sinks.LINK: settings.PUBLIC_URL + reverse("run", args=[run.pk])} if is_needed else {}
 
 
-def _key(run: Run, spec: RunSpec) -> dict[str, str]:
-    """Build the digest with which a run's gateway or a served model checks the keys of requests, as an environment
-    variable."""
+def _key_variable(run: Run, spec: RunSpec) -> dict[str, str]:
+    """Build the variable with the digest that a run's gateway or a served model checks keys against."""
     if spec.episodes is not None and spec.episodes.gateway is not None:
         return {gateway.KEY_DIGEST: hashlib.sha256(tokens.gateway_key(run.pk).encode()).hexdigest()}
     served = Served.objects.filter(run=run).first()

@@ -13,7 +13,7 @@ from runs.engine.states import FINAL
 from workers.contract.wire.joining import REVOKED
 from workers.contract.wire.names import EventKind
 
-OUTLIVES = timedelta(days=2)
+VALID_AFTER_END = timedelta(days=2)
 """Time for which a token is valid after its attempt's end; supervisors hand over completions and logs within a day."""
 
 
@@ -24,10 +24,8 @@ def with_revoked() -> QuerySet[Attempt]:
 
 def problem(attempt: Attempt, *, answers_late: bool = False) -> tuple[str, str]:
     """Explain why the attempt's token is no longer valid, and return the error's field, too; ("", "") if it is valid.
-
     With `answers_late`, the token doesn't expire, since the control plane may have asked the host for something long
-    after the end.
-    """
+    after the end."""
     if attempt.revoked:  # type: ignore[attr-defined]  # annotated
         return "The credentials of this attempt's host were revoked, so the attempt must end.", REVOKED
     if not answers_late and _ended_long_ago(attempt):
@@ -35,16 +33,16 @@ def problem(attempt: Attempt, *, answers_late: bool = False) -> tuple[str, str]:
     return "", ""
 
 
-def refused(attempts: Iterable[str]) -> set[str]:
+def with_invalid_tokens(attempts: Iterable[str]) -> set[str]:
     """Return the ids of the attempts whose tokens are no longer valid, using one query."""
     last_line = Exists(RunEvent.objects.filter(attempt=OuterRef("pk"), kind=EventKind.ENDED))
-    ended = Q(status__in=FINAL, ended_at__lte=timezone.now() - OUTLIVES) & Q(last_line)
-    invalid = Attempt.objects.filter(pk__in=attempts).filter(Q(revoked_since_dispatch()) | ended)
-    return set(invalid.values_list("pk", flat=True))
+    has_ended = Q(status__in=FINAL, ended_at__lte=timezone.now() - VALID_AFTER_END) & Q(last_line)
+    invalid_attempts = Attempt.objects.filter(pk__in=attempts).filter(Q(revoked_since_dispatch()) | has_ended)
+    return set(invalid_attempts.values_list("pk", flat=True))
 
 
 def _ended_long_ago(attempt: Attempt) -> bool:
     """Return whether the attempt ended more than OUTLIVES ago and its last line is stored."""
-    if attempt.status not in FINAL or attempt.ended_at is None or attempt.ended_at > timezone.now() - OUTLIVES:
+    if attempt.status not in FINAL or attempt.ended_at is None or attempt.ended_at > timezone.now() - VALID_AFTER_END:
         return False
     return RunEvent.objects.filter(attempt=attempt, kind=EventKind.ENDED).exists()

@@ -1,9 +1,7 @@
-"""Group commits for the lines of many runs: a thread stores all lines that arrived while it stored the last group.
-
-Most of a sync's cost is in building queries, in the transaction and in Redis; a group pays for them once. An idle
-thread stores new lines at once. A busy one starts at most one group every PAUSE_S seconds, so that under load the
-groups grow instead of the number of transactions.
-"""
+"""Group commits for the lines of many runs: a thread stores all lines that arrived while it stored the last group. Most
+of a sync's cost is in building queries, in the transaction and in Redis; a group pays for them once. An idle thread
+stores new lines at once. A busy one starts at most one group every PAUSE_S seconds, so that under load the groups grow
+instead of the number of transactions."""
 
 import asyncio
 import logging
@@ -30,13 +28,13 @@ LATE_S = 0.3
 
 @dataclass(frozen=True)
 class StoredDelivery:
-    taken: DeliveryState
+    state: DeliveryState
     watched: bool
     late: bool
 
 
 @dataclass
-class _Waiting:
+class _WaitingDelivery:
     delivery: Delivery
     loop: asyncio.AbstractEventLoop
     outcome: asyncio.Future[StoredDelivery | None]
@@ -47,16 +45,16 @@ class GroupWriter:
     """A queue of deliveries and its thread, which starts with the first delivery, after the web has forked."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[_Waiting] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_WaitingDelivery] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._left_over: _Waiting | None = None
+        self._left_over: _WaitingDelivery | None = None
 
     def store(self, delivery: Delivery) -> asyncio.Future[StoredDelivery | None]:
         """Queue a delivery of plain, checked lines to be stored with others. The returned future's result is None if
         the delivery must be stored alone."""
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(delivery, loop, loop.create_future())
+        waiting = _WaitingDelivery(delivery, loop, loop.create_future())
         self._start()
         self._queue.put(waiting)
         return waiting.outcome
@@ -69,13 +67,13 @@ class GroupWriter:
 
     def _run(self) -> None:
         while True:
-            begin = time.monotonic()
+            began_at = time.monotonic()
             group = self._next_group()
             _resolve(group, _store(group))
             del group  # an idle thread keeps no lines
-            time.sleep(max(0.0, PAUSE_S - (time.monotonic() - begin)))
+            time.sleep(max(0.0, PAUSE_S - (time.monotonic() - began_at)))
 
-    def _next_group(self) -> list[_Waiting]:
+    def _next_group(self) -> list[_WaitingDelivery]:
         """Wait for a delivery, then collect all that have arrived. An attempt's second delivery (as after a time-out)
         is left for the next group."""
         group = [self._left_over or self._queue.get()]
@@ -99,13 +97,13 @@ class GroupWriter:
 writer = GroupWriter()
 
 
-def _store(group: Sequence[_Waiting]) -> list[StoredDelivery | None]:
-    late = time.monotonic() - group[0].since > LATE_S
+def _store(group: Sequence[_WaitingDelivery]) -> list[StoredDelivery | None]:
+    is_late = time.monotonic() - group[0].since > LATE_S
     close_old_connections()
     try:
         states = ingest.accept_together([waiting.delivery for waiting in group])
         watched = hints.watched(state.run_id for state in states if state is not None)
-        return [None if state is None else StoredDelivery(state, state.run_id in watched, late) for state in states]
+        return [None if state is None else StoredDelivery(state, state.run_id in watched, is_late) for state in states]
     except Exception as error:  # loop boundary: one bad delivery must not block the others, which are stored alone
         log.debug("a group of %d is stored one by one: %r", len(group), error)
         return [None] * len(group)
@@ -113,8 +111,8 @@ def _store(group: Sequence[_Waiting]) -> list[StoredDelivery | None]:
         close_old_connections()
 
 
-def _resolve(group: Sequence[_Waiting], outcomes: Sequence[StoredDelivery | None]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, StoredDelivery | None]]] = {}
+def _resolve(group: Sequence[_WaitingDelivery], outcomes: Sequence[StoredDelivery | None]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_WaitingDelivery, StoredDelivery | None]]] = {}
     for waiting, outcome in zip(group, outcomes, strict=True):
         by_loop.setdefault(waiting.loop, []).append((waiting, outcome))
     for loop, pairs in by_loop.items():
@@ -124,7 +122,7 @@ def _resolve(group: Sequence[_Waiting], outcomes: Sequence[StoredDelivery | None
             log.debug("the event loop of %d deliveries has ended", len(pairs))
 
 
-def _set_results(pairs: Sequence[tuple[_Waiting, StoredDelivery | None]]) -> None:
+def _set_results(pairs: Sequence[tuple[_WaitingDelivery, StoredDelivery | None]]) -> None:
     for waiting, outcome in pairs:
         if not waiting.outcome.done():
             waiting.outcome.set_result(outcome)

@@ -34,10 +34,10 @@ def reaped(
     if lines:
         ingest.accept(attempt, lines, live=False)
     attempt.refresh_from_db()
-    final = attempt.status in FINAL
-    if not final or (attempt.reason == EndReason.HOST_LOST and not lock_held):
-        _note(attempt, lock_held, detail)
-    if final:
+    is_final = attempt.status in FINAL
+    if not is_final or (attempt.reason == EndReason.HOST_LOST and not lock_held):
+        _record_report(attempt, lock_held, detail)
+    if is_final:
         if receipt is not None and not lock_held:
             ending.late_receipt(attempt, receipt, actor=ACTOR)
         return
@@ -64,11 +64,11 @@ def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
         return reason, str(phase.data.get("detail") or "").removeprefix(reason).strip()
     limit = events.filter(kind=EventKind.LIMIT).order_by("-id").first()
     trained = events.filter(kind=EventKind.TRAINED).order_by("-id").first()
-    saved = trained is not None and trained.data.get("how") in _ENDS
-    if limit is not None and limit.data.get("reason") in set(EndReason) and (trained is None or saved):
+    has_saved = trained is not None and trained.data.get("how") in _ENDS
+    if limit is not None and limit.data.get("reason") in set(EndReason) and (trained is None or has_saved):
         text = str(limit.data["text"])
-        return EndReason(limit.data["reason"]), text if saved else f"{text} It may not have saved:"
-    if trained is not None and saved:
+        return EndReason(limit.data["reason"]), text if has_saved else f"{text} It may not have saved:"
+    if trained is not None and has_saved:
         return _ENDS[trained.data["how"]], "The trainer had reported its end."
     if events.filter(kind=EventKind.STOP_SEEN).exists():
         # An immediate stop records its reason, so this stop was waiting for the trainer to save.
@@ -76,7 +76,7 @@ def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
     return EndReason.SUPERVISOR_LOST, ""
 
 
-def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
+def _record_report(attempt: Attempt, lock_held: bool, detail: str) -> None:
     """Record a reaper's report. That a supervisor is alive is recorded only once per silence."""
     with transaction.atomic():
         locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
@@ -89,5 +89,7 @@ def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
 
 def has_rebooted(attempt: Attempt, boot_id: str = "") -> bool:
     """Return whether the host has rebooted since the claim, according to `boot_id` or the last announced boot id."""
-    announced = attempt.host.inventory.get("boot_id") if attempt.host else None
-    return bool(attempt.boot_id) and any(now and now != attempt.boot_id for now in (boot_id, announced))
+    announced_id = attempt.host.inventory.get("boot_id") if attempt.host else None
+    return bool(attempt.boot_id) and any(
+        current_id and current_id != attempt.boot_id for current_id in (boot_id, announced_id)
+    )

@@ -54,8 +54,7 @@ class DeletedBody(msgspec.Struct):
 
 class StoreBody(msgspec.Struct):
     folder: str = ""
-    """Folder of a checkpoint that the attempt needs. Earlier supervisors omit it, which means the one they start
-    from."""
+    """Folder of a checkpoint that the attempt needs; "" (from earlier supervisors) for the one it starts from."""
 
 
 class StoredBody(msgspec.Struct):
@@ -155,7 +154,7 @@ def _parquet(
 def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     body = decode(body_of(request, SYNC_LIMIT), SyncBody)
     ack = ingest.accept(attempt, body.lines, live=body.seen)
-    document = sync_route.answer(
+    document = sync_route.sync_response(
         ack,
         status=attempt.status,
         stop_mode=attempt.stop_mode,
@@ -182,13 +181,15 @@ def samples(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
     if name not in LOG_NAMES:
         return error_json(404, f"There is no log named {name}.", where="name", fix=f"Use {', '.join(LOG_NAMES)}.")
-    return JsonResponse({"size": uploads.log(attempt, name, _bytes(request, "offset"), body_of(request, LOG_LIMIT))})
+    return JsonResponse(
+        {"size": uploads.log(attempt, name, _byte_count(request, "offset"), body_of(request, LOG_LIMIT))}
+    )
 
 
 @for_attempt("POST")
 def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """Store a part of the archive that a download job is sending."""
-    offset, of = _bytes(request, "offset"), _bytes(request, "of")
+    offset, of = _byte_count(request, "offset"), _byte_count(request, "of")
     data = body_of(request, LOG_LIMIT)
     if offset + len(data) > of:
         raise BadBody(400, "The part goes beyond the archive's end.", where="of")
@@ -200,7 +201,7 @@ def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
         return error_json(413, str(error), where="of", fix="Free space on the control plane.")
 
 
-def _bytes(request: HttpRequest, name: str) -> int:
+def _byte_count(request: HttpRequest, name: str) -> int:
     text = request.GET.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise BadBody(400, f"`{name}` must be a number of bytes.", where=name)
@@ -224,7 +225,7 @@ def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """Record the result that a host reports for the deletion of one of the attempt's folders."""
     body = decode(body_of(request, SMALL_LIMIT), DeletedBody)
-    if not deletions.answered(attempt, body.path, body.problem[:1000]):
+    if not deletions.record_result(attempt, body.path, body.problem[:1000]):
         return error_json(409, "Nobody has requested this deletion.", where="path")
     return JsonResponse({"ok": True})
 
@@ -235,7 +236,7 @@ def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     body = decode(body_of(request, SMALL_LIMIT), StoreBody)
     if attempt.claimed_at is None:
         return error_json(409, "The attempt was never claimed.", where="attempt")
-    if refusal := _refused_late(attempt):
+    if refusal := _late_refusal(attempt):
         return refusal
     try:
         response = JsonResponse(to_dict(copies.store_for(attempt, body.folder)))
@@ -249,18 +250,18 @@ def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """Record the state of one of the attempt's copies in the artifact store."""
     body = decode(body_of(request, SMALL_LIMIT), StoredBody)
-    if refusal := _refused_late(attempt):
+    if refusal := _late_refusal(attempt):
         return refusal
     if not copies.record(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):
         return error_json(409, "The attempt has no such checkpoint.", where="path")
     return JsonResponse({"ok": True})
 
 
-def _refused_late(attempt: Attempt) -> HttpResponseBase | None:
+def _late_refusal(attempt: Attempt) -> HttpResponseBase | None:
     """Return the error for a request long after the attempt's end, unless upkeep or somebody's deletion request expects
     it; return None if the request is allowed."""
     problem, where = ended_tokens.problem(attempt)
-    if not problem or copies.is_expected(attempt) or deletions.is_asked(attempt):
+    if not problem or copies.is_expected(attempt) or deletions.awaits_result(attempt):
         return None
     return error_json(403, problem, where=where)
 

@@ -108,7 +108,7 @@ def about(run: Run, user: User) -> dict[str, Any]:
         "noted": notes.last(run),
         "edition": notes.edition(run.notes),
         "longest": notes.LONGEST,
-        "longest_tag": tags.LONGEST_TAG,
+        "longest_tag": tags.MAX_TAG_CHARS,
         "notes_html": notes.as_html(run.notes),
         "note_begins": notes.beginning(run.notes),
         "draft": None,
@@ -245,4 +245,4 @@ def _reward_editor(run: Run) -> str:
 
 def _resume_step(run: Run) -> int | None:
     saved = checkpoint_hosts.resume_point(run) if run.trains else None
-    return saved.step if saved and checkpoints.trains_on(run, saved.step) else None
+    return saved.step if saved and checkpoints.has_steps_after(run, saved.step) else None

@@ -59,7 +59,7 @@ def test_datasets_rewards_and_profiles_are_renamed_and_deleted_alike(run: Run) -
 
 def test_disk_use_of_a_run_and_of_a_host(run: Run) -> None:
     host = a_host("h1", inventory={"disk_total_mib": 1000, "disk_free_mib": 600})
-    disk.measured(host, {run.pk: 4096})
+    disk.store_measurement(host, {run.pk: 4096})
     program = Program()
     [place] = program.get(f"runs/{run.pk}/disk").json()["hosts"]
     assert (place["host"], place["bytes"]) == ("h1", 4096)

@@ -244,7 +244,7 @@ def test_on_a_host_with_a_gpu_less_it_is_refused_with_both_numbers(slug, expecte
     short = allocate(need_of(by_slug(slug).spec), a_host(expected.host_gpus - 1), {})
     has = {0: "no GPUs", 1: "1 GPU"}.get(expected.host_gpus - 1, f"{expected.host_gpus - 1} GPUs")
     assert isinstance(short, Shortage)
-    assert short.text == f"host box has {has}, this run needs {expected.host_gpus}"
+    assert short.text == f"host box has {has}; this run needs {expected.host_gpus}"
 
 
 def test_the_cpu_profile_is_refused_without_a_slot():

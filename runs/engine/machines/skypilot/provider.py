@@ -1,5 +1,4 @@
-"""Machines from SkyPilot: each host is a cluster of one machine, in any cloud, Kubernetes or Slurm that SkyPilot's API
-server reaches."""
+"""Machines from SkyPilot: each host is a cluster of one machine, wherever SkyPilot's API server can start it."""
 
 import re
 from collections.abc import Mapping
@@ -45,10 +44,10 @@ class SkyPilot:
             )
         cluster = self._cluster(name)
         server = self._server()
-        launches = _of(LAUNCH, server.requests_for(cluster))
+        launches = _named(LAUNCH, server.requests_for(cluster))
         if _cluster_of(server, cluster) or any(launch.active for launch in launches):
             return cluster
-        rendered = task.render(
+        rendered_task = task.render(
             shape,
             self._options,
             control_url=self._control_url,
@@ -58,7 +57,9 @@ class SkyPilot:
         )
         try:
             # SkyPilot retries while no cloud has such a machine free; a machine that no cloud offers fails at once.
-            server.submit("/launch", {"task": task.as_yaml(rendered), "cluster_name": cluster, "retry_until_up": True})
+            server.submit(
+                "/launch", {"task": task.as_yaml(rendered_task), "cluster_name": cluster, "retry_until_up": True}
+            )
         except EngineError as error:
             raise EngineError(str(error).replace(join, "…")) from None
         return cluster
@@ -67,7 +68,7 @@ class SkyPilot:
         server = self._server()
         # In this order: a launch that has ended by now has, or had, its cluster.
         requests, record = server.requests_for(handle), _cluster_of(server, handle)
-        launch = next(iter(_of(LAUNCH, requests)), None)
+        launch = next(iter(_named(LAUNCH, requests)), None)
         if record is None:
             return self._gone(server, handle, launch)
         if launch and not launch.active and launch.status != "SUCCEEDED":
@@ -76,7 +77,9 @@ class SkyPilot:
                 MachinePhase.STARTING, f"{_failure(server, launch)} What is left of it is being removed."
             )
         if launch and launch.active:
-            return MachineState(MachinePhase.STARTING, _because("SkyPilot is setting up the machine", _reason(record)))
+            return MachineState(
+                MachinePhase.STARTING, _with_reason("SkyPilot is setting up the machine", _reason(record))
+            )
         match str(record.get("status")):
             case "UP":
                 region = " ".join(str(record[key]) for key in ("cloud", "region") if record.get(key))
@@ -88,21 +91,22 @@ class SkyPilot:
                 return MachineState(MachinePhase.RUNNING, "Somebody stopped the machine. It is being removed.")
             case _:
                 return MachineState(
-                    MachinePhase.RUNNING, _because("SkyPilot reports that the machine is unhealthy", _reason(record))
+                    MachinePhase.RUNNING,
+                    _with_reason("SkyPilot reports that the machine is unhealthy", _reason(record)),
                 )
 
     def release(self, handle: str) -> None:
         server = self._server()
         requests = server.requests_for(handle)
-        if launching := [launch.id for launch in _of(LAUNCH, requests) if launch.active]:
-            server.outcome(server.submit("/api/cancel", {"request_ids": launching}))
+        if launch_ids := [launch.id for launch in _named(LAUNCH, requests) if launch.active]:
+            server.outcome(server.submit("/api/cancel", {"request_ids": launch_ids}))
         _remove(server, handle, requests)
 
     def _cluster(self, name: str) -> str:
         """Build the name of a host's cluster, unique even on a server that several control planes use."""
-        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
-        mark = sha256(f"{self._control_url} {name}".encode()).hexdigest()[:6]
-        return f"grpo-{plain}-{mark}"
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
+        suffix = sha256(f"{self._control_url} {name}".encode()).hexdigest()[:6]
+        return f"grpo-{slug}-{suffix}"
 
     def _server(self) -> Server:
         try:
@@ -112,11 +116,11 @@ class SkyPilot:
         user = sha256(self._control_url.encode()).hexdigest()[:8]
         return Server(secret.address, token, user=user, private_too=secret.private_too, seconds=CALL_S)
 
-    def _gone(self, server: Server, cluster: str, launch: SkyPilotRequest | None) -> MachineState:
-        if launch is None and not _existed(server, cluster):
+    def _state_without_cluster(self, server: Server, cluster: str, launch: SkyPilotRequest | None) -> MachineState:
+        if launch is None and not _has_existed(server, cluster):
             return MachineState(MachinePhase.LOST, "SkyPilot doesn't know this machine.")
         if launch and launch.active:
-            return MachineState(MachinePhase.QUEUED, _because("SkyPilot is looking for a machine", launch.message))
+            return MachineState(MachinePhase.QUEUED, _with_reason("SkyPilot is looking for a machine", launch.message))
         if launch and launch.status != "SUCCEEDED":
             return MachineState(MachinePhase.ENDED, _failure(server, launch))
         if self._options.get("spot") == "yes":
@@ -125,7 +129,7 @@ class SkyPilot:
         return MachineState(MachinePhase.ENDED, "The machine is gone.")
 
 
-def _of(name: str, requests: list[SkyPilotRequest]) -> list[SkyPilotRequest]:
+def _named(name: str, requests: list[SkyPilotRequest]) -> list[SkyPilotRequest]:
     return [request for request in requests if request.name == name]
 
 
@@ -138,17 +142,16 @@ def _cluster_of(server: Server, cluster: str) -> dict[str, Any] | None:
         "include_handle": False,
         "summary_response": True,
     }
-    return _named(cluster, server.outcome(server.submit("/status", query)))
+    return _find_record(cluster, server.outcome(server.submit("/status", query)))
 
 
-def _existed(server: Server, cluster: str) -> bool:
-    """Return whether the server's history of clusters, which is kept longer than the requests for them, has this
-    one."""
+def _has_existed(server: Server, cluster: str) -> bool:
+    """Return whether this cluster is in the server's history, which is kept longer than requests are."""
     query = {"days": HISTORY_DAYS, "cluster_names": [cluster]}
-    return _named(cluster, server.outcome(server.submit("/cost_report", query))) is not None
+    return _find_record(cluster, server.outcome(server.submit("/cost_report", query))) is not None
 
 
-def _named(cluster: str, records: Any) -> dict[str, Any] | None:
+def _find_record(cluster: str, records: Any) -> dict[str, Any] | None:
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise EngineError("The SkyPilot API server sent an invalid list of clusters.")
     return next((record for record in records if record.get("name") == cluster), None)
@@ -156,7 +159,7 @@ def _named(cluster: str, records: Any) -> dict[str, Any] | None:
 
 def _remove(server: Server, cluster: str, requests: list[SkyPilotRequest]) -> None:
     """Start the removal of a cluster, unless it has already started or the cluster is gone."""
-    if any(removal.active for removal in _of(DOWN, requests)):
+    if any(removal.active for removal in _named(DOWN, requests)):
         return
     try:
         server.outcome(server.submit("/down", {"cluster_name": cluster}), seconds=SHORT_S)
@@ -182,7 +185,7 @@ def _reason(record: Mapping[str, Any]) -> str:
     return " ".join(reason.split())[:300] if isinstance(reason, str) else ""
 
 
-def _because(fact: str, reason: str) -> str:
+def _with_reason(fact: str, reason: str) -> str:
     return f"{fact}: {reason.rstrip('.')}." if reason else f"{fact}."
 
 
@@ -191,7 +194,7 @@ def _check(options: Mapping[str, str]) -> Mapping[str, str]:
     return {"secret": problem} if problem else {}
 
 
-def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
+def _shape_fields(options: Mapping[str, str]) -> Mapping[str, int | str]:
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
     if instance is None:
         return {}
@@ -199,13 +202,12 @@ def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
 
 
 def _gpu_hour_usd(options: Mapping[str, str]) -> Decimal | None:
-    """Return the source's own price, or else the list price of its instance type if AWS charges that: on demand, in the
-    list's region."""
-    if (own := price_of(options)) is not None:
-        return own
+    """Return the source's own price, or else AWS's list price if it applies: on demand, in the list's region."""
+    if (own_price := price_of(options)) is not None:
+        return own_price
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
-    in_region = f"{options.get('infra', '')}/".lower().startswith(f"aws/{aws.REGION}/")
-    return instance.usd_per_hour / instance.gpus if instance and in_region and options.get("spot") != "yes" else None
+    is_in_region = f"{options.get('infra', '')}/".lower().startswith(f"aws/{aws.REGION}/")
+    return instance.usd_per_hour / instance.gpus if instance and is_in_region and options.get("spot") != "yes" else None
 
 
 OPTIONS = (
@@ -281,7 +283,7 @@ KIND = EngineKind(
     options=OPTIONS,
     make=SkyPilot,
     check=_check,
-    settles=_settled,
+    settles=_shape_fields,
     names_gpus=True,
     gpu_hour_usd=_gpu_hour_usd,
 )

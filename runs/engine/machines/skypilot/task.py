@@ -1,8 +1,6 @@
-"""The task that SkyPilot runs: the machine, our GPU image, and the host's program in the image.
-
-The join code is a secret of the task: SkyPilot sets it as an environment variable and shows it only to the token's
-owner and to SkyPilot's admins. The task's first commands move it into a file.
-"""
+"""The task that SkyPilot runs: the machine, our GPU image, and the host's program in the image. The join code is a
+secret of the task: SkyPilot sets it as an environment variable and shows it only to the token's owner and to SkyPilot's
+admins. The task's first commands move it into a file."""
 
 import shlex
 from collections.abc import Mapping
@@ -110,8 +108,7 @@ def _resources(shape: MachineShape, options: Mapping[str, str]) -> dict[str, Any
 
 
 def _config(*, hooks: bool) -> dict[str, Any]:
-    """Build SkyPilot's settings. SkyPilot is root in the container, since it installs packages and an ssh key there;
-    the host's program is not root."""
+    """Build SkyPilot's settings. Only SkyPilot is root in the container, to install packages and an ssh key."""
     root = {"securityContext": {"runAsUser": 0, "runAsGroup": 0}}
     config: dict[str, Any] = {
         "docker": {"run_options": ["--user=0:0", "--env=HOME=/root", "--ulimit=memlock=-1"]},

@@ -54,7 +54,7 @@ def test_the_form_starts_with_the_address_that_the_admin_came_to() -> None:
         ({"kind": "mail"}, "valid email"),
         ({"kind": "mail", "address": "a@x.org,b"}, "valid email"),
         ({"kind": "mail", "address": "a@x.org\nBcc: b@x.org"}, "valid email"),
-        ({"kind": "mail", "address": ",".join(["a@x.org"] * 11)}, "At most 10"),
+        ({"kind": "mail", "address": ",".join(["a@x.org"] * 11)}, "at most 10"),
         ({"wants": []}, "Choose at least one"),
         ({"wants": ["everything"]}, "everything is not one"),
         ({"links_to": "javascript:alert(1)"}, "valid URL"),

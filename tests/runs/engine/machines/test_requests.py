@@ -101,7 +101,7 @@ def test_a_host_that_only_has_to_become_free_is_waited_for_a_while(engine: Engin
     host = a_host(gpus=1)
     busy = an_attempt(RunStatus.QUEUED, run=a_run("busy", hardware=ONE_GPU))
     move(busy, RunStatus.STARTING, reason="test", actor="test", facts={"host": host})
-    leasing.take(busy, host, Placement("box", gpus=(0,)))
+    leasing.insert_leases(busy, host, Placement("box", gpus=(0,)))
     run = a_run("next", hardware=ONE_GPU)
     a_round()
     assert engine.jobs == []
@@ -139,7 +139,7 @@ def test_a_code_lives_as_long_as_its_job_waits(engine: Engine) -> None:
 def test_a_job_that_ends_without_a_host_is_told_and_tried_again_up_to_a_bound(engine: Engine) -> None:
     a_source(engine)
     run = a_run(hardware=ONE_GPU)
-    for job in range(1, demand.TRIES + 1):
+    for job in range(1, demand.MAX_TRIES + 1):
         a_round(timedelta(hours=1))
         assert len(engine.jobs) == job
         engine.set("NODE_FAIL", job=str(job))
@@ -148,10 +148,10 @@ def test_a_job_that_ends_without_a_host_is_told_and_tried_again_up_to_a_bound(en
     assert "5 requests to Cluster A for this run failed" in says(run)
     assert "Job 5 ended: its node failed." in says(run)
     a_round(timedelta(hours=1))
-    assert len(engine.jobs) == demand.TRIES
+    assert len(engine.jobs) == demand.MAX_TRIES
     MachineSource.objects.get().save()
     a_round()
-    assert len(engine.jobs) == demand.TRIES + 1
+    assert len(engine.jobs) == demand.MAX_TRIES + 1
 
 
 def test_a_refusal_is_told_at_once(engine: Engine) -> None:
@@ -162,7 +162,9 @@ def test_a_refusal_is_told_at_once(engine: Engine) -> None:
     assert says(run) == "Cluster A provided no machine: sbatch failed: Invalid account"
     assert (the_request().state, the_request().sentence) == (State.FAILED, "sbatch failed: Invalid account")
     a_round()
-    assert says(run).startswith("A machine from Cluster A failed to start. The last: sbatch failed: Invalid account")
+    assert says(run).startswith(
+        "A machine from Cluster A failed to start. The last failure: sbatch failed: Invalid account"
+    )
 
 
 def test_an_answer_that_was_lost_brings_no_second_machine(engine: Engine) -> None:

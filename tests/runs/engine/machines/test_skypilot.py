@@ -199,7 +199,7 @@ def test_a_secret_for_judges_is_not_taken_for_it(db: None) -> None:
 def test_a_server_that_is_away_is_named(sky: SkyPilotServer) -> None:
     Secret.objects.all().delete()
     an_endpoint("SKY", "", kind=Secret.Kind.ENGINE, address="http://127.0.0.1:9", private_too=True)
-    with pytest.raises(EngineError, match=r"http://127\.0\.0\.1:9 can't be reached: The connection failed"):
+    with pytest.raises(EngineError, match=r"http://127\.0\.0\.1:9 is unreachable: The connection failed"):
         provider().state("grpo-cloud-1-000000")
 
 

@@ -236,10 +236,10 @@ def test_a_rename_keeps_names_unique_and_is_told_of_runs(run: Run) -> None:
 
 def test_hosts_have_runs_of_their_own_measured(run: Run) -> None:
     host, other = Host.objects.get(), a_host("gpu-2", inventory={"runs_folder": "same"})
-    disk.measured(host, {run.pk: 5 << 20, "unknown": 7})
+    disk.store_measurement(host, {run.pk: 5 << 20, "unknown": 7})
     assert disk.of_run(run).parts == ["5\N{NO-BREAK SPACE}MiB on gpu-1"]
     Host.objects.filter(pk=host.pk).update(inventory={"runs_folder": "same"})
-    disk.measured(other, {run.pk: 6 << 20})
+    disk.store_measurement(other, {run.pk: 6 << 20})
     assert list(RunDisk.objects.values_list("host__name", "bytes")) == [("gpu-2", 6 << 20)]
-    disk.measured(other, {})
+    disk.store_measurement(other, {})
     assert not RunDisk.objects.exists()
