@@ -143,7 +143,7 @@ def summary(run: Run, now: datetime | None = None, positions: Mapping[str, int] 
     steps_left = None if run.max_steps is None else max(0, run.max_steps - run.step)
     is_on_host, is_queued = attempt.status in ON_HOST, attempt.status == RunStatus.QUEUED
     findings = run.health.get("findings") or ()
-    figures: Summary = {
+    result: Summary = {
         "id": run.pk,
         "name": run.name,
         "kind": run.kind,
@@ -180,14 +180,14 @@ def summary(run: Run, now: datetime | None = None, positions: Mapping[str, int] 
         },
         "state": "",
     }
-    figures["state"] = _state(figures, values_of=run.health.get("told_at"))
-    return figures
+    result["state"] = _state(result, values_of=run.health.get("told_at"))
+    return result
 
 
-def _state(figures: Summary, *, values_of: str | None) -> str:
+def _state(values: Summary, *, values_of: str | None) -> str:
     """Join the values whose change reloads parts of the run's page. `values_of` is the time of the last health
     values."""
-    parts = [*_head_values(figures), "receipt" if figures["receipt"] else "", *figures["health"].values(), values_of]
+    parts = [*_head_values(values), "receipt" if values["receipt"] else "", *values["health"].values(), values_of]
     return "|".join(map(str, parts))
 
 

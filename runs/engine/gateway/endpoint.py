@@ -55,9 +55,9 @@ REFUSED = "Only an admin may open a run’s endpoint to other machines"
 
 
 @dataclass(frozen=True)
-class Figure:
+class GatewayMetric:
     label: str
-    metric: str
+    name: str
     when: str = "in the last step"
     form: str = "number"
     value: float | None = None
@@ -88,15 +88,15 @@ class GatewayEndpoint:
         return bool(self.run.last_metrics.get(gateway.REQUESTS))
 
     @property
-    def figures(self) -> list[Figure]:
+    def metrics(self) -> list[GatewayMetric]:
         """The gateway's metrics, now and in the last step; with Atropos, without those of sessions."""
-        last, agents = self.run.last_metrics, not self.of_atropos
-        waits = "Waiting for agents" if agents else "Waiting for groups"
-        figures = [Figure("Sessions open", gateway.SESSIONS_OPEN, NOW)] if agents else []
-        figures += [Figure(waits, gateway.WAITS, NOW, "seconds"), Figure("Requests", gateway.REQUESTS)]
-        figures += [Figure("Sessions gone", gateway.GONE)] if agents else []
-        figures += [Figure("Waited", gateway.WAITING, form="seconds")]
-        return [replace(figure, value=last.get(figure.metric)) for figure in figures]
+        last_metrics, has_agents = self.run.last_metrics, not self.of_atropos
+        waits = "Waiting for agents" if has_agents else "Waiting for groups"
+        metrics = [GatewayMetric("Open sessions", gateway.SESSIONS_OPEN, NOW)] if has_agents else []
+        metrics += [GatewayMetric(waits, gateway.WAITS, NOW, "seconds"), GatewayMetric("Requests", gateway.REQUESTS)]
+        metrics += [GatewayMetric("Sessions given up", gateway.GONE)] if has_agents else []
+        metrics += [GatewayMetric("Time waited", gateway.WAITING, form="seconds")]
+        return [replace(metric, value=last_metrics.get(metric.name)) for metric in metrics]
 
 
 def of(run: Run) -> GatewayEndpoint | None:

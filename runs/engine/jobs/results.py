@@ -18,7 +18,7 @@ from workers.contract.wire.names import EventKind
 
 
 @dataclass(frozen=True)
-class MadeFile:
+class ConvertedFile:
     path: str
     size: int
     sha256: str
@@ -67,13 +67,13 @@ class JobView:
         return str(self.facts.get("url", "")) if self.run.kind == PUSH and self.succeeded else ""
 
     @property
-    def file(self) -> MadeFile | None:
+    def file(self) -> ConvertedFile | None:
         """The file that a finished conversion wrote."""
         facts = self.facts if self.run.kind == GGUF and self.succeeded else {}
         folder, name, size, checksum = (facts.get(key) for key in ("folder", "name", "size", "sha256"))
         if not (isinstance(folder, str) and isinstance(name, str) and isinstance(size, int)):
             return None
-        return MadeFile(f"{folder}/{name}", size, str(checksum))
+        return ConvertedFile(f"{folder}/{name}", size, str(checksum))
 
     @property
     def megabytes(self) -> str:

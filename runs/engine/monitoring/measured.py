@@ -29,7 +29,7 @@ class MeasuredDuration(StrEnum):
     TICK = "tick"
 
 
-class _Sums:
+class _DurationSums:
     def __init__(self) -> None:
         self._pending: Counter[str] = Counter()
         self._due = 0.0
@@ -81,7 +81,7 @@ class _Sums:
         return {name.decode(): float(amount) for name, amount in stored.items()}
 
 
-sums = _Sums()
+sums = _DurationSums()
 
 
 @contextmanager

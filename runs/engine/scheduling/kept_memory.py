@@ -27,7 +27,7 @@ class KeptMemory:
 
 
 @dataclass
-class _Chain:
+class _ReceiptChain:
     """The receipts of one GPU, newest first, back to the last release of memory between two of them."""
 
     parts: list[int] = field(default_factory=list)
@@ -64,11 +64,11 @@ def sends_weights(spec: Mapping[str, Any]) -> bool:
     return bool(_servers((spec.get("hardware") or {}).get("server")))
 
 
-def _chains(host_id: int, *, until: Attempt | None = None) -> dict[int, _Chain]:
+def _chains(host_id: int, *, until: Attempt | None = None) -> dict[int, _ReceiptChain]:
     attempts = Attempt.objects.filter(host_id=host_id, receipt__isnull=False, ended_at__isnull=False)
     if until is not None:
         attempts = attempts.filter(ended_at__lte=until.ended_at)
-    chains: dict[int, _Chain] = defaultdict(_Chain)
+    chains: dict[int, _ReceiptChain] = defaultdict(_ReceiptChain)
     for receipt, server in attempts.order_by("-ended_at").values_list("receipt", "run__spec__hardware__server")[
         :MAX_RECEIPTS
     ]:
@@ -77,7 +77,7 @@ def _chains(host_id: int, *, until: Attempt | None = None) -> dict[int, _Chain]:
     return chains
 
 
-def _kept_memory(index: int, chain: _Chain) -> KeptMemory | None:
+def _kept_memory(index: int, chain: _ReceiptChain) -> KeptMemory | None:
     return KeptMemory(index, chain.parts[0], sum(chain.parts), tuple(chain.servers)) if chain.parts else None
 
 

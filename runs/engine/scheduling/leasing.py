@@ -61,7 +61,7 @@ class Hold:
         return cls(how, run.pk, run.name, run.owner.get_username())
 
 
-Taken = Mapping[str, Hold]
+Unavailable = Mapping[str, Hold]
 """Unavailable resources of one host and their holds, by name as in a lease, such as `gpu:0`."""
 
 
@@ -123,7 +123,7 @@ def leased() -> defaultdict[int, dict[str, Hold]]:
     return by_host
 
 
-def keepable(need: Need, host: Host, unavailable: Taken) -> list[str]:
+def keepable(need: Need, host: Host, unavailable: Unavailable) -> list[str]:
     """List the free resources of the host that should be reserved for a waiting attempt. The list is empty for a host
     where the attempt could not start even after every run there had ended, because what it lacks is in quarantine or
     missing. Only an operator can change that, which may take days, and one broken GPU must not block a whole host."""
@@ -135,7 +135,9 @@ def keepable(need: Need, host: Host, unavailable: Taken) -> list[str]:
     ]
 
 
-def allocate(need: Need, host: Host, unavailable: Taken, *, leased: Taken | None = None) -> Placement | Shortage:
+def allocate(
+    need: Need, host: Host, unavailable: Unavailable, *, leased: Unavailable | None = None
+) -> Placement | Shortage:
     """Choose resources of a host for an attempt, or return what the host lacks. `leased` are the host's leases, by
     default the same as `unavailable`."""
     if need.sandbox and (problem := sandboxes.problem(host)):
@@ -178,7 +180,7 @@ class _Pick:
     shortage: Shortage | None = None
 
 
-def _picks(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> list[_Pick]:
+def _picks(need: Need, host: Host, unavailable: Unavailable, *, leased: Unavailable) -> list[_Pick]:
     """Choose, in this order, the trainer's GPUs, the servers' GPUs, CPU slots, the servers' ports and NCCL's port."""
     gpus = _gpus_of(host)
     trainer = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, unavailable, excluding=need.pinned_server)
@@ -205,7 +207,7 @@ def _choose(
     pinned: tuple[int, ...],
     count: int,
     host: Host,
-    unavailable: Taken,
+    unavailable: Unavailable,
     *,
     excluding: tuple[int, ...] = (),
 ) -> _Pick:
@@ -277,14 +279,14 @@ _PRECEDENCE = (Waits.KEPT, Waits.HELD, Waits.QUARANTINED)
 """Order in which messages prefer a holder. A quarantine comes last, since only an operator can end it."""
 
 
-def _ports_of(host: Host, leased: Taken) -> list[int]:
+def _ports_of(host: Host, leased: Unavailable) -> list[int]:
     """List the host's ports except those that other programs use."""
     first, last = host.inventory.get("port_range") or DEFAULT_PORTS
     foreign = {port for port in host.inventory.get("listening") or () if f"port:{port}" not in leased}
     return [port for port in range(int(first), int(last) + 1) if port not in foreign]
 
 
-def _waits(word: str, kind: str, pool: Sequence[int], unavailable: Taken, missing: int) -> Shortage:
+def _waits(word: str, kind: str, pool: Sequence[int], unavailable: Unavailable, missing: int) -> Shortage:
     names = [f"{kind}:{index}" for index in sorted(pool) if f"{kind}:{index}" in unavailable]
     name = min(names, key=lambda name: _PRECEDENCE.index(unavailable[name].how))
     rest = f" and {missing - 1} more" if missing > 1 else ""

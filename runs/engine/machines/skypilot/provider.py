@@ -20,7 +20,7 @@ from runs.engine.machines.provider import (
     price_of,
 )
 from runs.engine.machines.skypilot import task
-from runs.engine.machines.skypilot.server import NotYet, RequestFailed, Server, SkyPilotRequest
+from runs.engine.machines.skypilot.server import RequestFailed, RequestPending, Server, SkyPilotRequest
 
 CALL_S = 25.0
 SHORT_S = 5.0
@@ -163,7 +163,7 @@ def _remove(server: Server, cluster: str, requests: list[SkyPilotRequest]) -> No
         return
     try:
         server.outcome(server.submit("/down", {"cluster_name": cluster}), seconds=SHORT_S)
-    except NotYet:
+    except RequestPending:
         pass
     except RequestFailed as error:
         if error.kind != "ClusterDoesNotExist":

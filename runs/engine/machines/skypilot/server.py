@@ -29,7 +29,7 @@ class RequestFailed(EngineError):
         self.kind = kind
 
 
-class NotYet(EngineError):
+class RequestPending(EngineError):
     """The request did not finish in time."""
 
 
@@ -73,12 +73,12 @@ class Server:
         return request_id
 
     def outcome(self, request_id: str, *, seconds: float = 30) -> Any:
-        """Wait for a request's result and return it. Raises RequestFailed or NotYet."""
+        """Wait for a request's result and return it. Raises RequestFailed or RequestPending."""
         query = urlencode({"request_id": request_id})
         try:
             response = self._send("GET", f"/api/get?{query}", seconds=seconds)
         except outbound.TimedOut:
-            raise NotYet("The SkyPilot API server did not finish the request in time.") from None
+            raise RequestPending("The SkyPilot API server did not finish the request in time.") from None
         # A failed request gets status 500, with the same fields as a successful one.
         result = _fields(response.start) if response.status in {200, 500} else {}
         result = result.get("detail", result)
