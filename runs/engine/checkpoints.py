@@ -122,12 +122,12 @@ def of_run(run: Run) -> list[Checkpoint]:
     rows = []
     for event in newest:
         key, number, step = (event.attempt_id, event.data["path"]), event.attempt.number, int(event.data["step"])
-        superseded = any(number < later and step > resume_step for later, resume_step in resumes)
+        superseded = any(number < later_number and step > resume_step for later_number, resume_step in resumes)
         deletion = deletions.get(key)
-        removed = event.pk not in existing_ids or (deletion is not None and deletion.kind == DELETED)
+        is_removed = event.pk not in existing_ids or (deletion is not None and deletion.kind == DELETED)
         rows.append(
             Checkpoint(
-                event, superseded, removed, _folder_of(event) in refused_folders, deletion, store_events.get(key)
+                event, superseded, is_removed, _folder_of(event) in refused_folders, deletion, store_events.get(key)
             )
         )
     return rows

@@ -52,7 +52,7 @@ class Disk:
 
 def of_run(run: Run) -> Disk:
     rows = run.disks.select_related("host").order_by("-bytes")
-    stored_sizes = [saved.event.data.get("bytes") for saved in checkpoints.of_run(run) if saved.in_store]
+    stored_sizes = [checkpoint.event.data.get("bytes") for checkpoint in checkpoints.of_run(run) if checkpoint.in_store]
     points = MetricChunk.objects.filter(run=run).aggregate(points=Sum("points"))["points"] or 0
     return Disk(
         hosts=tuple((row.host.name, row.bytes, row.measured_at) for row in rows),
@@ -66,9 +66,9 @@ def of_run(run: Run) -> Disk:
 def sum_of(disks: Iterable[Disk]) -> Disk:
     disks = list(disks)
     hosts: dict[str, tuple[int, datetime]] = {}
-    for name, size, at in (host for disk in disks for host in disk.hosts):
-        total, oldest = hosts.get(name, (0, at))
-        hosts[name] = (total + size, min(oldest, at))
+    for name, size, measured_at in (host for disk in disks for host in disk.hosts):
+        total, oldest = hosts.get(name, (0, measured_at))
+        hosts[name] = (total + size, min(oldest, measured_at))
     by_size = sorted(((name, *rest) for name, rest in hosts.items()), key=lambda host: -host[1])
     columns = ("store", "texts", "points", "logs")
     return Disk(tuple(by_size), *(sum(getattr(disk, column) for disk in disks) for column in columns))
@@ -101,7 +101,7 @@ def of_hosts(limit: int = 5) -> dict[int, HostDiskUse]:
     by_host: dict[int, list[Any]] = {}
     for row in rows.filter(rank__lte=limit).order_by("rank"):
         by_host.setdefault(row.host_id, []).append(row)
-    return {host: HostDiskUse(int(first[0].sum), first[0].count, tuple(first)) for host, first in by_host.items()}
+    return {host: HostDiskUse(int(top[0].sum), top[0].count, tuple(top)) for host, top in by_host.items()}
 
 
 @transaction.atomic

@@ -41,8 +41,8 @@ def gain(ends: Sequence[float]) -> float | None:
     return None if it is too short. `ends` is Run.reward_ends."""
     if len(ends) < GAIN_OVER + 2:
         return None
-    first, final = _first_and_last(ends)
-    return mean(final) - mean(first)
+    first_rewards, last_rewards = _first_and_last(ends)
+    return mean(last_rewards) - mean(first_rewards)
 
 
 def is_significant(ends: Sequence[float]) -> bool:
@@ -51,9 +51,9 @@ def is_significant(ends: Sequence[float]) -> bool:
     if gain(ends) is None:
         return False
     scale = max(map(abs, ends)) or 1.0  # the squares of the largest rewards would be infinite
-    first, final = ([value / scale for value in part] for part in _first_and_last(ends))
-    error = hypot(stdev(first) / sqrt(len(first)), stdev(final) / sqrt(len(final)))
-    return abs(fmean(final) - fmean(first)) > 2 * error
+    first_rewards, last_rewards = ([value / scale for value in rewards] for rewards in _first_and_last(ends))
+    error = hypot(stdev(first_rewards) / sqrt(len(first_rewards)), stdev(last_rewards) / sqrt(len(last_rewards)))
+    return abs(fmean(last_rewards) - fmean(first_rewards)) > 2 * error
 
 
 def _first_and_last(ends: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:

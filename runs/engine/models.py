@@ -110,7 +110,7 @@ class Run(Deletable):
     def trainings(self) -> list[float]:
         """List the times when its attempts began to train, in Unix seconds."""
         times = self.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)
-        return [at.timestamp() for at in times]
+        return [started_at.timestamp() for started_at in times]
 
 
 class ProfileTrial(models.Model):

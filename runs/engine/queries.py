@@ -254,7 +254,9 @@ def _log_bytes(attempt: Attempt, name: str, start: int, limit: int) -> bytes:
     chunks = LogChunk.objects.filter(attempt=attempt, name=name)
     first_offset = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first() or 0
     overlapping = chunks.filter(offset__gte=first_offset, offset__lt=start + limit).order_by("offset")
-    content = b"".join(bytes(data)[max(0, start - at) :] for at, data in overlapping.values_list("offset", "data"))
+    content = b"".join(
+        bytes(data)[max(0, start - chunk_offset) :] for chunk_offset, data in overlapping.values_list("offset", "data")
+    )
     return content[:limit]
 
 

@@ -94,8 +94,8 @@ def waiting(attempt: Attempt) -> Waiting | None:
 
 
 def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Waiting:
-    before, after = WAIT_WORDS[how]
-    return Waiting(text + before, run_id, name, owner, after)
+    words_before, words_after = WAIT_WORDS[how]
+    return Waiting(text + words_before, run_id, name, owner, words_after)
 
 
 def as_sentence(text: str) -> str:
@@ -174,10 +174,10 @@ def _grade(priority: object) -> str:
 
 
 def _status(data: dict[str, Any]) -> str:
-    to = str(data.get("to", ""))
-    if to in FINAL:
-        return _with_detail(f"{to.capitalize()}: {sentence(str(data['reason']))}", data.get("detail"))
-    return _with_detail(f"{to.capitalize()}.", data.get("detail"))
+    status = str(data.get("to", ""))
+    if status in FINAL:
+        return _with_detail(f"{status.capitalize()}: {sentence(str(data['reason']))}", data.get("detail"))
+    return _with_detail(f"{status.capitalize()}.", data.get("detail"))
 
 
 def _phase(data: dict[str, Any]) -> str:
@@ -194,9 +194,9 @@ def _resumed(data: dict[str, Any]) -> str:
 
 
 def _planned(data: dict[str, Any]) -> str:
-    at = str(data.get("resumes_at"))[:16].replace("T", " ")
+    resumes_at = str(data.get("resumes_at"))[:16].replace("T", " ")
     count = f" ({data['number']} of {data.get('of')})" if data.get("number") else ""
-    return f"Will be resumed automatically at {at} UTC{count}."
+    return f"Will be resumed automatically at {resumes_at} UTC{count}."
 
 
 def _exited(data: dict[str, Any]) -> str:

@@ -37,8 +37,8 @@ def move(
     unclaimed; `facts` are columns set together with the status. On success, `attempt` has the new values."""
     if to in FINAL and final_status(EndReason(reason)) != to:
         raise WrongReason(f"{reason} does not end a run as {to}.")
-    at = timezone.now()
-    columns = {**(facts or {}), "status": to.value, **_status_columns(to, reason, detail, at)}
+    moved_at = timezone.now()
+    columns = {**(facts or {}), "status": to.value, **_status_columns(to, reason, detail, moved_at)}
     with transaction.atomic():
         # The row is locked first, so that the event names the actual previous status. It is unordered, because the
         # default order joins the run, whose row another writer may hold.
@@ -49,7 +49,7 @@ def move(
             return False
         data = {"from": previous_status, "to": to.value, "reason": str(reason), "detail": detail}
         event = RunEvent.objects.create(
-            run_id=attempt.run_id, attempt=attempt, at=at, kind="status", actor=actor, data=data
+            run_id=attempt.run_id, attempt=attempt, at=moved_at, kind="status", actor=actor, data=data
         )
         if to in FINAL:
             alerts.notify(event)

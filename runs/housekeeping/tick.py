@@ -144,8 +144,8 @@ def _send_reap(attempt: Attempt, now: datetime) -> None:
     if attempt.host is None:
         return
     with transaction.atomic():
-        unchanged = Attempt.objects.filter(pk=attempt.pk, reap_sent_at=attempt.reap_sent_at)
-        if not unchanged.update(reap_sent_at=now):
+        unchanged_attempt = Attempt.objects.filter(pk=attempt.pk, reap_sent_at=attempt.reap_sent_at)
+        if not unchanged_attempt.update(reap_sent_at=now):
             return
         if attempt.reap_sent_at is None or attempt.reap_sent_at < (attempt.last_seen_at or now):
             # Record one event per silence, not one per message.

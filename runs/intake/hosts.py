@@ -113,11 +113,11 @@ def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
     if not isinstance(name, str) or not credentials.is_valid(name, bearer(request)):
         return _refuse_token(str(name)[:64], bearer(request))
     try:
-        how = Leaving(str(document.get("how")))
+        leaving_kind = Leaving(str(document.get("how")))
     except ValueError:
         fix = f"Use one of {', '.join(Leaving)}."
         return error_json(400, "The way in which the host leaves is missing or unknown.", where="how", fix=fix)
-    if problem := leaving.leave(name, how):
+    if problem := leaving.leave(name, leaving_kind):
         return error_json(409, problem, where="host", fix="Stay, and ask again later.")
     return JsonResponse({"ok": True})
 
@@ -180,7 +180,7 @@ def tokenizer(request: HttpRequest, host: str, inspection_id: int) -> HttpRespon
             403, "This host has no such inspection, or the inspection found no tokenizer.", where="inspection"
         )
     try:
-        stored = tokenizers.store(row, request)
+        stored_tokenizer = tokenizers.store(row, request)
     except NoTokenizer as error:
         return error_json(400, str(error), where="body", fix="Send the files that the inspection found.")
-    return JsonResponse({"ok": True, "sha256": stored.sha256})
+    return JsonResponse({"ok": True, "sha256": stored_tokenizer.sha256})

@@ -65,8 +65,8 @@ def fail_waiting(target: AlertTarget) -> None:
 def deliver(now: datetime | None = None) -> None:
     """Send all due messages, combined into one per target."""
     now = now or timezone.now()
-    due = _due(now).order_by("target").values_list("target", flat=True).distinct()
-    batches = [batch for target_id in due if (batch := _claim(target_id, now))]
+    due_targets = _due_deliveries(now).order_by("target").values_list("target", flat=True).distinct()
+    batches = [batch for target_id in due_targets if (batch := _claim(target_id, now))]
     if not batches:
         return
     with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="alert") as threads:
@@ -77,22 +77,22 @@ def deliver(now: datetime | None = None) -> None:
 
 def forget(limit: int = MAX_KEPT) -> int:
     """Delete one batch of the settled messages older than the newest `limit`. Return the number deleted."""
-    settled = AlertDelivery.objects.exclude(state=State.WAITING).order_by("-pk").values_list("pk", flat=True)
-    newest_to_delete = settled[limit : limit + 1].first()
+    settled_ids = AlertDelivery.objects.exclude(state=State.WAITING).order_by("-pk").values_list("pk", flat=True)
+    newest_to_delete = settled_ids[limit : limit + 1].first()
     if newest_to_delete is None:
         return 0
-    oldest = list(settled.reverse().filter(pk__lte=newest_to_delete)[:DELETE_BATCH])
+    oldest = list(settled_ids.reverse().filter(pk__lte=newest_to_delete)[:DELETE_BATCH])
     return AlertDelivery.objects.filter(pk__in=oldest).exclude(state=State.WAITING).delete()[0]
 
 
-def _due(now: datetime) -> QuerySet[AlertDelivery]:
+def _due_deliveries(now: datetime) -> QuerySet[AlertDelivery]:
     return AlertDelivery.objects.filter(state=State.WAITING, due_at__lte=now)
 
 
 def _claim(target_id: int, now: datetime) -> list[AlertDelivery]:
     claim = uuid.uuid4().hex
     until = now + timedelta(seconds=CLAIM_S)
-    _due(now).filter(target=target_id).update(claim=claim, due_at=until, tries=F("tries") + 1)
+    _due_deliveries(now).filter(target=target_id).update(claim=claim, due_at=until, tries=F("tries") + 1)
     claimed = AlertDelivery.objects.filter(claim=claim).select_related("target", "event__run")
     return list(claimed.order_by("pk"))
 

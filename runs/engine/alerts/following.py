@@ -41,11 +41,9 @@ class Following:
 
 def of(run: Run, user: User) -> Following:
     target = AlertTarget.objects.filter(run=run, by=user).first()
-    last = AlertDelivery.objects.filter(target=target).first() if target else None
-    has_failed = last is not None and last.state == State.FAILED
-    return Following(
-        bool(settings.EMAIL_HOST), target.shown if target else "", last.error if last and has_failed else ""
-    )
+    last_delivery = AlertDelivery.objects.filter(target=target).first() if target else None
+    problem = last_delivery.error if last_delivery and last_delivery.state == State.FAILED else ""
+    return Following(bool(settings.EMAIL_HOST), target.shown if target else "", problem)
 
 
 def usual_address(user: User) -> str:

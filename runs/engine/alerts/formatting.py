@@ -57,17 +57,17 @@ def line(delivery: AlertDelivery, links_to: str, now: datetime) -> AlertLine:
 def slack(lines: Sequence[AlertLine]) -> bytes:
     """Build a request body for Slack, Mattermost, Rocket.Chat, Zulip and Discord (whose address must end in /slack)."""
     rows = [f"*{_escape(x.head)}: <{x.link}|{_escape(x.subject)}>* {_escape(x.text)}" for x in lines[:MAX_LINES]]
-    return json.dumps({"text": "\n".join([*rows, *_rest(lines)])}).encode()
+    return json.dumps({"text": "\n".join([*rows, *_omitted_line(lines)])}).encode()
 
 
 def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
-    first = lines[0]
-    rest = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    first_line = lines[0]
+    remainder = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
     rows = [f"{x.head}: {x.subject}\n{x.text}\n{x.link}\n" for x in lines[:MAX_LINES]]
-    return f"{first.head}: {first.subject}{rest}"[:200], "\n".join([*rows, *_rest(lines)])
+    return f"{first_line.head}: {first_line.subject}{remainder}"[:200], "\n".join([*rows, *_omitted_line(lines)])
 
 
-def _rest(lines: Sequence[AlertLine]) -> list[str]:
+def _omitted_line(lines: Sequence[AlertLine]) -> list[str]:
     return [f"… and {len(lines) - MAX_LINES} more."] if len(lines) > MAX_LINES else []
 
 

@@ -88,9 +88,9 @@ def _mail(address: str, lines: Sequence[AlertLine]) -> None:
     if not settings.EMAIL_HOST:
         raise Refused("This installation has no mail server. Set CONTROLPLANE_SMTP_HOST.")
     subject, message = formatting.mail(lines)
-    to = [part.strip() for part in address.split(",")]
+    recipients = [part.strip() for part in address.split(",")]
     try:
-        EmailMessage(subject, message, settings.DEFAULT_FROM_EMAIL, to).send()
+        EmailMessage(subject, message, settings.DEFAULT_FROM_EMAIL, recipients).send()
     except BadHeaderError:
         raise Refused("The address contains a line break.") from None
     except smtplib.SMTPResponseException as error:

@@ -30,10 +30,10 @@ def reconcile(now: datetime) -> int:
     due_copies = StoredCopy.objects.filter(next_at__lte=now).select_related("attempt__run", "attempt__host")
     checked = 0
     for copy in due_copies.order_by("next_at")[:MAX_AT_ONCE]:
-        unchanged = StoredCopy.objects.filter(pk=copy.pk, next_at=copy.next_at, wanted=copy.wanted)
+        unclaimed_copy = StoredCopy.objects.filter(pk=copy.pk, next_at=copy.next_at, wanted=copy.wanted)
         factor: int = 2 ** min(copy.tries, 10)
         pause = min(copies.CHECK_AFTER * factor, MAX_PAUSE)
-        if not unchanged.update(next_at=now + pause, tries=copy.tries + 1):
+        if not unclaimed_copy.update(next_at=now + pause, tries=copy.tries + 1):
             continue
         checked += 1
         if copy.wanted:

@@ -105,9 +105,9 @@ def of(run: Run) -> GatewayEndpoint | None:
     if spec is None or spec.episodes is None or spec.episodes.gateway is None:
         return None
     settings, attempt = spec.episodes.gateway, run.latest()
-    live = attempt.status in ACTIVE
+    is_live = attempt.status in ACTIVE
     needed = gateway.ports_of(spec.episodes)
-    ports = ((attempt.placement or {}).get("ports") or [])[-needed:] if live else []
+    ports = ((attempt.placement or {}).get("ports") or [])[-needed:] if is_live else []
     host = attempt.host.name if settings.open_beyond_loopback and attempt.host else LOOPBACK
     url, api = (f"http://{host}:{ports[0]}", f"http://{LOOPBACK}:{ports[-1]}") if ports else ("", "")
     if settings.kind == gateway.ATROPOS:
@@ -115,7 +115,7 @@ def of(run: Run) -> GatewayEndpoint | None:
         code = ENVIRONMENT.format(url=url, api=api, group=group, tokens=settings.max_token_len, model=model)
     else:
         code = CLIENT.format(url=url)
-    return GatewayEndpoint(run, settings, url, api, code, live)
+    return GatewayEndpoint(run, settings, url, api, code, is_live)
 
 
 def may_open(user: User, episodes: EpisodeSpec | None) -> bool:

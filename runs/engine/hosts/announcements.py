@@ -46,8 +46,8 @@ def refuse(name: str) -> None:
 
 def watch(now: datetime) -> None:
     """Note that the Hardware page is open."""
-    due = Q(watched_at=None) | Q(watched_at__lt=now - TOUCH_EVERY)
-    Host.objects.filter(due).update(watched_at=now)
+    is_due = Q(watched_at=None) | Q(watched_at__lt=now - TOUCH_EVERY)
+    Host.objects.filter(is_due).update(watched_at=now)
 
 
 def is_watched(host: Host, now: datetime) -> bool:
@@ -64,6 +64,6 @@ def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
         key = str(gpu["index"])
         if f"gpu:{key}" not in leased_resources:
             idle_mib[key] = gpu["used_mib"]
-        elif (previous := inventory.whole(previous_mib.get(key))) is not None:
-            idle_mib[key] = previous
+        elif (previous_value := inventory.whole(previous_mib.get(key))) is not None:
+            idle_mib[key] = previous_value
     return idle_mib

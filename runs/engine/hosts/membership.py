@@ -46,9 +46,9 @@ def out_of_service(credential: HostCredential | None) -> str:
     if credential is None:
         return ""
     if credential.revoked_at:
-        by = f" by {credential.revoked_by.username}" if credential.revoked_by else ""
+        by_user = f" by {credential.revoked_by.username}" if credential.revoked_by else ""
         sentence = "Its credentials were revoked {} ({} ago){}. It gets no runs until it joins again."
-        return format_html(sentence, clock(credential.revoked_at), ago(credential.revoked_at), by)
+        return format_html(sentence, clock(credential.revoked_at), ago(credential.revoked_at), by_user)
     return f"{credential.refusal} No launches go there; its current runs continue." if credential.refusal else ""
 
 
@@ -58,8 +58,8 @@ def facts(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
     if credential.embedded:
         yield "Joined", "started with the control plane"
     else:
-        by = f" with a code from {credential.created_by.username}" if credential.created_by else ""
-        yield "Joined", format_html("{} ago{}", ago(credential.created_at), by)
+        code_owner = f" with a code from {credential.created_by.username}" if credential.created_by else ""
+        yield "Joined", format_html("{} ago{}", ago(credential.created_at), code_owner)
     if credential.version:
         is_same = credential.version == VERSION
         yield "Product", credential.version if is_same else f"{credential.version}; this control plane is {VERSION}"

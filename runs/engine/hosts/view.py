@@ -154,8 +154,8 @@ class HostView:
 
     @property
     def disk_parts(self) -> list[dict[str, Any]]:
-        used = (self.disk_total_mib or 0) - (self.disk_free_mib or 0)
-        return [{"label": "in use", "value": max(0, used), "colour": "c8"}]
+        used_mib = (self.disk_total_mib or 0) - (self.disk_free_mib or 0)
+        return [{"label": "in use", "value": max(0, used_mib), "colour": "c8"}]
 
     @property
     def quarantines(self) -> list[QuarantinedResources]:

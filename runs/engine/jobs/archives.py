@@ -72,18 +72,17 @@ def path_of(job: Run, ending: str = SUFFIX) -> Path:
 
 def check_room(size: int) -> None:
     """Raise NoRoom if an archive of `size` bytes exceeds the free disk space or the limit for all archives."""
-    stored = sum(path.stat().st_size for path in _files())
-    if stored + size > settings.ARCHIVES_MAX_BYTES:
+    stored_bytes = sum(path.stat().st_size for path in _files())
+    if stored_bytes + size > settings.ARCHIVES_MAX_BYTES:
         limit = settings.ARCHIVES_MAX_BYTES
         raise NoRoom(
             f"Archives may take up to {limit / 1e9:.0f} GB on the control plane (CONTROLPLANE_ARCHIVES_MAX_GB). They "
-            f"already take {stored / 1e9:.1f} GB, and this one needs {size / 1e9:.1f} GB."
+            f"already take {stored_bytes / 1e9:.1f} GB, and this one needs {size / 1e9:.1f} GB."
         )
-    free = shutil.disk_usage(settings.DATA_DIR).free - MIN_FREE
-    if size > free:
-        raise NoRoom(
-            f"The archive needs {size / 1e9:.1f} GB on the control plane, where {max(0, free) / 1e9:.1f} GB are free."
-        )
+    free_bytes = shutil.disk_usage(settings.DATA_DIR).free - MIN_FREE
+    if size > free_bytes:
+        free_gb = max(0, free_bytes) / 1e9
+        raise NoRoom(f"The archive needs {size / 1e9:.1f} GB on the control plane, where {free_gb:.1f} GB are free.")
 
 
 def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
@@ -91,12 +90,12 @@ def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
     archive_path, part_path = path_of(job), path_of(job, PART_SUFFIX)
     if archive_path.exists():
         return of
-    stored = part_path.stat().st_size if part_path.exists() else 0
-    if offset > stored:
-        return stored
+    stored_bytes = part_path.stat().st_size if part_path.exists() else 0
+    if offset > stored_bytes:
+        return stored_bytes
     try:
-        check_room(of - stored)
-        if not stored:
+        check_room(of - stored_bytes)
+        if not stored_bytes:
             part_path.parent.mkdir(mode=0o700, exist_ok=True)
         _write(part_path, offset, data)
     except OSError as error:
@@ -104,10 +103,10 @@ def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
             raise
         part_path.unlink(missing_ok=True)
         raise NoRoom("The control plane's disk is full, so the archive was discarded.") from error
-    stored = max(stored, offset + len(data))
-    if stored == of:
+    stored_bytes = max(stored_bytes, offset + len(data))
+    if stored_bytes == of:
         part_path.replace(archive_path)
-    return stored
+    return stored_bytes
 
 
 def tidy(now: datetime) -> None:

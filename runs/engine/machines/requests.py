@@ -43,7 +43,7 @@ def reconcile(now: datetime) -> None:
         return
     started_at = time.monotonic()
     adopt_joined(now)
-    for request in _due(now):
+    for request in _due_requests(now):
         if time.monotonic() - started_at > BUDGET_S:
             return
         poll(request, now)
@@ -130,8 +130,8 @@ def poll(request: MachineRequest, now: datetime) -> None:
             codes.extend(request.code_id)  # the machine may start nevertheless
         return
     if state.phase not in (MachinePhase.ENDED, MachinePhase.LOST):
-        unchanged = MachineRequest.objects.filter(pk=request.pk, state=request.state)
-        unchanged.update(phase=state.phase, sentence=state.sentence)
+        unchanged_requests = MachineRequest.objects.filter(pk=request.pk, state=request.state)
+        unchanged_requests.update(phase=state.phase, sentence=state.sentence)
         if request.state == State.WAITING and request.code_id is not None:
             codes.extend(request.code_id)
     elif request.state == State.WAITING and (request.code_id is None or codes.revoke(request.code_id)):
@@ -146,8 +146,8 @@ def release(request: MachineRequest, *, by: str) -> str:
     now = timezone.now()
     rows = MachineRequest.objects.filter(pk=request.pk)
     if request.code_id is None or codes.revoke(request.code_id):
-        why = f"Released by {by}." if by else "Released because no run needed it."
-        columns = {"state": State.RELEASED, "ended_at": now, "released_at": now, "released_by": by, "sentence": why}
+        text = f"Released by {by}." if by else "Released because no run needed it."
+        columns = {"state": State.RELEASED, "ended_at": now, "released_at": now, "released_by": by, "sentence": text}
         if not rows.filter(state__in=MachineRequest.PENDING).update(**columns):
             return f"{request.host_name} is {rows.get().get_state_display()}."
     else:
@@ -173,8 +173,8 @@ def _release_there(request: MachineRequest, handle: str) -> str:
 def _fail(request: MachineRequest, sentence: str) -> None:
     if request.code_id is not None:
         codes.revoke(request.code_id)
-    pending = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.PENDING)
-    pending.update(state=State.FAILED, sentence=sentence, ended_at=timezone.now(), phase=MachinePhase.ENDED)
+    pending_requests = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.PENDING)
+    pending_requests.update(state=State.FAILED, sentence=sentence, ended_at=timezone.now(), phase=MachinePhase.ENDED)
 
 
 def _machine_ended(request: MachineRequest, state: MachineState, now: datetime) -> None:
@@ -186,8 +186,8 @@ def _machine_ended(request: MachineRequest, state: MachineState, now: datetime) 
     if host is not None and not is_proved and host.is_fresh(now):
         return
     with transaction.atomic():
-        live = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.LIVE)
-        if not live.update(state=State.LOST, phase=state.phase, sentence=state.sentence, ended_at=now):
+        live_requests = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.LIVE)
+        if not live_requests.update(state=State.LOST, phase=state.phase, sentence=state.sentence, ended_at=now):
             return
         if host is not None:
             _end_host(host, state, proved=is_proved, now=now)
@@ -204,7 +204,7 @@ def _end_host(host: Host, state: MachineState, *, proved: bool, now: datetime) -
         recovery.plan_all([lease.attempt_id for lease in quarantined_leases if leasing.release(lease, by=ACTOR)])
 
 
-def _due(now: datetime) -> list[MachineRequest]:
+def _due_requests(now: datetime) -> list[MachineRequest]:
     is_due = Q(state=State.ASKING, created_at__lt=now - UNANSWERED) & _unpolled_since(now - UNANSWERED)
     for state, interval in POLL_EVERY.items():
         is_due |= Q(state=state) & _unpolled_since(now - interval)

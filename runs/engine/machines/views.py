@@ -38,8 +38,8 @@ def source(request: HttpRequest, source_id: int) -> HttpResponseBase:
 
 def _form(request: HttpRequest, form: MachineSourceForm) -> HttpResponseBase:
     if request.method == "POST" and form.is_valid():
-        saved = form.save_by(person(request))
-        messages.success(request, f"{saved.name} is saved.")
+        source_row = form.save_by(person(request))
+        messages.success(request, f"{source_row.name} is saved.")
         return redirect("hardware")
     # The stored name, not the submitted one.
     name = MachineSource.objects.filter(pk=form.instance.pk).values_list("name", flat=True).first()
@@ -55,11 +55,11 @@ def source_delete(request: HttpRequest, source_id: int) -> HttpResponseBase:
     if request.method == "POST":
         with transaction.atomic():
             MachineSource.objects.select_for_update().get(pk=row.pk)
-            live = row.requests.filter(state__in=MachineRequest.LIVE).exists()
-            if not live:
+            has_machines = row.requests.filter(state__in=MachineRequest.LIVE).exists()
+            if not has_machines:
                 row.requests.all().delete()
                 row.delete()
-        if live:
+        if has_machines:
             messages.error(request, f"{row.name} still has machines. Turn it off, then delete it once they have left.")
         else:
             messages.success(request, f"{row.name} is deleted.")

@@ -40,8 +40,8 @@ class _DurationSums:
         with self._lock:
             self._pending[f"{name}:{bucket}"] += 1
             self._pending[f"{name}:{_SUM}"] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
-            due = time.monotonic() >= self._due
-        if due:
+            is_due = time.monotonic() >= self._due
+        if is_due:
             self.flush()
 
     def flush(self) -> None:
@@ -49,12 +49,12 @@ class _DurationSums:
         with self._lock:
             self._due = time.monotonic() + FLUSH_S
             pending, self._pending = self._pending, Counter()
-        if not pending or self._sent(pending):
+        if not pending or self._has_sent(pending):
             return
         with self._lock:
             self._pending.update(pending)
 
-    def _sent(self, pending: Counter[str]) -> bool:
+    def _has_sent(self, pending: Counter[str]) -> bool:
         if not settings.REDIS_URL:
             return False
         try:
@@ -75,10 +75,10 @@ class _DurationSums:
                 return {name: float(amount) for name, amount in self._pending.items()}
         try:
             with client() as connected:
-                stored: Any = connected.hgetall(KEY)
+                stored_sums: Any = connected.hgetall(KEY)
         except (redis.RedisError, OSError):
             return {}
-        return {name.decode(): float(amount) for name, amount in stored.items()}
+        return {name.decode(): float(amount) for name, amount in stored_sums.items()}
 
 
 sums = _DurationSums()

@@ -39,16 +39,13 @@ def _database() -> str:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-        missing = _missing_migrations()
+        missing_count = _missing_migrations()
     except DatabaseError as error:
-        log.warning(
-            "not ready: the database doesn't respond", exc_info=error
-        )  # logged once per outage (http/outage.py)
+        log.warning("not ready: the database doesn't respond", exc_info=error)  # once per outage (http/outage.py)
         return "The database can't be reached. Start it, or correct CONTROLPLANE_DATABASE_URL."
-    if missing:
-        return (
-            f"The database is older than this version (migrations missing: {missing}). Run `manage.py serve prepare`."
-        )
+    if missing_count:
+        behind = f"The database is older than this version (missing migrations: {missing_count})."
+        return f"{behind} Run `manage.py serve prepare`."
     return ""
 
 
@@ -76,10 +73,10 @@ def _redis() -> str:
 
 
 def _tick() -> str:
-    at = ticked_at()
-    if at is None:
+    last_tick_at = ticked_at()
+    if last_tick_at is None:
         return "There has been no tick yet. Start the control worker (`manage.py serve worker`)."
-    age_s = abs(time.time() - at)  # in the future: the clock was set back since
+    age_s = abs(time.time() - last_tick_at)  # in the future: the clock was set back since
     if age_s <= max(TICK_FRESH_S, 3 * settings.TICK_S):
         return ""
     return f"The last tick was {age_s:.0f} s ago. Check the control worker's log and restart the worker."

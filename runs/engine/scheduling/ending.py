@@ -28,13 +28,13 @@ def end(
 ) -> bool:
     """End an attempt: write its final status, release or quarantine its leases, plan its resume and dispatch the queue.
     Return False if it had already ended or `only_if` didn't hold."""
-    to = final_status(reason)
+    status = final_status(reason)
     facts: dict[str, Any] = {"receipt": to_dict(receipt) if receipt else None, "exit_codes": exit_codes or {}}
     with transaction.atomic():
-        if not may_move(RunStatus(attempt.status), to):
+        if not may_move(RunStatus(attempt.status), status):
             # A success whose RUNNING never arrived passes through STOPPING like any other.
             move(attempt, RunStatus.STOPPING, reason="ending", actor=actor, only_if=only_if)
-        if not move(attempt, to, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
+        if not move(attempt, status, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
             return False
         leasing.release_or_quarantine(attempt, receipt, by=actor, proved=proved_free)
         lifecycle.detach(attempt, proved=proved_free or (receipt is not None and receipt.free))

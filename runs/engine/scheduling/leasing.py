@@ -281,16 +281,16 @@ _PRECEDENCE = (Waits.KEPT, Waits.HELD, Waits.QUARANTINED)
 
 def _ports_of(host: Host, leased: Unavailable) -> list[int]:
     """List the host's ports except those that other programs use."""
-    first, last = host.inventory.get("port_range") or DEFAULT_PORTS
+    first_port, last_port = host.inventory.get("port_range") or DEFAULT_PORTS
     foreign = {port for port in host.inventory.get("listening") or () if f"port:{port}" not in leased}
-    return [port for port in range(int(first), int(last) + 1) if port not in foreign]
+    return [port for port in range(int(first_port), int(last_port) + 1) if port not in foreign]
 
 
 def _waits(word: str, kind: str, pool: Sequence[int], unavailable: Unavailable, missing: int) -> Shortage:
     names = [f"{kind}:{index}" for index in sorted(pool) if f"{kind}:{index}" in unavailable]
     name = min(names, key=lambda name: _PRECEDENCE.index(unavailable[name].how))
-    rest = f" and {missing - 1} more" if missing > 1 else ""
-    return Shortage(f"waits for {word} {name.partition(':')[2]}{rest}", unavailable[name])
+    remainder = f" and {missing - 1} more" if missing > 1 else ""
+    return Shortage(f"waits for {word} {name.partition(':')[2]}{remainder}", unavailable[name])
 
 
 def _count(number: int, word: str) -> str:

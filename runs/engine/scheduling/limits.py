@@ -114,8 +114,8 @@ def claim_start(run: Run) -> None:
     if not (group_limit or max_running(run.owner)):
         return
     owner = lock_user(run.owner_id)
-    if run.group and group_limit and (running := count_on_hosts(run.group)) >= group_limit:
-        raise OverLimit(group_wait(run.group, running))
+    if run.group and group_limit and (running_count := count_on_hosts(run.group)) >= group_limit:
+        raise OverLimit(group_wait(run.group, running_count))
     if not max_running(owner):
         return
     owner_allowance = allowance(owner)

@@ -37,12 +37,12 @@ def set_priority(run: Run, priority: Priority, user: User) -> bool:
     """Set a queued run's priority. Return False if it already had that priority."""
     with transaction.atomic():
         attempt = _find(_locked(), run)
-        previous = attempt.priority
-        if previous == priority:
+        previous_priority = attempt.priority
+        if previous_priority == priority:
             return False
         attempt.priority = priority
         attempt.save(update_fields=["priority"])
-        _record(attempt, user, "priority", {"was": previous, "priority": int(priority)})
+        _record(attempt, user, "priority", {"was": previous_priority, "priority": int(priority)})
     return True
 
 

@@ -21,10 +21,10 @@ def rename(kind: DeletableKind, row: Any, name: str, user: User) -> bool:
     if problem := _problem(kind, row, name):
         raise NameRefused(problem)
     with transaction.atomic():
-        current = kind.model.objects.select_for_update().filter(pk=row.pk).first()
-        if current is None:
+        current_row = kind.model.objects.select_for_update().filter(pk=row.pk).first()
+        if current_row is None:
             raise NameRefused(f"This {kind.label} has been deleted.")
-        old_name, row.name = current.name, name
+        old_name, row.name = current_row.name, name
         if old_name == name:
             return False
         try:

@@ -58,8 +58,8 @@ class IdleServers:
     def on(self, host: Host) -> list[IdleServer]:
         return [server for server in self._servers if server.host_id == host.pk]
 
-    def remove(self, taken: WarmPlace) -> None:
-        self._servers = [server for server in self._servers if server.placement.attempt_id != taken.attempt_id]
+    def remove(self, placement: WarmPlace) -> None:
+        self._servers = [server for server in self._servers if server.placement.attempt_id != placement.attempt_id]
 
 
 def with_own_servers(placement: Placement) -> Placement:

@@ -243,9 +243,9 @@ def _collect(batch: _Batch, rows: Rows, events: Rows, spans: Rows) -> None:
             spans += phases.row_of(attempt, line, void_after)
             continue
         if line.kind not in METRIC_KINDS:
-            at = connection.ops.adapt_datetimefield_value(datetime.fromtimestamp(line.t, UTC))
+            event_time = connection.ops.adapt_datetimefield_value(datetime.fromtimestamp(line.t, UTC))
             data = encode_json(line.data)
-            events.append((run.pk, attempt.pk, line.seq, at, line.kind, line.step, ACTOR, data))
+            events.append((run.pk, attempt.pk, line.seq, event_time, line.kind, line.step, ACTOR, data))
             continue
         values = line.data
         is_void = void_after is not None and line.step is not None and line.step > void_after

@@ -33,7 +33,7 @@ def update(model: type[models.Model], changes: Mapping[str, Mapping[str, Any]]) 
     table = connection.ops.quote_name(model._meta.db_table)
     for names, rows in rows_by_columns.items():
         # Both databases call the columns of VALUES column1, column2 and so on.
-        assignments = ", ".join(f"{name} = new.column{at}" for at, name in enumerate(_quoted(names), 2))
+        assignments = ", ".join(f"{name} = new.column{position}" for position, name in enumerate(_quoted(names), 2))
         sql = f"UPDATE {table} SET {assignments} FROM ({{values}}) AS new WHERE id = new.column1"  # noqa: S608
         _execute(sql, model, ("id", *names), rows)
 

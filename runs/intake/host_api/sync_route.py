@@ -79,18 +79,18 @@ class SyncRoute:
             return None
         if sync.turns_after is not None or not ingest.is_plain(sync.lines):
             return None
-        stored = await self._group.store(Delivery(attempt_id, sync.lines, sync.seen))
-        if stored is None:
+        stored_delivery = await self._group.store(Delivery(attempt_id, sync.lines, sync.seen))
+        if stored_delivery is None:
             return None
-        state = stored.state
+        state = stored_delivery.state
         return msgspec.json.encode(
             sync_response(
                 state.ack,
                 status=state.status,
                 stop_mode=state.stop_mode,
-                watched=stored.watched,
+                watched=stored_delivery.watched,
                 paced=sync.paced,
-                late=stored.late,
+                late=stored_delivery.late,
             )
         )
 

@@ -93,8 +93,10 @@ def log(attempt: Attempt, name: str, offset: int, data: bytes) -> int:
         else:
             parts = range(0, len(new_bytes), LOG_CHUNK_BYTES)
             LogChunk.objects.bulk_create(
-                LogChunk(attempt=locked, name=name, offset=size + at, data=new_bytes[at : at + LOG_CHUNK_BYTES])
-                for at in parts
+                LogChunk(
+                    attempt=locked, name=name, offset=size + start, data=new_bytes[start : start + LOG_CHUNK_BYTES]
+                )
+                for start in parts
             )
         transaction.on_commit(lambda: hints.announce((locked.run_id, 0)))
     return size + len(new_bytes)

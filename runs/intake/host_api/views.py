@@ -189,14 +189,14 @@ def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
 @for_attempt("POST")
 def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """Store a part of the archive that a download job is sending."""
-    offset, of = _byte_count(request, "offset"), _byte_count(request, "of")
+    offset, archive_size = _byte_count(request, "offset"), _byte_count(request, "of")
     data = body_of(request, LOG_LIMIT)
-    if offset + len(data) > of:
+    if offset + len(data) > archive_size:
         raise BadBody(400, "The part goes beyond the archive's end.", where="of")
     if attempt.run.kind != ARCHIVE or attempt.status not in ACTIVE:
         return error_json(409, "No archive is expected from this attempt.", where="attempt")
     try:
-        return JsonResponse({"size": archives.store(attempt.run, offset, data, of=of)})
+        return JsonResponse({"size": archives.store(attempt.run, offset, data, of=archive_size)})
     except archives.NoRoom as error:
         return error_json(413, str(error), where="of", fix="Free space on the control plane.")
 
@@ -260,10 +260,10 @@ def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 def _late_refusal(attempt: Attempt) -> HttpResponseBase | None:
     """Return the error for a request long after the attempt's end, unless upkeep or somebody's deletion request expects
     it; return None if the request is allowed."""
-    problem, where = ended_tokens.problem(attempt)
+    problem, field = ended_tokens.problem(attempt)
     if not problem or copies.is_expected(attempt) or deletions.awaits_result(attempt):
         return None
-    return error_json(403, problem, where=where)
+    return error_json(403, problem, where=field)
 
 
 @for_attempt("POST")

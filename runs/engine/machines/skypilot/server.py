@@ -89,7 +89,7 @@ class Server:
             raise RequestFailed(_one_line(error.get("message")) or _one_line(error.get("type")), str(error.get("type")))
         if result["status"] != "SUCCEEDED":
             raise RequestFailed(f"The request's status is {str(result['status']).lower()}.", str(result["status"]))
-        return _read(result.get("return_value"))
+        return _parse_json(result.get("return_value"))
 
     def requests_for(self, cluster: str) -> list[SkyPilotRequest]:
         """List the requests for a cluster, newest first, without their bodies, which contain secrets."""
@@ -97,7 +97,7 @@ class Server:
         query = urlencode([("cluster_name", cluster), ("all_status", "true"), *(("fields", name) for name in fields)])
         response = self._send("GET", f"/api/status?{query}")
         _check_status(response)
-        rows = _read(response.start)
+        rows = _parse_json(response.start)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise EngineError("The SkyPilot API server sent an invalid list of requests.")
         matching_rows = [row for row in rows if row.get("cluster_name") == cluster]
@@ -167,11 +167,11 @@ def _reason(response: outbound.Response) -> str:
 
 
 def _fields(data: Any) -> dict[str, Any]:
-    value = _read(data)
+    value = _parse_json(data)
     return value if isinstance(value, dict) else {}
 
 
-def _read(data: Any) -> Any:
+def _parse_json(data: Any) -> Any:
     try:
         return json.loads(data)
     except (ValueError, TypeError, RecursionError):
