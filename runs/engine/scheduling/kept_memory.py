@@ -48,7 +48,7 @@ def of_attempt(attempt: Attempt) -> list[KeptMemory]:
     """List the memory that servers keep from an ended attempt, to be shown with its receipt."""
     if attempt.receipt is None or attempt.host_id is None or not sends_weights(attempt.run.spec):
         return []
-    chains = _chains(attempt.host_id, upto=attempt)
+    chains = _chains(attempt.host_id, until=attempt)
     gpus = [gpu for gpu in attempt.receipt["gpus"] if gpu["after_mib"] - gpu["before_mib"] >= MIN_MIB]
     return [memory for gpu in gpus if (memory := _kept_memory(int(gpu["gpu"]), chains[int(gpu["gpu"])]))]
 

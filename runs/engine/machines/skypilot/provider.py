@@ -70,7 +70,7 @@ class SkyPilot:
         requests, record = server.requests_for(handle), _cluster_of(server, handle)
         launch = next(iter(_named(LAUNCH, requests)), None)
         if record is None:
-            return self._gone(server, handle, launch)
+            return self._state_without_cluster(server, handle, launch)
         if launch and not launch.active and launch.status != "SUCCEEDED":
             _remove(server, handle, requests)
             return MachineState(
