@@ -42,7 +42,7 @@ def with_invalid_tokens(attempts: Iterable[str]) -> set[str]:
 
 
 def _ended_long_ago(attempt: Attempt) -> bool:
-    """Return whether the attempt ended more than OUTLIVES ago and its last line is stored."""
+    """Return whether the attempt ended more than VALID_AFTER_END ago and its last line is stored."""
     if attempt.status not in FINAL or attempt.ended_at is None or attempt.ended_at > timezone.now() - VALID_AFTER_END:
         return False
     return RunEvent.objects.filter(attempt=attempt, kind=EventKind.ENDED).exists()
