@@ -149,9 +149,9 @@ def _apply_batches(batches: Sequence[_Batch], *, plain: bool) -> None:
 
 
 def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[Attempt]]) -> _Batch:
-    later = [row for row in later.get(attempt.run_id, ()) if row.number > attempt.number]
-    new_lines = _contiguous(attempt, delivery.lines, [row.first_seq for row in later if row.first_seq is not None])
-    batch = _Batch(attempt, new_lines, [row.resume_step for row in later if row.started_at is not None])
+    rows = [row for row in later.get(attempt.run_id, ()) if row.number > attempt.number]
+    new_lines = _contiguous(attempt, delivery.lines, [row.first_seq for row in rows if row.first_seq is not None])
+    batch = _Batch(attempt, new_lines, [row.resume_step for row in rows if row.started_at is not None])
     if delivery.live:
         batch.facts["last_seen_at"] = timezone.now()
     return batch

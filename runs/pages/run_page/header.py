@@ -16,7 +16,7 @@ from runs.engine.jobs import results as job_results
 from runs.engine.models import Attempt, Run
 from runs.engine.records import MetricRow
 from runs.engine.scheduling import checkpoint_hosts, recovery
-from runs.engine.sentences import ENDED, counted, is_saving, placement_text, stopping
+from runs.engine.sentences import ENDED_PHASES, counted, is_saving, placement_text, stopping
 from runs.engine.spec import unreadable
 from runs.engine.states import ACTIVE, FINAL, RunStatus
 from runs.insight import diagnosis
@@ -175,7 +175,7 @@ def stops(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
         return [
             _dialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue?", [text], danger=False)
         ]
-    if attempt.phase in ENDED:
+    if attempt.phase in ENDED_PHASES:
         return []
     where = placement_text(attempt) or "its host"
     after = [

@@ -264,7 +264,7 @@ def test_whoever_was_too_slow_settles_nothing() -> None:
     told(an_alert())
     slow = delivery._claim(target.pk, timezone.now())
     delivery._claim(target.pk, timezone.now() + timedelta(seconds=delivery.CLAIM_S + 1))
-    delivery._settle(slow, None)
+    delivery._record_outcome(slow, None)
     assert the_delivery().state == State.WAITING
 
 

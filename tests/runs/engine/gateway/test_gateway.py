@@ -52,7 +52,7 @@ def test_a_run_with_a_server_leases_both() -> None:
 def test_the_trainer_gets_the_hash_of_the_key_alone() -> None:
     run = a_gateway()
     key = tokens.gateway_key(run.pk)
-    assert claiming._key(run, from_dict(RunSpec, run.spec)) == {
+    assert claiming._key_variable(run, from_dict(RunSpec, run.spec)) == {
         gateway.KEY_DIGEST: hashlib.sha256(key.encode()).hexdigest()
     }
     assert key not in str(run.spec)
