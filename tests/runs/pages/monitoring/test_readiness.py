@@ -85,7 +85,7 @@ def test_an_old_tick_and_a_missing_one_are_said(ticked: Path, redis_url: str) ->
 
 
 def test_durations_of_all_processes_are_one_histogram(redis_url: str) -> None:
-    for process in (measured._DurationSums(), measured._Sums()):
+    for process in (measured._DurationSums(), measured._DurationSums()):
         process.add(measured.MeasuredDuration.TICK, 0.02)
         process.add(measured.MeasuredDuration.TICK, 60.0)
         process.flush()
