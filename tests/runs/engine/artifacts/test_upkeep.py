@@ -92,7 +92,7 @@ def test_while_its_host_is_away_the_copy_goes_at_once_and_the_files_later(saved:
     end(saved)
     Host.objects.update(announced_at=None)
     deletions.request(checkpoint(saved), a_user())
-    assert checkpoint(saved).going
+    assert checkpoint(saved).is_being_deleted
     assert [StoredCopy.objects.get().wanted, len(sent.of(Task.DELETE_MODEL))] == [False, 1]
 
 
