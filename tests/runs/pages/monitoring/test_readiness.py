@@ -68,7 +68,7 @@ def test_a_database_of_an_earlier_version_is_said(
     monkeypatch.setattr(readiness, "_migrated_to", [])
     [newest] = MigrationLoader(connection).graph.leaf_nodes("accounts")
     MigrationRecorder(connection).record_unapplied(*newest)
-    assert "older than this version (migrations missing: 1)" in problems()[0]
+    assert "older than this version (missing migrations: 1)" in problems()[0]
 
 
 def test_a_redis_that_is_away_is_said(ticked: Path, settings: Any) -> None:
