@@ -1,4 +1,4 @@
-"""The URLs of runs and of everything that is built on the catalogue."""
+"""URLs of runs and of everything that is built on the catalogue."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Changes by people to runs, alert targets, presets and machine sources, as the Events page shows them."""
+"""People's changes to runs, alert targets, presets and machine sources, as the Events page shows them."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from runs.engine.records import RunEvent
 
 
 def watch_all() -> None:
-    """Watch the models of runs. Call it once, when Django starts."""
+    """Register the models whose changes are recorded. Call it once, when Django starts."""
     for model, watched in _WATCHED.items():
         watch(model, watched)
 
 
 def _sentence(event: RunEvent, _: Any) -> str:
-    """Describe an event that the current user caused; "" for others. Changes of status only follow from such events."""
+    """Describe an event that the current user caused; return "" for others and for mere status changes."""
     user = acting()
     by_person = user is not None and event.seq is None and event.actor == user.get_username()
     return sentences.of_event(event).removesuffix(".") if by_person and event.kind != "status" else ""

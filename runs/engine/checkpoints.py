@@ -1,5 +1,5 @@
-"""A run's checkpoints: those that were saved, and those that still exist. scheduling.checkpoint_hosts chooses the one
-to resume from."""
+"""A run's checkpoints: which were saved, and which still exist (scheduling.checkpoint_hosts chooses one for a
+resume)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from workers.contract.run.jobs import MERGE
 from workers.contract.wire.names import EndReason, EventKind, StopMode
 
 MAX_SHOWN = 300
-"""The newest checkpoints of a run to look at; the events tab has all of them."""
+"""Upper bound of the checkpoints listed for a run, newest first; the events tab has all of them."""
 
 DELETION_ASKED, DELETED, NOT_DELETED = "deletion_asked", "model_deleted", "model_not_deleted"
-"""Kinds of RunEvent, written by runs.engine.deletions; data: {"path"}. A checkpoint's last one applies."""
+"""Kinds of RunEvent that runs.engine.deletions writes, with the data {"path"}. A checkpoint's newest one applies."""
 
 UPLOADING, STORED, NOT_STORED, UNSTORED = (
     "checkpoint_uploading",
@@ -22,7 +22,8 @@ UPLOADING, STORED, NOT_STORED, UNSTORED = (
     "checkpoint_not_stored",
     "checkpoint_unstored",
 )
-"""Kinds of RunEvent, written by artifacts.copies; data: {"path", "manifest" or "problem"}. The last one applies."""
+"""Kinds of RunEvent that artifacts.copies writes, with the data {"path", "manifest" or "problem"}. The newest
+applies."""
 
 FOLDER_PARTS = 4
 """Number of parts in a checkpoint folder's path: run/attempt/checkpoints/checkpoint-N."""
@@ -32,28 +33,28 @@ FOLDER_PARTS = 4
 class Checkpoint:
     event: RunEvent
     superseded: bool
-    """A later attempt resumed from an earlier step."""
+    """True if a later attempt resumed from an earlier step."""
     removed: bool
-    """The trainer has deleted it since."""
+    """True if the trainer, or a host at somebody's request, has deleted it."""
     unusable: bool
-    """A host refused to resume from it."""
+    """True if a host refused to resume from it."""
     deletion: RunEvent | None = None
     storage: RunEvent | None = None
     """The newest event about its copy in the artifact store."""
 
     @property
     def stored(self) -> bool:
-        """True if its copy in the store is complete, so that any host may use it."""
+        """True if the store has a complete copy, so that any host may use the checkpoint."""
         return self.storage is not None and self.storage.kind == STORED
 
     @property
     def in_store(self) -> bool:
-        """True if the store may hold it, in part or whole."""
+        """True if the store may hold a copy, in part or whole."""
         return self.storage is not None and self.storage.kind != UNSTORED
 
     @property
     def manifest(self) -> str:
-        """The SHA-256 of its manifest in the store; empty: it isn't there."""
+        """The SHA-256 of its manifest in the store, or "" if the store has no complete copy."""
         return str(self.storage.data.get("manifest", "")) if self.storage is not None and self.stored else ""
 
     @property
@@ -62,7 +63,6 @@ class Checkpoint:
 
     @property
     def is_adapter(self) -> bool:
-        """True if it holds a LoRA adapter; otherwise it holds all weights."""
         return self.run.kind != MERGE and bool(self.run.spec.get("lora"))
 
     @property
@@ -75,74 +75,78 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The name for people, such as `sums · step 200`."""
+        """The displayed name, such as `sums · step 200`."""
         if self.run.kind == MERGE and self.run.source is not None:
             return f"{self.run.source.name} · step {self.step} · merged"
         return f"{self.run.name} · step {self.step}"
 
     @property
     def folder(self) -> str:
-        """Relative to the host's RUNS_DIR."""
+        """The folder, relative to the host's RUNS_DIR."""
         return _folder_of(self.event)
 
     @property
     def path(self) -> str:
-        """Its path on its host; empty if the host has not announced its RUNS_DIR."""
+        """Its path on its host, or "" if the host has not announced its RUNS_DIR."""
         return self.path_on(self.event.attempt.host)
 
     def path_on(self, host: Host | None) -> str:
-        """Build its path on a host, which may still have to fetch it from the store; empty if RUNS_DIR is unknown."""
+        """Build its path on a host, which may not have it yet; return "" if the host's RUNS_DIR is unknown."""
         runs_dir = host.inventory.get("runs_dir") if host else ""
         return f"{runs_dir}/{self.folder}" if runs_dir else ""
 
     @property
-    def going(self) -> bool:
-        """True if its deletion was requested and the host has not answered yet."""
+    def is_being_deleted(self) -> bool:
+        """True if its deletion was requested and the host has not reported the result yet."""
         return self.deletion is not None and self.deletion.kind == DELETION_ASKED
 
     @property
     def usable(self) -> bool:
-        return not (self.superseded or self.removed or self.unusable or self.going)
+        return not (self.superseded or self.removed or self.unusable or self.is_being_deleted)
 
 
 def of_run(run: Run) -> list[Checkpoint]:
     """List a run's newest checkpoints, at most MAX_SHOWN, newest first."""
-    saved = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).select_related("attempt__host")
-    newest = list(saved.order_by("-seq")[:MAX_SHOWN])
+    checkpoint_events = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).select_related("attempt__host")
+    newest = list(checkpoint_events.order_by("-seq")[:MAX_SHOWN])
     if not newest:
         return []
     for event in newest:
         event.run = run
-    existing = _existing(run, newest)
+    existing_ids = _existing(run, newest)
     deletions = _newest_events(run, DELETION_ASKED, DELETED, NOT_DELETED)
-    storages = _newest_events(run, UPLOADING, STORED, NOT_STORED, UNSTORED)
+    store_events = _newest_events(run, UPLOADING, STORED, NOT_STORED, UNSTORED)
     attempts = run.attempts.values_list("number", "started_at", "reason", "resume_from", "resume_step")
     resumes = [(number, step) for number, started, _, _, step in attempts if number > 1 and started]
-    refused = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
+    refused_folders = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
     rows = []
     for event in newest:
         key, number, step = (event.attempt_id, event.data["path"]), event.attempt.number, int(event.data["step"])
-        superseded = any(number < later and step > resume_step for later, resume_step in resumes)
+        superseded = any(number < later_number and step > resume_step for later_number, resume_step in resumes)
         deletion = deletions.get(key)
-        removed = event.pk not in existing or (deletion is not None and deletion.kind == DELETED)
-        rows.append(Checkpoint(event, superseded, removed, _folder_of(event) in refused, deletion, storages.get(key)))
+        is_removed = event.pk not in existing_ids or (deletion is not None and deletion.kind == DELETED)
+        rows.append(
+            Checkpoint(
+                event, superseded, is_removed, _folder_of(event) in refused_folders, deletion, store_events.get(key)
+            )
+        )
     return rows
 
 
 def models_of(run: Run) -> list[Checkpoint]:
-    """List the run's own checkpoints that still exist, then the merged models made of them."""
+    """List the run's remaining checkpoints, then the models merged from them."""
     merges = run.jobs.filter(kind=MERGE).order_by("-created_at")
     return [checkpoint for source in (run, *merges) for checkpoint in of_run(source) if checkpoint.usable]
 
 
 def last(run: Run) -> Checkpoint | None:
-    """Find the newest checkpoint from which the run can be resumed."""
+    """Find the newest checkpoint from which the run can be resumed; None if there is none."""
     return next((checkpoint for checkpoint in of_run(run) if checkpoint.usable), None)
 
 
 def saved_on_request(attempt: Attempt) -> int | None:
-    """Find the step of the last checkpoint of an attempt with a request to save and stop. None without such a request
-    or checkpoint."""
+    """Return the step of the attempt's last checkpoint if somebody asked the attempt to save and stop. Return None
+    without such a request or without a checkpoint."""
     if attempt.stop_mode != StopMode.SAVE:
         return None
     event = attempt.events.filter(kind=EventKind.CHECKPOINT).order_by("-pk").first()
@@ -154,19 +158,18 @@ def find(run: Run, event_id: str) -> Checkpoint | None:
 
 
 def by_folder(folder: str) -> Checkpoint | None:
-    """Find the checkpoint in a folder, given as a path on a host or relative to RUNS_DIR."""
+    """Find the checkpoint in a folder, which may be given as a path on a host or relative to RUNS_DIR."""
     folder = folder_in(folder)
     run = Run.every.filter(pk=folder.partition("/")[0]).first()
     return next((checkpoint for checkpoint in of_run(run) if checkpoint.folder == folder), None) if run else None
 
 
 def folder_in(path: str) -> str:
-    """Cut a checkpoint's folder, relative to RUNS_DIR, out of its path on a host."""
+    """Extract a checkpoint's folder, relative to RUNS_DIR, from its path on a host."""
     return "/".join(path.rstrip("/").split("/")[-FOLDER_PARTS:])
 
 
-def trains_on(run: Run, step: int) -> bool:
-    """Check whether the run has steps to train after this one."""
+def has_steps_after(run: Run, step: int) -> bool:
     return run.max_steps is None or step < run.max_steps
 
 
@@ -175,23 +178,23 @@ def _folder_of(event: RunEvent) -> str:
 
 
 def _newest_events(run: Run, *kinds: str) -> dict[tuple[str, str], RunEvent]:
-    """Find the newest event of these kinds about each checkpoint, by attempt and path."""
+    """Map each checkpoint, by attempt and path, to its newest event of these kinds."""
     events = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("id")
     return {(event.attempt_id, event.data["path"]): event for event in events}
 
 
 def _existing(run: Run, newest: Collection[RunEvent]) -> set[int]:
-    """Find the events, by id, whose checkpoints the trainer still keeps, as each attempt's newest event names them.
-    Earlier trainers name none: they keep the newest few."""
+    """Return the ids of the events whose checkpoints the trainer still keeps, as each attempt's newest event lists
+    them. Older trainers list none; they keep the newest `save_total_limit`."""
     limit = (run.spec.get("grpo") or {}).get("save_total_limit")
-    of_attempt: dict[str, list[RunEvent]] = {}
+    by_attempt: dict[str, list[RunEvent]] = {}
     for event in newest:
-        of_attempt.setdefault(event.attempt_id, []).append(event)
-    existing: set[int] = set()
-    for events in of_attempt.values():
+        by_attempt.setdefault(event.attempt_id, []).append(event)
+    existing_ids: set[int] = set()
+    for events in by_attempt.values():
         steps = events[0].data.get("kept")
         kept_events = events[: limit or None]
         if isinstance(steps, list):
             kept_events = [event for event in events if event.data["step"] in steps]
-        existing |= {event.pk for event in kept_events}
-    return existing
+        existing_ids |= {event.pk for event in kept_events}
+    return existing_ids

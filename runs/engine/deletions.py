@@ -1,9 +1,6 @@
-"""Deleting a saved model, or all files of a run on its hosts: the references to it, the obstacles, the request to its
-host, and the host's answer.
-
-The files are on the host, so a model counts as deleted only when its host says so, or is lost. The control
-plane removes the copy in the artifact store (runs.engine.artifacts.upkeep).
-"""
+"""Deletion of a saved model, or of all files of a run on its hosts: obstacles, consequences, the request to the host,
+and the result that the host reports. The files are on the host, so a model is deleted only once its host says so or is
+lost. The control plane itself removes the copy in the artifact store (runs.engine.artifacts.upkeep)."""
 
 import logging
 from collections.abc import Collection, Iterator
@@ -35,8 +32,8 @@ from workers.contract.wire.names import Task
 log = logging.getLogger(__name__)
 
 MAX_NAMED = 5
-WHOLE = ""
-"""The path in events about the whole folder of an attempt."""
+WHOLE_FOLDER = ""
+"""Path used in events about an attempt's whole folder."""
 REPEAT_AFTER = timedelta(hours=1)
 
 
@@ -45,7 +42,7 @@ class CheckpointNotDeletable(Exception):
 
 
 def request(checkpoint: Checkpoint, user: User) -> None:
-    """Ask the host to delete a checkpoint. A repeated request is sent again, since a message may be lost. Raises
+    """Ask the host to delete a checkpoint, again if it was asked before, since the message may have been lost. Raises
     CheckpointNotDeletable."""
     event = checkpoint.event
     with transaction.atomic():
@@ -53,33 +50,34 @@ def request(checkpoint: Checkpoint, user: User) -> None:
         current = checkpoints.find(checkpoint.run, str(event.pk))
         if current is None or current.removed:
             return
-        if why := list(obstacles(current)):
-            raise CheckpointNotDeletable(" ".join(why))
+        if problems := list(obstacles(current)):
+            raise CheckpointNotDeletable(" ".join(problems))
         host = attempt.host
         if host is None or is_lost(attempt):
             copies.schedule_removal(current)
             add_event(attempt, DELETED, user.get_username(), path=event.data["path"], left_on=str(host or ""))
             return
         if not host.is_fresh(timezone.now()) and not current.in_store:
-            raise CheckpointNotDeletable(f"{host} is unreachable, and only it can delete the files. Try again later.")
-        if not current.going:
+            raise CheckpointNotDeletable(
+                f"{host} is unreachable, and only {host} can delete the files. Try again later."
+            )
+        if not current.is_being_deleted:
             add_event(attempt, DELETION_ASKED, user.get_username(), path=event.data["path"])
     try:
         host_commands.send(host.name, Task.DELETE_MODEL, [checkpoint.folder, attempt_token(attempt.pk)])
     except host_commands.BrokerDown as error:
         log.warning("the deletion of %s was not sent: %s", checkpoint.folder, error)
-        answered(attempt, event.data["path"], f"The message to {host.name} could not be sent.", actor="ingest")
-        raise CheckpointNotDeletable("The message to its host could not be sent. Try again later.") from error
+        record_result(attempt, event.data["path"], f"The request could not be sent to {host.name}.", actor="ingest")
+        raise CheckpointNotDeletable(f"The request could not be sent to {host.name}. Try again later.") from error
     copies.schedule_removal(current)
 
 
-def clear_away(attempt: Attempt, now: datetime) -> None:
-    """Ask the host to delete the whole folder of an ended attempt, unless it already did. Repeat the request if no
-    answer comes."""
-    host, last = attempt.host, _deletion_events(attempt, WHOLE).last()
-    if host is None or not folder_waits(attempt, now) or not host.is_fresh(now):
+def request_folder_deletion(attempt: Attempt, now: datetime) -> None:
+    """Ask the host to delete the whole folder of an ended attempt; ask again after REPEAT_AFTER without a reply."""
+    host, last_event = attempt.host, _deletion_events(attempt, WHOLE_FOLDER).last()
+    if host is None or not folder_obstacle(attempt, now) or not host.is_fresh(now):
         return
-    if last is not None and last.at > now - REPEAT_AFTER:
+    if last_event is not None and last_event.at > now - REPEAT_AFTER:
         return
     arguments = [f"{attempt.run_id}/{attempt.number}", attempt_token(attempt.pk)]
     try:
@@ -89,123 +87,123 @@ def clear_away(attempt: Attempt, now: datetime) -> None:
         return
     with transaction.atomic():
         Attempt.objects.select_for_update().get(pk=attempt.pk)
-        add_event(attempt, DELETION_ASKED, "trash", path=WHOLE)
+        add_event(attempt, DELETION_ASKED, "trash", path=WHOLE_FOLDER)
 
 
-def folder_waits(attempt: Attempt, now: datetime) -> str:
-    """Describe what the deletion of an ended attempt's whole folder waits for. Empty if the folder was deleted,
-    never existed, or stays on a lost host."""
-    host, last = attempt.host, _deletion_events(attempt, WHOLE).last()
-    if host is None or attempt.dispatched_at is None or is_lost(attempt) or (last and last.kind == DELETED):
+def folder_obstacle(attempt: Attempt, now: datetime) -> str:
+    """Describe what the deletion of an ended attempt's whole folder is waiting for. Return "" if the folder was
+    deleted, never existed, or is left on a lost host."""
+    host, last_event = attempt.host, _deletion_events(attempt, WHOLE_FOLDER).last()
+    if host is None or attempt.dispatched_at is None or is_lost(attempt) or (last_event and last_event.kind == DELETED):
         return ""
     if not host.is_fresh(now):
-        return f"{host} is unreachable: it deletes the run's files when it is back."
-    if last is not None and last.kind == NOT_DELETED:
-        return f"{host} couldn't delete the run's files: {last.data.get('problem')}"
+        return f"{host} is unreachable. It will delete the run's files once it is back."
+    if last_event is not None and last_event.kind == NOT_DELETED:
+        return f"{host} couldn't delete the run's files: {last_event.data.get('problem')}"
     return f"{host} is deleting the run's files."
 
 
 def needed_by(run: Run, *, jobs: Collection[str]) -> list[str]:
-    """Name the active runs that need one of the run's checkpoints, and its active `jobs`, in a sentence each."""
+    """Describe, in one sentence each, the active runs that need one of the run's checkpoints and its active `jobs`."""
     return [
-        f"{_named(user)} is {user.latest().status} and needs one of its checkpoints. Stop it, or wait for its end."
-        for user in _active(run)
+        f"{_describe(user)} is {user.latest().status} and needs one of its checkpoints. Stop it, or wait until it ends."
+        for user in _active_runs(run)
         if user.pk in jobs or any(folder.startswith(f"{run.pk}/") for folder in _folders(user))
     ]
 
 
 def is_lost(attempt: Attempt) -> bool:
-    """Check whether the attempt's host was removed on the Hardware page, or revoked since the dispatch."""
-    removed = attempt.host is not None and attempt.host.removed_at is not None
-    return removed or Attempt.objects.filter(revoked_since_dispatch(), pk=attempt.pk).exists()
+    """Return whether the attempt's host was removed on the Hardware page, or revoked since the dispatch."""
+    is_removed = attempt.host is not None and attempt.host.removed_at is not None
+    return is_removed or Attempt.objects.filter(revoked_since_dispatch(), pk=attempt.pk).exists()
 
 
-def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launcher") -> bool:
-    """Record the host's answer to a deletion request; a repeated answer changes nothing. False: nobody has asked."""
+def record_result(attempt: Attempt, path: str, problem: str, *, actor: str = "launcher") -> bool:
+    """Record, once, the result that a host reports for a deletion. Return False if nobody requested the deletion."""
     with transaction.atomic():
         Attempt.objects.select_for_update().get(pk=attempt.pk)
-        last = _deletion_events(attempt, path).last()
-        if last is None:
+        last_event = _deletion_events(attempt, path).last()
+        if last_event is None:
             return False
-        if last.kind != DELETED and not (problem and last.kind == NOT_DELETED):
+        if last_event.kind != DELETED and not (problem and last_event.kind == NOT_DELETED):
             kind = NOT_DELETED if problem else DELETED
             add_event(attempt, kind, actor, path=path, **({"problem": problem} if problem else {}))
     return True
 
 
-def is_asked(attempt: Attempt) -> bool:
-    """Check whether the host has yet to answer a deletion request for one of the attempt's checkpoints."""
+def awaits_result(attempt: Attempt) -> bool:
+    """Return whether the host has yet to report the result of a deletion of one of the attempt's checkpoints."""
     return DELETION_ASKED in {event.data["path"]: event.kind for event in _deletion_events(attempt)}.values()
 
 
 def _deletion_events(attempt: Attempt, path: str | None = None) -> QuerySet[RunEvent]:
-    """Find the events about deletions of an attempt's folders, or of the folder at `path`, oldest first."""
+    """List the events about deletions of an attempt's folders, or only of the folder at `path`, oldest first."""
     events = RunEvent.objects.filter(attempt=attempt, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED)).order_by("id")
     return events if path is None else events.filter(data__path=path)
 
 
 def obstacles(checkpoint: Checkpoint) -> Iterator[str]:
-    """Explain why the checkpoint can't be deleted now, a sentence per obstacle."""
+    """Explain why the checkpoint can't be deleted now, in one sentence per obstacle."""
     run = checkpoint.run
-    last = run.latest()
-    if last.status in ACTIVE:
-        yield f"Its run is {last.status}: wait for its end, or stop it."
-    elif last.resumes_at is not None:
-        yield "Its run will be resumed automatically: cancel that first."
-    for user in _active(run):
+    last_attempt = run.latest()
+    if last_attempt.status in ACTIVE:
+        yield f"Its run is {last_attempt.status}. Stop the run, or wait until it ends."
+    elif last_attempt.resumes_at is not None:
+        yield "Its run will be resumed automatically. Cancel the resume first."
+    for user in _active_runs(run):
         if checkpoint.folder in _folders(user):
-            yield f"{_named(user)} is {user.latest().status} and needs it. Stop it, or wait for its end."
+            yield f"{_describe(user)} is {user.latest().status} and needs this model. Stop it, or wait until it ends."
 
 
 def consequences(checkpoint: Checkpoint) -> Iterator[str]:
-    """Name the runs that refer to the checkpoint and what becomes impossible without it, in sentences."""
+    """Describe, in sentences, the runs that refer to the checkpoint and what becomes impossible without it."""
     yield from _about_files(checkpoint)
     by_path = Q(spec__model__path=checkpoint.path) if checkpoint.path else Q()
     referring = Run.objects.filter(Q(spec__start_from=checkpoint.folder) | by_path).exclude(pk=checkpoint.run.pk)
-    ended = [run for run in with_attempts(referring.order_by("created_at")) if run.latest().status not in ACTIVE]
-    evaluations = [run for run in ended if run.kind == EVALUATION]
-    jobs = [run for run in ended if run.kind in KINDS]
-    trained = [run for run in ended if run not in evaluations and run not in jobs]
-    if trained:
-        names = and_more([run.name for run in trained[:MAX_NAMED]], len(trained))
-        yield f"{counted(len(trained), 'run')} started from it and can't be repeated from it: {names}."
+    ended_runs = [run for run in with_attempts(referring.order_by("created_at")) if run.latest().status not in ACTIVE]
+    evaluations = [run for run in ended_runs if run.kind == EVALUATION]
+    jobs = [run for run in ended_runs if run.kind in KINDS]
+    started_runs = [run for run in ended_runs if run not in evaluations and run not in jobs]
+    if started_runs:
+        names = and_more([run.name for run in started_runs[:MAX_NAMED]], len(started_runs))
+        yield f"{counted(len(started_runs), 'run')} started from it and can't be repeated from it: {names}."
     if evaluations:
-        yield f"{counted(len(evaluations), 'evaluation')} of it can't be repeated; the completions stay."
+        yield f"{counted(len(evaluations), 'evaluation')} of it can't be repeated; the completions are kept."
     if jobs:
-        yield f"{counted(len(jobs), 'job')} on it can't be repeated; the results stay."
+        yield f"{counted(len(jobs), 'job')} on it can't be repeated; the results are kept."
     if not checkpoint.run.trains:
         return
-    remaining = (row for row in checkpoints.of_run(checkpoint.run) if row.event != checkpoint.event)
-    newest = next((row for row in remaining if row.usable), None)
-    if newest is None:
-        yield "It is the last checkpoint of its run, which can then only start again from step 0."
+    other_checkpoints = (row for row in checkpoints.of_run(checkpoint.run) if row.event != checkpoint.event)
+    newest_checkpoint = next((row for row in other_checkpoints if row.usable), None)
+    if newest_checkpoint is None:
+        yield "It is the only remaining checkpoint of its run, which can then only restart from step 0."
     else:
         yield (
             f"Its run can no longer be resumed from step {checkpoint.step}; the newest remaining checkpoint is from "
-            f"step {newest.step}."
+            f"step {newest_checkpoint.step}."
         )
 
 
 def _about_files(checkpoint: Checkpoint) -> Iterator[str]:
     attempt = checkpoint.event.attempt
     if attempt.host is None or is_lost(attempt):
-        yield f"{attempt.host or 'Its host'} is gone: the files that are still on its disk stay there."
+        yield f"{attempt.host or 'Its host'} is gone, so files that are still on its disk stay there."
     elif not attempt.host.is_fresh(timezone.now()):
-        yield f"{attempt.host} is unreachable: it deletes the files when it is back."
+        yield f"{attempt.host} is unreachable. It will delete the files once it is back."
     if checkpoint.in_store:
-        yield "Its copy in the artifact store is removed, too."
+        yield "Its copy in the artifact store is removed as well."
 
 
-def _active(run: Run) -> QuerySet[Run]:
+def _active_runs(run: Run) -> QuerySet[Run]:
     return with_attempts(Run.objects.filter(attempts__status__in=ACTIVE).exclude(pk=run.pk).distinct())
 
 
 def _folders(run: Run) -> list[str]:
-    """List the folders of checkpoints that a run needs: to start from, as its model, or as a reward model."""
+    """List the checkpoint folders that a run needs: to start from, as its model, or as reward models."""
     spec = readable_spec(run)
     paths = [model.path for model in models_of(spec)] if spec else [str(run.spec["model"]["path"])]
     return [str(run.spec.get("start_from") or ""), *map(checkpoints.folder_in, paths)]
 
 
-def _named(run: Run) -> str:
+def _describe(run: Run) -> str:
     return f"The {'job' if run.kind in KINDS else 'run'} “{run.name}”"

@@ -1,4 +1,4 @@
-"""The disk space of a run: its folder on hosts, as they measure it, its copies in the artifact store, and its rows."""
+"""The disk space that a run takes: its folders on hosts, its copies in the artifact store, and its database rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ from runs.engine import checkpoints, queries
 from runs.engine.models import Run, RunDisk
 from runs.engine.records import MetricChunk, MetricRow, SampleStore
 
-POINT, LINE = 28, 300
-"""Bytes of a folded point (metric, seq, step, t, value), and about those of a line that isn't folded yet."""
+POINT_BYTES, LINE_BYTES = 28, 300
+"""Bytes of a folded point (seq, step, t, value), and approximate bytes of a line that isn't folded yet."""
 
 
 @dataclass(frozen=True)
 class Disk:
-    """The disk space of a run, in bytes."""
+    """The disk space that a run takes, in bytes."""
 
     hosts: tuple[tuple[str, int, datetime], ...]
-    """(host name, bytes, when the host measured it), largest first."""
+    """(host name, bytes, time of the measurement), largest first."""
     store: int
-    """Checkpoints in the artifact store."""
+    """Bytes of checkpoints in the artifact store."""
     texts: int
-    """Completions."""
+    """Bytes of stored completions."""
     points: int
-    """Points of charts, estimated."""
+    """Estimated bytes of chart points."""
     logs: int
 
     @property
@@ -44,7 +44,7 @@ class Disk:
 
     @property
     def parts(self) -> list[str]:
-        """The space that deleting the run would free in each location, such as `1.2 GB on h1`."""
+        """The space that deleting the run frees in each location, such as `1.2 GB on h1`."""
         sizes = [(size, f"on {name}") for name, size, _ in self.hosts]
         sizes += [(self.store, "in the artifact store"), (self.database, "in the database")]
         return [f"{size_in_words(size)} {location}" for size, location in sizes if size]
@@ -52,13 +52,13 @@ class Disk:
 
 def of_run(run: Run) -> Disk:
     rows = run.disks.select_related("host").order_by("-bytes")
-    stored = [saved.event.data.get("bytes") for saved in checkpoints.of_run(run) if saved.in_store]
+    stored_sizes = [checkpoint.event.data.get("bytes") for checkpoint in checkpoints.of_run(run) if checkpoint.in_store]
     points = MetricChunk.objects.filter(run=run).aggregate(points=Sum("points"))["points"] or 0
     return Disk(
         hosts=tuple((row.host.name, row.bytes, row.measured_at) for row in rows),
-        store=sum(size for size in stored if isinstance(size, int)),
+        store=sum(size for size in stored_sizes if isinstance(size, int)),
         texts=SampleStore.objects.filter(run=run).values_list("size", flat=True).first() or 0,
-        points=POINT * points + LINE * MetricRow.objects.filter(run=run).count(),
+        points=POINT_BYTES * points + LINE_BYTES * MetricRow.objects.filter(run=run).count(),
         logs=sum(sum(queries.log_sizes(attempt).values()) for attempt in run.attempts.all()),
     )
 
@@ -66,32 +66,32 @@ def of_run(run: Run) -> Disk:
 def sum_of(disks: Iterable[Disk]) -> Disk:
     disks = list(disks)
     hosts: dict[str, tuple[int, datetime]] = {}
-    for name, size, at in (host for disk in disks for host in disk.hosts):
-        total, oldest = hosts.get(name, (0, at))
-        hosts[name] = (total + size, min(oldest, at))
+    for name, size, measured_at in (host for disk in disks for host in disk.hosts):
+        total, oldest = hosts.get(name, (0, measured_at))
+        hosts[name] = (total + size, min(oldest, measured_at))
     by_size = sorted(((name, *rest) for name, rest in hosts.items()), key=lambda host: -host[1])
     columns = ("store", "texts", "points", "logs")
     return Disk(tuple(by_size), *(sum(getattr(disk, column) for disk in disks) for column in columns))
 
 
 def sum_of_run() -> "Subquery[Any]":
-    """Build a subquery for a query of runs: the run's bytes on all hosts; NULL if no host has measured it."""
+    """Build a subquery of each run's total bytes on all hosts; NULL if no host has measured the run."""
     sizes = RunDisk.objects.filter(run=OuterRef("pk")).order_by().values("run")
     return Subquery(sizes.annotate(sum=Sum("bytes")).values("sum"))
 
 
 @dataclass(frozen=True)
 class HostDiskUse:
-    """The disk space of all runs on a host."""
+    """The disk space that all runs take on a host."""
 
     bytes: int
     runs: int
     biggest: tuple[RunDisk, ...]
-    """Largest first, including deleted runs."""
+    """The runs that take the most space, largest first, including deleted ones."""
 
 
 def of_hosts(limit: int = 5) -> dict[int, HostDiskUse]:
-    """Sum up the disk use by host id, for hosts that have measured it; one query for any number of hosts."""
+    """Sum the disk use by host id, for hosts that have measured it, in one query for any number of hosts."""
     on_host: dict[str, Any] = {"partition_by": "host"}
     rows = RunDisk.objects.select_related("run").annotate(
         rank=Window(RowNumber(), order_by=[F("bytes").desc(), F("pk")], **on_host),
@@ -101,13 +101,13 @@ def of_hosts(limit: int = 5) -> dict[int, HostDiskUse]:
     by_host: dict[int, list[Any]] = {}
     for row in rows.filter(rank__lte=limit).order_by("rank"):
         by_host.setdefault(row.host_id, []).append(row)
-    return {host: HostDiskUse(int(first[0].sum), first[0].count, tuple(first)) for host, first in by_host.items()}
+    return {host: HostDiskUse(int(top[0].sum), top[0].count, tuple(top)) for host, top in by_host.items()}
 
 
 @transaction.atomic
-def measured(host: Host, sizes: dict[str, int], now: datetime | None = None) -> None:
-    """Store a host's measurement: bytes by run id, for every run with a folder there. Hosts that share the folder
-    measure the same bytes, so only the last measurement is kept."""
+def store_measurement(host: Host, sizes: dict[str, int], now: datetime | None = None) -> None:
+    """Store a host's measurement: bytes by run id, for every run with a folder there. Hosts that share their folder of
+    runs measure the same bytes, so only the newest measurement is kept."""
     now = now or timezone.now()
     run_ids = set(Run.every.filter(pk__in=queries.readable(sizes)).values_list("pk", flat=True))
     rows = [RunDisk(run_id=pk, host=host, bytes=size, measured_at=now) for pk, size in sizes.items() if pk in run_ids]

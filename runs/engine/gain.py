@@ -1,4 +1,4 @@
-"""The gain of a run's reward (the mean of its last rewards minus that of its first), and a figure over several runs."""
+"""The gain of a run's reward (mean of its last rewards minus mean of its first), and statistics over several runs."""
 
 import sys
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from statistics import fmean, stdev
 
 _LARGEST = sys.float_info.max
 GAIN_OVER = 10
-"""Steps at each end whose mean rewards are compared."""
+"""Number of steps at each end whose mean rewards are compared."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean, sample standard deviation and range over `n` runs; runs without the figure don't count."""
+    """Mean, sample standard deviation and range of a value over the `n` runs that have it."""
 
     n: int
     mean: float | None
     deviation: float | None
-    """None for fewer than two runs."""
+    """The sample standard deviation; None for fewer than two runs."""
     low: float | None
     high: float | None
 
@@ -31,32 +31,32 @@ class Spread:
         return cls(len(numbers), fmean(numbers), deviation, min(numbers), max(numbers))
 
 
-def last(ends: Sequence[float]) -> float | None:
-    """Average the last ten rewards, or all if there are fewer. `ends`: Run.reward_ends."""
+def final_reward(ends: Sequence[float]) -> float | None:
+    """Return the mean of the last ten rewards, or of all if there are fewer. `ends` is Run.reward_ends."""
     return mean(ends[-GAIN_OVER:]) if ends else None
 
 
 def gain(ends: Sequence[float]) -> float | None:
-    """Subtract the mean of the first ten rewards from that of the last ten; for a short run, of its halves. `ends`:
-    Run.reward_ends."""
+    """Return the mean of the last ten rewards minus that of the first ten; for a short run, compare its two halves, and
+    return None if it is too short. `ends` is Run.reward_ends."""
     if len(ends) < GAIN_OVER + 2:
         return None
-    first, final = _compared(ends)
-    return mean(final) - mean(first)
+    first_rewards, last_rewards = _first_and_last(ends)
+    return mean(last_rewards) - mean(first_rewards)
 
 
-def counts(ends: Sequence[float]) -> bool:
-    """Check whether the gain is significant: beyond two standard errors of the difference of the means, with unequal
-    variances (Welch 1947). `ends`: Run.reward_ends."""
+def is_significant(ends: Sequence[float]) -> bool:
+    """Return whether the gain exceeds two standard errors of the difference of the means, with unequal variances (Welch
+    1947). `ends` is Run.reward_ends."""
     if gain(ends) is None:
         return False
     scale = max(map(abs, ends)) or 1.0  # the squares of the largest rewards would be infinite
-    first, final = ([value / scale for value in part] for part in _compared(ends))
-    error = hypot(stdev(first) / sqrt(len(first)), stdev(final) / sqrt(len(final)))
-    return abs(fmean(final) - fmean(first)) > 2 * error
+    first_rewards, last_rewards = ([value / scale for value in rewards] for rewards in _first_and_last(ends))
+    error = hypot(stdev(first_rewards) / sqrt(len(first_rewards)), stdev(last_rewards) / sqrt(len(last_rewards)))
+    return abs(fmean(last_rewards) - fmean(first_rewards)) > 2 * error
 
 
-def _compared(ends: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+def _first_and_last(ends: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
     n = min(GAIN_OVER, len(ends) // 2)
     return ends[:n], ends[-n:]
 

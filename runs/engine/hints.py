@@ -1,8 +1,5 @@
-"""Hints that new rows are stored: one PUBLISH of a number, only for watched runs.
-
-Hints may be lost, duplicated or late, because readers go by their cursors. So nothing here may slow down or break a
-writer.
-"""
+"""Hints that new rows are stored: one Redis PUBLISH of a number, only for watched runs. Hints may be lost, duplicated
+or late, because readers rely on their cursors. So nothing here may slow down or break a writer."""
 
 import logging
 import threading
@@ -21,20 +18,21 @@ from controlplane.platform.accounts.models import sign_in_changed
 log = logging.getLogger(__name__)
 
 CHANNEL = "live"
-"""Messages are `<run id> <seq>`; seq 0 means a change of the run itself."""
+"""Redis channel. Its messages are `<run id> <seq>`; seq 0 means that the run itself has changed."""
 PERSON = "person"
-"""`person <user id>`: the sign-in may have ended, so each of the user's sockets checks it."""
+"""First word of the message `person <user id>`: the sign-in may have ended, so each of the user's sockets checks it."""
 LIST = "*"
-"""The name under which the list of runs is watched."""
+"""Name under which the list of runs is watched, in place of a run id."""
 WATCH_EXPIRES_S = 15
 WATCHED_CACHE_S, UNWATCHED_CACHE_S = 1.0, 0.1
-"""Shorter for runs that nobody watches: the first lines after a page was opened must be announced, too."""
+"""Seconds for which it is cached whether a run is watched. They are fewer for unwatched runs, so that even the first
+lines after a page was opened are announced."""
 BROKEN_PAUSE_S = 5.0
-"""Seconds without attempts after Redis fails: a time-out per batch would slow every writer."""
+"""Seconds for which Redis isn't tried again after a failure, since a time-out per batch would slow every writer."""
 
 
 class _Redis:
-    """One long-lived client per process; connections are opened on first use and again after a fork."""
+    """The process's long-lived Redis client, which connects on first use and again after a fork."""
 
     def __init__(self) -> None:
         self._client: redis.Redis | None = None
@@ -53,21 +51,21 @@ class _Redis:
         self._try(send)
 
     def watched(self, run_ids: Iterable[str]) -> set[str]:
-        """Find the runs whose page anyone has open, as of a second ago; cached, because every batch needs it."""
+        """Return the ids of the runs that somebody is watching, cached for a second because every batch asks."""
         now = time.monotonic()
-        distinct = dict.fromkeys(run_ids)
-        unknown = [run_id for run_id in distinct if self._watched.get(run_id, (False, 0.0))[1] <= now]
-        if unknown:
-            marks: Any = self._try(lambda client: client.mget([watch_key(run_id) for run_id in unknown]))
+        distinct_ids = dict.fromkeys(run_ids)
+        uncached_ids = [run_id for run_id in distinct_ids if self._watched.get(run_id, (False, 0.0))[1] <= now]
+        if uncached_ids:
+            marks: Any = self._try(lambda client: client.mget([watch_key(run_id) for run_id in uncached_ids]))
             if len(self._watched) > 10_000:
                 self._watched.clear()
-            for run_id, mark in zip(unknown, marks or [None] * len(unknown), strict=True):
-                lasts_s = UNWATCHED_CACHE_S if mark is None else WATCHED_CACHE_S
-                self._watched[run_id] = (mark is not None, now + lasts_s)
-        return {run_id for run_id in distinct if self._watched.get(run_id, (False, 0.0))[0]}
+            for run_id, mark in zip(uncached_ids, marks or [None] * len(uncached_ids), strict=True):
+                cached_s = UNWATCHED_CACHE_S if mark is None else WATCHED_CACHE_S
+                self._watched[run_id] = (mark is not None, now + cached_s)
+        return {run_id for run_id in distinct_ids if self._watched.get(run_id, (False, 0.0))[0]}
 
     def forget(self) -> None:
-        """Clear the cache, for tests and a changed address."""
+        """Clear the cache, for tests and after the address has changed."""
         self._watched.clear()
         self._broken_until = 0.0
 
@@ -96,24 +94,24 @@ watched, forget = _redis.watched, _redis.forget
 
 
 def announce(*news: tuple[str, int]) -> None:
-    """Announce new rows, of each run up to a seq. Call it after the commit."""
-    names = watched([LIST, *(run_id for run_id, _ in news)])
-    if messages := [f"{run_id} {seq}" for run_id, seq in news if run_id in names or LIST in names]:
+    """Announce new rows, given as (run id, newest seq). Call it after the commit."""
+    watched_names = watched([LIST, *(run_id for run_id, _ in news)])
+    if messages := [f"{run_id} {seq}" for run_id, seq in news if run_id in watched_names or LIST in watched_names]:
         _redis.publish(messages)
 
 
 def changed(run_id: str) -> None:
-    """Announce a change of the run itself (status, stop request) to everyone."""
+    """Announce a change of the run itself (its status or a stop request), whether or not it is watched."""
     _redis.publish([f"{run_id} 0"])
 
 
 @receiver(sign_in_changed)
 def person_changed(user_id: int, **signal: Any) -> None:
-    """Announce a changed password, a sign-out or a disabled account, so that open sockets check their sign-in. Call it
-    after the commit."""
+    """Announce that a user's sign-in may have ended (a changed password, a sign-out, a disabled account), so that open
+    sockets check it. Call it after the commit."""
     _redis.publish([f"{PERSON} {user_id}"])
 
 
 def watch_key(run_id: str) -> str:
-    """Name the key that web processes set while they have a viewer; it expires after WATCH_EXPIRES_S."""
+    """Name the Redis key that web processes set while a viewer is connected; it expires after WATCH_EXPIRES_S."""
     return f"watched:{run_id}"

@@ -1,4 +1,4 @@
-"""Idempotent creation: a double click, a reload or a second tab creates no second row."""
+"""Idempotent creation: a double click, a reload or a second tab doesn't create a second row."""
 
 import hashlib
 from collections.abc import Callable
@@ -14,34 +14,35 @@ from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import LaunchRequest
 
 FORGOTTEN_AFTER = timedelta(days=7)
-"""The age at which a key is forgotten: nobody repeats a request after a week."""
+"""Age at which a key is cleared, since nobody repeats a request after a week."""
 KEYS_AT_ONCE = 1000
-"""Keys of each table that one round forgets."""
+"""Upper bound of the keys that one round clears in each table."""
 M = TypeVar("M", bound=models.Model)
 
 
 def key_of_api(user: User, sent: str) -> str | None:
-    """Derive the launch_key from a sent Idempotency-Key; each user has separate keys. None if none was sent."""
+    """Derive a launch_key, distinct for each user, from an Idempotency-Key header; None if none was sent."""
     return hashlib.sha256(repr(("api", user.pk, sent)).encode()).hexdigest() if sent else None
 
 
 def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tuple[M, bool]:
-    """Get or create the row with this launch_key; True if this call created it. Without a key, always create. `make`
-    runs in the transaction and must store the key in its row: a unique column decides between concurrent calls."""
+    """Get or create the row with this launch_key, and return it with whether this call created it. Without a key,
+    always create one. `make` runs in the transaction and must store the key in the new row, since a unique column
+    decides between concurrent calls."""
     try:
         with transaction.atomic():
-            if key and (earlier := rows.filter(launch_key=key).first()):
-                return earlier, False
+            if key and (earlier_row := rows.filter(launch_key=key).first()):
+                return earlier_row, False
             return make(), True
     except (IntegrityError, QueueFull):
         # The other request was first and may have filled the queue; other causes are raised.
-        if key and (first := rows.filter(launch_key=key).first()):
-            return first, False
+        if key and (first_row := rows.filter(launch_key=key).first()):
+            return first_row, False
         raise
 
 
 def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Run, bool]:
-    """Launch a run; with the key of an earlier launch, that run and False."""
+    """Launch a run and return it with True; with the key of an earlier launch, return that launch's run with False."""
 
     def make() -> Run:
         run = launching.submit(request, user=user)
@@ -52,9 +53,8 @@ def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Ru
 
 
 def forget(now: datetime) -> None:
-    """Forget old keys, one row at a time: a statement for many rows could deadlock with writers of lines, who lock
-    several runs in a different order."""
+    """Clear old keys, one row at a time, because a statement for many rows could deadlock with writers of lines."""
     for rows in (Run.every.all(), RunGroup.objects.all(), ProfileTrial.objects.all()):
-        old = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
-        for row in old.only("pk")[:KEYS_AT_ONCE]:
+        old_rows = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
+        for row in old_rows.only("pk")[:KEYS_AT_ONCE]:
             rows.filter(pk=row.pk).update(launch_key=None)

@@ -1,4 +1,4 @@
-"""The database rows of runs and attempts, without side effects."""
+"""Database models of runs, attempts and leases, without side effects."""
 
 import secrets
 import time
@@ -19,12 +19,12 @@ _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
 def new_run_id() -> str:
-    """Make a short random id for folders and URLs. It starts with a letter and avoids look-alikes (i, l, o, 0, 1)."""
+    """Generate a short random id that starts with a letter and has no look-alikes (i, l, o, 0, 1)."""
     return "r" + "".join(secrets.choice(_ALPHABET) for _ in range(9))
 
 
 class Run(Deletable):
-    """A run, as people launch and view it. Its status, reason, lease and receipt are those of its latest attempt."""
+    """A run as people launch and view it. Its status, reason, leases and receipt are those of its latest attempt."""
 
     id = models.CharField(primary_key=True, max_length=16, default=new_run_id, editable=False)
     name = models.CharField(max_length=120)
@@ -32,9 +32,9 @@ class Run(Deletable):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="runs")
     created_at = models.DateTimeField(auto_now_add=True)
     spec = models.JSONField()
-    """workers.contract.RunSpec, frozen at submit."""
+    """A RunSpec (workers.contract.run.spec), frozen at the launch."""
     host = models.ForeignKey("hardware.Host", null=True, blank=True, on_delete=models.SET_NULL)
-    """The host requested at launch; None: any host that fits."""
+    """The host requested at the launch; None for any host that fits."""
     dataset_version = models.ForeignKey("datasets.DatasetVersion", on_delete=models.PROTECT, related_name="runs")
     reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="runs", null=True)
     eval_reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="+", null=True)
@@ -47,7 +47,7 @@ class Run(Deletable):
     last_metrics = models.JSONField(default=dict)
     """The newest value of each metric, for lists and headlines; written only by ingest."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
-    """Identifies the submitted page, so that a second click finds the run of the first. NULL: no page."""
+    """Key of the submitted page, so that a second click finds the run of the first; NULL without a page."""
     group = models.ForeignKey("RunGroup", null=True, on_delete=models.SET_NULL, related_name="runs")
     trial = models.ForeignKey("ProfileTrial", null=True, on_delete=models.SET_NULL, related_name="runs")
     source = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="jobs")
@@ -60,15 +60,15 @@ class Run(Deletable):
     """Tags, without duplicates, in alphabetical order."""
     notes = models.TextField(blank=True)
     archived_at = models.DateTimeField(null=True)
-    """Archived: listed only on request."""
+    """Time of archiving; archived runs are listed only on request."""
     trend = models.JSONField(default=list)
     trend_of = models.IntegerField(default=0)
     reward_ends = models.JSONField(default=list)
-    """The reward in at most 40 points, the number of rewards behind them, and the first and the last ten rewards."""
+    """The first and the last ten rewards; `trend` is the reward in at most 40 points, of `trend_of` rewards."""
     preset = models.ForeignKey("HealthPreset", null=True, on_delete=models.SET_NULL)
-    """The health preset; None: the default preset."""
+    """The health preset; None for the default one."""
     health = models.JSONField(default=dict)
-    """The last assessment (see runs.insight.health.assess); written only by runs.insight.health. {}: none yet."""
+    """The last assessment, or {} if there is none yet; written only by runs.insight.health."""
 
     objects = Kept["Run"]()
     every = models.Manager["Run"]()
@@ -94,27 +94,27 @@ class Run(Deletable):
         return self.kind == "train"
 
     def apart(self) -> Parts:
-        """Split its name (see runs.engine.names) if other runs of its group have similar names; else return []."""
+        """Split the run's name (see names.py) if other runs of its group have similar names; otherwise return []."""
         names = self.group.runs.values_list("name", flat=True) if self.group else ()
         return distinguish(names).get(self.name, [])
 
     def latest(self) -> "Attempt":
-        """Find the attempt whose status, reason, lease and receipt the run shows. No query if they are prefetched."""
+        """Return the latest attempt, which the run shows. This makes no query if the attempts are prefetched."""
         return max(self.attempts.all(), key=lambda attempt: attempt.number)
 
     def ran_s(self, now: datetime | None = None) -> float | None:
-        """Add up the seconds of its attempts, see Attempt.ran_s. None if no attempt has any."""
+        """Sum the seconds that its attempts ran (see Attempt.ran_s); None if none of them ran."""
         times = [seconds for attempt in self.attempts.all() if (seconds := attempt.ran_s(now)) is not None]
         return sum(times) if times else None
 
     def trainings(self) -> list[float]:
-        """List the times when attempts began to train, in Unix seconds."""
+        """List the times when its attempts began to train, in Unix seconds."""
         times = self.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)
-        return [at.timestamp() for at in times]
+        return [started_at.timestamp() for started_at in times]
 
 
 class ProfileTrial(models.Model):
-    """A trial of hardware profiles for a model on a host: two steps of each candidate, as runs of kind `trial`."""
+    """A trial of hardware profiles for a model on a host: two steps with each candidate, as runs of kind `trial`."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
     host = models.ForeignKey("hardware.Host", null=True, on_delete=models.SET_NULL)
@@ -122,7 +122,7 @@ class ProfileTrial(models.Model):
     dataset_version = models.ForeignKey("datasets.DatasetVersion", null=True, on_delete=models.SET_NULL)
     reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="+", null=True)
     refused = models.JSONField(default=list)
-    """Candidates that were not launched: [{"profile": id, "name": str, "why": str, "fits": False or None}]."""
+    """Candidates that were not launched, as [{"profile": id, "name": str, "why": str, "fits": False or None}]."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -130,16 +130,16 @@ class ProfileTrial(models.Model):
         ordering = ("-created_at",)
 
     def candidates(self) -> int:
-        """Count the candidates; no query if the runs are prefetched."""
+        """Count the candidates. This makes no query if the runs are prefetched."""
         return len(self.runs.all()) + len(self.refused)
 
 
 class RunGroup(models.Model):
-    """Runs that were launched together from one form, with other seeds or a grid of settings."""
+    """Runs that were launched together from one form, with different seeds or a grid of settings."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
     at_once = models.PositiveSmallIntegerField(null=True)
-    """The number of them that may be on hosts at the same time; None: any number."""
+    """Upper bound of its runs that may be on hosts at the same time; None for no bound."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -160,7 +160,7 @@ class Priority(models.IntegerChoices):
 
 
 class Attempt(models.Model):
-    """One life of a run on a host: folder, lease, processes, receipt."""
+    """One execution of a run on a host, with its folder, leases, processes and receipt."""
 
     id = models.CharField(primary_key=True, max_length=24, editable=False)
     """<run id>-<number>"""
@@ -169,19 +169,20 @@ class Attempt(models.Model):
     status = models.CharField(max_length=12, choices=[(s, s) for s in RunStatus], default=RunStatus.QUEUED)
     reason = models.CharField(max_length=24, blank=True, choices=[(r, r) for r in EndReason])
     detail = models.TextField(blank=True)
-    """Further details, in addition to the reason's own sentence."""
+    """Details in addition to the reason's own sentence."""
     host = models.ForeignKey("hardware.Host", null=True, on_delete=models.PROTECT)
     placement = models.JSONField(null=True)
     first_seq = models.BigIntegerField(null=True)
     last_seq = models.BigIntegerField(default=0)
-    """The last seq stored without a gap, sent to the supervisor as `ack`; written only by ingest."""
+    """The last seq stored without a gap, which the supervisor gets as `ack`; written only by ingest."""
     resume_from = models.TextField(blank=True)
     resume_step = models.IntegerField(default=0)
     priority = models.IntegerField(default=Priority.NORMAL)
     turn = models.FloatField(default=time.time)
     """Position among attempts of the same priority, as seconds since 1970 (see runs.engine.scheduling.gpu_queue)."""
     waits_for = models.CharField(max_length=200, blank=True)
-    """The text of its wait; the next two fields name the run that it waits for. runs.engine.sentences combines them."""
+    """What a queued attempt is waiting for (see runs.engine.sentences); the next two fields name the run that blocks
+    it."""
     waits_how = models.CharField(max_length=12, blank=True, choices=[(w, w) for w in Waits])
     waits_on = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
     phase = models.CharField(max_length=24, blank=True)
@@ -196,16 +197,16 @@ class Attempt(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True, db_index=True)
     last_seen_at = models.DateTimeField(null=True)
-    """The supervisor's last contact, by the control plane's clock."""
+    """Time of the supervisor's last contact, by the control plane's clock."""
     boot_id = models.CharField(max_length=64, blank=True)
     supervisor_pid = models.IntegerField(null=True)
-    """Identifies, with boot_id, the supervisor that claimed the attempt."""
+    """Process id of the supervisor that claimed the attempt; identifies it together with boot_id."""
     reap_sent_at = models.DateTimeField(null=True)
     stop_requested_at = models.DateTimeField(null=True)
     stop_mode = models.CharField(max_length=8, blank=True, choices=[(m, m) for m in StopMode])
     stop_requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")
     resumes_at = models.DateTimeField(null=True, db_index=True)
-    """The time of the planned resume after this attempt's end; NULL: none is planned (see scheduling.recovery)."""
+    """Time of the resume planned after this attempt's end; NULL if none is planned (see scheduling.recovery)."""
     samples_ack = models.IntegerField(default=0)
     """Number of stored lines of samples.jsonl."""
 
@@ -226,15 +227,16 @@ class Attempt(models.Model):
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """The GPUs of its placement: the trainer's, then vLLM's, without duplicates."""
+        """The indexes of its GPUs: the trainer's, then vLLM's, without duplicates."""
         placement: dict[str, list[int]] = self.placement or {}
         return tuple(dict.fromkeys(gpu for key in ("gpus", "server_gpus") for gpu in placement.get(key) or ()))
 
     def ran_s(self, now: datetime | None = None) -> float | None:
-        """Count the seconds from the first step's preparation to its end, or to `now` if it has not ended. None if it
-        never got that far, or has not ended and `now` is None. Never negative: the clock may have been set back."""
-        until = self.ended_at or now
-        return max(0.0, (until - self.started_at).total_seconds()) if self.started_at and until else None
+        """Return the seconds from the first step's preparation to the attempt's end, or to `now` if it has not ended.
+        Return None if it never got that far, or has not ended and `now` is None. Never negative, even if the clock was
+        set back."""
+        end = self.ended_at or now
+        return max(0.0, (end - self.started_at).total_seconds()) if self.started_at and end else None
 
 
 class RunDisk(models.Model):
@@ -250,16 +252,16 @@ class RunDisk(models.Model):
 
 
 class HealthPreset(models.Model):
-    """A named set of bounds for the health rules; each run uses one."""
+    """A named set of bounds for the health rules, of which each run uses one."""
 
     name = models.CharField(max_length=80, unique=True)
     slug = models.CharField(max_length=40, unique=True, null=True)  # noqa: DJ001
-    """Identifies a built-in preset; NULL for custom ones."""
+    """Identifier of a built-in preset; NULL for custom ones."""
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     bounds = models.JSONField(default=dict)
-    """Rule -> its bounds and whether it is on, where they differ from the rule's defaults."""
+    """Rule -> its bounds and whether it is enabled, where they differ from the rule's defaults."""
     source = models.TextField(blank=True)
-    """The source of the numbers."""
+    """Where the numbers come from."""
     is_default = models.BooleanField(default=False)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -287,14 +289,14 @@ class SavedView(models.Model):
 
 
 class Lease(models.Model):
-    """A reservation of one resource of a host for an attempt; released only once the GPUs are proved free."""
+    """A reservation of one resource of a host for an attempt, released only once the GPUs are proved free."""
 
     HELD, QUARANTINED, RELEASED = "held", "quarantined", "released"
 
     attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, related_name="leases")
     host = models.ForeignKey("hardware.Host", on_delete=models.PROTECT, related_name="leases")
     resource = models.CharField(max_length=32)
-    """`gpu:0`, `cpu:1`, `port:18200`"""
+    """Name of the resource, such as `gpu:0`, `cpu:1` or `port:18200`."""
     state = models.CharField(max_length=12, default=HELD, choices=[(s, s) for s in (HELD, QUARANTINED, RELEASED)])
     taken_at = models.DateTimeField(auto_now_add=True)
     released_at = models.DateTimeField(null=True)

@@ -1,4 +1,4 @@
-"""Queries for runs. `run_for` is the one gate through which a view obtains a run."""
+"""Queries for runs. Views get a run only through `run_for`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,25 +15,25 @@ from django.utils import timezone
 
 from controlplane.platform.http.errors import Deleted
 from runs.engine import sentences
-from runs.engine.gain import counts, gain
+from runs.engine.gain import gain, is_significant
 from runs.engine.models import Attempt, ProfileTrial, Run
 from runs.engine.records import LogChunk, MetricRow, SampleRow, number
 from runs.engine.scheduling import gpu_queue
 from runs.engine.states import ON_HOST, RunStatus
 
 STARTED_AT = timezone.now()
-"""The time when this process started: silence before it doesn't count."""
+"""Time when this process started; a host's silence before it is ignored."""
 
 
-_head_figures = itemgetter(
+_head_values = itemgetter(
     *("status", "attempt", "phase", "reason", "resumes_at", "stop_requested", "waits_for", "place"),
     *("out_of_reach_since", "max_steps"),
 )
-"""The figures in the head of a run's page, which `Summary.state` combines."""
+"""Getter of the values in the head of a run's page, which `Summary.state` combines."""
 
 
 class Summary(TypedDict):
-    """A run's figures, as shown on the list, the page and the socket."""
+    """A run's values, as shown in the list, on the run's page and on the websocket."""
 
     id: str
     name: str
@@ -56,7 +56,7 @@ class Summary(TypedDict):
     """True if the gain is significant; see runs.engine.gain."""
     waits_for: str
     place: str
-    """Position in the queue: `2nd of 5`."""
+    """Position in the queue, such as `2nd of 5`."""
     out_of_reach_since: str | None
     resumes_at: str | None
     stop_requested: str
@@ -68,14 +68,14 @@ class Summary(TypedDict):
     exit_codes: dict[str, int]
     health: "HealthSummary"
     state: str
-    """Changes whenever the head of the run's page must be reloaded."""
+    """String that changes whenever the head of the run's page must be reloaded."""
 
 
 class HealthSummary(TypedDict):
     verdict: str
-    """well, warning, bad, or unknown: nothing could be judged yet"""
+    """`well`, `warning`, `bad`, or `unknown` if nothing could be judged yet."""
     count: int
-    """The number of findings, not counting notes."""
+    """Number of findings, not counting notes."""
 
 
 @dataclass(frozen=True)
@@ -83,34 +83,36 @@ class LogPart:
     data: bytes
     offset: int
     size: int
-    """The size of the whole stored log in bytes."""
+    """Size of the whole stored log in bytes."""
 
 
 def run_for(request: HttpRequest, run_id: str) -> Run:
-    """Find the run with this id, or raise Http404 or Deleted. Every signed-in user sees every run; decorators check the
-    roles."""
+    """Find the run with this id, or raise Http404 or Deleted. Every signed-in user may see every run; decorators check
+    the roles."""
     if run := runs_for(request).filter(pk__in=readable([run_id])).first():
         return run
-    deleted = Run.every.filter(pk__in=readable([run_id])).select_related("deleted_by").first()
-    if deleted is None or not deleted.can_be_restored(timezone.now()):
+    deleted_run = Run.every.filter(pk__in=readable([run_id])).select_related("deleted_by").first()
+    if deleted_run is None or not deleted_run.can_be_restored(timezone.now()):
         raise Http404(f"There is no run {run_id}.")
-    by = f" by {deleted.deleted_by.username}" if deleted.deleted_by else ""
-    fix = f"It can be restored until {deleted.purge_at:%Y-%m-%d %H:%M} UTC."
-    raise Deleted(f"The run “{deleted.name}” was deleted{by}.", fix, reverse("restore", args=["run", deleted.pk]))
+    by_user = f" by {deleted_run.deleted_by.username}" if deleted_run.deleted_by else ""
+    fix = f"It can be restored until {deleted_run.purge_at:%Y-%m-%d %H:%M} UTC."
+    raise Deleted(
+        f"The run “{deleted_run.name}” was deleted{by_user}.", fix, reverse("restore", args=["run", deleted_run.pk])
+    )
 
 
 def readable(ids: Iterable[str]) -> list[str]:
-    """Filter the ids that can name a row; PostgreSQL rejects the rest."""
+    """Keep the ids that can be those of rows; PostgreSQL rejects the rest."""
     return [id_ for id_ in ids if "\0" not in id_]
 
 
 def runs_for(request: HttpRequest) -> QuerySet[Run]:
-    """List all runs, newest first, with their owners and attempts: two queries for any number of runs."""
+    """List all runs, newest first, with their owners and attempts, in two queries for any number of runs."""
     return with_attempts(Run.objects.select_related("owner"))
 
 
 def trial_for(request: HttpRequest, trial_id: int) -> ProfileTrial:
-    """Find the trial with this id, or raise Http404; open to every signed-in user, as runs are."""
+    """Find the trial with this id, or raise Http404. Every signed-in user may see every trial."""
     trial = trials_for(request).filter(pk=trial_id).first()
     if trial is None:
         raise Http404(f"There is no trial {trial_id}.")
@@ -134,14 +136,14 @@ def with_attempts(runs: QuerySet[Run]) -> QuerySet[Run]:
 
 
 def summary(run: Run, now: datetime | None = None, positions: Mapping[str, int] | None = None) -> Summary:
-    """Collect the figures of a run. No query if it came through `runs_for` and, for a queued one, `positions` is given
+    """Summarise a run. This makes no query if the run came from `runs_for` and, for a queued run, `positions` is given
     (see `gpu_queue.positions`)."""
     attempt = run.latest()
     step_time = number(run.last_metrics.get("step_time"))
     steps_left = None if run.max_steps is None else max(0, run.max_steps - run.step)
-    live, queued = attempt.status in ON_HOST, attempt.status == RunStatus.QUEUED
+    is_on_host, is_queued = attempt.status in ON_HOST, attempt.status == RunStatus.QUEUED
     findings = run.health.get("findings") or ()
-    figures: Summary = {
+    result: Summary = {
         "id": run.pk,
         "name": run.name,
         "kind": run.kind,
@@ -151,17 +153,18 @@ def summary(run: Run, now: datetime | None = None, positions: Mapping[str, int] 
         "reason": attempt.reason,
         "sentence": sentences.of_attempt(attempt),
         "detail": attempt.detail,
-        "phase": attempt.phase if live else "",
-        "phase_detail": attempt.phase_detail if live else "",
+        "phase": attempt.phase if is_on_host else "",
+        "phase_detail": attempt.phase_detail if is_on_host else "",
         "step": run.step,
         "max_steps": run.max_steps,
         "step_time": step_time,
-        "eta_s": step_time * steps_left if live and step_time is not None and steps_left is not None else None,
+        "eta_s": step_time * steps_left if is_on_host and step_time is not None and steps_left is not None else None,
         "reward": number(run.last_metrics.get("reward")),
         "gain": gain(run.reward_ends),
-        "gain_counts": counts(run.reward_ends) and not any(finding["rule"] == "reward_stuck" for finding in findings),
-        "waits_for": str(sentences.waiting(attempt) or "") if queued else "",
-        "place": _queue_position(attempt, positions) if queued else "",
+        "gain_counts": is_significant(run.reward_ends)
+        and not any(finding["rule"] == "reward_stuck" for finding in findings),
+        "waits_for": str(sentences.waiting(attempt) or "") if is_queued else "",
+        "place": _queue_position(attempt, positions) if is_queued else "",
         "out_of_reach_since": _iso(out_of_reach_since(attempt, now or timezone.now())),
         "resumes_at": _iso(attempt.resumes_at),
         "stop_requested": attempt.stop_mode,
@@ -177,13 +180,14 @@ def summary(run: Run, now: datetime | None = None, positions: Mapping[str, int] 
         },
         "state": "",
     }
-    figures["state"] = _state(figures, values_of=run.health.get("told_at"))
-    return figures
+    result["state"] = _state(result, values_of=run.health.get("told_at"))
+    return result
 
 
-def _state(figures: Summary, *, values_of: str | None) -> str:
-    """Join the figures whose change reloads parts of the run's page. `values_of`: the time of health's last values."""
-    parts = [*_head_figures(figures), "receipt" if figures["receipt"] else "", *figures["health"].values(), values_of]
+def _state(values: Summary, *, values_of: str | None) -> str:
+    """Join the values whose change reloads parts of the run's page. `values_of` is the time of the last health
+    values."""
+    parts = [*_head_values(values), "receipt" if values["receipt"] else "", *values["health"].values(), values_of]
     return "|".join(map(str, parts))
 
 
@@ -196,8 +200,8 @@ def _queue_position(attempt: Attempt, positions: Mapping[str, int] | None) -> st
 
 
 def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:
-    """Find the time when the host fell silent. Silence is not a status: it is derived from `last_seen_at`, counted from
-    the control plane's start."""
+    """Return the time when the host fell silent; None if it isn't silent. Silence is not a status but is derived from
+    `last_seen_at`, counted from the control plane's start at the earliest."""
     return attempt.last_seen_at if _silent(attempt.status, attempt.last_seen_at, now) else None
 
 
@@ -205,29 +209,29 @@ def _silent(status: str, last_seen: datetime | None, now: datetime) -> bool:
     if status not in ON_HOST or last_seen is None:
         return False
     # If the clock was set back since the start, the control plane has been listening for long enough.
-    silent = now - (max(last_seen, STARTED_AT) if now >= STARTED_AT else last_seen)
-    return silent > timedelta(seconds=settings.SILENT_AFTER_S)
+    silence = now - (max(last_seen, STARTED_AT) if now >= STARTED_AT else last_seen)
+    return silence > timedelta(seconds=settings.SILENT_AFTER_S)
 
 
 def rows_after(run_id: str, after: int, limit: int) -> list[tuple[int, float, int | None, str, dict[str, float]]]:
-    """List unfolded metric rows in the socket's format: (seq, t, step, kind, values)."""
+    """List the unfolded metric rows after seq `after` in the websocket's format: (seq, t, step, kind, values)."""
     rows = MetricRow.objects.filter(run_id=run_id, seq__gt=after, superseded=False).order_by("seq")
     return list(rows.values_list("seq", "t", "step", "kind", "values")[:limit])
 
 
 def superseded(run: Run) -> Q:
-    """Match the rows (of a model with `attempt` and `step`) that a later attempt replaced by resuming from an earlier
-    step."""
-    void = Q(pk__in=[])
-    later = run.attempts.filter(number__gt=1, started_at__isnull=False).values_list("number", "resume_step")
-    for attempt_number, step in later:
-        void |= Q(attempt__number__lt=attempt_number, step__gt=step)
-    return void
+    """Build a condition for rows (of a model with `attempt` and `step`) that a later attempt replaced by resuming from
+    an earlier step."""
+    condition = Q(pk__in=[])
+    later_attempts = run.attempts.filter(number__gt=1, started_at__isnull=False).values_list("number", "resume_step")
+    for attempt_number, step in later_attempts:
+        condition |= Q(attempt__number__lt=attempt_number, step__gt=step)
+    return condition
 
 
 def latest_sample_step(run: Run) -> int | None:
-    stored = SampleRow.objects.filter(run=run, superseded=False)
-    step: int | None = stored.aggregate(step=Max("step"))["step"]
+    current_rows = SampleRow.objects.filter(run=run, superseded=False)
+    step: int | None = current_rows.aggregate(step=Max("step"))["step"]
     return step
 
 
@@ -239,50 +243,53 @@ def log(attempt: Attempt, name: str, offset: int = 0, limit: int = 256 * 1024) -
 
 
 def log_blocks(attempt: Attempt, name: str, size: int, block: int = 1024 * 1024) -> Iterator[bytes]:
-    """Yield the first `size` bytes of a log in blocks; no database cursor stays open in between."""
-    at = 0
-    while at < size and (data := _log_bytes(attempt, name, at, min(block, size - at))):
+    """Yield the first `size` bytes of a log in blocks, without a database cursor that stays open in between."""
+    offset = 0
+    while offset < size and (data := _log_bytes(attempt, name, offset, min(block, size - offset))):
         yield data
-        at += len(data)
+        offset += len(data)
 
 
 def _log_bytes(attempt: Attempt, name: str, start: int, limit: int) -> bytes:
     chunks = LogChunk.objects.filter(attempt=attempt, name=name)
-    first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first() or 0
-    overlapping = chunks.filter(offset__gte=first, offset__lt=start + limit).order_by("offset")
-    content = b"".join(bytes(data)[max(0, start - at) :] for at, data in overlapping.values_list("offset", "data"))
+    first_offset = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first() or 0
+    overlapping = chunks.filter(offset__gte=first_offset, offset__lt=start + limit).order_by("offset")
+    content = b"".join(
+        bytes(data)[max(0, start - chunk_offset) :] for chunk_offset, data in overlapping.values_list("offset", "data")
+    )
     return content[:limit]
 
 
 def log_size(attempt: Attempt, name: str) -> int:
     chunks = LogChunk.objects.filter(attempt=attempt, name=name).order_by("-offset")
-    last = chunks.values_list("offset", Length("data")).first()
-    return last[0] + last[1] if last else 0
+    last_chunk = chunks.values_list("offset", Length("data")).first()
+    return last_chunk[0] + last_chunk[1] if last_chunk else 0
 
 
 def log_sizes(attempt: Attempt) -> dict[str, int]:
-    """Count the stored bytes of each log. One index lookup per log: it may have thousands of chunks, and an open page
-    asks with every frame."""
+    """Return the stored bytes of each log, by name. One index lookup per log, since a log may have thousands of chunks
+    and an open page asks with every frame."""
     sizes: dict[str, int] = {}
     chunks = LogChunk.objects.filter(attempt=attempt)
     ends = chunks.order_by("-name", "-offset").values_list("name", "offset", Length("data"))
-    last = ends.first()
-    while last is not None:
-        name, offset, length = last
+    last_chunk = ends.first()
+    while last_chunk is not None:
+        name, offset, length = last_chunk
         sizes[name] = offset + length
-        last = ends.filter(name__lt=name).first()
+        last_chunk = ends.filter(name__lt=name).first()
     return dict(reversed(sizes.items()))
 
 
-def figures(newest: int = 500) -> dict[str, tuple[object, ...]]:
-    """Collect figures of the newest runs, to detect changes of the list, including silence, which no hint announces."""
-    last = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
-    latest = {name: Subquery(last.values(name)[:1]) for name in ("status", "stop_mode", "last_seen_at")}
-    runs = Run.objects.annotate(**latest).order_by("-created_at")
+def fingerprints(newest: int = 500) -> dict[str, tuple[object, ...]]:
+    """Return a fingerprint of each of the newest runs, by id, to detect changes to the list, including silence, which
+    no hint announces."""
+    last_attempt = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
+    latest_columns = {name: Subquery(last_attempt.values(name)[:1]) for name in ("status", "stop_mode", "last_seen_at")}
+    runs = Run.objects.annotate(**latest_columns).order_by("-created_at")
     now = timezone.now()
     return {
         pk: (seq, status, mode, _silent(status, last_seen, now))
-        for pk, seq, status, mode, last_seen in runs.values_list("pk", "last_seq", *latest)[:newest]
+        for pk, seq, status, mode, last_seen in runs.values_list("pk", "last_seq", *latest_columns)[:newest]
     }
 
 

@@ -1,4 +1,4 @@
-"""The database rows of runs' reports: events, metrics, samples and logs."""
+"""Database models of what runs report: events, metrics, samples and logs."""
 
 from typing import Any
 
@@ -8,17 +8,18 @@ from workers.contract.wire.names import EventKind
 
 
 class RunEvent(models.Model):
-    """A timeline entry: an outbox line other than a metric (with seq), or an act of the control plane (without)."""
+    """A timeline entry: an outbox line other than a metric (with a seq), or an action of the control plane
+    (without)."""
 
     run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="events")
     attempt = models.ForeignKey("runs.Attempt", on_delete=models.CASCADE, related_name="events")
     seq = models.BigIntegerField(null=True)
     at = models.DateTimeField()
     kind = models.CharField(max_length=24)
-    """A workers.contract.EventKind, or `status` (data: {"from", "to", "reason"}), `requested`, ..."""
+    """An EventKind (workers.contract.wire.names), or `status` (data: {"from", "to", "reason"}), `requested`, …"""
     step = models.IntegerField(null=True)
     actor = models.CharField(max_length=150, blank=True)
-    """User name, `supervisor`, `tick`, ..."""
+    """A user name, or `supervisor`, `tick`, …"""
     data: "models.JSONField[dict[str, Any], dict[str, Any]]" = models.JSONField(default=dict)
 
     class Meta:
@@ -27,10 +28,8 @@ class RunEvent(models.Model):
 
 
 class MetricRow(models.Model):
-    """One outbox line of numbers, unfolded; serves reads after a cursor. Deleted once folded and acknowledged.
-
-    Found by its run alone: each further index is a page more to write for every line.
-    """
+    """One outbox line of numbers that is not folded yet, for reads after a cursor. It is deleted once folded and
+    acknowledged. The run is its only index, since each index costs another page write per line."""
 
     run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, db_index=False)
     attempt = models.ForeignKey("runs.Attempt", on_delete=models.CASCADE, db_index=False)
@@ -40,14 +39,14 @@ class MetricRow(models.Model):
     step = models.IntegerField(null=True)
     values = models.JSONField()
     superseded = models.BooleanField(default=False)
-    """A later attempt resumed from an earlier step: no longer counted or drawn."""
+    """True if a later attempt resumed from an earlier step, so that the line is no longer counted or drawn."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="metric_seq")]
 
 
 class MetricChunk(models.Model):
-    """About 1,000 consecutive points of one metric of one run, made by folding."""
+    """About 1,000 consecutive points of one metric of one run, created by folding."""
 
     run = models.ForeignKey("runs.Run", on_delete=models.CASCADE)
     metric = models.CharField(max_length=200)
@@ -55,7 +54,7 @@ class MetricChunk(models.Model):
     last_seq = models.BigIntegerField()
     points = models.IntegerField()
     data = models.BinaryField()
-    """Packed little-endian columns: seq int64, step int32 (-1: none), t float64, value float64."""
+    """Packed little-endian columns: seq int64, step int32 (-1 for none), t float64, value float64."""
 
     class Meta:
         ordering = ("run", "metric", "first_seq")
@@ -63,18 +62,17 @@ class MetricChunk(models.Model):
 
 
 class ChunkOutline(models.Model):
-    """The lowest and highest points of each stretch of a chunk, from which charts of long runs are drawn.
-
-    A separate table, because a row store would read the chunk's data on the way to it.
-    """
+    """The lowest and highest points of each section of a chunk, from which charts of long runs are drawn. They are in a
+    separate table, because reading them from the chunk's row would also read the chunk's data."""
 
     chunk = models.OneToOneField(MetricChunk, on_delete=models.CASCADE, primary_key=True, related_name="outline")
     data = models.BinaryField()
-    """Packed little-endian rows: seq int64, step int32 (-1: none), t float64, value float64."""
+    """Packed little-endian rows: seq int64, step int32 (-1 for none), t float64, value float64."""
 
 
 class PromptProgress(models.Model):
-    """A row of the dataset over a run: visits and solved completions; stays when its groups are deleted."""
+    """The visits and solved completions of one dataset row in a run. They are kept when the row's groups are
+    deleted."""
 
     run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="prompts")
     row = models.IntegerField()
@@ -89,18 +87,18 @@ class PromptProgress(models.Model):
     last_mean = models.FloatField(null=True)
     best = models.FloatField(null=True)
     recent = models.JSONField(default=list)
-    """The last visits, oldest first: [step, completions, solved]. The next two are their sums."""
+    """The last visits, oldest first, as [step, completions, solved]. The next two fields are their sums."""
     recent_completions = models.IntegerField(default=0)
     recent_solved = models.IntegerField(default=0)
     gone = models.JSONField(default=dict)
-    """Sums over the visits whose groups are deleted, by column name; {}: none."""
+    """Sums over the visits whose groups are deleted, by column name; {} if there are none."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "row"], name="prompt_of_run")]
 
 
 class SampleRow(models.Model):
-    """One prompt group of one step: the prompt, its completions, their rewards and advantages."""
+    """One prompt group of one step: the prompt with its completions, rewards and advantages."""
 
     run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="samples")
     attempt = models.ForeignKey("runs.Attempt", on_delete=models.CASCADE)
@@ -110,15 +108,15 @@ class SampleRow(models.Model):
     row = models.IntegerField(null=True)
     """Row number in the dataset; NULL if the line has none."""
     mode = models.CharField(max_length=8, default="train")
-    """train | eval | replaced: generated and scored, but not trained on"""
+    """`train`, `eval`, or `replaced` for a group that was generated and scored but not trained on."""
     reward_low = models.FloatField(null=True)
     reward_high = models.FloatField(null=True)
     reward_mean = models.FloatField(null=True)
     completions = models.IntegerField(default=0)
     solved = models.IntegerField(default=0)
-    """Solved completions, as defined by runs.insight.completions.solving."""
+    """Number of solved completions, as defined by runs.insight.completions.solving."""
     size = models.IntegerField(default=0)
-    """Size of `data` as JSON, in bytes; 0: the texts are deleted, the figures of each completion are kept."""
+    """Size of `data` as JSON, in bytes; 0 if its texts are deleted and only the values of each completion are kept."""
     superseded = models.BooleanField(default=False)
     data = models.JSONField()
 
@@ -128,19 +126,19 @@ class SampleRow(models.Model):
 
 
 class SampleStore(models.Model):
-    """The amount of a run's stored completions; locked by their writers: uploads and retention."""
+    """The amount of a run's stored completions. Writers of completions (uploads and retention) lock this row."""
 
     run = models.OneToOneField("runs.Run", primary_key=True, on_delete=models.CASCADE)
     size = models.BigIntegerField(default=0)
     """Bytes of the groups that still have their texts."""
     one_in = models.IntegerField(default=1)
-    """Before `whole_from`, one prompt in this many keeps its texts."""
+    """Interval of prompts that keep their texts in steps before `whole_from`: one in this many."""
     whole_from = models.IntegerField(default=0)
-    """The step from which all texts are stored."""
+    """Step from which all texts are stored."""
     completions = models.BigIntegerField(default=0)
-    """Completions of all stored groups, with or without texts."""
+    """Number of completions of all stored groups, with or without texts."""
     groups_from = models.IntegerField(default=0)
-    """Groups of earlier steps are deleted; their prompts stay counted."""
+    """Step before which groups are deleted; their prompts are still counted in PromptProgress."""
 
 
 class LogChunk(models.Model):
@@ -157,7 +155,7 @@ class LogChunk(models.Model):
 
 
 def number(value: object) -> float | None:
-    """Convert a stored JSON value to a float; None if it is no number or too large for one."""
+    """Convert a stored JSON value to a float; None if it is not a number or is too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

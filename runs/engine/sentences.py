@@ -1,4 +1,4 @@
-"""The sentences of the timeline and the status line."""
+"""Sentences of the timeline and the status line."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,11 +13,11 @@ from workers.contract.run.jobs import KINDS
 from workers.contract.wire.names import SAVING, EndReason, Phase
 from workers.diagnosis import catalogue
 
-ENDED = frozenset({Phase.VERIFYING, Phase.UPLOADING})
-"""Phases in which every process of the run has ended."""
+ENDED_PHASES = frozenset({Phase.VERIFYING, Phase.UPLOADING})
+"""Phases that follow the end of every process of the run."""
 PHASES: dict[str, str] = {
     Phase.CLAIMED: "The host accepted the run.",
-    Phase.PREPARING: "Preparing: dataset, folder, GPU baselines.",
+    Phase.PREPARING: "Preparing the dataset, the folder and the GPU baselines.",
     Phase.FETCHING_MODEL: "Downloading the model.",
     Phase.VLLM_STARTING: "Starting vLLM.",
     Phase.VLLM_READY: "vLLM is ready.",
@@ -32,29 +32,29 @@ STATUSES: dict[str, str] = {
     RunStatus.RUNNING: "Training.",
     RunStatus.STOPPING: "Stopping every process of the run.",
 }
-WAITS: dict[str, tuple[str, str]] = {
+WAIT_WORDS: dict[str, tuple[str, str]] = {
     Waits.HELD: (", held by ", ""),
     Waits.QUARANTINED: (", in quarantine after ", ": it was not proved free"),
     Waits.KEPT: (", reserved for ", ", which is ahead of it in the queue"),
 }
-"""How another run blocks -> the text before and after that run's name."""
+"""How another run blocks an attempt -> the words before and after that run's name."""
 STOPS = {"save": "save and stop", "now": "stop now"}
 TRAINED = {
     "completed": "The trainer reached its last step.",
     "stopped": "The trainer stopped early, as asked.",
-    "failed": "The trainer stopped early and saved: a reward failed on too many rows.",
+    "failed": "The trainer saved and stopped early, because a reward failed on too many rows.",
     "done": "The job is done.",
 }
-ENDS_OF_JOBS: dict[str, str] = {
+JOB_END_SENTENCES: dict[str, str] = {
     EndReason.COMPLETED: TRAINED["done"],
     EndReason.TRAINER_EXITED: "The process ended before the job was done.",
 }
-"""End reasons for which jobs have another sentence than training runs."""
+"""Sentences of jobs for end reasons, where they differ from those of training runs."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The wait of a queued attempt: text with a run in the middle to link to."""
+    """What a queued attempt is waiting for: a sentence with a run in the middle to link to."""
 
     before: str
     run_id: str = ""
@@ -62,7 +62,7 @@ class Waiting:
     owner: str = ""
     after: str = ""
     machine: str = ""
-    """Its prospects of a machine, in sentences."""
+    """Sentences on what it can expect from the machine sources, or ""."""
 
     def __str__(self) -> str:
         text = f"{self.before}{self.name} ({self.owner}){self.after}" if self.run_id else self.before
@@ -75,27 +75,27 @@ def counted(number: int, word: str) -> str:
 
 
 def and_more(names: Sequence[str], total: int) -> str:
-    """Join the first names out of `total`, as `a, b and 3 more`."""
+    """Join the first names of `total`, as `a, b and 3 more`."""
     return ", ".join(names) + (f" and {total - len(names)} more" if total > len(names) else "")
 
 
 def waiting(attempt: Attempt) -> Waiting | None:
-    """Describe what a queued attempt waits for; None before the first scheduling pass. No query if `machine` and
-    `waits_on` with its owner are preloaded."""
+    """Describe what a queued attempt is waiting for; None before the first scheduling pass. This makes no query if
+    `machine` and `waits_on` with its owner are preloaded."""
     if not attempt.waits_for:
         return None
-    expected = getattr(attempt, "machine", None)
-    machine = expected.text if expected is not None else ""
-    on = attempt.waits_on
-    if on is None or attempt.waits_how not in WAITS:
+    expectation = getattr(attempt, "machine", None)
+    machine = expectation.text if expectation is not None else ""
+    blocker = attempt.waits_on
+    if blocker is None or attempt.waits_how not in WAIT_WORDS:
         return Waiting(attempt.waits_for, machine=machine)
-    wait = waiting_words(attempt.waits_for, attempt.waits_how, on.pk, on.name, on.owner.get_username())
+    wait = waiting_words(attempt.waits_for, attempt.waits_how, blocker.pk, blocker.name, blocker.owner.get_username())
     return replace(wait, machine=machine)
 
 
 def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Waiting:
-    before, after = WAITS[how]
-    return Waiting(text + before, run_id, name, owner, after)
+    words_before, words_after = WAIT_WORDS[how]
+    return Waiting(text + words_before, run_id, name, owner, words_after)
 
 
 def as_sentence(text: str) -> str:
@@ -103,20 +103,20 @@ def as_sentence(text: str) -> str:
 
 
 def of_attempt(attempt: Attempt) -> str:
-    """Choose one sentence for the status line."""
+    """Choose the attempt's sentence for the status line."""
     if attempt.status in FINAL:
-        if attempt.run.kind in KINDS and attempt.reason in ENDS_OF_JOBS:
-            return ENDS_OF_JOBS[attempt.reason]
+        if attempt.run.kind in KINDS and attempt.reason in JOB_END_SENTENCES:
+            return JOB_END_SENTENCES[attempt.reason]
         if attempt.reason == EndReason.STOPPED_BY_USER and attempt.stop_requested_by:
             return f"Stopped by {attempt.stop_requested_by.get_username()}."
         if attempt.reason == EndReason.TRAINER_EXITED and attempt.run.trains and not attempt.run.step:
             return "The trainer exited before its first step."
-        limited = attempt.reason in (EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED) and attempt.detail
-        return f"{sentence(attempt.reason).rstrip('.')}: {attempt.detail}" if limited else sentence(attempt.reason)
+        is_limited = attempt.reason in (EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED) and attempt.detail
+        return f"{sentence(attempt.reason).rstrip('.')}: {attempt.detail}" if is_limited else sentence(attempt.reason)
     if attempt.stop_mode and attempt.status != RunStatus.STOPPING:
-        return f"Asked to {STOPS.get(attempt.stop_mode, 'stop')}; waiting for the host."
-    if attempt.status == RunStatus.QUEUED and (waits := waiting(attempt)):
-        return as_sentence(str(waits))
+        return f"Asked to {STOPS.get(attempt.stop_mode, 'stop')}. Waiting for the host."
+    if attempt.status == RunStatus.QUEUED and (waiting_for := waiting(attempt)):
+        return as_sentence(str(waiting_for))
     if attempt.status == RunStatus.STARTING and attempt.phase == Phase.FETCHING_MODEL:
         return _download(attempt.run.last_metrics)
     if attempt.status == RunStatus.STARTING and attempt.phase in PHASES:
@@ -129,18 +129,17 @@ def of_attempt(attempt: Attempt) -> str:
 
 
 def is_saving(attempt: Attempt) -> bool:
-    """Check whether the trainer was asked to save and no process has ended yet."""
+    """Return whether the trainer was asked to save and no process has ended yet."""
     return attempt.phase == Phase.STOPPING and attempt.phase_detail == SAVING
 
 
 def stopping(attempt: Attempt) -> str:
     if is_saving(attempt):
         return "The trainer is saving a checkpoint."
-    return PHASES[attempt.phase if attempt.phase in ENDED else Phase.STOPPING]
+    return PHASES[attempt.phase if attempt.phase in ENDED_PHASES else Phase.STOPPING]
 
 
 def _download(metrics: dict[str, Any]) -> str:
-    """Describe the download's progress, in the hub's units."""
     mib_done, mib_total = (metrics.get(f"download/{name}_mib") for name in ("done", "total"))
     if not isinstance(mib_done, int | float):
         return PHASES[Phase.FETCHING_MODEL]
@@ -150,24 +149,24 @@ def _download(metrics: dict[str, Any]) -> str:
 
 
 def _gigabytes(mib: float) -> str:
-    """Format MiB as gigabytes; two decimals for small models."""
+    """Format MiB as gigabytes, with two decimals for small models."""
     size = mib * 2**20 / 1e9
     return f"{size:.1f}" if size >= 1 or not size else f"{size:.2f}"
 
 
 def of_event(event: RunEvent) -> str:
-    """Describe an event for the timeline, as plain text, never markup."""
+    """Describe an event for the timeline, in plain text without markup."""
     describe = _EVENTS.get(event.kind)
     return describe(event.data) if describe else f"{event.kind.replace('_', ' ').capitalize()}."
 
 
 def _moved_in_queue(data: dict[str, Any]) -> str:
-    text = f"Moved in the queue from place {data.get('from')} to place {data.get('to')}."
+    text = f"Moved in the queue from position {data.get('from')} to position {data.get('to')}."
     return f"{text} {_priority(data)}" if data.get("was") != data.get("priority") else text
 
 
 def _priority(data: dict[str, Any]) -> str:
-    return f"Priority {_grade(data.get('priority'))}, it was {_grade(data.get('was'))}."
+    return f"Changed the priority from {_grade(data.get('was'))} to {_grade(data.get('priority'))}."
 
 
 def _grade(priority: object) -> str:
@@ -175,17 +174,17 @@ def _grade(priority: object) -> str:
 
 
 def _status(data: dict[str, Any]) -> str:
-    to = str(data.get("to", ""))
-    if to in FINAL:
-        return _with_detail(f"{to.capitalize()}: {sentence(str(data['reason']))}", data.get("detail"))
-    return _with_detail(f"{to.capitalize()}.", data.get("detail"))
+    status = str(data.get("to", ""))
+    if status in FINAL:
+        return _with_detail(f"{status.capitalize()}: {sentence(str(data['reason']))}", data.get("detail"))
+    return _with_detail(f"{status.capitalize()}.", data.get("detail"))
 
 
 def _phase(data: dict[str, Any]) -> str:
     detail = str(data.get("detail") or "")
-    reason, _, rest = detail.partition(" ")
+    reason, _, details = detail.partition(" ")
     if reason in frozenset(EndReason):  # an end reason, before the reason's details are known
-        detail = f"{sentence(reason)} {rest}".strip()
+        detail = f"{sentence(reason)} {details}".strip()
     return _with_detail(PHASES.get(data.get("phase", ""), "Working."), detail)
 
 
@@ -195,21 +194,21 @@ def _resumed(data: dict[str, Any]) -> str:
 
 
 def _planned(data: dict[str, Any]) -> str:
-    at = str(data.get("resumes_at"))[:16].replace("T", " ")
+    resumes_at = str(data.get("resumes_at"))[:16].replace("T", " ")
     count = f" ({data['number']} of {data.get('of')})" if data.get("number") else ""
-    return f"Will be resumed automatically at {at} UTC{count}."
+    return f"Will be resumed automatically at {resumes_at} UTC{count}."
 
 
 def _exited(data: dict[str, Any]) -> str:
-    how = f"by {data['signal']}" if data.get("signal") else f"with code {data.get('exit_code')}"
-    return f"The {_role(data)} process ended {how} (pid {data.get('pid')})."
+    ending = f"was ended by {data['signal']}" if data.get("signal") else f"exited with code {data.get('exit_code')}"
+    return f"The {_role(data)} process {ending} (pid {data.get('pid')})."
 
 
 def _reward_failed(data: dict[str, Any]) -> str:
     row, count = data.get("row"), data.get("count")
-    on = "a batch" if row is None else f"row {row}"
-    often = "for the first time" if count == 1 else f"now {count} of {data.get('of')} completions"
-    return f"The reward {data.get('reward')} failed on {on} ({often}): {data.get('message')}"
+    location = "a batch" if row is None else f"row {row}"
+    frequency = "for the first time" if count == 1 else f"now {count} of {data.get('of')} completions"
+    return f"The reward {data.get('reward')} failed on {location} ({frequency}): {data.get('message')}"
 
 
 def _ended(data: dict[str, Any]) -> str:
@@ -217,7 +216,8 @@ def _ended(data: dict[str, Any]) -> str:
     if not receipt:
         return "The supervisor reported the end."
     if receipt.get("free"):
-        return f"All processes gone in {duration(receipt.get('seconds_to_gone') or 0)}; all resources released."
+        seconds = receipt.get("seconds_to_gone") or 0
+        return f"All processes were gone within {duration(seconds)}, and all resources are released."
     return "The supervisor reported the end, but couldn't confirm that everything was released."
 
 
@@ -228,7 +228,7 @@ def _alert(data: dict[str, Any]) -> str:
 
 
 def _with_detail(text: str, detail: object) -> str:
-    """Append the detail; a name, such as torch.OutOfMemoryError, keeps its lower-case letter."""
+    """Append a detail with a capital letter, except to a name such as torch.OutOfMemoryError."""
     addition = str(detail or "")
     if not re.match(r"\w+[./]\w", addition):
         addition = addition[:1].upper() + addition[1:]
@@ -237,16 +237,16 @@ def _with_detail(text: str, detail: object) -> str:
 
 def _shared(data: dict[str, Any]) -> str:
     contents = ", with completions" if data.get("completions") else ""
-    return f"Shared by a link until {str(data.get('until'))[:10]}{contents}."
+    return f"Shared the run by a link until {str(data.get('until'))[:10]}{contents}."
 
 
 def _checkpoint(data: dict[str, Any]) -> str:
-    """Name the checkpoint that an event is about, or the whole folder of its attempt."""
+    """Name the checkpoint that an event is about, or else the whole folder of its attempt."""
     return str(data.get("path")).rpartition("/")[2] or "the run's folder"
 
 
 def _role(data: dict[str, Any]) -> str:
-    """Name a process: `vllm-2` is the second vLLM server."""
+    """Name a process for people: `vllm-2` becomes `vLLM 2`."""
     name, _, number = str(data.get("role")).partition("-")
     return f"{'vLLM' if name == 'vllm' else name} {number}".rstrip()
 
@@ -256,13 +256,13 @@ def _size(count: object) -> str:
 
 
 def _diagnosed(data: dict[str, Any]) -> str:
-    """Name the likeliest cause; one that only a newer version's catalogue knows, by its id."""
+    """Name the most likely cause of a failure, by its id if only a newer version's catalogue knows it."""
     causes = data.get("diagnoses")
-    first = causes[0] if isinstance(causes, list) and causes else None
-    if not isinstance(first, dict):
+    likeliest = causes[0] if isinstance(causes, list) and causes else None
+    if not isinstance(likeliest, dict):
         return "The logs show no known cause."
-    entry = catalogue.entries().get(str(first.get("id")))
-    return f"Likely cause: {entry.title if entry else first.get('id')}."
+    entry = catalogue.entries().get(str(likeliest.get("id")))
+    return f"Likely cause: {entry.title if entry else likeliest.get('id')}."
 
 
 _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -272,7 +272,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "resume_called_off": lambda data: "Canceled the automatic resume.",
     "deleted": lambda data: f"Deleted the run; it can be restored until {str(data.get('until'))[:10]}.",
     "restored": lambda data: "Restored the run.",
-    "renamed": lambda data: f"Renamed it from “{data.get('from')}” to “{data.get('to')}”.",
+    "renamed": lambda data: f"Renamed the run from “{data.get('from')}” to “{data.get('to')}”.",
     "tagged": lambda data: f"Tags: {', '.join(map(str, data.get('tags') or ['none']))}.",
     "noted": lambda data: "Deleted the notes." if data.get("empty") else "Changed the notes.",
     "shared": _shared,
@@ -280,10 +280,10 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",
     "queue_moved": _moved_in_queue,
     "priority": _priority,
-    "not_launched": lambda data: _with_detail("The host started no supervisor.", data.get("detail")),
-    "reap_sent": lambda data: "The host was asked to check for a dead supervisor.",
+    "not_launched": lambda data: _with_detail("The host didn't start a supervisor.", data.get("detail")),
+    "reap_sent": lambda data: "Asked the host to check whether the supervisor is alive.",
     "reaped": lambda data: _with_detail(
-        "The supervisor is still alive." if data.get("lock_held") else "No supervisor was alive.", data.get("detail")
+        "The supervisor is still alive." if data.get("lock_held") else "The supervisor is dead.", data.get("detail")
     ),
     "status": _status,
     "phase": _phase,
@@ -291,28 +291,28 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "training": lambda data: f"Started at step {data.get('step')} of {data.get('max_steps')}.",
     "process_started": lambda data: f"Started the {_role(data)} process (pid {data.get('pid')}).",
     "process_exited": _exited,
-    "trained": lambda data: TRAINED.get(str(data.get("how")), "The training ended."),
+    "trained": lambda data: TRAINED.get(str(data.get("how")), "Training ended."),
     "metrics_left_out": lambda data: (
-        f"Left out these metrics, which are not finite or whose names are too long: {data.get('names')}."
+        f"Omitted these metrics, because they are not finite or their names are too long: {data.get('names')}."
     ),
     "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
     "deletion_asked": lambda data: f"Asked the host to delete {_checkpoint(data)}.",
     "model_deleted": lambda data: (
-        f"{_checkpoint(data)} was deleted; its files on {data['left_on']}, which is gone, stay there."
+        f"{_checkpoint(data)} was deleted. Its files on {data['left_on']}, which is gone, stay there."
         if data.get("left_on")
         else f"The host deleted {_checkpoint(data)}."
     ),
     "model_not_deleted": lambda data: _with_detail(f"{_checkpoint(data)} was not deleted.", data.get("problem")),
     "checkpoint_uploading": lambda data: f"Uploading {_checkpoint(data)} to the artifact store.",
-    "checkpoint_stored": lambda data: f"{_checkpoint(data)} is in the artifact store: any host may resume from it.",
+    "checkpoint_stored": lambda data: f"{_checkpoint(data)} is in the artifact store, so any host can resume from it.",
     "checkpoint_not_stored": lambda data: _with_detail(f"{_checkpoint(data)} was not stored.", data.get("problem")),
     "checkpoint_unstored": lambda data: f"{_checkpoint(data)} was removed from the artifact store.",
     "reward_failed": _reward_failed,
-    "stop_seen": lambda data: f"The supervisor accepted: {STOPS.get(str(data.get('mode')), 'stop')}.",
+    "stop_seen": lambda data: f"The supervisor accepted the request to {STOPS.get(str(data.get('mode')), 'stop')}.",
     "diagnosed": _diagnosed,
     "note": lambda data: str(data.get("text", "")),
     "result": lambda data: str(data.get("text") or "The job is ready."),
-    "limit": lambda data: f"The run saves and ends: {data.get('text')}",
+    "limit": lambda data: f"The run is saving and will end: {data.get('text')}",
     "hang": lambda data: str(data.get("text", "")),
     "alert": _alert,
     "ended": _ended,
@@ -320,7 +320,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def placement_text(attempt: Attempt) -> str:
-    """Format a placement as `gpu-1 · GPU 0, 1`; for a queued attempt, the host it asks for."""
+    """Format a placement as `gpu-1 · GPU 0, 1`. For a queued attempt, return the host that it must run on, or ""."""
     if attempt.host is None:
         return ""
     if attempt.placement is None:
@@ -330,7 +330,7 @@ def placement_text(attempt: Attempt) -> str:
 
 
 def resource_words(resources: Iterable[str]) -> str:
-    """Format resources for people: `gpu:0`, `gpu:1`, `port:21000` become "GPU 0, 1 and port 21000"."""
+    """Format resources for people: `gpu:0`, `gpu:1` and `port:21000` become "GPU 0, 1 and port 21000"."""
     kinds: dict[str, list[int]] = {}
     for resource in resources:
         kind, _, index = resource.partition(":")

@@ -1,4 +1,4 @@
-"""Freezing catalogue rows into a run's spec, so that later edits don't change the run."""
+"""Specs of runs, into which catalogue rows are frozen so that later edits don't change the run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,20 +24,20 @@ MAX_NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest(RunSettings):
-    """A run's settings with the chosen catalogue rows; a spec needs all of them."""
+    """A run's settings with the chosen catalogue rows. A spec needs a dataset, rewards and a hardware profile."""
 
     name: str = ""
     model: ModelSpec | str = ""
     host: Host | None = None
-    """None: any host that fits."""
+    """The host to run on; None for any host that fits."""
     dataset_version: DatasetVersion | None = None
     reward_version: RewardVersion | None = None
     profile: HardwareProfile | None = None
     vllm_share: float | None = None
-    """Share of a GPU's memory for the run's own vLLM; None: the profile's."""
+    """Share of a GPU's memory for the run's own vLLM; None for the profile's share."""
     eval_rows: int = 0
     eval_reward_version: RewardVersion | None = None
-    """Another reward config for evaluations on the held-out rows; ignored without such rows."""
+    """Separate reward config for evaluations on the held-out rows; ignored without such rows."""
     priority: int = Priority.NORMAL
     kind: str = "train"
     trial: ProfileTrial | None = None
@@ -52,29 +52,29 @@ class LaunchRequest(RunSettings):
 
     @property
     def hardware(self) -> HardwareSpec | None:
-        """None: no profile is chosen, or one of an older contract."""
+        """The chosen profile's hardware; None if no profile is chosen or the contract can't read it."""
         try:
             return hardware_of(self.profile, self.vllm_share) if self.profile else None
         except ContractError:
             return None
 
-    def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
-        """Give the chosen rows. Raises ContractError if one is missing."""
+    def chosen_rows(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
+        """Return the chosen dataset version, reward version and profile. Raises ContractError if one is missing."""
         if self.dataset_version is None or self.reward_version is None or self.profile is None:
             raise ContractError("a run needs a dataset, rewards and a hardware profile")
         return self.dataset_version, self.reward_version, self.profile
 
 
 def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
-    """Freeze a request into a spec. Raises ContractError, naming the field, for rows that don't make one."""
-    dataset_version, reward_version, profile = request.chosen()
+    """Freeze a request into a spec. Raises ContractError, naming the field, if the rows don't form a valid spec."""
+    dataset_version, reward_version, profile = request.chosen_rows()
     rewards = rewards_of(reward_version, at="rewards")
-    evaluates = request.eval_reward_version if request.eval_rows else None
-    eval_rewards = rewards_of(evaluates, at="eval_rewards") if evaluates else ()
+    eval_version = request.eval_reward_version if request.eval_rows else None
+    eval_rewards = rewards_of(eval_version, at="eval_rewards") if eval_version else ()
     _check(dataset_version, rewards, eval_rewards, request.eval_rows)
-    used = only_for(request.kind, request)
-    own = {
-        "grpo": with_correction(with_aggregation(reward_version, request.grpo), used.ahead),
+    used_settings = only_for(request.kind, request)
+    overrides = {
+        "grpo": with_correction(with_aggregation(reward_version, request.grpo), used_settings.ahead),
         "attn_implementation": request.attn_implementation or None,
         "episodes": _with_corpora(request.episodes),
     }
@@ -94,20 +94,20 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         hardware=hardware_of(profile, request.vllm_share),
         failed_share=reward_version.failed_share,
         eval_rewards=eval_rewards,
-        **{**used.chosen_settings(), **own},
+        **{**used_settings.chosen_settings(), **overrides},
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))
 
 
 def hardware_of(profile: HardwareProfile, vllm_share: float | None = None) -> HardwareSpec:
-    """Read a profile's hardware, with the launch's own share for vLLM. Raises ContractError for an older contract's."""
+    """Read a profile's hardware, with the launch's own GPU memory share for vLLM. Raises ContractError."""
     spec = from_dict(HardwareSpec, {**profile.spec, "profile": profile.name}, at="hardware")
     return spec.with_vllm_share(vllm_share)
 
 
 def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:
-    """Add the current versions of the corpora that the episodes search."""
+    """Add the current versions of the corpora that the episodes search. Raises ContractError."""
     if episodes is None:
         return None
     try:
@@ -117,12 +117,12 @@ def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:
 
 
 def rewards_of(version: RewardVersion, *, at: str = "rewards") -> tuple[RewardSpec, ...]:
-    """Read a config's components. Raises ContractError, naming the component as `at`[i]."""
+    """Read the components of a reward config. Raises ContractError, naming the component as `at`[i]."""
     return tuple(from_dict(RewardSpec, part, at=f"{at}[{i}]") for i, part in enumerate(version.components))
 
 
 def with_aggregation(version: RewardVersion, grpo: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the reward config's aggregation to GRPO settings, unless the user chose one; TRL's default is left out."""
+    """Add the reward config's aggregation to GRPO settings, unless the user chose one or it is TRL's default."""
     if version.aggregation == SUM_THEN_NORMALIZE:
         return dict(grpo)
     return {AGGREGATION: version.aggregation, **grpo}
@@ -133,7 +133,7 @@ def spec_of(run: Run) -> RunSpec:
 
 
 def readable_spec(run: Run) -> RunSpec | None:
-    """Read a run's spec. None: this version can't read it."""
+    """Read a run's spec; None if this version can't read it."""
     try:
         return spec_of(run)
     except ContractError:
@@ -141,7 +141,7 @@ def readable_spec(run: Run) -> RunSpec | None:
 
 
 def unreadable(run: Run) -> str:
-    """Explain why this version can't read the run's spec, or ""."""
+    """Explain why this version can't read the run's spec, or return "" if it can."""
     try:
         spec_of(run)
     except ContractError as error:
@@ -150,7 +150,7 @@ def unreadable(run: Run) -> str:
 
 
 def searched_corpus(run: Run, sha256: str) -> CorpusVersion | None:
-    """Find the corpus with this checksum, if the run's environment searches it."""
+    """Find the corpus version with this checksum if the run's environment searches it; otherwise return None."""
     corpora = (run.spec.get("episodes") or {}).get("corpora") or []
     if sha256 not in [corpus.get("sha256") for corpus in corpora]:
         return None
@@ -158,7 +158,7 @@ def searched_corpus(run: Run, sha256: str) -> CorpusVersion | None:
 
 
 def runs_searching(version: CorpusVersion) -> list[str]:
-    """Name the runs that search a corpus, as `the run NAME`; such a corpus can't be deleted."""
+    """Name the runs that search a corpus, as `the run NAME`, since such a corpus can't be deleted."""
     runs = Run.every.filter(spec__icontains=version.sha256).order_by("-pk") if version.sha256 else Run.every.none()
     names = [f"the run {name}" for name in runs.values_list("name", flat=True)[: MAX_NAMED + 1]]
     return [*names[:MAX_NAMED], "other runs"] if len(names) > MAX_NAMED else names
@@ -180,8 +180,8 @@ def _check(
     names = [reward.name for reward in rewards]
     if len(set(names)) < len(names):
         raise ContractError("rewards: two components have the same name, and TRL would merge them silently")
-    if shared := sorted(set(names) & {reward.name for reward in eval_rewards}):
+    if shared_names := sorted(set(names) & {reward.name for reward in eval_rewards}):
         raise ContractError(
-            f"eval_rewards: {', '.join(shared)} is also a component of the training's rewards, so the metrics of both "
-            "would have the same name"
+            f"eval_rewards: {', '.join(shared_names)} is also the name of a component of the training rewards, so the "
+            "metrics of both would have the same name"
         )

@@ -1,7 +1,5 @@
-"""Run statuses, their transitions, the final status of each end reason, and ways to wait. Standard library only.
-
-Few statuses, many reasons: a reason has exactly one final status and one sentence.
-"""
+"""Run statuses, their transitions, the final status of each end reason, and ways to wait. Imports no Django. There are
+few statuses and many end reasons. Each reason has exactly one final status and one sentence."""
 
 from enum import StrEnum
 
@@ -23,9 +21,9 @@ class Waits(StrEnum):
 
     HELD = "held"
     QUARANTINED = "quarantined"
-    """The resource is not proved free after that run; an operator or a reboot of the host releases it."""
+    """The resource is not proved free after that run. An operator or a reboot of the host releases it."""
     KEPT = "kept"
-    """Free, and reserved for that run, which is ahead in the queue."""
+    """The resource is free, but reserved for that run, which is ahead in the queue."""
 
 
 S = RunStatus
@@ -55,18 +53,18 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.HOST_PREEMPTED: (S.STOPPED, "The cluster took the machine back while the run was on it."),
     R.CANCELLED: (S.STOPPED, "Canceled before it started."),
     R.TRAINER_EXITED: (S.FAILED, "The trainer exited before its last step."),
-    R.NO_STEPS: (S.FAILED, "The trainer ended without training a step: too few prompts for one batch."),
+    R.NO_STEPS: (S.FAILED, "The trainer exited without training a step: there were too few prompts for one batch."),
     R.SPEC_REFUSED: (S.FAILED, "The trainer refused the configuration."),
     R.CHECKPOINT_UNUSABLE: (S.FAILED, "The checkpoint to resume from is incomplete or doesn't fit the run."),
-    R.MODEL_UNAVAILABLE: (S.FAILED, "The model could not be fetched from the hub."),
+    R.MODEL_UNAVAILABLE: (S.FAILED, "The model could not be downloaded from the hub."),
     R.VLLM_EXITED: (S.FAILED, "The vLLM server exited while the run needed it."),
     R.VLLM_NOT_READY: (S.FAILED, "The vLLM server did not become ready in time."),
     R.VLLM_HUNG: (S.FAILED, "The vLLM server stopped responding to the run."),
-    R.HUNG: (S.FAILED, "The run hung: its steps no longer ended."),
+    R.HUNG: (S.FAILED, "The run hung: a step took far longer than usual."),
     R.PORT_IN_USE: (S.FAILED, "The vLLM server's port was in use by another program."),
     R.GPUS_BUSY: (S.FAILED, "A leased GPU was in use by another program."),
     R.REWARD_FAILED: (S.FAILED, "A reward failed on more rows than the run allows."),
-    R.ATROPOS_UNREACHABLE: (S.FAILED, "Atropos' API, which collects the scored groups, can't be reached."),
+    R.ATROPOS_UNREACHABLE: (S.FAILED, "Atropos' API, which collects the scored groups, was unreachable."),
     R.OOM: (S.FAILED, "Out of memory."),
     R.DISK_FULL: (S.FAILED, "The host's disk is full."),
     R.FOLDER_LOST: (S.FAILED, "The run's folder was removed on the host."),
@@ -82,7 +80,7 @@ def final_status(reason: EndReason) -> RunStatus:
 
 
 def sentence(reason: str) -> str:
-    """Describe a stored reason in a sentence; after a downgrade it may be one that only the newer version knows."""
+    """Describe a stored end reason in a sentence. After a downgrade, only the newer version may know the reason."""
     if reason in _ENDS:
         return _ENDS[EndReason(reason)][1]
     return f"This version doesn't know the reason “{reason.replace('_', ' ')}”." if reason else ""
@@ -92,6 +90,6 @@ def may_move(old: RunStatus, new: RunStatus) -> bool:
     return new in EDGES[old]
 
 
-def sources(new: RunStatus) -> frozenset[RunStatus]:
-    """List the statuses from which `new` may be reached."""
+def previous_statuses(new: RunStatus) -> frozenset[RunStatus]:
+    """Return the statuses from which an attempt may move to `new`."""
     return frozenset(old for old in RunStatus if new in EDGES[old])

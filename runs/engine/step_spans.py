@@ -1,4 +1,4 @@
-"""The stored timings of a run's steps."""
+"""The stored timings of runs' steps."""
 
 import json
 from typing import Any
@@ -13,8 +13,8 @@ COLUMNS = ("run_id", "attempt_id", "seq", "step", "began", "seconds", "spans")
 
 
 class StepSpans(models.Model):
-    """The beginning and the duration of each phase of a step. The newest of a run are kept
-    (`folding.KEEP_STEPS`). Found by its run alone, as metric rows are."""
+    """The start and the duration of each phase of a step. Only a run's newest steps are kept (`folding.KEEP_STEPS`).
+    The run is the only index, as for metric rows."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, db_index=False)
@@ -23,17 +23,16 @@ class StepSpans(models.Model):
     began = models.FloatField()
     """Unix seconds, by the host's clock."""
     seconds = models.FloatField()
-    """Seconds from its beginning to the next step's."""
+    """Seconds from the step's beginning to the next step's beginning."""
     spans = models.JSONField()
-    """A list of [lane, phase, start, seconds], as in workers.contract.reports.waterfall."""
+    """List of [lane, phase, start, seconds], as in workers.contract.reports.waterfall."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="spans_seq")]
 
 
 def row_of(attempt: Attempt, line: OutboxLine, void_after: int | None) -> list[tuple[Any, ...]]:
-    """Convert a line of EventKind.SPANS to a row (COLUMNS), in a list. Empty for other lines, and for a step that a
-    later attempt repeats."""
+    """Convert a line of EventKind.SPANS to a list of one row; return [] for other lines and for a repeated step."""
     if line.kind != EventKind.SPANS or line.step is None or (void_after is not None and line.step > void_after):
         return []
     began, seconds, spans = (line.data[name] for name in ("began", "seconds", "spans"))

@@ -1,4 +1,4 @@
-"""Tags and archiving of runs. Every change is recorded in the timeline."""
+"""Tagging and archiving of runs. Every change is recorded in the timeline."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -14,29 +14,29 @@ from runs.engine.states import ACTIVE
 from runs.engine.timeline import add_event
 from workers.contract.run.jobs import SERVE
 
-LONGEST_TAG = 32
+MAX_TAG_CHARS = 32
 MAX_TAGS = 12
 Change = Callable[[Run, Attempt], dict[str, Any]]
-"""Returns a run's changed columns; empty: no change."""
+"""Function that returns a run's changed columns, or {} for no change."""
 
 
 @dataclass(frozen=True)
 class TagResult:
-    """The numbers of runs that an action changed and left unchanged."""
+    """Numbers of runs that an action changed and left unchanged."""
 
     changed: int
     unchanged: int
 
 
 def parse(text: str) -> list[str]:
-    """Parse comma-separated tags; lower case, so that each has one spelling. Those that are too long are left out."""
-    return [name for name in _names(text) if len(name) <= LONGEST_TAG]
+    """Parse comma-separated tags. They become lower case, so that each has one spelling; overlong ones are omitted."""
+    return [name for name in _names(text) if len(name) <= MAX_TAG_CHARS]
 
 
 def too_long(text: str) -> str:
-    """Name the tags that `parse` leaves out, in a sentence; empty if there are none."""
-    long = [f"“{name[:LONGEST_TAG]}…”" for name in _names(text) if len(name) > LONGEST_TAG]
-    return f"{', '.join(long)} not added: a tag has at most {LONGEST_TAG} characters." if long else ""
+    """Name, in a sentence, the tags that `parse` omits; return "" if there are none."""
+    long_tags = [f"“{name[:MAX_TAG_CHARS]}…”" for name in _names(text) if len(name) > MAX_TAG_CHARS]
+    return f"{', '.join(long_tags)} not added: a tag may have at most {MAX_TAG_CHARS} characters." if long_tags else ""
 
 
 def _names(text: str) -> list[str]:
@@ -45,10 +45,10 @@ def _names(text: str) -> list[str]:
 
 
 def tagged(tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()) -> list[str]:
-    """Add and remove tags, and drop those beyond the limit."""
-    remaining = set(tags) - set(remove)
-    new = sorted(set(add) - set(remove) - remaining)[: max(0, MAX_TAGS - len(remaining))]
-    return sorted([*remaining, *new])
+    """Return the tags with some added and removed, without new ones beyond the limit."""
+    kept_tags = set(tags) - set(remove)
+    new_tags = sorted(set(add) - set(remove) - kept_tags)[: max(0, MAX_TAGS - len(kept_tags))]
+    return sorted([*kept_tags, *new_tags])
 
 
 def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable[str] = ()) -> TagResult:
@@ -65,8 +65,8 @@ def archive(run_ids: Iterable[str], user: User) -> TagResult:
     """Archive runs, except active ones and those whose model is being served."""
 
     def change(run: Run, attempt: Attempt) -> dict[str, Any]:
-        stays = run.archived_at or attempt.status in ACTIVE or serving(run)
-        return {} if stays else {"archived_at": timezone.now()}
+        must_stay = run.archived_at or attempt.status in ACTIVE or serving(run)
+        return {} if must_stay else {"archived_at": timezone.now()}
 
     return _change_all(run_ids, "archived", user, change)
 
@@ -83,9 +83,9 @@ def unarchive(run_ids: Iterable[str], user: User) -> TagResult:
 
 
 def _change_all(run_ids: Iterable[str], kind: str, user: User, change: Change) -> TagResult:
-    """Change runs one by one, so that no bulk action locks all of their rows."""
-    changed = [_change(run_id, kind, user, change) for run_id in sorted(set(run_ids))]
-    return TagResult(changed.count(True), changed.count(False))
+    """Change runs one by one, so that a bulk action never locks all of their rows."""
+    outcomes = [_change(run_id, kind, user, change) for run_id in sorted(set(run_ids))]
+    return TagResult(outcomes.count(True), outcomes.count(False))
 
 
 @transaction.atomic

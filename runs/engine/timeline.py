@@ -1,4 +1,4 @@
-"""A run's timeline: adding an event, and reading the events as pages show them."""
+"""A run's timeline: adding events, and listing them as pages show them."""
 
 from typing import Any, TypedDict
 
@@ -21,7 +21,7 @@ class EventView(TypedDict):
 
 
 def add_event(attempt: Attempt, kind: str, actor: str, **data: Any) -> None:
-    """Add an event to a run's timeline and notify open pages on commit. Call it in a transaction that locks the
+    """Add an event to a run's timeline, and notify open pages on commit. Call it in a transaction that locks the
     attempt's row, as all writers of events do."""
     RunEvent.objects.create(
         run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind=kind, actor=actor, data=data
@@ -30,7 +30,7 @@ def add_event(attempt: Attempt, kind: str, actor: str, **data: Any) -> None:
 
 
 def events(run: Run, limit: int = 500) -> list[EventView]:
-    """List the newest `limit` events of the timeline, oldest first."""
+    """List the newest `limit` events of a run's timeline, oldest first."""
     newest = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-id")[:limit]
     return [event_view(event) for event in reversed(newest)]
 

@@ -1,4 +1,4 @@
-"""The control plane's Celery tasks for runs: short and idempotent. What they do is in the modules that they call."""
+"""The control plane's Celery tasks for runs, which are short and idempotent and only call other modules."""
 
 import logging
 from collections.abc import Callable
@@ -56,15 +56,15 @@ def reconcile_machines() -> None:
 
 @app.task(name="artifacts.tend")  # type: ignore[untyped-decorator]
 def reconcile_artifacts() -> None:
-    with worker.slot() as free:  # a store that hangs must not keep the tick waiting
-        if free:
+    with worker.slot() as has_slot:  # a store that hangs must not keep the tick waiting
+        if has_slot:
             upkeep.reconcile(timezone.now())
 
 
 def forget_all(now: datetime) -> None:
-    """Delete expired sessions, join codes, API tokens, launch keys and links to runs."""
+    """Delete expired sessions, join codes, API tokens and links to runs, and clear expired launch keys."""
     steps: tuple[Callable[[datetime], object], ...] = (
-        # As Django's `clearsessions` does, by Django's own clock.
+        # As Django's `clearsessions` command does, by Django's own clock.
         lambda now: import_module(settings.SESSION_ENGINE).SessionStore.clear_expired(),
         codes.forget,
         api_tokens.forget,

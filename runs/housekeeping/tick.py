@@ -1,5 +1,5 @@
-"""The tick: catches up on everything that should have happened and didn't. Every step is guarded, so that concurrent
-ticks do nothing twice."""
+"""The tick, which catches up on everything that should have happened but didn't. Every step is guarded, so that
+concurrent ticks do nothing twice."""
 
 import logging
 from collections.abc import Callable
@@ -28,14 +28,14 @@ from workers.contract.wire.names import EndReason, Task
 log = logging.getLogger(__name__)
 
 ACTOR = "tick"
-AHEAD = timedelta(seconds=5)
-"""How far in the future a timestamp may be. A later one was made before the clock was set back."""
-LOST_FOR = timedelta(days=7)
-"""How long a lost host is asked to reap the remains of its attempts."""
+MAX_AHEAD = timedelta(seconds=5)
+"""Largest distance of a plausible timestamp in the future. A later one was written before the clock was set back."""
+REAP_LOST_FOR = timedelta(days=7)
+"""Time for which a lost host is asked to reap the remains of its attempts."""
 
 
 def tick(now: datetime, *, started_at: datetime | None = None) -> None:
-    """Run one tick. `started_at`: when this control plane began to listen (set by tests)."""
+    """Run one tick. `started_at` is the time when this control plane began to listen, which only tests set."""
     since = started_at or queries.STARTED_AT
     steps: tuple[Callable[[], object], ...] = (
         lambda: resend_launches(now),
@@ -69,10 +69,10 @@ def judge(now: datetime) -> None:
 
 
 def resend_launches(now: datetime) -> None:
-    """Resend the launch of STARTING attempts that nobody claimed in time; end them after the third message."""
+    """Resend the launches of STARTING attempts that nobody claimed in time, and end the attempts after the last one."""
     patience = timedelta(seconds=settings.LAUNCH_AGAIN_S)
-    due = _with_host().filter(status=RunStatus.STARTING, claimed_at=None)
-    for attempt in due.filter(_older("launch_sent_at", patience, now)):
+    due_attempts = _with_host().filter(status=RunStatus.STARTING, claimed_at=None)
+    for attempt in due_attempts.filter(_is_older("launch_sent_at", patience, now)):
         unclaimed = Q(claimed_at=None, launches_sent=attempt.launches_sent)
         if attempt.stop_mode:
             # A later claim is refused.
@@ -80,24 +80,23 @@ def resend_launches(now: datetime) -> None:
         elif attempt.launches_sent >= MAX_LAUNCHES and not _wait_has_ended(attempt.launch_sent_at, patience, now):
             Attempt.objects.filter(unclaimed, pk=attempt.pk, status=RunStatus.STARTING).update(launch_sent_at=now)
         elif attempt.launches_sent >= MAX_LAUNCHES:
-            detail = f"The host didn't respond to {attempt.launches_sent} launch attempts."
+            detail = f"The host didn't respond to {attempt.launches_sent} launch messages."
             ending.end(
                 attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True
             )
-        elif attempt.host is not None and not _stale(attempt, now):
-            # Messages to a host that is unreachable would only wait. The tries are saved for its return.
+        elif attempt.host is not None and not _is_unreachable(attempt, now):
+            # Messages to an unreachable host would only wait, so the launches are saved for its return.
             dispatching.send_launch(attempt, now)
 
 
 def end_rebooted(now: datetime, started_at: datetime) -> None:
-    """End attempts of a host that came back with another boot id: their processes are dead and their memory is free.
-
-    Only after silence: a cloned machine with the same name and token may announce itself while they train.
-    """
+    """End the attempts of hosts that came back with another boot id: their processes are dead and their memory is free.
+    Only silent attempts end, since a cloned machine with the same name and token may announce itself while they
+    train."""
     if not _was_listening(now, started_at):
         return
-    heard_since = Q(host__announced_at__gt=F("last_seen_at")) | Q(last_seen_at__gt=now + AHEAD)
-    for attempt in _on_host().filter(heard_since).filter(_silent(now)):
+    heard_since = Q(host__announced_at__gt=F("last_seen_at")) | Q(last_seen_at__gt=now + MAX_AHEAD)
+    for attempt in _on_host().filter(heard_since).filter(_is_silent(now)):
         if not has_rebooted(attempt):
             continue
         detail = "The host has rebooted."
@@ -107,39 +106,37 @@ def end_rebooted(now: datetime, started_at: datetime) -> None:
 
 
 def release_rebooted(now: datetime) -> None:
-    """Release quarantined resources of a host that has rebooted since: its memory is clear.
-
-    Not if a supervisor of the earlier boot was heard since: then another machine uses the host's name.
-    """
-    released = []
+    """Release the quarantined resources of hosts that have rebooted since, because their memory is clear. They are kept
+    if a supervisor of the earlier boot was recently heard, since another machine then uses the host's name."""
+    released_ids = []
     for lease in Lease.objects.filter(state=Lease.QUARANTINED).select_related("attempt__host"):
-        earlier = Attempt.objects.filter(host_id=lease.host_id, boot_id=lease.attempt.boot_id)
-        if has_rebooted(lease.attempt) and not earlier.exclude(_silent(now)).exists():
+        earlier_attempts = Attempt.objects.filter(host_id=lease.host_id, boot_id=lease.attempt.boot_id)
+        if has_rebooted(lease.attempt) and not earlier_attempts.exclude(_is_silent(now)).exists():
             leasing.release(lease, by=ACTOR)
-            released.append(lease.attempt_id)
-    recovery.plan_all(released)
+            released_ids.append(lease.attempt_id)
+    recovery.plan_all(released_ids)
 
 
 def reap_silent(now: datetime, started_at: datetime) -> None:
-    """Ask hosts to check on attempts after a long silence. Only the reaper's report ends an attempt."""
+    """Ask hosts to check attempts that have long been silent. Only the reaper's report ends an attempt."""
     if not _was_listening(now, started_at):
         return
-    for attempt in _on_host().filter(_silent(now), last_seen_at__isnull=False).filter(_reap_is_due(now)):
-        if not _stale(attempt, now):
+    for attempt in _on_host().filter(_is_silent(now), last_seen_at__isnull=False).filter(_reap_is_due(now)):
+        if not _is_unreachable(attempt, now):
             _send_reap(attempt, now)
 
 
 def reap_lost(now: datetime) -> None:
-    """Reap the remains of attempts that ended as `host_lost`, once their host is back and until it has reported.
-
-    The host still has their last lines and the proof that their resources are free. Not if it was revoked meanwhile,
-    which ended the tokens of its earlier attempts.
-    """
+    """Ask hosts that are back to reap the remains of attempts that ended as `host_lost`, until they have reported. The
+    hosts still have the attempts' last lines and the proof that the resources are free. Hosts that were revoked are not
+    asked, because that ended the tokens of their earlier attempts."""
     reports = RunEvent.objects.filter(attempt=OuterRef("pk"), kind="reaped", at__gte=OuterRef("ended_at"))
-    lost = _with_host().filter(reason=EndReason.HOST_LOST, claimed_at__isnull=False, ended_at__gte=now - LOST_FOR)
-    lost = lost.exclude(Exists(reports) | revoked_since_dispatch())
-    for attempt in lost.filter(_silent(now)).filter(_reap_is_due(now)):
-        if not _stale(attempt, now):
+    lost_attempts = _with_host().filter(
+        reason=EndReason.HOST_LOST, claimed_at__isnull=False, ended_at__gte=now - REAP_LOST_FOR
+    )
+    lost_attempts = lost_attempts.exclude(Exists(reports) | revoked_since_dispatch())
+    for attempt in lost_attempts.filter(_is_silent(now)).filter(_reap_is_due(now)):
+        if not _is_unreachable(attempt, now):
             _send_reap(attempt, now)
 
 
@@ -147,11 +144,11 @@ def _send_reap(attempt: Attempt, now: datetime) -> None:
     if attempt.host is None:
         return
     with transaction.atomic():
-        unchanged = Attempt.objects.filter(pk=attempt.pk, reap_sent_at=attempt.reap_sent_at)
-        if not unchanged.update(reap_sent_at=now):
+        unchanged_attempt = Attempt.objects.filter(pk=attempt.pk, reap_sent_at=attempt.reap_sent_at)
+        if not unchanged_attempt.update(reap_sent_at=now):
             return
         if attempt.reap_sent_at is None or attempt.reap_sent_at < (attempt.last_seen_at or now):
-            # An event for each silence, not for each message.
+            # Record one event per silence, not one per message.
             RunEvent.objects.create(
                 run_id=attempt.run_id, attempt=attempt, at=now, kind="reap_sent", actor=ACTOR, data={}
             )
@@ -159,7 +156,7 @@ def _send_reap(attempt: Attempt, now: datetime) -> None:
     try:
         host_commands.send(attempt.host.name, Task.REAP_RUN, arguments)
     except host_commands.BrokerDown as error:
-        log.warning("no reap of %s: %s", attempt.pk, error)
+        log.warning("the reap of %s was not sent: %s", attempt.pk, error)
 
 
 def _with_host() -> QuerySet[Attempt]:
@@ -167,40 +164,36 @@ def _with_host() -> QuerySet[Attempt]:
 
 
 def _on_host() -> QuerySet[Attempt]:
-    """Return attempts that have or had a supervisor."""
+    """List active attempts that a supervisor has claimed."""
     return _with_host().filter(status__in=ON_HOST, claimed_at__isnull=False)
 
 
-def _stale(attempt: Attempt, now: datetime) -> bool:
+def _is_unreachable(attempt: Attempt, now: datetime) -> bool:
     return attempt.host is None or not attempt.host.is_fresh(now)
 
 
 def _was_listening(now: datetime, started_at: datetime) -> bool:
-    """Return whether the control plane has been up long enough for a silence to be the host's."""
+    """Return whether the control plane has been up long enough for a silence to be the host's fault."""
     return not now - timedelta(seconds=settings.SILENT_AFTER_S) < started_at <= now
 
 
-def _silent(now: datetime) -> Q:
-    return _older("last_seen_at", timedelta(seconds=settings.SILENT_AFTER_S), now)
+def _is_silent(now: datetime) -> Q:
+    return _is_older("last_seen_at", timedelta(seconds=settings.SILENT_AFTER_S), now)
 
 
 def _reap_is_due(now: datetime) -> Q:
-    return _older("reap_sent_at", timedelta(seconds=settings.REAP_EVERY_S), now)
+    return _is_older("reap_sent_at", timedelta(seconds=settings.REAP_EVERY_S), now)
 
 
-def _older(stamp: str, than: timedelta, now: datetime) -> Q:
-    """Return a condition: the timestamp is unset, older than `than`, or in the future.
-
-    A future one means that the clock was set back; treating it as old costs at most one extra message. All timestamps
-    are the control plane's own, so hosts' clocks don't matter.
-    """
-    return Q(**{stamp: None}) | Q(**{f"{stamp}__lte": now - than}) | Q(**{f"{stamp}__gt": now + AHEAD})
+def _is_older(stamp: str, than: timedelta, now: datetime) -> Q:
+    """Build the condition that a timestamp is unset, older than `than`, or in the future. A timestamp in the future
+    means that the clock was set back; treating it as old costs at most one extra message. All timestamps are the
+    control plane's own, so hosts' clocks don't matter."""
+    return Q(**{stamp: None}) | Q(**{f"{stamp}__lte": now - than}) | Q(**{f"{stamp}__gt": now + MAX_AHEAD})
 
 
 def _wait_has_ended(since: datetime | None, patience: timedelta, now: datetime) -> bool:
-    """Return whether the wait has ended recently enough for this tick to have seen it.
-
-    A timestamp far in the past or in the future means that a clock was set or that the control plane was down; hosts
-    that tried to claim meanwhile get more time.
-    """
+    """Return whether the wait since `since` has ended, but so recently that ticks have run all along. A timestamp far
+    in the past or in the future means that the clock was set or that the control plane was down. Hosts may have tried
+    to claim during that time, so they get more time."""
     return since is not None and patience <= now - since <= 2 * patience + timedelta(seconds=4 * settings.TICK_S)

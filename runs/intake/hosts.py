@@ -1,4 +1,4 @@
-"""The API for hosts, with the host's token: announcements, every 10 s, leaving, and results of model inspections."""
+"""The API for hosts, authenticated by the host's token: announcements, leaving, model inspections and tokenizers."""
 
 import time
 from collections.abc import Callable
@@ -31,14 +31,14 @@ Document = dict[str, Any]
 
 
 def _from_host(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Accept a POST with a token from a program: no session, no CSRF token."""
+    """Guard a view for programs: require POST and a bearer token, without a session or a CSRF token."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.method != "POST":
-            answer = error_json(405, "Only POST is allowed here.", where=request.path)
-            answer["Allow"] = "POST"
-            return answer
+            response = error_json(405, "Only POST is allowed here.", where=request.path)
+            response["Allow"] = "POST"
+            return response
         if not bearer(request):
             return error_json(401, "No token.", where="Authorization", fix="Send `Authorization: Bearer <host token>`.")
         return view(request, *args, **kwargs)
@@ -49,11 +49,13 @@ def _from_host(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespo
 def _document(
     view: Callable[Concatenate[HttpRequest, Document, P], HttpResponseBase],
 ) -> Callable[..., HttpResponseBase]:
-    """Accept a POST of one JSON object."""
+    """Guard a view like `_from_host`, and pass it the body, which must be one JSON object."""
 
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY:
-            return error_json(413, f"More than {MAX_BODY} bytes.", where="body", fix="Send less.")
+            return error_json(
+                413, f"The body is too large: the limit is {MAX_BODY} bytes.", where="body", fix="Send less."
+            )
         try:
             document = decode(request.body, Document)
         except (BadBody, RecursionError):
@@ -63,63 +65,65 @@ def _document(
     return wraps(view)(_from_host(guarded))
 
 
-def _not_this_host(name: str, token: str) -> JsonResponse:
+def _refuse_token(name: str, token: str) -> JsonResponse:
     if credentials.was_revoked(name, token):
         fix = "Join again with a new code from the Hardware page."
         return error_json(403, f"The credentials of {name} were revoked.", where=REVOKED, fix=fix)
-    return error_json(403, f"This is not {name}'s token.", where="Authorization", fix="Use the host's own token.")
+    return error_json(
+        403, f"The token doesn't belong to {name}.", where="Authorization", fix="Use the host's own token."
+    )
 
 
 @_document
 def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
     name = document.get("name")
     if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
-        return error_json(400, "No usable host name.", where="name", fix=f"Use {HOST_NAME_WORDS}.")
+        return error_json(400, "The host name is missing or invalid.", where="name", fix=f"Use {HOST_NAME_WORDS}.")
     credential = credentials.matching(name, bearer(request))
     if credential is None:
-        return _not_this_host(name, bearer(request))
+        return _refuse_token(name, bearer(request))
     inventory, schema = document.get("inventory"), document.get("trainer_schema")
     if not isinstance(inventory, dict):
         return error_json(
-            400, "The inventory is not an object.", where="inventory", fix="Send workers.host.announce's own."
+            400, "The inventory is not an object.", where="inventory", fix="Send the one of workers.host.announce."
         )
     if schema is not None and not _is_schema(schema):
-        fix = "Send null, or the answer of workers.trainer.describe."
-        return error_json(400, "This doesn't describe a trainer.", where="trainer_schema", fix=fix)
+        fix = "Send null, or the output of workers.trainer.describe."
+        return error_json(400, "The schema doesn't describe a trainer.", where="trainer_schema", fix=fix)
     if announcements.is_another_machine(name, inventory, timezone.now()):
         credentials.note_copy(credential)
         fix = "Join each machine with a separate code. After a restart, this machine is accepted within a minute."
         return error_json(
             409, f"Another machine announces itself as {name}, with the same token.", where="name", fix=fix
         )
-    if problem := _noted(credential, document):
+    if problem := _note_version(credential, document):
         announcements.refuse(name)
         return error_json(426, problem, where="version", fix="Runs on the host continue.")
     host = announcements.accept(name, inventory, schema, timezone.now())
     if isinstance(sizes := document.get("run_sizes"), dict):
-        disk.measured(host, {run: size for run, value in sizes.items() if (size := whole(value)) is not None})
+        disk.store_measurement(host, {run: size for run, value in sizes.items() if (size := whole(value)) is not None})
     watched = announcements.is_watched(host, timezone.now())
     return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
 
 
 @_document
 def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
-    """Let a host leave, unless a run needs it. Its token is then invalid."""
+    """Let a host leave, unless a run needs it. The host's token is invalid afterwards."""
     name = document.get("name")
     if not isinstance(name, str) or not credentials.is_valid(name, bearer(request)):
-        return _not_this_host(str(name)[:64], bearer(request))
+        return _refuse_token(str(name)[:64], bearer(request))
     try:
-        how = Leaving(str(document.get("how")))
+        leaving_kind = Leaving(str(document.get("how")))
     except ValueError:
         fix = f"Use one of {', '.join(Leaving)}."
-        return error_json(400, "This doesn't say how the host leaves.", where="how", fix=fix)
-    if problem := leaving.leave(name, how):
+        return error_json(400, "The way in which the host leaves is missing or unknown.", where="how", fix=fix)
+    if problem := leaving.leave(name, leaving_kind):
         return error_json(409, problem, where="host", fix="Stay, and ask again later.")
     return JsonResponse({"ok": True})
 
 
-def _noted(credential: HostCredential, document: Document) -> str:
-    """Store the host's version and clock; return why it is not served, or ""."""
+def _note_version(credential: HostCredential, document: Document) -> str:
+    """Store the host's version and clock skew. Return the problem if its version can't be served, or ""."""
     version, clock = document.get("version"), document.get("time")
     version = version if isinstance(version, str) else ""
     skew = float(clock) - time.time() if isinstance(clock, int | float) and abs(clock) < 1e11 else None
@@ -129,8 +133,7 @@ def _noted(credential: HostCredential, document: Document) -> str:
 
 
 def _is_schema(schema: object) -> bool:
-    """Check whether the schema has the shape that forms are built from. Hosts are trusted to run code, not to be free
-    of bugs."""
+    """Return whether the schema has the structure from which forms are built, since a host may have bugs."""
     if not isinstance(schema, dict) or not isinstance(schema.get("defaults", {}), dict):
         return False
     fields = schema.get("fields")
@@ -141,7 +144,7 @@ def _is_schema(schema: object) -> bool:
 
 
 def _wants_schema(host: Host) -> bool:
-    """Check whether the schema is missing, or belongs to a TRL version other than the host's."""
+    """Return whether the host's trainer is ready but its schema is missing or belongs to another TRL version."""
     if host.inventory.get("trainer") != "ready":
         return False
     versions = host.inventory.get("versions") or {}
@@ -155,12 +158,12 @@ def inspection(request: HttpRequest, document: Document, inspection_id: int) -> 
     answer = document.get("answer")
     with transaction.atomic():
         row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
-        # A missing row and a wrong token get the same answer, so that ids can't be probed.
+        # A missing row and a wrong token get the same response, so that ids can't be probed.
         if row is None or not credentials.is_valid(row.host.name, bearer(request)):
-            return error_json(403, "No such inspection for this host.", where="Authorization")
+            return error_json(403, "This host has no such inspection.", where="Authorization")
         if not isinstance(answer, dict):
             return error_json(400, "The answer is not an object.", where="answer", fix="Send one JSON object.")
-        # The first answer stays: a repeated delivery changes nothing.
+        # The first answer is kept, so a repeated delivery changes nothing.
         ModelInspection.objects.filter(pk=row.pk, answered_at=None).update(answer=answer, answered_at=timezone.now())
         row.refresh_from_db(fields=["answer"])
     return JsonResponse({"ok": True, "want_tokenizer": tokenizers.is_missing(row)})
@@ -168,15 +171,16 @@ def inspection(request: HttpRequest, document: Document, inspection_id: int) -> 
 
 @_from_host
 def tokenizer(request: HttpRequest, host: str, inspection_id: int) -> HttpResponseBase:
-    """Store an uploaded tokenizer (see workers.contract.wire.tokenizers). Its checksum must match the one in the host's
-    answer."""
+    """Store an uploaded tokenizer, whose checksum must match the one in the result of the host's inspection."""
     if not credentials.is_valid(host, bearer(request)):
-        return _not_this_host(host, bearer(request))
+        return _refuse_token(host, bearer(request))
     row = ModelInspection.objects.filter(pk=inspection_id, host__name=host).first()
     if row is None or not tokenizers.named_in(row):
-        return error_json(403, "No such inspection for this host, or its answer has no tokenizer.", where="inspection")
+        return error_json(
+            403, "This host has no such inspection, or the inspection found no tokenizer.", where="inspection"
+        )
     try:
-        stored = tokenizers.store(row, request)
+        stored_tokenizer = tokenizers.store(row, request)
     except NoTokenizer as error:
-        return error_json(400, str(error), where="body", fix="Send the files that the answer was about.")
-    return JsonResponse({"ok": True, "sha256": stored.sha256})
+        return error_json(400, str(error), where="body", fix="Send the files that the inspection found.")
+    return JsonResponse({"ok": True, "sha256": stored_tokenizer.sha256})

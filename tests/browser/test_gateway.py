@@ -34,5 +34,5 @@ def test_the_key_is_shown_to_an_operator_who_asks(site: Stack, context: BrowserC
     card.locator("summary").click()  # it was used, so it is folded
     expect(card.get_by_text("http://127.0.0.1:2100").first).to_be_visible()
     expect(card.locator('[data-tile="gateway/waits_s"]')).to_have_text(re.compile(r"95\s*s\s+now"))
-    page.get_by_role("button", name="Show the key").click()
+    page.get_by_role("button", name="Show key").click()
     expect(page.locator("#gateway-key code")).to_contain_text("sk-")

@@ -110,7 +110,7 @@ def test_a_bell_tells_what_the_browser_refuses_and_then_that_the_run_failed(site
     page.add_init_script(NOTIFICATIONS)
     page.goto(f"{site.url}/runs/{run}/")
     page.get_by_role("button", name="Tell me about this run").click()
-    expect(page.get_by_text("Mail isn’t set up in this installation")).to_be_visible()
+    expect(page.get_by_text("This installation has no mail server")).to_be_visible()
     notify = page.locator("[data-notify]")
     notify.click()
     expect(page.get_by_text("Your browser blocks notifications")).to_be_visible()

@@ -32,7 +32,7 @@ def test_a_record_is_one_line_of_json() -> None:
 
 @pytest.mark.parametrize("named", [RUN, f"{RUN}-3"])
 def test_a_run_in_the_arguments_is_named(named: str) -> None:
-    assert line("no reap of %s: %s", named, "no broker")["run"] == RUN
+    assert line("the reap of %s was not sent: %s", named, "no broker")["run"] == RUN
 
 
 def test_a_record_may_name_its_run() -> None:

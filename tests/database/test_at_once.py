@@ -83,7 +83,8 @@ from runs.engine.scheduling import leasing
 from workers.contract.run.spec import Placement
 try:
     with transaction.atomic():
-        leasing.take(Attempt.objects.get(pk=pk), Host.objects.get(name="racetrack"), Placement("racetrack", gpus=gpus))
+        host = Host.objects.get(name="racetrack")
+        leasing.insert_leases(Attempt.objects.get(pk=pk), host, Placement("racetrack", gpus=gpus))
     result = True
 except IntegrityError:
     result = False

@@ -40,7 +40,7 @@ HOT = {
     "runs of a host in the list": REQUEST + "    listing(RequestFactory().get('/runs/?host=few'))",
     "runs by name in the list": REQUEST + "    listing(RequestFactory().get('/runs/?sort=name'))",
     "all tags": "from runs.pages.run_list.rows import tags\n    tags()",
-    "a look whether the list has changed": "queries.figures()",
+    "a look whether the list has changed": "queries.fingerprints()",
     "a sync": "ingest.accept(some[0], [event(some[0].last_seq + 1, 'phase', phase='training')])",
     "many syncs": "ingest.accept_together([ingest.Delivery(a.pk, [train(a.last_seq + 1)]) for a in some])",
     "rows after a cursor": "queries.rows_after(some[0].run_id, 10, 2001)",

@@ -56,9 +56,9 @@ MOVE = """
 from runs.engine.scheduling import gpu_queue, reordering
 user, runs = a_user(), [Run.objects.get(pk=pk) for pk in pks]
 acts = {
-    "front": lambda: [reordering.put(run, user) for run in runs],
-    "swap": lambda: [reordering.put(runs[n + 1], user, before=runs[n]) for n in range(5)],
-    "back": lambda: [reordering.put(runs[n], user, after=runs[n + 1]) for n in range(5)],
+    "front": lambda: [reordering.move_run(run, user) for run in runs],
+    "swap": lambda: [reordering.move_run(runs[n + 1], user, before=runs[n]) for n in range(5)],
+    "back": lambda: [reordering.move_run(runs[n], user, after=runs[n + 1]) for n in range(5)],
     "grade": lambda: [reordering.set_priority(run, n % 3 - 1, user) for n, run in enumerate(runs)],
 }
 acts[act]()
@@ -71,7 +71,7 @@ result = [a.run_id for a in gpu_queue.waiting()]
 REVERSE = """
 from runs.engine.scheduling import gpu_queue, reordering
 for pk in pks:
-    reordering.put(Run.objects.get(pk=pk), a_user())
+    reordering.move_run(Run.objects.get(pk=pk), a_user())
 result = [a.run_id for a in gpu_queue.waiting()]
 """
 

@@ -140,9 +140,9 @@ def test_launches_wait_for_a_host_worker_that_is_away_and_runs_there_go_on(produ
         early.until(lambda seen: seen["launches_sent"] == 1)
         outlast(run)
         late = product.launch(CPU, trainer="steps:3")
-        late.until(lambda seen: "launches can't arrive" in seen["waits_for"])
+        late.until(lambda seen: "launches can't reach it" in seen["waits_for"])
         with product.stack.client("viewer") as client:
-            assert "launches can&#x27;t arrive" in client.get(f"/runs/{late.run}/").text
+            assert "launches can&#x27;t reach it" in client.get(f"/runs/{late.run}/").text
             assert "Launches can't reach it; its runs continue." in client.get("/hardware/").text
             assert "Out of reach" not in client.get(f"/runs/{run.run}/").text
         assert early.look()["status"] == "starting"

@@ -16,7 +16,7 @@ from runs.api import form_values, shapes
 from runs.api.access import ADMIN, Problem, Router, existing, refusing
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody
 from runs.engine.alerts import delivery
-from runs.engine.alerts.forms import LONGEST, TargetForm
+from runs.engine.alerts.forms import MAX_ADDRESS_CHARS, TargetForm
 from runs.engine.alerts.models import AlertDelivery, AlertTarget, installations
 from runs.engine.alerts.tasks import soon
 from runs.pages.secrets import uses
@@ -67,7 +67,9 @@ Wants = list[Literal["bad", "warning", "failed", "succeeded", "stopped"]]
 class NewTarget(RequestBody):
     name: str = Field(max_length=80)
     kind: Literal["webhook", "mail"] = "webhook"
-    address: str = Field(max_length=LONGEST, description="A webhook's address, or mail addresses with commas between.")
+    address: str = Field(
+        max_length=MAX_ADDRESS_CHARS, description="A webhook's address, or mail addresses with commas between."
+    )
     wants: Wants = Field(["bad", "failed"], min_length=1, max_length=5)
     links_to: str = Field("", max_length=300, description="The base address of links. Empty: this address.")
     private_too: bool = False
@@ -77,7 +79,7 @@ class NewTarget(RequestBody):
 class TargetChange(RequestBody):
     name: str | None = Field(None, max_length=80)
     kind: Literal["webhook", "mail"] | None = None
-    address: str | None = Field(None, max_length=LONGEST)
+    address: str | None = Field(None, max_length=MAX_ADDRESS_CHARS)
     wants: Wants | None = Field(None, min_length=1, max_length=5)
     links_to: str | None = Field(None, max_length=300)
     private_too: bool | None = None
@@ -173,7 +175,7 @@ def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) ->
     bound = partial(TargetForm, instance=_target_for(target_id))
     target = form_values.filled(bound, payload.dict(exclude_none=True)).save_by(person(request))
     if not target.enabled:
-        delivery.drop(target)
+        delivery.fail_waiting(target)
     return {"item": _target(target)}
 
 
@@ -202,7 +204,7 @@ def deliveries(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> 
 def again(request: HttpRequest, delivery_id: Id) -> Any:
     """Send an alert again. Only for a delivery that was given up."""
     row = existing(AlertDelivery.objects.select_related("target", "event"), delivery_id, "There is no delivery")
-    if not delivery.try_again(row):
+    if not delivery.retry(row):
         raise Problem(409, "It has not been given up.", where="delivery")
     soon()
     row.refresh_from_db()

@@ -209,7 +209,7 @@ def move(request: HttpRequest, run_id: str, payload: QueueMove) -> Any:
     run = queries.run_for(request, run_id)
     with refusing(reordering.NotWaiting, where="run"):
         neighbour = {} if payload.put == "first" else {payload.put: queries.run_for(request, payload.other)}
-        reordering.put(run, person(request), **neighbour)
+        reordering.move_run(run, person(request), **neighbour)
     return queue(request)
 
 

@@ -258,7 +258,7 @@ def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
 def no_resume(request: HttpRequest, run_id: str) -> Any:
     """Cancel an automatic resume."""
     run = queries.run_for(request, run_id)
-    if not recovery.call_off(run, person(request).get_username()):
+    if not recovery.cancel_planned(run, person(request).get_username()):
         raise Problem(409, f"No automatic resume of {run.name} is planned.", where="run")
     return _answer(request, run_id)
 

@@ -122,7 +122,7 @@ def chat(
     model = catalogue.model_for(request, event_id)
     state = page.state_of(model.checkpoint)
     if state and state.live:
-        conversation.see(state.run)
+        conversation.record_presence(state.run)
     return {"state": _state(model), "items": [_turn(view) for view in page.turns_after(model.checkpoint, after)]}
 
 
@@ -137,7 +137,7 @@ def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any
     form = form_values.filled(partial(DeviceForm, host), payload.dict(exclude_none=True))
     with refusing(ContractError, QueueFull, where="model", text="The model can't be started: {}"):
         run = starting.live_or_start(model.checkpoint, person(request), engine=form.device)
-    conversation.see(run)
+    conversation.record_presence(run)
     return Status(201, shapes.run(queries.run_for(request, run.pk)))
 
 

@@ -86,7 +86,7 @@ def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
     Read-only, for people without an account, until the link expires. It shows state, charts and health."""
     run, until = queries.run_for(request, run_id), timezone.now() + timedelta(days=payload.days)
     with refusing(links.NotShared, where="days"):
-        link, token = links.make(run, person(request), until=until, with_completions=payload.with_completions)
+        link, token = links.create(run, person(request), until=until, with_completions=payload.with_completions)
     return Status(201, {"item": _link(link), "address": address_of(request, token)})
 
 

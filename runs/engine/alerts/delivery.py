@@ -1,8 +1,6 @@
-"""Delivery of alerts: rows first, messages later, each retried until it is sent or given up.
-
-`notify` runs in the event's transaction, so no alert is lost and none reports something that didn't happen. `deliver`
-may run in several workers: a row belongs to the worker whose UPDATE claimed it.
-"""
+"""Delivery of alerts: rows are stored first; messages are sent later and retried until they arrive or are given up.
+`notify` runs in the event's transaction, so no alert is lost and none reports something that didn't happen. Several
+workers may run `deliver` at once: a row belongs to the worker whose UPDATE claimed it."""
 
 import logging
 import uuid
@@ -20,26 +18,26 @@ from runs.engine.records import RunEvent
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = (10, 30, 120, 600, 1800, 3600, 3600, 3600)
-"""Delays between tries; after the last one, about four hours after the event, the message is given up."""
+RETRY_DELAYS_S = (10, 30, 120, 600, 1800, 3600, 3600, 3600)
+"""Delays between attempts. After the last one, about four hours after the event, the message is given up."""
 CLAIM_S = 60
-"""The lifetime of a claim, far above a try's deadline. If a worker dies, another one retries afterwards."""
-KEPT = 10_000
-"""Sent and abandoned messages to keep, newest first. Their events stay in the timelines."""
-DELETED_AT_ONCE = 1000
-AT_ONCE = 8
-"""Targets sent to concurrently, so that an unresponsive one doesn't hold up the others."""
+"""Lifetime of a claim, far longer than one attempt may take. If a worker dies, another one retries after it."""
+MAX_KEPT = 10_000
+"""Number of newest settled messages to keep. The events of older ones stay in the timelines."""
+DELETE_BATCH = 1000
+MAX_CONCURRENT = 8
+"""Number of targets contacted concurrently, so that an unresponsive one doesn't hold up the others."""
 TRAIN = "train"
 
 
 def notify(event: RunEvent) -> None:
-    """Queue an event for the targets that subscribe to it. Only inserts rows; call it in the event's transaction."""
+    """Queue an event for the targets that subscribe to it. It only inserts rows: call it in the event's transaction."""
     topic = formatting.topic_of(event)
     if topic is None:
         return
     # A follower gets messages about the followed run only, and none once the account is disabled.
-    subscribed = Q(run=None) | Q(run=event.run_id, by__is_active=True)
-    targets = [target for target in AlertTarget.objects.filter(subscribed, enabled=True) if topic in target.wants]
+    is_subscribed_to = Q(run=None) | Q(run=event.run_id, by__is_active=True)
+    targets = [target for target in AlertTarget.objects.filter(is_subscribed_to, enabled=True) if topic in target.wants]
     if not targets or event.run.kind != TRAIN:
         return
     now = timezone.now()
@@ -51,14 +49,14 @@ def queue_test(target: AlertTarget) -> AlertDelivery:
     return AlertDelivery.objects.create(target=target, due_at=timezone.now())
 
 
-def try_again(delivery: AlertDelivery) -> bool:
-    """Retry an abandoned message, at a user's request. False: it is no longer abandoned."""
+def retry(delivery: AlertDelivery) -> bool:
+    """Queue a failed message again at a user's request, and return whether it was still failed."""
     failed = AlertDelivery.objects.filter(pk=delivery.pk, state=State.FAILED)
     return bool(failed.update(state=State.WAITING, tries=0, due_at=timezone.now(), error=""))
 
 
-def drop(target: AlertTarget) -> None:
-    """Drop the waiting messages of a target that was turned off."""
+def fail_waiting(target: AlertTarget) -> None:
+    """Mark the waiting messages of a target that was turned off as failed."""
     target.deliveries.filter(state=State.WAITING, claim="").update(
         state=State.FAILED, error="The target is turned off."
     )
@@ -67,34 +65,34 @@ def drop(target: AlertTarget) -> None:
 def deliver(now: datetime | None = None) -> None:
     """Send all due messages, combined into one per target."""
     now = now or timezone.now()
-    due = _due(now).order_by("target").values_list("target", flat=True).distinct()
-    batches = [batch for target_id in due if (batch := _claim(target_id, now))]
+    due_targets = _due_deliveries(now).order_by("target").values_list("target", flat=True).distinct()
+    batches = [batch for target_id in due_targets if (batch := _claim(target_id, now))]
     if not batches:
         return
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="alert") as threads:
+    with ThreadPoolExecutor(MAX_CONCURRENT, thread_name_prefix="alert") as threads:
         # The threads only send: rows are read and written here.
         for batch, problem in zip(batches, threads.map(lambda batch: _send(batch, now), batches), strict=True):
-            _settle(batch, problem)
+            _record_outcome(batch, problem)
 
 
-def forget(limit: int = KEPT) -> int:
-    """Delete the oldest settled messages beyond the newest `limit`, in batches. Return how many."""
-    settled = AlertDelivery.objects.exclude(state=State.WAITING).order_by("-pk").values_list("pk", flat=True)
-    edge = settled[limit : limit + 1].first()
-    if edge is None:
+def forget(limit: int = MAX_KEPT) -> int:
+    """Delete one batch of the settled messages older than the newest `limit`. Return the number deleted."""
+    settled_ids = AlertDelivery.objects.exclude(state=State.WAITING).order_by("-pk").values_list("pk", flat=True)
+    newest_to_delete = settled_ids[limit : limit + 1].first()
+    if newest_to_delete is None:
         return 0
-    oldest = list(settled.reverse().filter(pk__lte=edge)[:DELETED_AT_ONCE])
+    oldest = list(settled_ids.reverse().filter(pk__lte=newest_to_delete)[:DELETE_BATCH])
     return AlertDelivery.objects.filter(pk__in=oldest).exclude(state=State.WAITING).delete()[0]
 
 
-def _due(now: datetime) -> QuerySet[AlertDelivery]:
+def _due_deliveries(now: datetime) -> QuerySet[AlertDelivery]:
     return AlertDelivery.objects.filter(state=State.WAITING, due_at__lte=now)
 
 
 def _claim(target_id: int, now: datetime) -> list[AlertDelivery]:
     claim = uuid.uuid4().hex
     until = now + timedelta(seconds=CLAIM_S)
-    _due(now).filter(target=target_id).update(claim=claim, due_at=until, tries=F("tries") + 1)
+    _due_deliveries(now).filter(target=target_id).update(claim=claim, due_at=until, tries=F("tries") + 1)
     claimed = AlertDelivery.objects.filter(claim=claim).select_related("target", "event__run")
     return list(claimed.order_by("pk"))
 
@@ -111,16 +109,16 @@ def _send(batch: Sequence[AlertDelivery], now: datetime) -> NotSent | None:
     return None
 
 
-def _settle(batch: Sequence[AlertDelivery], problem: NotSent | None) -> None:
+def _record_outcome(batch: Sequence[AlertDelivery], problem: NotSent | None) -> None:
     now = timezone.now()
     for tries in {delivery.tries for delivery in batch}:
         ids = [delivery.pk for delivery in batch if delivery.tries == tries]
-        # Not by the claim alone: a slow one may have been taken over by another worker.
+        # Filter by the claim, too: another worker may have taken over a slow delivery.
         rows = AlertDelivery.objects.filter(pk__in=ids, claim=batch[0].claim)
         if problem is None:
             rows.update(state=State.SENT, sent_at=now, claim="", error="")
-        elif problem.is_final or tries > len(AGAIN_S):
+        elif problem.is_final or tries > len(RETRY_DELAYS_S):
             rows.update(state=State.FAILED, claim="", error=str(problem)[:300])
         else:
-            wait = max(AGAIN_S[tries - 1], min(problem.wait_s, 3600))
+            wait = max(RETRY_DELAYS_S[tries - 1], min(problem.wait_s, 3600))
             rows.update(claim="", error=str(problem)[:300], due_at=now + timedelta(seconds=wait))

@@ -1,4 +1,4 @@
-"""Mail about one run to the people who follow it, each by an alert target for this run only."""
+"""Mail about one run to the people who follow it. Each follower has an alert target for this run only."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +14,7 @@ from runs.engine.alerts.models import AlertDelivery, AlertTarget, State, TargetK
 from runs.engine.models import Run
 
 MAX_PER_USER = 200
-"""Runs that a user may follow at the same time."""
-NO_SERVER = "Mail isn’t set up in this installation. An admin can set CONTROLPLANE_SMTP_HOST."
+NO_SERVER = "This installation has no mail server. An admin can set CONTROLPLANE_SMTP_HOST."
 
 
 class NotFollowed(Exception):
@@ -30,39 +29,38 @@ class FollowForm(forms.Form):
 
 @dataclass(frozen=True)
 class Following:
-    """A person's mail about a run."""
+    """A person's subscription to mail about a run."""
 
     possible: bool
-    """The installation has a mail server."""
+    """True if the installation has a mail server."""
     to: str
-    """The masked address; empty: no mail."""
+    """The masked address, or "" if the person gets no mail."""
     problem: str
-    """The reason why the last mail was not sent."""
+    """The reason the last mail was not sent, or "" if it was."""
 
 
 def of(run: Run, user: User) -> Following:
     target = AlertTarget.objects.filter(run=run, by=user).first()
-    last = AlertDelivery.objects.filter(target=target).first() if target else None
-    failed = last is not None and last.state == State.FAILED
-    return Following(bool(settings.EMAIL_HOST), target.shown if target else "", last.error if last and failed else "")
+    last_delivery = AlertDelivery.objects.filter(target=target).first() if target else None
+    problem = last_delivery.error if last_delivery and last_delivery.state == State.FAILED else ""
+    return Following(bool(settings.EMAIL_HOST), target.shown if target else "", problem)
 
 
 def usual_address(user: User) -> str:
-    """Propose the address that the user followed the last run with, or else the account's own; may be empty."""
-    last = AlertTarget.objects.filter(by=user, run__isnull=False).order_by("-pk").first()
+    """Suggest the address that the user last followed a run with, or else the account's address, which may be ""."""
+    last_target = AlertTarget.objects.filter(by=user, run__isnull=False).order_by("-pk").first()
     try:
-        return last.address if last else user.email
+        return last_target.address if last_target else user.email
     except sealing.CannotOpen:
         return user.email
 
 
 def follow(run: Run, user: User, address: str, links_to: str) -> None:
-    """Send mail when the run ends and when its health needs attention. `links_to`: this installation's address. Raises
-    NotFollowed."""
+    """Subscribe the user to mail about the run. `links_to` is this installation's address. Raises NotFollowed."""
     if not settings.EMAIL_HOST:
         raise NotFollowed(NO_SERVER)
     with transaction.atomic():
-        User.objects.select_for_update().get(pk=user.pk)  # two clicks must not both make a row
+        User.objects.select_for_update().get(pk=user.pk)  # two clicks must not both create a row
         if AlertTarget.objects.filter(by=user, run__isnull=False).exclude(run=run).count() >= MAX_PER_USER:
             raise NotFollowed(f"You already follow {MAX_PER_USER} runs, the maximum. Stop following one first.")
         columns: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The text of messages: one line per event, for Slack-compatible webhooks and for mail."""
+"""Text of the messages: one line per event, for Slack-compatible webhooks and for mail."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from runs.engine.states import sentence
 
 MAX_LINES = 12
 LATE = timedelta(minutes=5)
-"""A line sent later than this includes the time of its event."""
+"""Delay after which a line includes the time of its event."""
 HEADS = {
     Topic.BAD: "Alert",
     Topic.WARNING: "Warning",
@@ -27,15 +27,13 @@ TEST = "This is a test. Alerts from this installation arrive here and look like 
 @dataclass(frozen=True)
 class AlertLine:
     head: str
-    """One word."""
     subject: str
-    """The run's name."""
     text: str
     link: str
 
 
 def topic_of(event: RunEvent) -> Topic | None:
-    """Find the topic of an event; None: no target receives it."""
+    """Find the topic of an event; None if no target receives such events."""
     data = event.data
     if event.kind == "status" and data.get("to") in (Topic.FAILED, Topic.SUCCEEDED, Topic.STOPPED):
         return Topic(data["to"])
@@ -57,19 +55,19 @@ def line(delivery: AlertDelivery, links_to: str, now: datetime) -> AlertLine:
 
 
 def slack(lines: Sequence[AlertLine]) -> bytes:
-    """Format a request for Slack, Mattermost, Rocket.Chat, Zulip and Discord (its address must end in /slack)."""
+    """Build a request body for Slack, Mattermost, Rocket.Chat, Zulip and Discord (whose address must end in /slack)."""
     rows = [f"*{_escape(x.head)}: <{x.link}|{_escape(x.subject)}>* {_escape(x.text)}" for x in lines[:MAX_LINES]]
-    return json.dumps({"text": "\n".join([*rows, *_rest(lines)])}).encode()
+    return json.dumps({"text": "\n".join([*rows, *_omitted_line(lines)])}).encode()
 
 
 def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
-    first = lines[0]
-    rest = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    first_line = lines[0]
+    remainder = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
     rows = [f"{x.head}: {x.subject}\n{x.text}\n{x.link}\n" for x in lines[:MAX_LINES]]
-    return f"{first.head}: {first.subject}{rest}"[:200], "\n".join([*rows, *_rest(lines)])
+    return f"{first_line.head}: {first_line.subject}{remainder}"[:200], "\n".join([*rows, *_omitted_line(lines)])
 
 
-def _rest(lines: Sequence[AlertLine]) -> list[str]:
+def _omitted_line(lines: Sequence[AlertLine]) -> list[str]:
     return [f"… and {len(lines) - MAX_LINES} more."] if len(lines) > MAX_LINES else []
 
 
@@ -91,7 +89,7 @@ def _one_line(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape a text for Slack, without mentions, whatever a run's name contains."""
+    """Escape a string for Slack and defuse mentions, since a run's name may contain anything."""
     for sign, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\N{ZERO WIDTH SPACE}")):
         text = text.replace(sign, instead)
     return text

@@ -14,14 +14,14 @@ from controlplane.platform.http.addresses import check_url
 from runs.engine.alerts.models import AlertTarget, TargetKind, Topic
 
 MAX_ADDRESSES = 10
-LONGEST = 2000
+MAX_ADDRESS_CHARS = 2000
 
 
 class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
     address = forms.CharField(
-        max_length=LONGEST,
+        max_length=MAX_ADDRESS_CHARS,
         help_text="The https address of a webhook (Slack, Mattermost, Discord with /slack at its end, …), or mail "
-        "addresses separated by commas. It is stored encrypted and shown masked.",
+        "addresses separated by commas. Addresses are stored encrypted and shown masked.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
     )
     wants = forms.MultipleChoiceField(
@@ -36,7 +36,7 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         label="Public URL",
         max_length=300,
         assume_scheme="https",
-        help_text="This installation's address, as readers of the alerts reach it.",
+        help_text="The address at which readers of the alerts can open this installation.",
     )
 
     class Meta:
@@ -55,9 +55,9 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         super().__init__(*args, **kwargs)
         if self.instance.pk:
             self.fields["address"].required = False
-            self.fields["address"].help_text = f"Now {self.instance.shown}. Leave it empty to keep that."
+            self.fields["address"].help_text = f"Currently {self.instance.shown}. Leave this empty to keep it."
         if not settings.EMAIL_HOST:
-            self.fields["kind"].help_text = "Mail needs a mail server: CONTROLPLANE_SMTP_HOST. None is set."
+            self.fields["kind"].help_text = "Mail needs a mail server, and CONTROLPLANE_SMTP_HOST isn’t set."
 
     def clean(self) -> dict[str, Any]:
         super().clean()
@@ -70,7 +70,7 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
                 )
                 data["address"] = address
             elif kind and self.instance.pk and self.initial.get("kind") != kind:
-                raise ValidationError("A new type of target needs a new address.")
+                raise ValidationError("You changed how alerts are sent. Enter a new address.")
         except ValidationError as error:
             self.add_error("address", error)
         return data
@@ -86,7 +86,7 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
 
 def masked(kind: str, address: str) -> str:
-    """Mask an address: enough of it to recognise it, too little to use it."""
+    """Mask an address so that people can recognise it but not use it."""
     if kind == TargetKind.MAIL:
         mails = (mail.strip().rpartition("@") for mail in address.split(","))
         return ", ".join(f"{name[:1]}…@{host}" for name, _, host in mails)[:200]
@@ -98,6 +98,6 @@ def masked(kind: str, address: str) -> str:
 def _check_mails(address: str, *, private_too: bool) -> None:
     mails = address.split(",")
     if len(mails) > MAX_ADDRESSES:
-        raise ValidationError(f"At most {MAX_ADDRESSES} addresses; a mailing list can have more.")
+        raise ValidationError(f"Enter at most {MAX_ADDRESSES} addresses. For more, use a mailing list.")
     for mail in mails:
         validate_email(mail.strip())

@@ -13,7 +13,7 @@ class TargetKind(models.TextChoices):
 
 
 class Topic(models.TextChoices):
-    """The kinds of events that a target may receive: health alerts by level, and ends of runs."""
+    """Kinds of events that a target may receive: health alerts by level, and ends of runs by status."""
 
     BAD = "bad", "Runs that become unhealthy"
     WARNING = "warning", "Runs that need attention"
@@ -25,21 +25,19 @@ class Topic(models.TextChoices):
 class AlertTarget(models.Model):
     name = models.CharField(max_length=80, unique=True)
     run = models.ForeignKey("runs.Run", null=True, on_delete=models.CASCADE, related_name="followers")
-    """The run that `by` follows on its page; None: all runs, as set up by an admin."""
+    """The run that `by` follows; None if an admin set up the target for all runs."""
     kind = models.CharField(max_length=8, choices=TargetKind.choices, default=TargetKind.WEBHOOK)
     sealed = models.TextField()
-    """The encrypted address; anyone who knows a webhook's address can post there."""
+    """The address, encrypted because anyone who knows a webhook's address can post there."""
     shown = models.CharField(max_length=200)
     """The address as pages show it, without its secret part."""
     wants: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
-    """Values of Topic."""
     private_too = models.BooleanField(default=False)
-    """True if a webhook may be at a private address."""
     links_to = models.CharField(max_length=300)
     """This installation's base URL, for links in messages."""
     enabled = models.BooleanField(default=True)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    """The user who saved it last."""
+    """The user who last saved the target."""
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -71,15 +69,15 @@ class State(models.TextChoices):
 
 
 class AlertDelivery(models.Model):
-    """One event for one target: an entry of the queue, and a record of the delivery."""
+    """One event for one target: first an entry of the queue, then the record of its delivery."""
 
     target = models.ForeignKey(AlertTarget, on_delete=models.CASCADE, related_name="deliveries")
     event = models.ForeignKey("runs.RunEvent", null=True, on_delete=models.CASCADE, related_name="+")
-    """None: a test message."""
+    """None for a test message."""
     state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
     tries = models.IntegerField(default=0)
     due_at = models.DateTimeField()
-    """The time of the next try; during a try, the time from which another worker may take over."""
+    """The time of the next attempt; during an attempt, the time after which another worker may take over."""
     claim = models.CharField(max_length=32, blank=True)
     error = models.CharField(max_length=300, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -92,5 +90,4 @@ class AlertDelivery(models.Model):
 
     @property
     def chip(self) -> str:
-        """The CSS class of its status chip."""
         return {State.SENT: "good", State.FAILED: "bad"}.get(State(self.state), "")

@@ -1,4 +1,4 @@
-"""Sending one message to one target: to its webhook, or by the installation's mail server."""
+"""Sending of one message to one target: to its webhook, or through the installation's mail server."""
 
 import smtplib
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from runs.engine.alerts.models import AlertTarget, TargetKind
 from workers import outbound
 
 DEADLINE_S = 10.0
-"""Seconds from looking up the webhook's name to the last byte."""
+"""Time limit of a request in seconds, from the DNS lookup to the last byte."""
 MAX_READ = 300
-"""Bytes read of an answer, in which servers explain a refusal."""
+"""Bytes of a response that are read, since servers explain a refusal there."""
 TRY_LATER = frozenset({408, 425, 429})
 """The 4xx statuses that are worth a retry."""
 
 
 class NotSent(Exception):
-    """The message did not arrive; the text is for people. `wait_s`: the delay that the server asks for."""
+    """The message did not arrive; the text, for people, says why. `wait_s` is the delay that the server asks for."""
 
     is_final = False
-    """A retry would fail as well."""
+    """True if a retry would fail as well."""
 
     def __init__(self, text: str, wait_s: float = 0.0) -> None:
         super().__init__(text)
@@ -40,17 +40,17 @@ class Refused(NotSent):
 
 
 def send(target: AlertTarget, lines: Sequence[AlertLine]) -> None:
-    """Send one message. Raises NotSent with the cause."""
+    """Send one message to a target. Raises NotSent with the cause."""
     try:
         address = target.address
     except sealing.CannotOpen:
         raise Refused(
-            "Its address can't be read: the installation's key has changed. Enter the address again."
+            "Its address can't be decrypted, because the installation's key has changed. Enter the address again."
         ) from None
     if target.kind == TargetKind.MAIL:
         _mail(address, lines)
     else:
-        _judge(_post(address, formatting.slack(lines), private_too=target.private_too))
+        _check_status(_post(address, formatting.slack(lines), private_too=target.private_too))
 
 
 def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Response:
@@ -70,34 +70,34 @@ def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Respon
         raise NotSent(str(error)) from None
 
 
-def _judge(answer: outbound.Response) -> None:
-    """Raise NotSent for an error status. A good status counts even if the rest of the answer breaks off."""
-    if 200 <= answer.status < 300:
+def _check_status(response: outbound.Response) -> None:
+    """Raise NotSent for an error status. With a success status, a truncated body doesn't matter."""
+    if 200 <= response.status < 300:
         return
-    excerpt = " ".join(answer.start.decode(errors="replace").split())[:120]
-    text = f"The server answered {answer.status}" + (f": {excerpt}" if excerpt.isprintable() and excerpt else ".")
-    if 300 <= answer.status < 400:
-        raise Refused(f"The server answered {answer.status}, a redirect, which is not followed.")
-    if answer.status in TRY_LATER or answer.status >= 500:
-        wait = answer.headers.get("Retry-After", "")
-        raise NotSent(text, float(wait) if wait.isdecimal() else 0.0)
-    raise Refused(text)
+    excerpt = " ".join(response.start.decode(errors="replace").split())[:120]
+    problem = f"The server answered {response.status}" + (f": {excerpt}" if excerpt.isprintable() and excerpt else ".")
+    if 300 <= response.status < 400:
+        raise Refused(f"The server answered {response.status}, a redirect, which is not followed.")
+    if response.status in TRY_LATER or response.status >= 500:
+        wait = response.headers.get("Retry-After", "")
+        raise NotSent(problem, float(wait) if wait.isdecimal() else 0.0)
+    raise Refused(problem)
 
 
 def _mail(address: str, lines: Sequence[AlertLine]) -> None:
     if not settings.EMAIL_HOST:
-        raise Refused("No mail server is set: CONTROLPLANE_SMTP_HOST.")
-    subject, text = formatting.mail(lines)
-    to = [part.strip() for part in address.split(",")]
+        raise Refused("This installation has no mail server. Set CONTROLPLANE_SMTP_HOST.")
+    subject, message = formatting.mail(lines)
+    recipients = [part.strip() for part in address.split(",")]
     try:
-        EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, to).send()
+        EmailMessage(subject, message, settings.DEFAULT_FROM_EMAIL, recipients).send()
     except BadHeaderError:
-        raise Refused("The address has a line break.") from None
+        raise Refused("The address contains a line break.") from None
     except smtplib.SMTPResponseException as error:
         reply = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-        text = f"The mail server answered {error.smtp_code}: {' '.join(str(reply).split())[:200]}"
-        raise (Refused if error.smtp_code >= 500 else NotSent)(text) from None
+        message = f"The mail server answered {error.smtp_code}: {' '.join(str(reply).split())[:200]}"
+        raise (Refused if error.smtp_code >= 500 else NotSent)(message) from None
     except smtplib.SMTPRecipientsRefused as error:
-        raise Refused(f"The mail server refuses {', '.join(error.recipients)}.") from None
+        raise Refused(f"The mail server rejected {', '.join(error.recipients)}.") from None
     except (smtplib.SMTPException, OSError) as error:
-        raise NotSent(f"The mail server can't be used: {' '.join(str(error).split())[:200]}") from None
+        raise NotSent(f"The message couldn't be mailed: {' '.join(str(error).split())[:200]}") from None

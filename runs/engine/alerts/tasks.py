@@ -20,7 +20,7 @@ def deliver() -> None:
 
 
 def soon() -> None:
-    """Deliver now instead of with the next beat, if the broker is available."""
+    """Queue a delivery now instead of waiting for the next beat, if the broker is available."""
     if settings.REDIS_URL:
         with suppress(KombuError, OSError):  # the next beat delivers
             deliver.apply_async(retry=False, expires=60)

@@ -1,4 +1,4 @@
-"""The alerts page with targets, their events and deliveries, for admins; and the dialog of a run's bell."""
+"""The Alerts page, where admins see targets, their events and deliveries; and the dialog of a run's bell."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -16,7 +16,7 @@ from runs.engine.alerts.forms import TargetForm
 from runs.engine.alerts.models import AlertDelivery, State, installations
 from runs.engine.alerts.tasks import soon
 
-SHOWN = 50
+MAX_SHOWN = 50
 
 
 @never_cache
@@ -41,7 +41,7 @@ def target(request: HttpRequest, target_id: int) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         target = form.save_by(person(request))
         if not target.enabled:
-            delivery.drop(target)
+            delivery.fail_waiting(target)
         messages.success(request, f"{target.name} is saved.")
         return redirect("alerts")
     name = installations().get(pk=target_id).name  # the stored name, not the submitted one
@@ -76,7 +76,7 @@ def deliveries(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_POST
 def again(request: HttpRequest, delivery_id: int) -> HttpResponse:
-    if delivery.try_again(get_object_or_404(AlertDelivery, pk=delivery_id)):
+    if delivery.retry(get_object_or_404(AlertDelivery, pk=delivery_id)):
         soon()
     return redirect("alerts")
 
@@ -84,7 +84,7 @@ def again(request: HttpRequest, delivery_id: int) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def follow(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Show or change who gets mail about a run; `stop` ends it. The page itself shows the browser's notifications."""
+    """Show or change the user's mail about a run; `stop` ends it. Browser notifications are the page's own job."""
     run, user = queries.run_for(request, run_id), person(request)
     form = FollowForm(request.POST if request.method == "POST" else None)
     if "stop" in request.POST:
@@ -103,8 +103,8 @@ def follow(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 
 def _deliveries() -> dict[str, object]:
-    rows = list(AlertDelivery.objects.select_related("target", "event__run")[:SHOWN])
+    rows = list(AlertDelivery.objects.select_related("target", "event__run")[:MAX_SHOWN])
     now = timezone.now()
     recent = [(row, formatting.line(row, "", now)) for row in rows]
     waits = any(row.state == State.WAITING for row in rows)
-    return {"deliveries": recent, "shown": SHOWN, "kept": delivery.KEPT, "poll_s": 1 if waits else 10}
+    return {"deliveries": recent, "shown": MAX_SHOWN, "kept": delivery.MAX_KEPT, "poll_s": 1 if waits else 10}

@@ -1,4 +1,4 @@
-"""Copies of checkpoints in the artifact store: the store settings sent to hosts, and the state that hosts report."""
+"""Copies of checkpoints in the artifact store: the settings that hosts get, and the states that they report."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ from workers.contract.run.spec import models_of
 from workers.contract.wire.artifacts import StoreAnswer, Storing
 
 CHECK_AFTER = timedelta(minutes=10)
-"""Time after a host's report until upkeep checks the copy."""
+"""Time between a host's report and upkeep's check of the copy."""
 KINDS = {
     Storing.UPLOADING: UPLOADING,
     Storing.STORED: STORED,
@@ -27,30 +27,30 @@ KINDS = {
 
 
 def store_for(attempt: Attempt, folder: str = "") -> StoreAnswer:
-    """Look up the store with its keys, and the manifest of a checkpoint that the attempt needs: the one in `folder`, if
-    the attempt may read it, or else the one that it starts from. Raises vault.NotGiven."""
+    """Look up the store with its keys, and the manifest of a checkpoint that the attempt needs. Without `folder`, that
+    is the checkpoint that the attempt starts from; `folder` names another one that it may read. Raises
+    vault.NotGiven."""
     store = vault.artifact_store(run=attempt.run_id)
     start = attempt.resume_from or attempt.run.spec.get("start_from") or ""
     spec = readable_spec(attempt.run) if folder else None
     paths = [start, *(model.path for model in (models_of(spec) if spec else ()))]
-    needed = {checkpoints.folder_in(path) for path in paths}
-    checkpoint = checkpoints.by_folder(folder or start) if not folder or folder in needed else None
+    needed_folders = {checkpoints.folder_in(path) for path in paths}
+    checkpoint = checkpoints.by_folder(folder or start) if not folder or folder in needed_folders else None
     return StoreAnswer(store, checkpoint.manifest if checkpoint else "")
 
 
 def record(attempt: Attempt, path: str, state: Storing, *, problem: str, manifest: str) -> bool:
-    """Record the state of a checkpoint's copy as an event; a repeated report changes nothing. False: there is no such
-    checkpoint."""
+    """Record the state of a checkpoint's copy as an event, once. Return False if there is no such checkpoint."""
     with transaction.atomic():
         Attempt.objects.select_for_update(of=("self",)).get(pk=attempt.pk)
         if not RunEvent.objects.filter(attempt=attempt, kind="checkpoint", data__path=path).exists():
             return False
-        about = RunEvent.objects.filter(attempt=attempt, kind__in=KINDS.values(), data__path=path)
-        last = about.order_by("-id").first()
+        store_events = RunEvent.objects.filter(attempt=attempt, kind__in=KINDS.values(), data__path=path)
+        newest = store_events.order_by("-id").first()
         data = {name: text for name, text in (("problem", problem), ("manifest", manifest)) if text}
         # A retry after a failure stays silent: the timeline keeps saying why the upload failed.
-        retries = state == Storing.UPLOADING and last is not None and last.kind == NOT_STORED
-        if not retries and (last is None or (last.kind, last.data) != (KINDS[state], {"path": path, **data})):
+        is_retry = state == Storing.UPLOADING and newest is not None and newest.kind == NOT_STORED
+        if not is_retry and (newest is None or (newest.kind, newest.data) != (KINDS[state], {"path": path, **data})):
             add_event(attempt, KINDS[state], "store", path=path, **data)
         if state == Storing.REMOVED:
             StoredCopy.objects.filter(attempt=attempt, path=path).delete()
@@ -62,7 +62,7 @@ def record(attempt: Attempt, path: str, state: Storing, *, problem: str, manifes
 
 
 def schedule_removal(checkpoint: Checkpoint) -> None:
-    """Schedule the removal of a checkpoint's copy from the store by upkeep, if there may be one."""
+    """Mark a checkpoint's copy for removal by upkeep, if the store may hold one."""
     if checkpoint.in_store:
         columns = {"wanted": False, "next_at": timezone.now(), "tries": 0}
         key = {"attempt": checkpoint.event.attempt, "path": checkpoint.event.data["path"]}
@@ -76,5 +76,5 @@ def leftovers(run: Run) -> dict[tuple[str, str], StoredCopy]:
 
 
 def is_expected(attempt: Attempt) -> bool:
-    """Check whether upkeep has asked the host to upload one of the attempt's checkpoints."""
+    """Return whether upkeep has asked the host to upload one of the attempt's checkpoints."""
     return StoredCopy.objects.filter(attempt=attempt, tries__gt=0, next_at__isnull=False).exists()

@@ -6,18 +6,17 @@ from runs.engine.models import Attempt
 
 
 class StoredCopy(models.Model):
-    """A checkpoint that the store may hold, in part or whole. Pages show its RunEvents instead."""
+    """A checkpoint's copy that the store may hold, in part or whole. Pages show its RunEvents instead."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="stored_copies")
     path = models.CharField(max_length=64)
     wanted = models.BooleanField(default=True)
-    """False: upkeep removes it from the store."""
+    """False if upkeep is to remove the copy from the store."""
     next_at = models.DateTimeField(null=True, db_index=True)
-    """The time of upkeep's next check; None: it is complete, so there is nothing to do."""
+    """The time of upkeep's next check; None if the copy is complete, so that there is nothing to do."""
     tries = models.IntegerField(default=0)
-    """Checks by upkeep so far."""
     problem = models.CharField(max_length=1000, blank=True)
-    """The reason why it is still in the store although it isn't wanted."""
+    """The reason an unwanted copy is still in the store."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["attempt", "path"], name="stored_copy")]

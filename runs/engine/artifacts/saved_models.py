@@ -1,4 +1,4 @@
-"""Models that runs saved, and base models on hosts. `model_for` is the only gate to a saved model."""
+"""Models that runs saved, and base models on hosts. Views get a saved model only through `model_for`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +56,7 @@ class SavedModel:
 
     @property
     def as_model(self) -> str:
-        """The query string of a New run page with this model. Empty for an adapter, with which Clone starts instead."""
+        """The query string of a New run page with this model; "" for an adapter, from which only a clone can start."""
         checkpoint, run = self.checkpoint, self.trained_by
         if checkpoint.is_adapter or not checkpoint.usable or not checkpoint.path:
             return ""
@@ -72,16 +72,12 @@ class SavedModel:
 
 @dataclass(frozen=True)
 class RunModels:
-    """A run with its models that still exist, newest first."""
-
     run: Run
     models: list[SavedModel]
 
 
 @dataclass(frozen=True)
 class BaseModel:
-    """A base model on a host."""
-
     path: str
     """Its folder, or its id on the hub."""
     host: Host
@@ -93,7 +89,7 @@ class BaseModel:
 
 
 def model_for(request: HttpRequest, event_id: int) -> SavedModel:
-    """Find the model saved with this event, or raise Http404. Every signed-in user sees every model."""
+    """Find the model that this event reports as saved, or raise Http404. Every signed-in user may see every model."""
     event = RunEvent.objects.filter(pk=event_id, kind=EventKind.CHECKPOINT).first()
     run = queries.run_for(request, event.run_id) if event else None
     checkpoint = checkpoints.find(run, str(event_id)) if run else None
@@ -102,19 +98,19 @@ def model_for(request: HttpRequest, event_id: int) -> SavedModel:
     return SavedModel(checkpoint)
 
 
-def saved(request: HttpRequest, *, text: str, page: int) -> tuple[Page[Any], list[RunModels]]:
-    """List a page of the runs that have saved a model, newest first. `text` filters by name, id or base model."""
-    matching = Q(name__icontains=text) | Q(pk=text) | Q(spec__model__path__icontains=text) if text else Q()
+def page_of_saved(request: HttpRequest, *, text: str, page: int) -> tuple[Page[Any], list[RunModels]]:
+    """List one page of the runs with saved models, newest model first. `text` filters by name, id or base model."""
+    condition = Q(name__icontains=text) | Q(pk=text) | Q(spec__model__path__icontains=text) if text else Q()
     with_models = RunEvent.objects.filter(kind=EventKind.CHECKPOINT).values("run_id")
     runs = queries.runs_for(request).select_related("owner", "dataset_version__dataset", "source")
-    runs = runs.filter(matching, pk__in=with_models, archived_at=None)
+    runs = runs.filter(condition, pk__in=with_models, archived_at=None)
     runs = runs.annotate(saved_at=Max("events__at", filter=Q(events__kind=EventKind.CHECKPOINT))).order_by("-saved_at")
-    shown = Paginator(runs, RUNS_PER_PAGE).get_page(page)
-    return shown, [RunModels(run, _existing(run)) for run in shown]
+    page_of_runs = Paginator(runs, RUNS_PER_PAGE).get_page(page)
+    return page_of_runs, [RunModels(run, _existing(run)) for run in page_of_runs]
 
 
 def base_models(text: str) -> list[BaseModel]:
-    """List the models that hosts announce and whose path contains the text."""
+    """List the models announced by hosts whose path contains `text`, ignoring case."""
     return [
         BaseModel(entry["model"], host, entry)
         for host in Host.objects.all()
@@ -124,7 +120,7 @@ def base_models(text: str) -> list[BaseModel]:
 
 
 def siblings(model: SavedModel) -> list[SavedModel]:
-    """List the other models of the same run that still exist, newest first."""
+    """List the run's other remaining models, newest first."""
     event = model.checkpoint.event
     return [sibling for sibling in _existing(model.run) if sibling.checkpoint.event != event]
 

@@ -1,8 +1,6 @@
-"""Upkeep of the artifact store after a run's end: it asks hosts to repeat failed uploads, and removes unwanted copies
-from the control plane, since their host may never come back.
-
-While a run is active, its own process on the host uploads checkpoints and removes the copies of deleted ones.
-"""
+"""Upkeep of the artifact store after a run's end. It asks hosts to repeat failed uploads, and itself removes unwanted
+copies, because their host may never come back. While a run is active, its own process on the host uploads checkpoints
+and removes the copies of deleted ones."""
 
 import logging
 from datetime import datetime, timedelta
@@ -21,21 +19,21 @@ from workers.contract.wire.names import Task
 
 log = logging.getLogger(__name__)
 
-LONGEST = timedelta(hours=6)
+MAX_PAUSE = timedelta(hours=6)
 MAX_AT_ONCE = 20
 READ_S = 10.0
-"""A store that hangs holds up the worker for a minute at most."""
+"""Read timeout in seconds, short so that a store that hangs holds up the worker for a minute at most."""
 
 
 def reconcile(now: datetime) -> int:
-    """Check the copies that are due, except those that another worker has taken. Return how many were checked."""
-    due = StoredCopy.objects.filter(next_at__lte=now).select_related("attempt__run", "attempt__host")
+    """Check the copies that are due, except those that another worker has claimed. Return the number checked."""
+    due_copies = StoredCopy.objects.filter(next_at__lte=now).select_related("attempt__run", "attempt__host")
     checked = 0
-    for copy in due.order_by("next_at")[:MAX_AT_ONCE]:
-        unchanged = StoredCopy.objects.filter(pk=copy.pk, next_at=copy.next_at, wanted=copy.wanted)
-        longer: int = 2 ** min(copy.tries, 10)
-        pause = min(copies.CHECK_AFTER * longer, LONGEST)
-        if not unchanged.update(next_at=now + pause, tries=copy.tries + 1):
+    for copy in due_copies.order_by("next_at")[:MAX_AT_ONCE]:
+        unclaimed_copy = StoredCopy.objects.filter(pk=copy.pk, next_at=copy.next_at, wanted=copy.wanted)
+        factor: int = 2 ** min(copy.tries, 10)
+        pause = min(copies.CHECK_AFTER * factor, MAX_PAUSE)
+        if not unclaimed_copy.update(next_at=now + pause, tries=copy.tries + 1):
             continue
         checked += 1
         if copy.wanted:
@@ -46,7 +44,8 @@ def reconcile(now: datetime) -> int:
 
 
 def _is_wanted(copy: StoredCopy, now: datetime) -> bool:
-    """Check whether the checkpoint still exists. Request its upload if the copy is missing and its run has ended."""
+    """Return whether the store should hold the copy: its checkpoint still exists. If the run has ended and the copy is
+    incomplete, also ask the host to upload it again."""
     attempt = copy.attempt
     if attempt.status not in FINAL:
         StoredCopy.objects.filter(pk=copy.pk).update(tries=0)
@@ -63,7 +62,7 @@ def _is_wanted(copy: StoredCopy, now: datetime) -> bool:
 
 
 def _request_upload(checkpoint: Checkpoint, now: datetime) -> None:
-    """Ask the host to upload a checkpoint. The next check repeats a lost message."""
+    """Ask the host to upload a checkpoint. If the message is lost, the next check sends it again."""
     attempt = checkpoint.event.attempt
     if attempt.host is None or not attempt.host.is_fresh(now) or not vault.has_artifact_store():
         return
@@ -74,7 +73,7 @@ def _request_upload(checkpoint: Checkpoint, now: datetime) -> None:
 
 
 def _remove(copy: StoredCopy) -> bool:
-    """Remove a copy from the store. False: the store failed."""
+    """Remove a copy from the store, and return whether that succeeded."""
     attempt = copy.attempt
     try:
         store = vault.artifact_store(run=attempt.run_id)
@@ -82,7 +81,7 @@ def _remove(copy: StoredCopy) -> bool:
             ArtifactStore(store, read_s=READ_S).remove(f"{attempt.run_id}/{attempt.number}/{copy.path}")
             copies.record(attempt, copy.path, Storing.REMOVED, problem="", manifest="")
             return True
-        problem = "The store is no longer set up: an admin removed it under Settings, Secrets."
+        problem = "The artifact store is no longer set up. An admin can add it again under Settings, Secrets."
     except (StoreError, vault.NotGiven) as error:
         problem = str(error)
     log.warning("the copy of %s stays in the store: %s", copy, problem)

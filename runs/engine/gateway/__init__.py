@@ -1,1 +1,1 @@
-"""The gateway of a run on its page: the address for agents, its key, and what to start."""
+"""A run's gateway as its page shows it: the address for agents, the key, and what to start."""

@@ -1,7 +1,5 @@
-"""A run's gateway on its page: its address, its key and the code that connects an agent or an environment of Atropos.
-
-An endpoint that other machines reach listens to the network without encryption, so only admins may open one.
-"""
+"""A run's gateway as its page shows it: address, key, and code that connects an agent or an environment of Atropos. An
+endpoint that is open to other machines is not encrypted, so only admins may open one."""
 
 from dataclasses import dataclass, replace
 
@@ -57,9 +55,9 @@ REFUSED = "Only an admin may open a run’s endpoint to other machines"
 
 
 @dataclass(frozen=True)
-class Figure:
+class GatewayMetric:
     label: str
-    metric: str
+    name: str
     when: str = "in the last step"
     form: str = "number"
     value: float | None = None
@@ -70,7 +68,7 @@ class GatewayEndpoint:
     run: Run
     settings: GatewaySpec
     url: str
-    """Empty until it has a port, and once the run has ended."""
+    """The endpoint's URL, or "" before it has a port and after the run has ended."""
     api: str
     """The address of Atropos' API."""
     code: str
@@ -82,7 +80,7 @@ class GatewayEndpoint:
 
     @property
     def only_there(self) -> bool:
-        """True if only programs on its host can reach it."""
+        """True if only programs on the run's host can reach the endpoint."""
         return not self.settings.open_beyond_loopback
 
     @property
@@ -90,26 +88,26 @@ class GatewayEndpoint:
         return bool(self.run.last_metrics.get(gateway.REQUESTS))
 
     @property
-    def figures(self) -> list[Figure]:
-        """The current figures, and those of the last step; Atropos has no sessions."""
-        last, agents = self.run.last_metrics, not self.of_atropos
-        waits = "Waiting for agents" if agents else "Waiting for groups"
-        figures = [Figure("Sessions open", gateway.SESSIONS_OPEN, NOW)] if agents else []
-        figures += [Figure(waits, gateway.WAITS, NOW, "seconds"), Figure("Requests", gateway.REQUESTS)]
-        figures += [Figure("Sessions gone", gateway.GONE)] if agents else []
-        figures += [Figure("Waited", gateway.WAITING, form="seconds")]
-        return [replace(figure, value=last.get(figure.metric)) for figure in figures]
+    def metrics(self) -> list[GatewayMetric]:
+        """The gateway's metrics, now and in the last step; with Atropos, without those of sessions."""
+        last_metrics, has_agents = self.run.last_metrics, not self.of_atropos
+        waits = "Waiting for agents" if has_agents else "Waiting for groups"
+        metrics = [GatewayMetric("Open sessions", gateway.SESSIONS_OPEN, NOW)] if has_agents else []
+        metrics += [GatewayMetric(waits, gateway.WAITS, NOW, "seconds"), GatewayMetric("Requests", gateway.REQUESTS)]
+        metrics += [GatewayMetric("Sessions given up", gateway.GONE)] if has_agents else []
+        metrics += [GatewayMetric("Time waited", gateway.WAITING, form="seconds")]
+        return [replace(metric, value=last_metrics.get(metric.name)) for metric in metrics]
 
 
 def of(run: Run) -> GatewayEndpoint | None:
-    """Describe the endpoint of a run. None: the run has no gateway."""
+    """Describe the endpoint of a run; None if the run has no gateway."""
     spec = readable_spec(run)
     if spec is None or spec.episodes is None or spec.episodes.gateway is None:
         return None
     settings, attempt = spec.episodes.gateway, run.latest()
-    live = attempt.status in ACTIVE
+    is_live = attempt.status in ACTIVE
     needed = gateway.ports_of(spec.episodes)
-    ports = ((attempt.placement or {}).get("ports") or [])[-needed:] if live else []
+    ports = ((attempt.placement or {}).get("ports") or [])[-needed:] if is_live else []
     host = attempt.host.name if settings.open_beyond_loopback and attempt.host else LOOPBACK
     url, api = (f"http://{host}:{ports[0]}", f"http://{LOOPBACK}:{ports[-1]}") if ports else ("", "")
     if settings.kind == gateway.ATROPOS:
@@ -117,11 +115,11 @@ def of(run: Run) -> GatewayEndpoint | None:
         code = ENVIRONMENT.format(url=url, api=api, group=group, tokens=settings.max_token_len, model=model)
     else:
         code = CLIENT.format(url=url)
-    return GatewayEndpoint(run, settings, url, api, code, live)
+    return GatewayEndpoint(run, settings, url, api, code, is_live)
 
 
 def may_open(user: User, episodes: EpisodeSpec | None) -> bool:
-    """Check whether the user may launch a run with these episodes."""
+    """Return whether the user may launch these episodes: only admins may open a gateway to other machines."""
     opens = episodes is not None and episodes.gateway is not None and episodes.gateway.open_beyond_loopback
     return user.may_administer or not opens
 
@@ -129,11 +127,10 @@ def may_open(user: User, episodes: EpisodeSpec | None) -> bool:
 @require_POST
 @operator_required
 def key(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show the key to people who may launch runs."""
     run = queries.run_for(request, run_id)
     endpoint = of(run)
     if endpoint is None:
         raise Http404("The run has no gateway.")
-    answer = render(request, "engine/gateway/_key.html", {"gateway": endpoint, "key": tokens.gateway_key(run.pk)})
-    answer["Cache-Control"] = "no-store"
-    return answer
+    response = render(request, "engine/gateway/_key.html", {"gateway": endpoint, "key": tokens.gateway_key(run.pk)})
+    response["Cache-Control"] = "no-store"
+    return response

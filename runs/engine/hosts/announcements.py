@@ -1,4 +1,4 @@
-"""Storing a host's announcements, and shortening their interval while the Hardware page is open."""
+"""Storage of hosts' announcements, and the shorter interval between them while the Hardware page is open."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,12 +11,12 @@ from controlplane.catalogue.hardware.models import Host
 from runs.engine.models import Lease
 
 WATCHED_FOR = timedelta(seconds=15)
-"""An open page polls every few seconds; after this long without a request it counts as closed."""
+"""Time without a request after which the Hardware page counts as closed; an open page polls every few seconds."""
 TOUCH_EVERY = timedelta(seconds=5)
 
 
 def accept(name: str, announcement: dict[str, Any], schema: dict[str, Any] | None, now: datetime) -> Host:
-    """Store a host's announcement. A removed host comes back."""
+    """Store a host's announcement, and return the host. A removed host is shown again."""
     facts = inventory.clean(announcement)
     gpus = facts.get("gpus") or []
     with transaction.atomic():
@@ -46,8 +46,8 @@ def refuse(name: str) -> None:
 
 def watch(now: datetime) -> None:
     """Note that the Hardware page is open."""
-    due = Q(watched_at=None) | Q(watched_at__lt=now - TOUCH_EVERY)
-    Host.objects.filter(due).update(watched_at=now)
+    is_due = Q(watched_at=None) | Q(watched_at__lt=now - TOUCH_EVERY)
+    Host.objects.filter(is_due).update(watched_at=now)
 
 
 def is_watched(host: Host, now: datetime) -> bool:
@@ -55,15 +55,15 @@ def is_watched(host: Host, now: datetime) -> bool:
 
 
 def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
-    """Find the memory in use on each GPU without a lease; a leased GPU keeps its last idle value."""
-    before = host.idle_mib if isinstance(host.idle_mib, dict) else {}
-    active = Lease.objects.filter(host=host, resource__startswith="gpu:").exclude(state=Lease.RELEASED)
-    leased = set(active.values_list("resource", flat=True)) if gpus else set()
-    idle = {}
+    """Return the memory in use on each unleased GPU, by index; a leased GPU keeps its last idle value."""
+    previous_mib = host.idle_mib if isinstance(host.idle_mib, dict) else {}
+    active_leases = Lease.objects.filter(host=host, resource__startswith="gpu:").exclude(state=Lease.RELEASED)
+    leased_resources = set(active_leases.values_list("resource", flat=True)) if gpus else set()
+    idle_mib = {}
     for gpu in gpus:
         key = str(gpu["index"])
-        if f"gpu:{key}" not in leased:
-            idle[key] = gpu["used_mib"]
-        elif (previous := inventory.whole(before.get(key))) is not None:
-            idle[key] = previous
-    return idle
+        if f"gpu:{key}" not in leased_resources:
+            idle_mib[key] = gpu["used_mib"]
+        elif (previous_value := inventory.whole(previous_mib.get(key))) is not None:
+            idle_mib[key] = previous_value
+    return idle_mib

@@ -10,7 +10,7 @@ from runs.engine.scheduling import gpu_queue
 from runs.engine.sentences import Waiting, counted
 
 PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority)]
-"""Highest first."""
+"""(value, label) of each priority, highest first."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class QueueLine:
     position: int
     waits: Waiting
     above: str
-    """The id of the run ahead of it; empty for the first."""
+    """The id of the run ahead of it, or "" for the first."""
     below: str
-    """The id of the run behind it; empty for the last."""
+    """The id of the run behind it, or "" for the last."""
 
     @property
     def priority(self) -> str:
@@ -45,34 +45,34 @@ class QueueLine:
 
 
 def verdict(hosts: Sequence[HostView], queued: int) -> HostVerdict:
-    """Summarise the hosts' state, with the worst news last and in colour."""
+    """Summarise the state of the hosts. Problems come last and are coloured."""
     gpus = [gpu for host in hosts for gpu in host.gpus]
-    in_use = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
-    now = [gpu for host in hosts if host.fresh for gpu in host.gpus]
-    free = sum(host.free_gpus for host in hosts if host.fresh)
+    gpus_in_use = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
+    reachable_gpus = [gpu for host in hosts if host.fresh for gpu in host.gpus]
+    free_gpus = sum(host.free_gpus for host in hosts if host.fresh)
     slots = [slot for host in hosts for slot in host.slots]
-    taken = sum(1 for slot in slots if slot.holder)
+    slots_in_use = sum(1 for slot in slots if slot.holder)
     parts = [
-        VerdictPart(f"{in_use} of {counted(len(gpus), 'GPU')} held, {free} free")
+        VerdictPart(f"{gpus_in_use} of {counted(len(gpus), 'GPU')} held, {free_gpus} free")
         if gpus
-        else VerdictPart(f"No GPU: runs train on the CPU, {taken} of {counted(len(slots), 'slot')} held"),
+        else VerdictPart(f"No GPU: runs train on the CPU, {slots_in_use} of {counted(len(slots), 'slot')} held"),
         VerdictPart(f"{queued} queued", "muted"),
     ]
-    away = sum(1 for host in hosts if not host.fresh)
-    troubles = [
+    unreachable = sum(1 for host in hosts if not host.fresh)
+    problems = [
         (sum(len(host.quarantined) for host in hosts), "resource", "in quarantine"),
-        (sum(1 for gpu in now if gpu.holder is None and gpu.busy), "GPU", "in use by another program"),
-        (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with silent GPUs"),
-        (away, "host", "unreachable"),
+        (sum(1 for gpu in reachable_gpus if gpu.holder is None and gpu.busy), "GPU", "in use by another program"),
+        (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with unreadable GPUs"),
+        (unreachable, "host", "unreachable"),
     ]
-    parts += [VerdictPart(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
-    if hosts and away == len(hosts):
-        return HostVerdict("bad", (VerdictPart("No host is reachable: nothing can start.", "bad"), *parts[:-1]))
-    return HostVerdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
+    parts += [VerdictPart(f"{counted(number, word)} {state}", "warn") for number, word, state in problems if number]
+    if hosts and unreachable == len(hosts):
+        return HostVerdict("bad", (VerdictPart("No host is reachable, so nothing can start.", "bad"), *parts[:-1]))
+    return HostVerdict("warn" if any(number for number, _, _ in problems) else "good", tuple(parts))
 
 
 def queue() -> list[QueueLine]:
-    """List the queued attempts in the order in which they start, each with what it waits for."""
+    """List the queued attempts in the order of the queue, each with what it is waiting for."""
     rows = list(gpu_queue.waiting().select_related("run__owner", "run__host", "host", "machine", "waits_on__owner"))
     runs = ["", *(row.run_id for row in rows), ""]
     return [

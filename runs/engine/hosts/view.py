@@ -1,4 +1,4 @@
-"""Host views for pages and preflight: the announcement, read defensively, and the leases on its resources."""
+"""Views of hosts for pages and preflight: the announcement, read defensively, and the leases on the resources."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -20,12 +20,12 @@ from runs.engine.scheduling.leasing import BUSY_MIB
 from runs.engine.sentences import resource_words
 
 MIN_SHM_MIB = 1024
-"""Shared memory (/dev/shm) that vLLM or several ranks need at least."""
+"""MiB of shared memory (/dev/shm) that vLLM or several ranks need at least."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The lease on a resource."""
+    """The run that holds a resource, and its lease."""
 
     lease_id: int
     run_id: str
@@ -34,7 +34,7 @@ class Holder:
     quarantined: bool
     owner: str = ""
     role: str = ""
-    """The run's use of the GPU; empty if that is obvious."""
+    """What the run uses the GPU for, or "" if that is obvious."""
 
 
 @dataclass(frozen=True)
@@ -49,24 +49,23 @@ class GpuView:
     temperature_c: float | None
     holder: Holder | None
     idle_mib: int = 0
-    """Memory in use before the run that holds the GPU."""
+    """MiB in use before the run that holds the GPU."""
     history: Any = None
     position: int = 0
     capability: str = ""
 
     @property
     def busy(self) -> bool:
-        """True if any program uses the GPU, with or without a lease."""
+        """True if a program is using the GPU, with or without a lease."""
         return self.used_mib > BUSY_MIB
 
     @property
     def held_mib(self) -> int:
-        """Memory of the run that holds the GPU, in MiB: usage beyond the idle baseline."""
+        """MiB used by the run that holds the GPU: usage above the idle baseline."""
         return max(0, self.used_mib - self.idle_mib) if self.holder else 0
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """Segments of the memory bar."""
         if self.holder is None:
             return [{"label": "in use", "value": self.used_mib, "colour": "c8"}]
         segment = ("left over", "left") if self.holder.quarantined else ("held by the run", "c1")
@@ -77,7 +76,7 @@ class GpuView:
 
     @property
     def use_lines(self) -> list[str]:
-        """Utilisation over the last ten minutes, as points of SVG lines."""
+        """Utilisation over the last ten minutes, as the points of SVG lines."""
         return history.lines(self.history, self.position, timezone.now().timestamp())
 
 
@@ -90,7 +89,7 @@ class SlotView:
 @dataclass(frozen=True)
 class QuarantinedResources:
     label: str
-    """GPU 0, 1 and port 21000"""
+    """The resources' names, such as `GPU 0, 1 and port 21000`."""
     holder: Holder
 
     @property
@@ -113,9 +112,9 @@ class HostView:
     model_roots: tuple[str, ...]
     versions: dict[str, str]
     quarantined: tuple[tuple[str, Holder], ...] = field(default=())
-    """(resource, lease) of all leases whose resource isn't proved free."""
+    """(resource, holder) of all quarantined leases."""
     holders: tuple[Holder, ...] = ()
-    """One lease of each run."""
+    """One holder for each run."""
     links: Links = field(default_factory=lambda: Links(""))
     disk_total_mib: int | None = None
     cpu_percent: float | None = None
@@ -126,10 +125,10 @@ class HostView:
     booted_at: datetime | None = None
     driver: str = ""
     cuda: dict[str, Any] | None = None
-    """{"built_for": torch's CUDA version, "usable": bool} of the trainer's interpreter; None: not known."""
+    """{"built_for": torch's CUDA version, "usable": bool} of the trainer's interpreter; None if unknown."""
     shm_mib: int | None = None
     sharing: tuple[str, ...] = ()
-    """Other hosts with the same folder of runs."""
+    """Names of other hosts with the same folder of runs."""
     credential: HostCredential | None = None
     """The newest credentials, revoked or not."""
 
@@ -155,8 +154,8 @@ class HostView:
 
     @property
     def disk_parts(self) -> list[dict[str, Any]]:
-        used = (self.disk_total_mib or 0) - (self.disk_free_mib or 0)
-        return [{"label": "in use", "value": max(0, used), "colour": "c8"}]
+        used_mib = (self.disk_total_mib or 0) - (self.disk_free_mib or 0)
+        return [{"label": "in use", "value": max(0, used_mib), "colour": "c8"}]
 
     @property
     def quarantines(self) -> list[QuarantinedResources]:
@@ -180,7 +179,6 @@ class HostView:
 
     @property
     def removable(self) -> bool:
-        """True if the host is unreachable and holds nothing."""
         return not self.fresh and not self.holders
 
 
@@ -204,26 +202,25 @@ def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
         replace(_view(row, holders[row.pk]), sharing=sharing.get(row.pk, ()), credential=credentials.get(row.name))
         for row in rows
     ]
-    seem_busy = any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus)
-    return _without_ended_runs(views) if seem_busy else views
+    any_seems_busy = any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus)
+    return _without_ended_runs(views) if any_seems_busy else views
 
 
 def _without_ended_runs(views: list[HostView]) -> list[HostView]:
-    """Correct the memory of GPUs that were proved free since their host's last announcement, which still counts the
-    ended run."""
-    freed = Lease.objects.filter(host__in=[view.row for view in views], resource__startswith="gpu:")
-    freed = freed.filter(state=Lease.RELEASED, released_at__gt=F("host__announced_at"))
-    resources = set(freed.values_list("host_id", "resource"))
+    """Correct the used memory of GPUs that were proved free after their host's last announcement."""
+    released_leases = Lease.objects.filter(host__in=[view.row for view in views], resource__startswith="gpu:")
+    released_leases = released_leases.filter(state=Lease.RELEASED, released_at__gt=F("host__announced_at"))
+    resources = set(released_leases.values_list("host_id", "resource"))
 
     def corrected(gpu: GpuView, host_id: int) -> GpuView:
-        outdated = gpu.holder is None and (host_id, f"gpu:{gpu.index}") in resources
-        return replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib)) if outdated else gpu
+        is_outdated = gpu.holder is None and (host_id, f"gpu:{gpu.index}") in resources
+        return replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib)) if is_outdated else gpu
 
     return [replace(view, gpus=tuple(corrected(gpu, view.row.pk) for gpu in view.gpus)) for view in views]
 
 
 def _sharing(rows: Iterable[Host]) -> dict[int, tuple[str, ...]]:
-    """Find the names of the other hosts that announce the same folder of runs, by host id."""
+    """Map host ids to the names of the other hosts that announce the same folder of runs."""
     by_folder: defaultdict[str, list[Host]] = defaultdict(list)
     for row in rows:
         if folder := row.inventory.get("runs_folder"):
@@ -265,12 +262,12 @@ def _view(row: Host, holders: dict[str, Holder]) -> HostView:
 
 
 def _gpu(row: Host, position: int, gpu: Mapping[str, Any], holders: Mapping[str, Holder]) -> GpuView:
-    idle = row.idle_mib if isinstance(row.idle_mib, dict) else {}
+    idle_mib = row.idle_mib if isinstance(row.idle_mib, dict) else {}
     announced = {name: value for name, value in gpu.items() if name not in ("driver", "links")}
     return GpuView(
         **announced,
         holder=holders.get(f"gpu:{gpu['index']}"),
-        idle_mib=inventory.whole(idle.get(str(gpu["index"]))) or 0,
+        idle_mib=inventory.whole(idle_mib.get(str(gpu["index"]))) or 0,
         history=row.history,
         position=position,
     )

@@ -1,1 +1,1 @@
-"""Jobs on a run's model: starting them, and their results."""
+"""Jobs on a run's models: their starts and their results."""

@@ -1,9 +1,6 @@
 """Downloads of models: the job that sends an archive, and the archives in the data folder, which are received in parts,
-offered for some hours, then removed.
-
-No table lists them: the files are <job's run id>.tar, or .tar.part while incomplete. The host writes their content; the
-job's result has the checksum.
-"""
+offered for KEPT_FOR, then removed. No table lists them: the files are <job's run id>.tar, or .tar.part while
+incomplete. The host sends their content; the job's result has the checksum."""
 
 import errno
 import os
@@ -23,15 +20,15 @@ from runs.engine.states import ACTIVE
 from workers.contract.run.jobs import ARCHIVE, ArchiveSettings
 from workers.contract.wire.documents import ContractError
 
-ENDING, PART_ENDING = ".tar", ".tar.part"
+SUFFIX, PART_SUFFIX = ".tar", ".tar.part"
 KEPT_FOR = timedelta(hours=24)
 MIN_FREE = 1 << 30
 """Bytes that must stay free on the data folder's disk."""
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NoRoom(Exception):
-    """The archive doesn't fit here; the message says why."""
+    """The archive doesn't fit on the control plane; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,11 @@ class Archive:
 
 
 def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
-    """Start the download of a model, or return the one that is under way or still offered. `card`: the text of its
-    README.md. Raises ContractError with a sentence for people, and QueueFull."""
+    """Start the download of a model, or return the one that is in progress or still offered. `card` is the content of
+    its README.md. Raises ContractError with a sentence for people, or QueueFull."""
     jobs = checkpoint.run.jobs.filter(kind=ARCHIVE, spec__start_from=checkpoint.folder).order_by("-created_at")
-    if offered := next((job for job in jobs if find(job)), None):
-        return offered
+    if offered_job := next((job for job in jobs if find(job)), None):
+        return offered_job
     try:
         check_room(int(checkpoint.event.data.get("bytes") or 0))
     except NoRoom as error:
@@ -55,12 +52,12 @@ def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
 
 
 def name_of(checkpoint: Checkpoint) -> str:
-    """Name a model's file and the folder inside, with letters, digits and dashes."""
+    """Build the name of a model's file and of the folder inside: letters, digits, dots, underscores and dashes only."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", checkpoint.name)[:100].strip("-.")
 
 
 def find(job: Run) -> Archive | None:
-    """Find a job's archive. None: it is incomplete or was removed."""
+    """Find a job's archive; None if it is incomplete or was removed."""
     path = path_of(job)
     try:
         stat = path.stat()
@@ -69,62 +66,63 @@ def find(job: Run) -> Archive | None:
     return Archive(path, stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC) + KEPT_FOR)
 
 
-def path_of(job: Run, ending: str = ENDING) -> Path:
+def path_of(job: Run, ending: str = SUFFIX) -> Path:
     return _folder() / f"{job.pk}{ending}"
 
 
 def check_room(size: int) -> None:
     """Raise NoRoom if an archive of `size` bytes exceeds the free disk space or the limit for all archives."""
-    stored = sum(path.stat().st_size for path in _files())
-    if stored + size > settings.ARCHIVES_MAX_BYTES:
+    stored_bytes = sum(path.stat().st_size for path in _files())
+    if stored_bytes + size > settings.ARCHIVES_MAX_BYTES:
         limit = settings.ARCHIVES_MAX_BYTES
         raise NoRoom(
-            f"Archives may take {limit / 1e9:.0f} GB here (CONTROLPLANE_ARCHIVES_MAX_GB), "
-            f"{stored / 1e9:.1f} are taken, and this one needs {size / 1e9:.1f}."
+            f"Archives may take up to {limit / 1e9:.0f} GB on the control plane (CONTROLPLANE_ARCHIVES_MAX_GB). They "
+            f"already take {stored_bytes / 1e9:.1f} GB, and this one needs {size / 1e9:.1f} GB."
         )
-    free = shutil.disk_usage(settings.DATA_DIR).free - MIN_FREE
-    if size > free:
-        raise NoRoom(f"The archive needs {size / 1e9:.1f} GB here, and {max(0, free) / 1e9:.1f} GB are free for it.")
+    free_bytes = shutil.disk_usage(settings.DATA_DIR).free - MIN_FREE
+    if size > free_bytes:
+        free_gb = max(0, free_bytes) / 1e9
+        raise NoRoom(f"The archive needs {size / 1e9:.1f} GB on the control plane, where {free_gb:.1f} GB are free.")
 
 
 def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
-    """Store bytes at `offset` of an archive of `of` bytes. Return how many bytes are stored. Raises NoRoom."""
-    whole, part = path_of(job), path_of(job, PART_ENDING)
-    if whole.exists():
+    """Store bytes at `offset` of an archive of `of` bytes. Return the number of bytes stored so far. Raises NoRoom."""
+    archive_path, part_path = path_of(job), path_of(job, PART_SUFFIX)
+    if archive_path.exists():
         return of
-    stored = part.stat().st_size if part.exists() else 0
-    if offset > stored:
-        return stored
+    stored_bytes = part_path.stat().st_size if part_path.exists() else 0
+    if offset > stored_bytes:
+        return stored_bytes
     try:
-        check_room(of - stored)
-        if not stored:
-            part.parent.mkdir(mode=0o700, exist_ok=True)
-        _write(part, offset, data)
+        check_room(of - stored_bytes)
+        if not stored_bytes:
+            part_path.parent.mkdir(mode=0o700, exist_ok=True)
+        _write(part_path, offset, data)
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in FULL_DISK_ERRORS:
             raise
-        part.unlink(missing_ok=True)
+        part_path.unlink(missing_ok=True)
         raise NoRoom("The control plane's disk is full, so the archive was discarded.") from error
-    stored = max(stored, offset + len(data))
-    if stored == of:
-        part.replace(whole)
-    return stored
+    stored_bytes = max(stored_bytes, offset + len(data))
+    if stored_bytes == of:
+        part_path.replace(archive_path)
+    return stored_bytes
 
 
 def tidy(now: datetime) -> None:
-    """Remove expired archives, and parts whose job has ended."""
+    """Delete expired archives, and incomplete ones whose job has ended."""
     for path in _files():
-        if path.name.endswith(ENDING):
-            expired = datetime.fromtimestamp(path.stat().st_mtime, UTC) + KEPT_FOR <= now
+        if path.name.endswith(SUFFIX):
+            is_expired = datetime.fromtimestamp(path.stat().st_mtime, UTC) + KEPT_FOR <= now
         else:
-            job = path.name.removesuffix(PART_ENDING)
-            expired = not Attempt.objects.filter(run_id=job, status__in=ACTIVE).exists()
-        if expired:
+            job = path.name.removesuffix(PART_SUFFIX)
+            is_expired = not Attempt.objects.filter(run_id=job, status__in=ACTIVE).exists()
+        if is_expired:
             path.unlink(missing_ok=True)
 
 
 def _write(part: Path, offset: int, data: bytes) -> None:
-    """Write at an offset, since two requests may send the same bytes at the same time."""
+    """Write data at an offset instead of appending it, since two requests may send the same bytes at once."""
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while data:
@@ -135,7 +133,7 @@ def _write(part: Path, offset: int, data: bytes) -> None:
 
 
 def _files() -> list[Path]:
-    return [path for path in _folder().glob("*") if path.name.endswith((ENDING, PART_ENDING))]
+    return [path for path in _folder().glob("*") if path.name.endswith((SUFFIX, PART_SUFFIX))]
 
 
 def _folder() -> Path:

@@ -1,8 +1,5 @@
-"""Jobs that merge, convert, push or benchmark a model: the checks before them, and their starts.
-
-Each start returns the job of its kind that is under way, if there is one, and raises ContractError with a sentence for
-people, or QueueFull.
-"""
+"""Jobs that merge, convert, push or benchmark a model: their checks and starts. Each start returns the job of its kind
+that is already in progress, if there is one. It raises ContractError with a sentence for people, or QueueFull."""
 
 import re
 
@@ -32,10 +29,10 @@ from workers.contract.run.jobs import (
 )
 from workers.contract.wire.documents import ContractError, to_dict
 
-DTYPES = (("", "As the base model"), (FLOAT32, "float32: nothing is rounded"))
+DTYPES = (("", "Same as the base model"), (FLOAT32, "float32: nothing is rounded"))
 """Data types of the merged weights, with their labels."""
 MERGE_FIRST = (
-    "This model is an adapter, and a GGUF file holds all weights: merge it first, then convert the merged model."
+    "This model is an adapter, but a GGUF file needs full weights. Merge it first, then convert the merged model."
 )
 MAX_CARD_BYTES = 64 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
@@ -43,16 +40,16 @@ _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 
 def merge(checkpoint: Checkpoint, user: User, *, dtype: str) -> Run:
     if dtype not in dict(DTYPES):
-        raise ContractError(f"{dtype!r} is not among the choices for its weights")
+        raise ContractError(f"{dtype!r} is not one of the data types offered for the merged weights")
     if problem := merge_problem(checkpoint):
         raise ContractError(problem)
     return starting.start_once(checkpoint, MERGE, user, settings=MergeSettings(dtype))
 
 
 def merge_problem(checkpoint: Checkpoint) -> str:
-    """Explain why a checkpoint can't be merged, with an alternative; empty if it can."""
+    """Explain why a checkpoint can't be merged and what to do instead, or return "" if it can be merged."""
     if not checkpoint.is_adapter:
-        return "This model already holds all weights, so there is nothing to merge. Download it, or train from it."
+        return "This model already has full weights, so there is nothing to merge. Download it, or train from it."
     bits = (checkpoint.run.spec.get("hardware") or {}).get("quantization") or Quantization.NONE
     if bits != Quantization.NONE:
         return (
@@ -63,9 +60,9 @@ def merge_problem(checkpoint: Checkpoint) -> str:
 
 
 def convert(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
-    """Convert a model to a type of GGUF file by llama.cpp's own script."""
+    """Start the conversion of a model to a GGUF file of this type, with llama.cpp's own script."""
     if kind not in GGUF_TYPES:
-        raise ContractError(f"{kind!r} is not among the types of a GGUF file")
+        raise ContractError(f"{kind!r} is not one of the GGUF types: {', '.join(GGUF_TYPES)}")
     hosts = converting_hosts(checkpoint)
     if not hosts:
         raise ContractError(f"its host has no llama.cpp folder with {GGUF_SCRIPT} (set GRPO_LLAMA_CPP_DIR there)")
@@ -74,12 +71,14 @@ def convert(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
     settings = GgufSettings(f"{archives.name_of(checkpoint)}-{kind}", kind)
     job = starting.start_once(checkpoint, GGUF, user, settings=settings, host=hosts[0])
     if job.spec["job"]["type"] != kind:
-        raise ContractError(f"a conversion of this model to {job.spec['job']['type']} is under way: wait for its end")
+        raise ContractError(
+            f"a conversion of this model to {job.spec['job']['type']} is in progress; wait until it ends"
+        )
     return job
 
 
 def converting_hosts(checkpoint: Checkpoint) -> list[Host]:
-    """List the hosts that can use the model and have announced that they convert models."""
+    """List the hosts that can use the model and have announced that they can convert models."""
     return checkpoint_hosts.hosts_for(
         checkpoint, lambda host: bool(inventory.clean(host.inventory).get("converts_to_gguf"))
     )
@@ -89,39 +88,40 @@ def push(checkpoint: Checkpoint, user: User, settings: PushSettings) -> Run:
     if problem := repository_problem(settings.repository) or vault.hub_token_problem():
         raise ContractError(problem)
     job = starting.start_once(checkpoint, PUSH, user, settings=settings)
-    under_way = job.spec["job"]["repository"]
-    if under_way != settings.repository:
-        raise ContractError(f"a push of this model to {under_way} is under way: wait for its end")
+    current_repository = job.spec["job"]["repository"]
+    if current_repository != settings.repository:
+        raise ContractError(f"a push of this model to {current_repository} is in progress; wait until it ends")
     return job
 
 
 def repository_problem(name: str) -> str:
-    """Explain why the hub would reject a repository name, or ""."""
-    owner, slash, own = name.partition("/")
-    if not slash or "/" in own:
+    """Explain why the hub would reject a repository name, or return "" if it is valid."""
+    owner, slash, repository = name.partition("/")
+    if not slash or "/" in repository:
         return "A repository name has two parts: owner/name. The owner is the token's account or an organization."
-    if not (_NAME.fullmatch(owner) and _NAME.fullmatch(own)):
+    if not (_NAME.fullmatch(owner) and _NAME.fullmatch(repository)):
         return (
-            "Each part has up to 96 letters, digits, dots, dashes and underscores, and must not begin or end with a "
-            "dot or a dash."
+            "Each part may have up to 96 letters, digits, dots, dashes and underscores, and must not begin or end with "
+            "a dot or a dash."
         )
     if "--" in name or ".." in name:
-        return "The hub allows no name with two dashes or two dots in a row."
-    return "The hub allows no name that ends with .git." if own.endswith(".git") else ""
+        return "The hub doesn't allow names with two dashes or two dots in a row."
+    return "The hub doesn't allow names that end with .git." if repository.endswith(".git") else ""
 
 
 def benchmark(checkpoint: Checkpoint, user: User, *, tasks: list[str], limit: int) -> Run:
-    """Run standard benchmarks, on a GPU if the run had one. `limit`: examples per task; 0: all."""
+    """Start benchmarks of a model, on a GPU if the run trained on one. `limit` is the examples per task; 0 means
+    all."""
     if not tasks:
         raise ContractError("choose at least one task")
-    if unknown := [task for task in tasks if task not in BENCHMARK_TASKS]:
-        raise ContractError(f"{unknown[0]!r} is not offered")
+    if unknown_tasks := [task for task in tasks if task not in BENCHMARK_TASKS]:
+        raise ContractError(f"{unknown_tasks[0]!r} is not one of the benchmarks: {', '.join(BENCHMARK_TASKS)}")
     if not 0 <= limit <= MAX_BENCHMARK_EXAMPLES:
-        raise ContractError(f"a task has 1 to {MAX_BENCHMARK_EXAMPLES:,} examples, or 0 for all of them")
+        raise ContractError(f"use 1 to {MAX_BENCHMARK_EXAMPLES:,} examples per task, or 0 for all of them")
     gpus = (checkpoint.run.spec.get("hardware") or {}).get("trainer_gpus")
     settings = BenchmarkSettings(tuple(tasks), limit)
     hardware = HardwareSpec("", trainer_gpus=1) if gpus else starting.ON_THE_CPU
     job = starting.start_once(checkpoint, BENCHMARK, user, settings=settings, hardware=hardware)
     if job.spec["job"] != to_dict(settings):
-        raise ContractError("another benchmark of this model is under way: wait for its end")
+        raise ContractError("another benchmark of this model is in progress; wait until it ends")
     return job

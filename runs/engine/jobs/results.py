@@ -18,9 +18,7 @@ from workers.contract.wire.names import EventKind
 
 
 @dataclass(frozen=True)
-class MadeFile:
-    """A file that a job made on its host."""
-
+class ConvertedFile:
     path: str
     size: int
     sha256: str
@@ -31,9 +29,8 @@ class JobView:
     run: Run
     status: str
     text: str
-    """Its result, or else why it waits or ended."""
+    """The result, or else why the job is waiting or has ended."""
     facts: dict[str, Any]
-    """The data of its last result."""
 
     @property
     def label(self) -> str:
@@ -49,15 +46,15 @@ class JobView:
 
     @property
     def merged_model(self) -> int | None:
-        """The event id of the model that a merge saved."""
+        """The event id of the model that a finished merge saved."""
         if self.run.kind != MERGE or not self.succeeded:
             return None
-        saved = self.run.events.filter(kind=EventKind.CHECKPOINT).order_by("-id")
-        return saved.values_list("pk", flat=True).first()
+        saved_events = self.run.events.filter(kind=EventKind.CHECKPOINT).order_by("-id")
+        return saved_events.values_list("pk", flat=True).first()
 
     @property
     def archive(self) -> Archive | None:
-        """The archive of a download, while it is offered."""
+        """The archive of a finished download, as long as it is offered."""
         return archives.find(self.run) if self.run.kind == ARCHIVE and self.succeeded else None
 
     @property
@@ -66,29 +63,28 @@ class JobView:
 
     @property
     def pushed_to(self) -> str:
-        """The hub address that a finished push reports."""
+        """The address on the hub that a finished push reports, or ""."""
         return str(self.facts.get("url", "")) if self.run.kind == PUSH and self.succeeded else ""
 
     @property
-    def file(self) -> MadeFile | None:
-        """The file of a finished conversion."""
+    def file(self) -> ConvertedFile | None:
+        """The file that a finished conversion wrote."""
         facts = self.facts if self.run.kind == GGUF and self.succeeded else {}
         folder, name, size, checksum = (facts.get(key) for key in ("folder", "name", "size", "sha256"))
         if not (isinstance(folder, str) and isinstance(name, str) and isinstance(size, int)):
             return None
-        return MadeFile(f"{folder}/{name}", size, str(checksum))
+        return ConvertedFile(f"{folder}/{name}", size, str(checksum))
 
     @property
     def megabytes(self) -> str:
-        """The progress of an upload; empty for other jobs."""
-        uploads = self.live and self.run.kind == PUSH and self.run.max_steps
-        return f"{self.run.step:,} of {self.run.max_steps:,} MB" if uploads else ""
+        """The progress of a push, or "" for other jobs."""
+        is_uploading = self.live and self.run.kind == PUSH and self.run.max_steps
+        return f"{self.run.step:,} of {self.run.max_steps:,} MB" if is_uploading else ""
 
     @property
     def percent(self) -> int | None:
-        """The progress in percent. None: the job doesn't report any."""
-        counts = self.live and (self.run.max_steps or 0) > 1
-        return round(100 * self.run.step / self.run.max_steps) if counts and self.run.max_steps else None
+        has_progress = self.live and (self.run.max_steps or 0) > 1
+        return round(100 * self.run.step / self.run.max_steps) if has_progress and self.run.max_steps else None
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> list[JobView]:
@@ -99,8 +95,8 @@ def of_checkpoint(checkpoint: Checkpoint) -> list[JobView]:
 
 def view(run: Run) -> JobView:
     attempt = run.latest()
-    last = RunEvent.objects.filter(run=run, kind=EventKind.RESULT).order_by("-id").first()
-    data = last.data if last else {}
+    last_result = RunEvent.objects.filter(run=run, kind=EventKind.RESULT).order_by("-id").first()
+    data = last_result.data if last_result else {}
     text = attempt.detail if attempt.status == RunStatus.FAILED else data.get("text", "")
     return JobView(run, attempt.status, text or sentences.of_attempt(attempt), data.get("facts") or {})
 
@@ -120,13 +116,13 @@ class BenchmarkResult:
 
 
 def of_benchmarks(jobs: Iterable[JobView]) -> list[BenchmarkResult]:
-    """List the newest result of each task and metric. `jobs`: newest first."""
-    newest: dict[tuple[str, str], BenchmarkResult] = {}
+    """List the newest result of each task and metric. `jobs` come newest first."""
+    newest_results: dict[tuple[str, str], BenchmarkResult] = {}
     for job in jobs:
         for row in (job.facts.get("results") or ()) if job.run.kind == BENCHMARK else ():
             task, metric, value = str(row.get("task")), str(row.get("metric")), number(row.get("value"))
             if value is not None:
                 title = BENCHMARK_TASKS[task].title if task in BENCHMARK_TASKS else task
                 result = BenchmarkResult(title, metric, value, number(row.get("stderr")), row.get("n"), job.run)
-                newest.setdefault((task, metric), result)
-    return list(newest.values())
+                newest_results.setdefault((task, metric), result)
+    return list(newest_results.values())

@@ -1,4 +1,4 @@
-"""Starting a job on a checkpoint, as a run of its own kind."""
+"""Starts of jobs on a checkpoint; each job is a run of its own kind."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from workers.contract.run.spec import ModelSpec
 from workers.contract.wire.documents import ContractError, to_dict
 
 ON_THE_CPU = HardwareSpec("", cpu_slots=1)
-"""Most jobs read and write files, and need no GPU."""
+"""Hardware of most jobs, which only read and write files."""
 
 
 def start(
@@ -31,21 +31,19 @@ def start(
     model: str = "",
     host: Host | None = None,
 ) -> Run:
-    """Queue a job on `host`, or else where the checkpoint can be used. `settings`: the kind's dataclass in
-    workers.contract.run.jobs. `model`: a folder to load instead of the run's model.
-
-    Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
-    """
+    """Queue a job on `host`, or else wherever the checkpoint can be used. `settings` is the kind's dataclass in
+    workers.contract.run.jobs; `model` is a folder to load instead of the run's model. Raises ContractError if the
+    checkpoint can't be used, and QueueFull if this user may not queue more runs."""
     if not checkpoint.usable:
         raise ContractError("this checkpoint no longer exists")
-    trained = spec_of(checkpoint.run)
+    trained_spec = spec_of(checkpoint.run)
     spec = replace(
-        trained,
+        trained_spec,
         kind=kind,
         name=f"{checkpoint.name[:100]} · {KINDS[kind].label.lower()}",
         hardware=hardware,
         job={} if settings is None else to_dict(settings),
-        **{**trained.only("grpo", "lora", "attn_implementation", "episodes"), "start_from": checkpoint.folder},
+        **{**trained_spec.only("grpo", "lora", "attn_implementation", "episodes"), "start_from": checkpoint.folder},
     )
     if not checkpoint.is_adapter:
         spec = replace(spec, lora=None)
@@ -55,8 +53,8 @@ def start(
 
 
 def start_once(checkpoint: Checkpoint, kind: str, user: User, **options: Any) -> Run:
-    """Start a job on a checkpoint, or return the one of this kind that is under way, so that a second click starts
-    nothing. `options`: those of `start`."""
+    """Start a job on a checkpoint, or return the job of this kind that is already in progress, so that a second click
+    starts nothing. `options` are those of `start`."""
     with transaction.atomic():
         Attempt.objects.select_for_update().get(pk=checkpoint.event.attempt_id)  # two clicks, one after the other
         jobs = checkpoint.run.jobs.filter(kind=kind, spec__start_from=checkpoint.folder)

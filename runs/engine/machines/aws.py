@@ -1,7 +1,5 @@
-"""GPU instance types of AWS: their resources, and AWS's on-demand list price for Linux in us-east-1.
-
-Spot prices change hourly and aren't listed. P5e is missing, because AWS sells it only in blocks of reserved time.
-"""
+"""GPU instance types of AWS: their resources, and their on-demand list prices for Linux in us-east-1. Spot prices
+aren't listed, because they change hourly. P5e is missing, because AWS sells it only in reserved blocks of time."""
 
 import csv
 from dataclasses import dataclass
@@ -20,18 +18,18 @@ class Instance:
     gpus: int
     gpu_kind: str
     gpu_memory_gib: int
-    """Memory of one GPU, as AWS states it."""
+    """Memory of one GPU, according to AWS."""
     cpus: int
     memory_gib: int
     usd_per_hour: Decimal
     spot: bool
     as_of: str
-    """The date, or only the year, of the price list."""
+    """Date of the price list, or only its year."""
 
     @property
     def sentence(self) -> str:
         gpus = f"{self.gpus} × {self.gpu_kind} {self.gpu_memory_gib} GiB"
-        listed = f"listed on {self.as_of}" if "-" in self.as_of else f"listed in {self.as_of}, day unknown"
+        listed = f"listed on {self.as_of}" if "-" in self.as_of else f"listed in {self.as_of}, date unknown"
         return f"{gpus}, {self.cpus} vCPUs, {self.memory_gib:,} GiB, ${self.usd_per_hour:.2f} per hour ({listed})"
 
 

@@ -1,8 +1,6 @@
-"""The demand for machines: queued runs that no host can start, by the scheduler's own rules.
-
-It walks the queue as the dispatcher does. Machines on their way count as hosts with the resources they will announce,
-so that two runs that fit on one machine request only one.
-"""
+"""The demand for machines: queued runs that no host can start, according to the scheduler's own rules. The queue is
+walked as the dispatcher does. Requested machines count as hosts with the resources that they will announce, so that two
+runs that fit on one machine request only one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,22 +20,22 @@ from runs.engine.warm.idle import IdleServers
 from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError
 
-TRIES = 5
-"""Requests to one source for one attempt, before it gives up."""
-FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
+MAX_TRIES = 5
+"""Number of requests to one source for one attempt, after which the source is asked no more."""
+FIRST_PAUSE, MAX_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
 ARRIVES_WITHIN = timedelta(hours=1)
-"""Time from joining to the first announcement, in which a machine may build the trainer's environment."""
+"""Time from a machine's joining to its first announcement, since it may first build the trainer's environment."""
 State = MachineRequest.State
 
 
 @dataclass
 class Demand:
     unmet: list[tuple[Attempt, MachineSource]] = field(default_factory=list)
-    """Attempts that need a machine, with the source to request it from."""
+    """Attempts that need a machine, each with the source to request it from."""
     used: set[int] = field(default_factory=set)
     """Ids of requests whose machine a queued run is going to use."""
     expectations: dict[str, str] = field(default_factory=dict)
-    """Attempt id -> what it may expect of the sources, in sentences."""
+    """Attempt id -> sentences on what the attempt can expect from the sources."""
 
 
 def read(now: datetime) -> Demand:
@@ -52,9 +50,9 @@ def read(now: datetime) -> Demand:
             continue
         if market.starts(attempt) or (sources := market.sources_for(attempt)) is None:
             continue
-        if (coming := market.coming(attempt, need, sources)) is not None:
-            demand.used.add(coming.pk)
-            demand.expectations[attempt.pk] = _expected(attempt, coming)
+        if (coming_request := market.coming(attempt, need, sources)) is not None:
+            demand.used.add(coming_request.pk)
+            demand.expectations[attempt.pk] = _expected(attempt, coming_request)
             continue
         source, obstacles = market.choose(attempt, need, sources)
         if source is not None:
@@ -65,12 +63,12 @@ def read(now: datetime) -> Demand:
 
 
 def offered_for(need: Need) -> list[MachineSource]:
-    """List the sources whose machines could run it."""
+    """List the enabled sources whose machines have these resources."""
     return [source for source in MachineSource.objects.filter(enabled=True) if _could_hold(source, need) is not None]
 
 
 class _Market:
-    """Hosts, machines on their way, and sources, during one pass through the queue."""
+    """The hosts, the requested machines and the sources during one pass through the queue."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
@@ -84,39 +82,42 @@ class _Market:
         self.capacity = Capacity(hosts.values(), leasing.leased(), IdleServers.read())
 
     def sources_for(self, attempt: Attempt) -> list[MachineSource] | None:
-        """List the sources whose machines could run it at all. None: it can only run on an existing host."""
+        """List the sources whose machines may run the attempt; None if it can only run on an existing host."""
         if attempt.run.host_id is not None:
             return None
         if attempt.host is None:
             return self._sources
-        # Its checkpoint is on one host. If that was a machine, others may see the same folder.
+        # Its checkpoint is on one host. If that was a machine on demand, others may share the same folder.
         if (origin := ended_machine(attempt.host)) is None:
             return None
         kind = KINDS.get(origin.source.kind)
         return [origin.source] if kind is not None and kind.shares_runs else []
 
     def starts(self, attempt: Attempt) -> bool:
-        """Check whether a host can start it now. If not, reserve free resources for it, as the dispatcher does."""
+        """Return whether an existing host can start the attempt now, and take or reserve resources as the dispatcher
+        does."""
         result = self.capacity.find_for(attempt)
         if isinstance(result, tuple):
-            self.capacity.take(*result, attempt.run)
+            self.capacity.occupy(*result, attempt.run)
             return True
-        return bool(result.gives_way)
+        return bool(result.servers_to_end)
 
     def coming(self, attempt: Attempt, need: Need, sources: list[MachineSource]) -> MachineRequest | None:
-        """Find a machine on its way that has room for the attempt and the attempts ahead of it."""
+        """Find a requested machine that has room for the attempt in addition to those ahead of it, and take its
+        resources. Return None if there is none."""
         for request, machine in self._coming.items():
             if request.source in sources:
                 placed = leasing.allocate(need, machine, self.capacity.taken[-request.pk])
                 if isinstance(placed, Placement):
-                    self.capacity.take(machine, placed, attempt.run)
+                    self.capacity.occupy(machine, placed, attempt.run)
                     return request
         return None
 
     def choose(
         self, attempt: Attempt, need: Need, sources: list[MachineSource]
     ) -> tuple[MachineSource | None, list[str]]:
-        """Choose the first source to request a machine from, or explain why each suitable source has to wait."""
+        """Choose the first source from which a machine can be requested now, and count that machine as requested.
+        Otherwise return None with an explanation for each suitable source."""
         obstacles = []
         for source in sources:
             placed = _could_hold(source, need)
@@ -128,7 +129,7 @@ class _Market:
             self._count_as_coming(attempt, source, placed)
             return source, []
         if not sources and attempt.host is not None:
-            obstacles.append(f"Its last checkpoint was on {attempt.host.name}, which has left.")
+            obstacles.append(f"Its last checkpoint is on {attempt.host.name}, which has left.")
         return None, obstacles
 
     def _count_as_coming(self, attempt: Attempt, source: MachineSource, placed: Placement) -> None:
@@ -136,7 +137,7 @@ class _Market:
         request.offers = source.inventory()
         self._live.append(request)
         self._coming[request] = _machine(request, self.now)
-        self.capacity.take(self._coming[request], placed, attempt.run)
+        self.capacity.occupy(self._coming[request], placed, attempt.run)
 
     def _obstacle(self, attempt: Attempt, need: Need, source: MachineSource) -> str:
         count = sum(request.source_id == source.pk for request in self._live)
@@ -146,33 +147,36 @@ class _Market:
             return f"All {source.most} machines of {source.name} are in use."
         patience = attempt.created_at + timedelta(minutes=source.patience_minutes) - self.now
         # A reachable host could run it once other runs have ended.
-        able = (host for host in self.capacity.hosts if not leasing.host_problem(host, self.now))
-        fits_later = any(isinstance(leasing.allocate(need, host, {}), Placement) for host in able)
+        able_hosts = (host for host in self.capacity.hosts if not leasing.host_problem(host, self.now))
+        fits_later = any(isinstance(leasing.allocate(need, host, {}), Placement) for host in able_hosts)
         if patience > timedelta(0) and fits_later:
             wait = about(patience.total_seconds())
-            return f"A machine from {source.name} will be requested in {wait} if it still waits."
+            return f"A machine from {source.name} will be requested in {wait} if the run is still waiting."
         return self._failures(attempt, source)
 
     def _failures(self, attempt: Attempt, source: MachineSource) -> str:
-        """Explain why earlier failures of a source delay the next request, or "". Saving the source resets them."""
+        """Explain why a source's failures since its last save prevent or delay the next request, or return ""."""
         ended = source.requests.exclude(state__in=MachineRequest.PENDING).filter(created_at__gte=source.changed_at)
         tries = ended.filter(attempt=attempt).count()
         streak = list(_streak(ended))
-        last = f" The last: {streak[0].sentence}" if streak else ""
-        if tries >= TRIES:
-            again = f"Save {source.name} again to retry."
-            return f"{tries} requests to {source.name} for this run failed.{last} {again}"
+        failure = f" The last failure: {streak[0].sentence}" if streak else ""
+        if tries >= MAX_TRIES:
+            advice = f"To retry, save {source.name} again."
+            return f"{tries} requests to {source.name} for this run failed.{failure} {advice}"
         if not streak or streak[0].ended_at is None:
             return ""
-        pause = min(FIRST_PAUSE * 2 ** (len(streak) - 1), LONGEST_PAUSE)
-        remaining = streak[0].ended_at + pause - self.now
-        if remaining <= timedelta(0):
+        pause = min(FIRST_PAUSE * 2 ** (len(streak) - 1), MAX_PAUSE)
+        pause_left = streak[0].ended_at + pause - self.now
+        if pause_left <= timedelta(0):
             return ""
         count = "A machine" if len(streak) == 1 else f"{len(streak)} machines"
-        return f"{count} from {source.name} failed to start.{last} Next try in {about(remaining.total_seconds())}."
+        return (
+            f"{count} from {source.name} failed to start.{failure} Next attempt in {about(pause_left.total_seconds())}."
+        )
 
     def _arrived(self, request: MachineRequest, hosts: dict[str, Host]) -> bool:
-        """Check whether its host counts with the resources that it announces itself."""
+        """Return whether the machine's own host is used instead of the resources expected of it: it announces them, is
+        draining, or has been silent for too long since it joined."""
         if request.state != State.JOINED:
             return False
         host = hosts.get(request.host_name)
@@ -187,27 +191,27 @@ def _could_hold(source: MachineSource, need: Need) -> Placement | None:
 
 
 def ended_machine(host: Host) -> MachineRequest | None:
-    """Find the request of the ended machine that a host was."""
-    gone = MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(host_name=host.name)
-    return gone.select_related("source").first()
+    """Find the request of a machine on demand that was this host and has ended; None if there is none."""
+    ended = MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(host_name=host.name)
+    return ended.select_related("source").first()
 
 
 def _machine(request: MachineRequest, now: datetime) -> Host:
-    """Build the host that a request will become. Its id is negative, as it is in no table."""
+    """Build the host that a request will become. The id is negative, since the host is not stored."""
     return Host(pk=-request.pk, name=request.host_name, inventory=request.offers, announced_at=now)
 
 
 def _expected(attempt: Attempt, request: MachineRequest) -> str:
-    sharing = "" if request.attempt_id in (None, attempt.pk) else ", with another run"
+    sharing = "" if request.attempt_id in (None, attempt.pk) else ", to be shared with another run"
     if request.state == State.JOINED:
-        return f"{request.host_name} of {request.source.name} has joined and is getting ready{sharing}."
+        return f"{request.host_name} from {request.source.name} has joined and is getting ready{sharing}."
     sentence = f" {request.sentence}" if request.sentence else ""
     return f"A machine from {request.source.name} has been requested{sharing}.{sentence}"
 
 
 def _streak(ended: QuerySet[MachineRequest]) -> Iterator[MachineRequest]:
-    """Yield the newest requests up to the last that didn't fail."""
-    for request in ended.order_by("-created_at", "-pk")[: TRIES + 5]:
+    """Yield the newest consecutive failed requests, newest first."""
+    for request in ended.order_by("-created_at", "-pk")[: MAX_TRIES + 5]:
         if request.state != State.FAILED:
             return
         yield request

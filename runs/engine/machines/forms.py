@@ -1,4 +1,4 @@
-"""The form of a machine source: the fields of every kind, and the options of its own."""
+"""The form of a machine source: the fields common to all kinds, and the options of its own kind."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -22,20 +22,19 @@ BOUNDS = {
     "memory_gib": (0, 20_000),
     "minutes": (5, 60 * 24 * 60),
 }
-"""The lowest and the highest value of each field."""
 SECTIONS = {
     "source": ("name", "control_url"),
     "machine": ("gpus", "gpu_kind", "gpu_memory_gib", "cpus", "memory_gib", "minutes"),
     "limits": ("most", "idle_minutes", "patience_minutes", "enabled"),
 }
-"""The fields of every kind, by section of the page."""
+"""Fields common to all kinds, by section of the page."""
 
 
 class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
     control_url = forms.CharField(
         label="This control plane’s address",
         max_length=300,
-        help_text="As the machines reach it.",
+        help_text="The address at which the machines reach it.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
 
@@ -44,48 +43,52 @@ class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscript
         fields = tuple(chain.from_iterable(SECTIONS.values()))
         labels = {
             "gpus": "GPUs",
-            "gpu_kind": "Kind of GPU",
-            "gpu_memory_gib": "Memory of a GPU, GiB",
+            "gpu_kind": "GPU type",
+            "gpu_memory_gib": "Memory per GPU, GiB",
             "cpus": "CPU cores",
             "memory_gib": "Main memory, GiB",
             "minutes": "Time limit, minutes",
-            "most": "Machines at most",
+            "most": "Maximum number of machines",
             "idle_minutes": "Idle limit, minutes",
             "patience_minutes": "Wait for a busy host, minutes",
-            "enabled": "Request machines from it",
+            "enabled": "Request machines from this source",
         }
         error_messages = {"name": {"required": "Enter a name."}}
         help_texts = {
-            "name": "Its hosts’ names begin with it.",
-            "gpus": "GPUs of each machine. 0: runs train on the CPU.",
-            "gpu_kind": "The engine’s name for it, such as h100. Empty: any.",
-            "gpu_memory_gib": "Shown to people only. 0: not stated.",
-            "cpus": "Cores of each machine.",
-            "memory_gib": "0: the engine’s default.",
+            "name": "The names of its hosts begin with this.",
+            "gpus": "GPUs per machine. With 0, runs train on the CPU.",
+            "gpu_kind": "The engine’s name for the GPU, such as h100. Leave empty for any.",
+            "gpu_memory_gib": "Only shown to people. Enter 0 if you don’t know it.",
+            "cpus": "Cores per machine.",
+            "memory_gib": "Enter 0 for the engine’s default.",
             "minutes": "Runs save before the time is up and continue on the next machine.",
-            "most": "At the same time.",
-            "idle_minutes": "A machine without a run for this long is released.",
-            "patience_minutes": "How long a run waits for a busy host before it requests a machine.",
-            "enabled": "If turned off, no machines are requested. Existing ones stay until they are idle.",
+            "most": "Number of machines that may exist at the same time.",
+            "idle_minutes": "A machine is released after this long without a run.",
+            "patience_minutes": "How long a run waits for a busy host before a machine is requested.",
+            "enabled": "If turned off, no new machines are requested. Existing ones stay until they are idle.",
         }
 
     def __init__(self, kind: EngineKind, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.kind = kind
         if kind.names_gpus:
-            needed = "Required for GPUs unless an instance type is given."
-            self.fields["gpu_kind"].help_text = f"{kind.label}’s name for it, such as H100. {needed}"
+            needed = "Required for machines with GPUs unless you choose an instance type."
+            self.fields["gpu_kind"].help_text = f"{kind.label}’s name for the GPU, such as H100. {needed}"
         for name, (lowest, highest) in BOUNDS.items():
-            old = self.fields[name]
+            original = self.fields[name]
             self.fields[name] = forms.IntegerField(
-                min_value=lowest, max_value=highest, label=old.label, help_text=old.help_text, initial=old.initial
+                min_value=lowest,
+                max_value=highest,
+                label=original.label,
+                help_text=original.help_text,
+                initial=original.initial,
             )
         for option in kind.options:
             self.fields[OPTION + option.name] = _field(option, self.instance.options.get(option.name, option.initial))
 
     @property
     def sections(self) -> dict[str, list[forms.BoundField]]:
-        """The fields by section: those of SECTIONS, the kind's options, and its rare options."""
+        """The fields by section: those of SECTIONS, the kind's usual options (`options`) and its rare ones (`rare`)."""
         names: dict[str, Iterable[str]] = {
             **SECTIONS,
             "options": (OPTION + option.name for option in self.kind.options if not option.rare),
@@ -95,18 +98,19 @@ class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscript
 
     @property
     def shows_rare(self) -> bool:
-        """True if a rare option is set or has an error."""
         return any(field.value() or field.errors for field in self.sections["rare"])
 
     def clean_control_url(self) -> str:
         url: str = self.cleaned_data["control_url"].rstrip("/")
         try:
             parts = urlsplit(url)
-            fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+            is_valid = (
+                parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+            )
         except ValueError:
-            fine = False
-        if not fine or parts.username or parts.query or parts.fragment or any(c.isspace() for c in url):
-            raise forms.ValidationError("Use an address such as https://control.example:8443.")
+            is_valid = False
+        if not is_valid or parts.username or parts.query or parts.fragment or any(c.isspace() for c in url):
+            raise forms.ValidationError("Enter an address such as https://control.example:8443.")
         return url
 
     def clean_gpu_kind(self) -> str:
@@ -122,12 +126,12 @@ class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscript
         for name, problem in self.kind.problems(options).items():
             if OPTION + name not in self.errors:
                 self.add_error(OPTION + name, problem)
-        settled = self.kind.settles(options)
-        cleaned |= settled
-        for name in settled.keys() & self.errors.keys():
+        determined_fields = self.kind.settles(options)
+        cleaned |= determined_fields
+        for name in determined_fields.keys() & self.errors.keys():
             del self.errors[name]
         if self.kind.names_gpus and cleaned.get("gpus") and not cleaned.get("gpu_kind"):
-            self.add_error("gpu_kind", f"{self.kind.label} needs the kind of GPU, such as H100.")
+            self.add_error("gpu_kind", f"{self.kind.label} needs a GPU type, such as H100.")
         cleaned["options"] = options
         return cleaned
 
@@ -145,7 +149,7 @@ def _field(option: Option, initial: str) -> forms.Field:
         "help_text": option.help,
         "required": option.required,
         "initial": initial,
-        "error_messages": {"required": f"{option.label} is needed."},
+        "error_messages": {"required": f"{option.label} is required."},
     }
     if option.choices:
         return forms.ChoiceField(choices=list(option.choices.items()), **arguments)

@@ -1,4 +1,4 @@
-"""Hosts that leave: a host reports it once no run is on it, and its credentials end."""
+"""Hosts that leave: a host asks to leave once no run is on it, and its credentials are then revoked."""
 
 import logging
 from datetime import datetime
@@ -23,17 +23,15 @@ log = logging.getLogger(__name__)
 
 ACTOR = "host"
 SENTENCES = {
-    Leaving.IDLE: "It left because it had no run for {minutes} min.",
-    Leaving.STOPPED: "It left because its program was stopped; its runs have ended.",
+    Leaving.IDLE: "The machine left because it had no run for {minutes} min.",
+    Leaving.STOPPED: "The machine left because its program was stopped; its runs have ended.",
 }
 
 
 def leave(name: str, how: Leaving) -> str:
-    """Let a host leave. Return why it has to stay, or "".
-
-    The host's row is locked, and a dispatcher checks it after taking its leases, so no run is sent to a host that has
-    left.
-    """
+    """Let a host leave, or only drain it if it is being stopped. Return the reason if it has to stay, or "". The host's
+    row is locked, and a dispatcher checks that it still exists after taking its leases, so no run is sent to a host
+    that has left."""
     with transaction.atomic():
         host = Host.every.select_for_update().filter(name=name).first()
         if host is None:
@@ -43,23 +41,23 @@ def leave(name: str, how: Leaving) -> str:
             return ""
         if how == Leaving.STOPPED:
             _end_unclaimed(host)
-        bound = Q(host=host) | Q(host=None, run__host=host)
-        if (attempt := Attempt.objects.filter(bound, status__in=ACTIVE).select_related("run").first()) is not None:
-            return f"{attempt.run.name} is on {name} or waits for it."
+        is_bound = Q(host=host) | Q(host=None, run__host=host)
+        if (attempt := Attempt.objects.filter(is_bound, status__in=ACTIVE).select_related("run").first()) is not None:
+            return f"{attempt.run.name} is on {name} or is waiting for it."
         if how == Leaving.IDLE and (run := _awaits(host)) is not None:
             return f"{run} is about to start on {name}."
         now = timezone.now()
         remove(host, now)
-        live = MachineRequest.objects.filter(host_name=name, state__in=MachineRequest.LIVE)
-        for request in live.select_related("source"):
+        live_requests = MachineRequest.objects.filter(host_name=name, state__in=MachineRequest.LIVE)
+        for request in live_requests.select_related("source"):
             sentence = SENTENCES[how].format(minutes=request.source.idle_minutes)
-            live.filter(pk=request.pk).update(state=MachineRequest.State.LEFT, sentence=sentence, ended_at=now)
+            live_requests.filter(pk=request.pk).update(state=MachineRequest.State.LEFT, sentence=sentence, ended_at=now)
     delete_redis_user(name)
     return ""
 
 
 def remove(host: Host, now: datetime) -> None:
-    """End a host's credentials and remove it from the Hardware page."""
+    """Revoke a host's credentials and remove the host from the Hardware page."""
     credentials.revoke(host.name, None)
     Host.every.filter(pk=host.pk).update(announced_at=None, removed_at=now)
 
@@ -72,7 +70,7 @@ def delete_redis_user(name: str) -> None:
 
 
 def _end_unclaimed(host: Host) -> None:
-    """End the unclaimed attempts of a stopped host: nothing was started."""
+    """End the unclaimed attempts of a stopped host, which started nothing."""
     for attempt in Attempt.objects.filter(host=host, status__in=ON_HOST, claimed_at=None).select_related("run", "host"):
         detail = f"{host.name} was stopped before it received the run."
         unclaimed = Q(claimed_at=None)
@@ -80,9 +78,9 @@ def _end_unclaimed(host: Host) -> None:
 
 
 def _awaits(host: Host) -> str | None:
-    """Name the run that the machine was requested for, if it is about to start there."""
-    joined = MachineRequest.objects.filter(host_name=host.name, attempt__status=RunStatus.QUEUED)
-    request = joined.select_related("attempt__run__owner").first()
+    """Return the name of the run that the machine was requested for, if that run is about to start there."""
+    joined_requests = MachineRequest.objects.filter(host_name=host.name, attempt__status=RunStatus.QUEUED)
+    request = joined_requests.select_related("attempt__run__owner").first()
     if request is None or request.attempt is None or host.draining:
         return None
     run = request.attempt.run
@@ -90,5 +88,5 @@ def _awaits(host: Host) -> str | None:
         need = gpu_queue.need_of(run)
     except ContractError:
         return None
-    fits = host.announced_at is None or isinstance(leasing.allocate(need, host, {}), Placement)
-    return run.name if fits and limits.allowance(run.owner).may_start else None
+    has_room = host.announced_at is None or isinstance(leasing.allocate(need, host, {}), Placement)
+    return run.name if has_room and limits.allowance(run.owner).may_start else None

@@ -13,38 +13,36 @@ from runs.engine.machines.provider import EngineKind, MachineShape
 from runs.engine.machines.skypilot import provider as skypilot
 
 KINDS: dict[str, EngineKind] = {kind.name: kind for kind in (slurm.KIND, skypilot.KIND)}
-"""The kinds of engines that machines come from, by name."""
 
 
 class MachineSource(models.Model):
-    """An engine with its settings, and the one shape of machine that is requested from it."""
+    """An engine with its settings, and the one shape of machines that are requested from it."""
 
     name = models.CharField(max_length=40, unique=True)
-    """Also the beginning of its hosts' names."""
+    """Unique name, with which the names of its hosts begin."""
     kind = models.CharField(max_length=16)
-    """A key of KINDS; another version may know others."""
+    """A key of KINDS, or a kind that only another version knows."""
     options: "models.JSONField[dict[str, str], dict[str, str]]" = models.JSONField(default=dict)
     control_url = models.CharField(max_length=300)
     """The control plane's address, as its machines reach it."""
     most = models.IntegerField(default=1)
-    """Machines at the same time."""
+    """Upper bound of the machines that exist at the same time."""
     idle_minutes = models.IntegerField(default=10)
-    """A machine without a run leaves after this time."""
+    """Minutes without a run after which a machine leaves."""
     patience_minutes = models.IntegerField(default=5)
-    """The time that a run waits for a busy host before it requests a machine."""
+    """Minutes for which a run waits for a busy host before a machine is requested."""
     gpus = models.IntegerField(default=1)
     gpu_kind = models.CharField(max_length=40, blank=True)
     gpu_memory_gib = models.IntegerField(default=0)
-    """Memory of each GPU, for people; 0: not stated."""
+    """Memory of each GPU, only shown to people; 0 if unknown."""
     cpus = models.IntegerField(default=8)
     memory_gib = models.IntegerField(default=0)
     minutes = models.IntegerField(default=24 * 60)
-    """The longest life of a machine."""
     enabled = models.BooleanField(default=True)
-    """Machines are requested; existing ones are managed in any case."""
+    """True if new machines are requested; existing ones are managed in any case."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     changed_at = models.DateTimeField(auto_now=True)
-    """Failures before this time don't count."""
+    """Time of the last save; earlier failures of its machines are ignored."""
 
     class Meta:
         ordering = ("name",)
@@ -58,12 +56,11 @@ class MachineSource(models.Model):
 
     @property
     def gpu_hour(self) -> Money | None:
-        """The price of a GPU-hour of its machines; None if unknown."""
         usd = KINDS[self.kind].gpu_hour_usd(self.options) if self.kind in KINDS else None
         return None if usd is None else Money(float(usd), "$")
 
     def inventory(self) -> dict[str, Any]:
-        """Build the announcement of one of its machines, as far as scheduling needs it."""
+        """Build the part of a machine's announcement that scheduling needs."""
         memory = self.gpu_memory_gib * 1024
         return {
             "gpus": [{"index": i, "memory_mib": memory, "used_mib": 0} for i in range(self.gpus)],
@@ -73,43 +70,43 @@ class MachineSource(models.Model):
 
 
 class MachineRequest(models.Model):
-    """One machine, from the request to its end."""
+    """One machine, from its request to its end."""
 
     class State(models.TextChoices):
         ASKING = "asking", "asking"
-        """The engine has not answered."""
+        """The engine has not responded yet."""
         WAITING = "waiting", "waiting"
         """The engine has accepted the request; `phase` says how far it is."""
         JOINED = "joined", "joined"
         LEFT = "left", "left"
-        """It joined, and its host left."""
+        """The machine joined, and its host left."""
         RELEASED = "released", "released"
-        """Withdrawn before it joined."""
+        """The request was withdrawn before the machine joined."""
         FAILED = "failed", "failed"
-        """It ended without having joined."""
+        """The machine ended without having joined."""
         LOST = "lost", "lost"
-        """It joined, and ended without leaving."""
+        """The machine joined, and ended without leaving."""
 
     source = models.ForeignKey(MachineSource, on_delete=models.PROTECT, related_name="requests")
     attempt = models.ForeignKey("runs.Attempt", null=True, on_delete=models.SET_NULL, related_name="+")
-    """The attempt that it was requested for; others may use it."""
+    """The attempt for which the machine was requested; others may use it, too."""
     offers: "models.JSONField[dict[str, Any], dict[str, Any]]" = models.JSONField(default=dict)
-    """The source's inventory at the time of the request; the source may have changed since."""
+    """The source's inventory at the time of the request, since the source may change later."""
     host_name = models.CharField(max_length=64, unique=True)
     code = models.ForeignKey("joining.JoinCode", null=True, on_delete=models.SET_NULL, related_name="+")
     handle = models.CharField(max_length=200, blank=True)
-    """The engine's name for it; empty until the engine answers."""
+    """The engine's name for the machine, or "" until the engine responds."""
     state = models.CharField(max_length=10, choices=State.choices, default=State.ASKING)
     phase = models.CharField(max_length=10, blank=True)
     """The MachinePhase that the engine reported last."""
     sentence = models.TextField(blank=True)
-    """The engine's last report for people, or why the machine ended."""
+    """The engine's last report, for people, or the reason the machine ended."""
     created_at = models.DateTimeField(auto_now_add=True)
     looked_at = models.DateTimeField(null=True)
     joined_at = models.DateTimeField(null=True)
     released_at = models.DateTimeField(null=True)
     released_by = models.CharField(max_length=150, blank=True)
-    """A user's name; empty: released because no run needed it."""
+    """Name of the user who released it, or "" if it was released because no run needed it."""
     ended_at = models.DateTimeField(null=True)
 
     PENDING = (State.ASKING, State.WAITING)
@@ -129,7 +126,7 @@ class MachineRequest(models.Model):
 
 
 class Expectation(models.Model):
-    """A queued attempt's prospects of a machine, in sentences; written only by the tick."""
+    """What a queued attempt can expect from the machine sources, in sentences. Written only by machines.requests."""
 
     attempt = models.OneToOneField("runs.Attempt", on_delete=models.CASCADE, primary_key=True, related_name="machine")
     text = models.TextField()

@@ -1,4 +1,4 @@
-"""The section of the Hardware page about machines on demand."""
+"""The Hardware page's section on machines on demand."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,7 +29,7 @@ class SourceLine:
     row: MachineSource
     label: str
     machine: str
-    """The resources of each machine, in words."""
+    """Description of each machine's resources and price."""
     count: int
 
 
@@ -56,9 +56,14 @@ def overview() -> Overview:
         live = MachineRequest.objects.filter(state__in=MachineRequest.LIVE)
         ended = MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(ended_at__gte=now - SHOWN_FOR)
         machines = [*lines(live), *lines(ended.order_by("-ended_at")[:MAX_ENDED])]
-    in_use = [line.row.source_id for line in machines if line.row.state in MachineRequest.LIVE]
+    source_ids_in_use = [line.row.source_id for line in machines if line.row.state in MachineRequest.LIVE]
     rows = [
-        SourceLine(row, KINDS[row.kind].label if row.kind in KINDS else row.kind, _machine(row), in_use.count(row.pk))
+        SourceLine(
+            row,
+            KINDS[row.kind].label if row.kind in KINDS else row.kind,
+            _machine(row),
+            source_ids_in_use.count(row.pk),
+        )
         for row in sources
     ]
     return Overview(list(KINDS.values()), rows, machines)
@@ -69,11 +74,11 @@ def lines(rows: QuerySet[MachineRequest]) -> list[MachineLine]:
 
 
 def line(row: MachineRequest) -> MachineLine:
-    joined = row.state == State.JOINED
+    is_joined = row.state == State.JOINED
     word = str(row.get_state_display())
     if row.state == State.WAITING and row.phase:
         word = row.phase
-    elif joined and row.released_at:
+    elif is_joined and row.released_at:
         word = "leaving"
     return MachineLine(row, CHIPS[State(row.state)], word, row.state in MachineRequest.LIVE)
 

@@ -1,8 +1,6 @@
-"""Requests for machines, from the demand to the machine's end: request one, poll its state, release it when unneeded.
-
-Every step is a guarded UPDATE, so that two concurrent workers do nothing twice. Engines are called outside
-transactions, since a call may take half a minute.
-"""
+"""Requests for machines, from the demand to the machine's end: sending, polling, and releasing what no run needs. Every
+step is a guarded UPDATE, so concurrent workers do nothing twice. Engines are called outside transactions, since a call
+may take half a minute."""
 
 import logging
 import re
@@ -31,9 +29,9 @@ log = logging.getLogger(__name__)
 
 ACTOR = "machines"
 BUDGET_S = 60.0
-"""Seconds of one round, so that an engine that hangs doesn't block it for longer."""
+"""Seconds after which a round stops, so that an engine that hangs doesn't block it for longer."""
 UNANSWERED = timedelta(minutes=2)
-"""A request without the engine's answer for this long is sent again: the process that sent it has died."""
+"""Time without the engine's response after which a request is sent again, since the process that sent it has died."""
 POLL_EVERY = {MachineRequest.State.WAITING: timedelta(seconds=8), MachineRequest.State.JOINED: timedelta(minutes=1)}
 HISTORY = timedelta(days=30)
 State = MachineRequest.State
@@ -43,29 +41,29 @@ def reconcile(now: datetime) -> None:
     """Poll the machines that are due, release those that no run needs, and request new ones."""
     if not MachineSource.objects.exists():
         return
-    begun = time.monotonic()
+    started_at = time.monotonic()
     adopt_joined(now)
-    for request in _due(now):
-        if time.monotonic() - begun > BUDGET_S:
+    for request in _due_requests(now):
+        if time.monotonic() - started_at > BUDGET_S:
             return
         poll(request, now)
     demands = demand.read(now)
     for request in MachineRequest.objects.filter(state__in=MachineRequest.PENDING).select_related("attempt"):
-        queued = request.attempt is not None and request.attempt.status == RunStatus.QUEUED
-        if not queued and request.pk not in demands.used:
+        is_queued = request.attempt is not None and request.attempt.status == RunStatus.QUEUED
+        if not is_queued and request.pk not in demands.used:
             release(request, by="")
     for attempt, source in demands.unmet:
-        if time.monotonic() - begun > BUDGET_S:
+        if time.monotonic() - started_at > BUDGET_S:
             return
-        inserted = _insert(attempt, source)
-        if inserted is not None and (problem := _send(inserted)):
+        request_row = _insert(attempt, source)
+        if request_row is not None and (problem := _send(request_row)):
             demands.expectations[attempt.pk] = problem
     _store_expectations(demands.expectations)
     MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(ended_at__lt=now - HISTORY).delete()
 
 
 def _insert(attempt: Attempt, source: MachineSource) -> MachineRequest | None:
-    """Create the request's row. None: another worker was first, or the source has reached its number of machines."""
+    """Create a request's row. Return None if another worker was first or the source can have no more machines."""
     slug = re.sub(r"[^a-z0-9]+", "-", source.name.lower()).strip("-")[:40] or "machine"
     name = f"{slug}-{secrets.token_hex(3)}"
     try:
@@ -82,7 +80,7 @@ def _insert(attempt: Attempt, source: MachineSource) -> MachineRequest | None:
 
 
 def _send(request: MachineRequest) -> str:
-    """Request a machine from its engine. Return why there is none, or ""."""
+    """Request a machine from its engine. Return the reason if the engine provides none, or ""."""
     unanswered = MachineRequest.objects.filter(pk=request.pk, state=State.ASKING)
     unanswered.update(looked_at=timezone.now())
     source = request.source
@@ -91,16 +89,16 @@ def _send(request: MachineRequest) -> str:
         handle = engine.request(source.shape, name=request.host_name, join=machine_code(request.host_name))
     except EngineError as error:
         _fail(request, str(error))
-        return f"{source.name} provides no machine: {error}"
+        return f"{source.name} provided no machine: {error}"
     sentence = "The engine has accepted the request."
     if not unanswered.update(handle=handle, state=State.WAITING, phase=MachinePhase.QUEUED, sentence=sentence):
-        # It was released meanwhile.
+        # It was released while the engine was being called.
         _release_there(request, handle)
     return ""
 
 
 def provider_of(source: MachineSource) -> MachineProvider:
-    """Connect to a source's engine. Raises EngineError for an unknown kind."""
+    """Build the client of a source's engine. Raises EngineError for an unknown kind."""
     kind = KINDS.get(source.kind)
     if kind is None:
         raise EngineError(f"This version doesn't know the engine {source.kind!r}.")
@@ -108,17 +106,17 @@ def provider_of(source: MachineSource) -> MachineProvider:
 
 
 def adopt_joined(now: datetime) -> None:
-    """Mark the machines whose join code has been used as joined, and give their hosts a known price."""
-    used = MachineRequest.objects.filter(state__in=MachineRequest.PENDING, code__used_at__isnull=False)
-    for request in used.select_related("source"):
+    """Mark the machines whose join code has been used as joined, and set the price of their hosts if it is known."""
+    joined_requests = MachineRequest.objects.filter(state__in=MachineRequest.PENDING, code__used_at__isnull=False)
+    for request in joined_requests.select_related("source"):
         if (price := request.source.gpu_hour) is not None:
             unpriced = Host.every.filter(name=request.host_name, gpu_hour_price=None)
             unpriced.update(gpu_hour_price=price.amount, currency=price.currency)
-    used.update(state=State.JOINED, joined_at=now, sentence="")
+    joined_requests.update(state=State.JOINED, joined_at=now, sentence="")
 
 
 def poll(request: MachineRequest, now: datetime) -> None:
-    """Read a machine's state from its engine and act on it."""
+    """Send an unanswered request again, or read a machine's state from its engine and act on it."""
     if request.state == State.ASKING:
         _send(request)  # with the same name and code, so that there is never a second machine
         return
@@ -132,8 +130,8 @@ def poll(request: MachineRequest, now: datetime) -> None:
             codes.extend(request.code_id)  # the machine may start nevertheless
         return
     if state.phase not in (MachinePhase.ENDED, MachinePhase.LOST):
-        unchanged = MachineRequest.objects.filter(pk=request.pk, state=request.state)
-        unchanged.update(phase=state.phase, sentence=state.sentence)
+        unchanged_requests = MachineRequest.objects.filter(pk=request.pk, state=request.state)
+        unchanged_requests.update(phase=state.phase, sentence=state.sentence)
         if request.state == State.WAITING and request.code_id is not None:
             codes.extend(request.code_id)
     elif request.state == State.WAITING and (request.code_id is None or codes.revoke(request.code_id)):
@@ -143,14 +141,14 @@ def poll(request: MachineRequest, now: datetime) -> None:
 
 
 def release(request: MachineRequest, *, by: str) -> str:
-    """Release a machine: withdraw the request, or have the host save its runs and leave. Return a problem, or "".
-    `by`: a user's name."""
+    """Release a machine: withdraw the request, or have the host save its runs and leave. Return a problem, or "". `by`
+    is a user's name, or "" if no run needs the machine."""
     now = timezone.now()
     rows = MachineRequest.objects.filter(pk=request.pk)
     if request.code_id is None or codes.revoke(request.code_id):
-        why = f"Released by {by}." if by else "Released because no run needed it."
-        ended = {"state": State.RELEASED, "ended_at": now, "released_at": now, "released_by": by, "sentence": why}
-        if not rows.filter(state__in=MachineRequest.PENDING).update(**ended):
+        text = f"Released by {by}." if by else "Released because no run needed it."
+        columns = {"state": State.RELEASED, "ended_at": now, "released_at": now, "released_by": by, "sentence": text}
+        if not rows.filter(state__in=MachineRequest.PENDING).update(**columns):
             return f"{request.host_name} is {rows.get().get_state_display()}."
     else:
         adopt_joined(now)
@@ -166,7 +164,7 @@ def _release_there(request: MachineRequest, handle: str) -> str:
         provider_of(request.source).release(handle)
     except EngineError as error:
         log.warning("%s was not released: %s", request.host_name, error)
-        sentence = f"It could not be released: {error}"
+        sentence = f"The machine could not be released: {error}"
         MachineRequest.objects.filter(pk=request.pk).update(sentence=sentence)
         return str(error)
     return ""
@@ -175,26 +173,24 @@ def _release_there(request: MachineRequest, handle: str) -> str:
 def _fail(request: MachineRequest, sentence: str) -> None:
     if request.code_id is not None:
         codes.revoke(request.code_id)
-    pending = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.PENDING)
-    pending.update(state=State.FAILED, sentence=sentence, ended_at=timezone.now(), phase=MachinePhase.ENDED)
+    pending_requests = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.PENDING)
+    pending_requests.update(state=State.FAILED, sentence=sentence, ended_at=timezone.now(), phase=MachinePhase.ENDED)
 
 
 def _machine_ended(request: MachineRequest, state: MachineState, now: datetime) -> None:
-    """Handle the end of a joined machine, as its engine reports it.
-
-    Like a reboot, that proves that no process is left there. An engine that has lost track of a machine proves nothing,
-    and is ignored while the host still announces itself.
-    """
+    """Handle the end of a joined machine, as reported by its engine. Like a reboot, the end proves that no process is
+    left there. If the engine has merely lost track of the machine, this proves nothing, and the report is ignored while
+    the host still announces itself."""
     host = Host.every.filter(name=request.host_name).first()
-    proved = state.phase == MachinePhase.ENDED
-    if host is not None and not proved and host.is_fresh(now):
+    is_proved = state.phase == MachinePhase.ENDED
+    if host is not None and not is_proved and host.is_fresh(now):
         return
     with transaction.atomic():
-        live = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.LIVE)
-        if not live.update(state=State.LOST, phase=state.phase, sentence=state.sentence, ended_at=now):
+        live_requests = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.LIVE)
+        if not live_requests.update(state=State.LOST, phase=state.phase, sentence=state.sentence, ended_at=now):
             return
         if host is not None:
-            _end_host(host, state, proved=proved, now=now)
+            _end_host(host, state, proved=is_proved, now=now)
     leaving.delete_redis_user(request.host_name)
 
 
@@ -204,16 +200,15 @@ def _end_host(host: Host, state: MachineState, *, proved: bool, now: datetime) -
     for attempt in Attempt.objects.filter(host=host, status__in=ON_HOST).select_related("run", "host"):
         ending.give_up(attempt, ACTOR, detail=state.sentence, reason=reason, proved=proved)
     if proved:
-        quarantined = list(Lease.objects.filter(host=host, state=Lease.QUARANTINED))
-        recovery.plan_all([lease.attempt_id for lease in quarantined if leasing.release(lease, by=ACTOR)])
+        quarantined_leases = list(Lease.objects.filter(host=host, state=Lease.QUARANTINED))
+        recovery.plan_all([lease.attempt_id for lease in quarantined_leases if leasing.release(lease, by=ACTOR)])
 
 
-def _due(now: datetime) -> list[MachineRequest]:
-    """List the requests to poll, the longest unpolled first."""
-    due = Q(state=State.ASKING, created_at__lt=now - UNANSWERED) & _unpolled_since(now - UNANSWERED)
+def _due_requests(now: datetime) -> list[MachineRequest]:
+    is_due = Q(state=State.ASKING, created_at__lt=now - UNANSWERED) & _unpolled_since(now - UNANSWERED)
     for state, interval in POLL_EVERY.items():
-        due |= Q(state=state) & _unpolled_since(now - interval)
-    rows = MachineRequest.objects.filter(due).select_related("source", "attempt")
+        is_due |= Q(state=state) & _unpolled_since(now - interval)
+    rows = MachineRequest.objects.filter(is_due).select_related("source", "attempt")
     return sorted(rows, key=lambda row: row.looked_at or row.created_at)
 
 
@@ -222,14 +217,14 @@ def _unpolled_since(moment: datetime) -> Q:
 
 
 def _store_expectations(texts: dict[str, str]) -> None:
-    """Store what each queued attempt may expect of the sources, and notify the open pages of changes."""
-    before = {row.pk: (row.text, row.attempt.run_id) for row in Expectation.objects.select_related("attempt")}
-    outdated = before.keys() - texts.keys()
-    Expectation.objects.filter(pk__in=outdated).delete()
-    changed = {before[attempt_id][1] for attempt_id in outdated}
+    """Store what each queued attempt can expect from the sources, and notify open pages of the changes."""
+    stored_texts = {row.pk: (row.text, row.attempt.run_id) for row in Expectation.objects.select_related("attempt")}
+    outdated_ids = stored_texts.keys() - texts.keys()
+    Expectation.objects.filter(pk__in=outdated_ids).delete()
+    changed_run_ids = {stored_texts[attempt_id][1] for attempt_id in outdated_ids}
     for attempt_id, text in texts.items():
-        if attempt_id not in before or before[attempt_id][0] != text:
+        if attempt_id not in stored_texts or stored_texts[attempt_id][0] != text:
             row, _ = Expectation.objects.update_or_create(attempt_id=attempt_id, defaults={"text": text})
-            changed.add(row.attempt.run_id)
-    for run_id in changed:
+            changed_run_ids.add(row.attempt.run_id)
+    for run_id in changed_run_ids:
         hints.changed(run_id)

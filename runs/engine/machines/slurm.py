@@ -1,8 +1,6 @@
-"""Machines as Slurm jobs: sbatch, squeue, sacct and scancel, run beside the control worker.
-
-A job's host keeps its data in FOLDER/<name>, and all hosts of a source keep their runs in FOLDER/runs, on a file system
-that the nodes and the control worker share. The join code is in a file there, with mode 0600.
-"""
+"""Machines as Slurm jobs, managed by sbatch, squeue, sacct and scancel on the control worker's machine. A job's host
+keeps its data in FOLDER/<name>, and all hosts of a source keep their runs in FOLDER/runs, on a file system that the
+nodes and the control worker share. The join code is in a file there, with mode 0600."""
 
 import os
 import re
@@ -25,24 +23,24 @@ from runs.engine.machines.provider import (
 )
 
 TIMEOUT_S = 15
-"""Time limit of one command. If a busy controller exceeds it, the next poll tries again."""
-PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "KRB5CCNAME", "SLURM_CONF")
-"""The only variables of the control worker's environment, which has secrets, that Slurm's commands and jobs see."""
-EXTRAS = (
+"""Time limit of one command in seconds. If a busy controller exceeds it, the next poll tries again."""
+PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "KRB5CCNAME", "SLURM_CONF")
+"""The only variables that Slurm's commands and jobs get from the control worker's environment, which has secrets."""
+ALLOWED_OPTIONS = (
     "comment", "cpus-per-gpu", "deadline", "exclude", "exclusive", "licenses", "mem-per-cpu", "mem-per-gpu", "nice",
     "nodelist", "prefer", "switches", "tmp", "use-min-nodes", "wckey",
 )  # fmt: skip
-VARIABLES = r"(?:GRPO_|HF_|CUDA_|NCCL_|VLLM_|TORCH_|UV_|PIP_|OMP_)[A-Z0-9_]+|CONTROLPLANE_BOOTSTRAP|PATH|TMPDIR"
-_EXTRA = rf"--(?:{'|'.join(EXTRAS)})(?:=[^\s'\"\\`$;|&<>]+)?"
-_VARIABLE = rf"(?:{VARIABLES})=\S*"
+ALLOWED_VARIABLES = r"(?:GRPO_|HF_|CUDA_|NCCL_|VLLM_|TORCH_|UV_|PIP_|OMP_)[A-Z0-9_]+|CONTROLPLANE_BOOTSTRAP|PATH|TMPDIR"
+_EXTRA = rf"--(?:{'|'.join(ALLOWED_OPTIONS)})(?:=[^\s'\"\\`$;|&<>]+)?"
+_VARIABLE = rf"(?:{ALLOWED_VARIABLES})=\S*"
 _path = partial(
     Option, pattern=r"/(?!.*(?:^|/)\.\.(?:/|$))[A-Za-z0-9._/+@:=-]+", hint="an absolute path without spaces"
 )
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.,@:+-]*"
 
-PENDING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
-BEGINNING = {"CONFIGURING", "POWER_UP_NODE"}
-ENDED = {
+PENDING_STATES = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+STARTING_STATES = {"CONFIGURING", "POWER_UP_NODE"}
+END_REASONS = {
     "BOOT_FAIL": "its node could not boot",
     "CANCELLED": "it was cancelled",
     "COMPLETED": "the host's program ended",
@@ -56,17 +54,16 @@ ENDED = {
     "REVOKED": "another cluster took it",
     "TIMEOUT": "its time was up",
 }
-TAKEN_BACK = {"CANCELLED", "DEADLINE", "PREEMPTED", "TIMEOUT"}
-WAITS = {
+TAKEN_BACK_STATES = {"CANCELLED", "DEADLINE", "PREEMPTED", "TIMEOUT"}
+WAIT_REASONS = {
     "None": "",
     "Priority": "other jobs come first",
-    "Resources": "waits for free nodes",
+    "Resources": "waiting for free nodes",
 }
 MAX_OUTPUT = 300
-NOTICE = "GRPO_STOP_NOTICE_S"
+NOTICE_VARIABLE = "GRPO_STOP_NOTICE_S"
 NOTICE_SPARE_S = 10
-"""Seconds by which the host's program ends before Slurm kills it, as in grpo-host.sbatch, whose --signal applies unless
-the source sets NOTICE."""
+"""Seconds between the end of the host's program and Slurm's kill, as in the --signal of grpo-host.sbatch."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +80,7 @@ class Slurm:
             with open(os.open(code_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.write(join)
         except OSError as error:
-            raise EngineError(
-                f"{folder} can't be written to where the control worker runs: {error.strerror}."
-            ) from None
+            raise EngineError(f"The control worker can't write to {folder}: {error.strerror}.") from None
         if jobs := self._run("squeue", f"--name={name}", "--states=all", "--noheader", "--format=%i").split():
             return jobs[0]
         script = settings.BASE_DIR / "docker" / "slurm" / "grpo-host.sbatch"
@@ -93,7 +88,7 @@ class Slurm:
         output = self._run(*argv, variables=self._variables(shape, folder)).strip()
         job = output.partition(";")[0]
         if not job.isdigit():
-            raise EngineError(f"sbatch printed no job number, but {output[:MAX_OUTPUT]!r}")
+            raise EngineError(f"sbatch printed {output[:MAX_OUTPUT]!r} instead of a job number.")
         return job
 
     def state(self, handle: str) -> MachineState:
@@ -101,25 +96,25 @@ class Slurm:
         if row is None:
             return self._recorded(handle)
         state, reason, node, name = row
-        if state in PENDING:
+        if state in PENDING_STATES:
             return MachineState(
                 MachinePhase.QUEUED,
-                f"Job {handle} waits in Slurm's queue: {WAITS.get(reason, reason)}.".replace(": .", "."),
+                f"Job {handle} is in Slurm's queue: {WAIT_REASONS.get(reason, reason)}.".replace(": .", "."),
             )
-        if state in BEGINNING:
-            return MachineState(MachinePhase.STARTING, f"Job {handle} waits for {node or 'its node'} to be ready.")
-        if state in ENDED:
+        if state in STARTING_STATES:
+            return MachineState(MachinePhase.STARTING, f"Job {handle} is waiting for {node or 'its node'} to be ready.")
+        if state in END_REASONS:
             return self._ended(handle, state, name)
-        return MachineState(MachinePhase.RUNNING, f"Job {handle} runs on {node or 'its node'}.")
+        return MachineState(MachinePhase.RUNNING, f"Job {handle} is running on {node or 'its node'}.")
 
     def release(self, handle: str) -> None:
         row = self._row(handle)
-        if row is None or row[0] in ENDED:
+        if row is None or row[0] in END_REASONS:
             return
-        if row[0] in PENDING:
+        if row[0] in PENDING_STATES:
             self._run("scancel", handle)
         else:
-            # Only the batch script: supervisors must learn from the host's program why they end.
+            # Only to the batch script: supervisors must learn from the host's program why they are being ended.
             self._run("scancel", "--batch", "--signal=TERM", handle)
 
     @property
@@ -129,8 +124,8 @@ class Slurm:
     def _options(self, shape: MachineShape, name: str) -> list[str]:
         get = self.options.get
         kind = f":{shape.gpu_kind}" if shape.gpu_kind else ""
-        notice = _variables_of(self.options).get(NOTICE)
-        chosen = {
+        notice = _variables_of(self.options).get(NOTICE_VARIABLE)
+        values = {
             "job-name": name,
             "chdir": self._source,
             "output": str(self._folder / name / "job.log"),
@@ -143,7 +138,7 @@ class Slurm:
         }
         # A machine that is taken back is requested again under another name.
         return [
-            *(f"--{option}={text}" for option, text in chosen.items() if text),
+            *(f"--{option}={text}" for option, text in values.items() if text),
             "--no-requeue",
             *get("extra", "").split(),
         ]
@@ -152,20 +147,20 @@ class Slurm:
         flags = ["--plaintext"] if self.options.get("plaintext") else []
         if self.options.get("ca_file"):
             flags += ["--ca-file", self.options["ca_file"]]
-        fixed = {
+        fixed_variables = {
             "GRPO_SOURCE": self._source,
             "GRPO_HOST_DATA": str(folder),
             "GRPO_RUNS_DIR": str(self._folder / "runs"),
             "GRPO_JOIN_FLAGS": " ".join(flags),
         }
-        return {**shape.environment, **_variables_of(self.options), **fixed}
+        return {**shape.environment, **_variables_of(self.options), **fixed_variables}
 
     @property
     def _source(self) -> str:
         return self.options.get("source") or str(settings.BASE_DIR)
 
     def _row(self, handle: str) -> tuple[str, str, str, str] | None:
-        """Look up the state, reason, node and name of a job; None: the controller has forgotten it."""
+        """Look up the state, reason, node and name of a job; None if the controller has forgotten it."""
         columns = "--format=%T|%r|%N|%j"
         try:
             output = self._run("squeue", f"--jobs={handle}", "--states=all", "--noheader", columns).strip()
@@ -179,8 +174,8 @@ class Slurm:
         return state, reason, node, name
 
     def _recorded(self, handle: str) -> MachineState:
-        """Describe the end of a forgotten job, with its state if there is accounting. The controller forgets a job only
-        minutes after its end."""
+        """Describe the end of a job that the controller has forgotten, with its last state if there is accounting. The
+        controller forgets a job only minutes after its end."""
         columns = "--format=State,JobName%64"
         try:
             output = self._run("sacct", f"--jobs={handle}", "--allocations", "--noheader", "--parsable2", columns)
@@ -188,14 +183,14 @@ class Slurm:
             output = ""
         state, _, name = output.partition("|")
         state = state.split(" ")[0].strip()  # CANCELLED by 1000
-        if state not in ENDED:
+        if state not in END_REASONS:
             return MachineState(MachinePhase.ENDED, f"Slurm no longer knows job {handle}, so it has ended.")
         return self._ended(handle, state, name.partition("|")[0].strip())
 
     def _ended(self, handle: str, state: str, name: str) -> MachineState:
-        sentence = f"Job {handle} ended: {ENDED[state]}."
+        sentence = f"Job {handle} ended: {END_REASONS[state]}."
         log_end = self._log_end(name) if state in ("COMPLETED", "FAILED", "LAUNCH_FAILED") else ""
-        return MachineState(MachinePhase.ENDED, f"{sentence}{log_end}", taken_back=state in TAKEN_BACK)
+        return MachineState(MachinePhase.ENDED, f"{sentence}{log_end}", taken_back=state in TAKEN_BACK_STATES)
 
     def _log_end(self, name: str) -> str:
         if not re.fullmatch(_NAME, name):
@@ -206,16 +201,16 @@ class Slurm:
                 lines = file.read().decode(errors="replace").split("\n")
         except OSError:
             return ""
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f" Last line of its log: {last[:MAX_OUTPUT]}" if last else ""
+        last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f" Last line of its log: {last_line[:MAX_OUTPUT]}" if last_line else ""
 
     def _run(self, *argv: str, variables: Mapping[str, str] | None = None) -> str:
         """Run a command and return its output. Raises EngineError with the command's message."""
-        passed = {name: os.environ[name] for name in PASSED if name in os.environ}
+        passed_variables = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
         try:
             result = subprocess.run(
                 argv,
-                env={**passed, **(variables or {})},
+                env={**passed_variables, **(variables or {})},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -224,9 +219,9 @@ class Slurm:
                 check=False,
             )
         except FileNotFoundError:
-            raise EngineError(f"{argv[0]} is not installed where the control worker runs.") from None
+            raise EngineError(f"{argv[0]} is not installed on the control worker's machine.") from None
         except subprocess.TimeoutExpired:
-            raise EngineError(f"{argv[0]} didn't answer within {TIMEOUT_S} s.") from None
+            raise EngineError(f"{argv[0]} didn't respond within {TIMEOUT_S} s.") from None
         except OSError as error:
             raise EngineError(f"{argv[0]} could not be run: {error.strerror}.") from None
         if result.returncode:
@@ -240,30 +235,30 @@ def _variables_of(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check(options: Mapping[str, str]) -> dict[str, str]:
-    notice = _variables_of(options).get(NOTICE, "230")
+    notice = _variables_of(options).get(NOTICE_VARIABLE, "230")
     if re.fullmatch(r"[1-9]\d{0,4}", notice):
         return {}
-    return {"environment": f"{NOTICE} is a number of whole seconds, from 1 to 99,999, not {notice!r}."}
+    return {"environment": f"{NOTICE_VARIABLE} must be a whole number of seconds from 1 to 99,999, not {notice!r}."}
 
 
 KIND = EngineKind(
     name="slurm",
     label="Slurm",
-    help="Each machine is a job. sbatch, squeue and scancel must work where the control worker runs, and it and the "
-    "nodes must share a file system.",
+    help="Each machine is a Slurm job. sbatch, squeue and scancel must work on the control worker's machine, which "
+    "must share a file system with the nodes.",
     options=(
         _path(
             "folder",
             "Shared folder",
-            "Where the hosts keep their data and runs; the same path on the nodes and here.",
+            "Folder for the hosts' data and runs, at the same path on the nodes and on the control worker's machine.",
             required=True,
         ),
         _path(
-            "source", "Copy of the source", "Its path on the nodes. Empty: the same as the control plane's.", rare=True
+            "source", "Source code", "Its path on the nodes. Leave empty for the control plane's own path.", rare=True
         ),
-        Option("partition", "Partition", "Empty: the cluster's default.", _NAME, "the name of a partition"),
-        Option("account", "Account", "The account to charge.", _NAME, "the name of an account"),
-        Option("qos", "QOS", "The quality of service.", _NAME, "the name of a QOS"),
+        Option("partition", "Partition", "Leave empty for the cluster's default.", _NAME, "the name of a partition"),
+        Option("account", "Account", "Account to charge.", _NAME, "the name of an account"),
+        Option("qos", "QOS", "Quality of service.", _NAME, "the name of a QOS"),
         Option("reservation", "Reservation", "", _NAME, "the name of a reservation", rare=True),
         Option(
             "constraint",
@@ -276,15 +271,15 @@ KIND = EngineKind(
         Option(
             "gres",
             "Generic resources",
-            "Instead of gpu:KIND:COUNT, if the cluster names them differently.",
+            "Replaces gpu:KIND:COUNT if the cluster names its GPUs differently.",
             r"[A-Za-z0-9_][A-Za-z0-9_.:,-]*",
             "names and counts such as gpu:h100:4",
             rare=True,
         ),
         Option(
             "extra",
-            "More options of sbatch",
-            f"Separated by spaces. Allowed: {', '.join(EXTRAS)}.",
+            "Other sbatch options",
+            f"Separated by spaces. Allowed: {', '.join(ALLOWED_OPTIONS)}.",
             rf"{_EXTRA}(?: {_EXTRA})*",
             "allowed options, such as --exclude=gpu07 --nice=100",
             max_length=500,
@@ -292,8 +287,8 @@ KIND = EngineKind(
         ),
         Option(
             "environment",
-            "Environment of the host",
-            "Separated by spaces: GRPO_MODEL_ROOTS=/shared/models HF_HOME=/shared/hf.",
+            "Environment variables of the host",
+            "Separated by spaces, such as GRPO_MODEL_ROOTS=/shared/models HF_HOME=/shared/hf.",
             rf"{_VARIABLE}(?: {_VARIABLE})*",
             "NAME=value, where names begin with GRPO_, HF_, CUDA_, NCCL_, VLLM_, TORCH_, UV_, PIP_ or OMP_, or "
             "are PATH, TMPDIR or CONTROLPLANE_BOOTSTRAP",
@@ -303,14 +298,14 @@ KIND = EngineKind(
         PRICE,
         _path(
             "ca_file",
-            "Certificates",
-            "A PEM file on the nodes, if the control plane's certificate is not from a public authority.",
+            "CA certificates",
+            "Path of a PEM file on the nodes, if no public authority issued the control plane's certificate.",
             rare=True,
         ),
         Option(
             "plaintext",
             "Encryption",
-            "Without it, hosts use http:// and redis://: only on a private network.",
+            "Without encryption, hosts use http:// and redis://. Choose that only on a private network.",
             "yes",
             "required or none",
             choices={"": "required", "yes": "none"},

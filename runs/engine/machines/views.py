@@ -1,4 +1,4 @@
-"""Machine sources and their machines: a part of the Hardware page, and pages for admins."""
+"""Pages of machine sources, for admins, and the release of machines, for operators."""
 
 from django.contrib import messages
 from django.db import transaction
@@ -38,8 +38,8 @@ def source(request: HttpRequest, source_id: int) -> HttpResponseBase:
 
 def _form(request: HttpRequest, form: MachineSourceForm) -> HttpResponseBase:
     if request.method == "POST" and form.is_valid():
-        saved = form.save_by(person(request))
-        messages.success(request, f"{saved.name} is saved.")
+        source_row = form.save_by(person(request))
+        messages.success(request, f"{source_row.name} is saved.")
         return redirect("hardware")
     # The stored name, not the submitted one.
     name = MachineSource.objects.filter(pk=form.instance.pk).values_list("name", flat=True).first()
@@ -50,17 +50,17 @@ def _form(request: HttpRequest, form: MachineSourceForm) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
 def source_delete(request: HttpRequest, source_id: int) -> HttpResponseBase:
-    """Delete a source and its requests, after a page that explains the consequences."""
+    """Show the page that confirms the deletion of a source; on POST, delete the source and its requests."""
     row = get_object_or_404(MachineSource, pk=source_id)
     if request.method == "POST":
         with transaction.atomic():
             MachineSource.objects.select_for_update().get(pk=row.pk)
-            live = row.requests.filter(state__in=MachineRequest.LIVE).exists()
-            if not live:
+            has_machines = row.requests.filter(state__in=MachineRequest.LIVE).exists()
+            if not has_machines:
                 row.requests.all().delete()
                 row.delete()
-        if live:
-            messages.error(request, f"{row.name} still has machines. Turn it off, and delete it once they have left.")
+        if has_machines:
+            messages.error(request, f"{row.name} still has machines. Turn it off, then delete it once they have left.")
         else:
             messages.success(request, f"{row.name} is deleted.")
         return redirect("hardware")
@@ -71,13 +71,13 @@ def source_delete(request: HttpRequest, source_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def release(request: HttpRequest, machine_id: int) -> HttpResponseBase:
-    """Release a machine, after a page that explains the consequences."""
+    """Show the page that confirms the release of a machine; on POST, release it."""
     row = get_object_or_404(MachineRequest.objects.select_related("source", "attempt__run"), pk=machine_id)
     if request.method == "POST":
         if problem := requests.release(row, by=person(request).get_username()):
-            messages.error(request, f"{row.host_name} is not released: {problem}")
+            messages.error(request, f"{row.host_name} was not released: {problem}")
         else:
-            messages.success(request, f"{row.host_name} is released.")
+            messages.success(request, f"{row.host_name} is being released.")
         return redirect("hardware")
     host = Host.objects.filter(name=row.host_name).first()
     attempts = actions.on_host(host) if host else []

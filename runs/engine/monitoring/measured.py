@@ -1,5 +1,5 @@
-"""Durations measured by the control plane's processes, as histograms summed in Redis, so that any web process can serve
-the metrics of all. A killed process loses at most FLUSH_S of its measurements."""
+"""Durations measured by the control plane's processes, as histograms that are summed in Redis so that any web process
+can serve the metrics of all. A killed process loses at most FLUSH_S seconds of its measurements."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 KEY = "measured"
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FLUSH_S = 5.0
-"""Seconds between two writes, so that measuring stays cheap, and between two tries while Redis is away."""
+"""Seconds between two writes, so that measuring stays cheap, and between two attempts while Redis is unreachable."""
 _BEYOND, _SUM = "+Inf", "sum"
 
 
@@ -29,7 +29,7 @@ class MeasuredDuration(StrEnum):
     TICK = "tick"
 
 
-class _Sums:
+class _DurationSums:
     def __init__(self) -> None:
         self._pending: Counter[str] = Counter()
         self._due = 0.0
@@ -40,21 +40,21 @@ class _Sums:
         with self._lock:
             self._pending[f"{name}:{bucket}"] += 1
             self._pending[f"{name}:{_SUM}"] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
-            due = time.monotonic() >= self._due
-        if due:
+            is_due = time.monotonic() >= self._due
+        if is_due:
             self.flush()
 
     def flush(self) -> None:
-        """Store the pending measurements."""
+        """Add the pending measurements to the sums in Redis; keep them if Redis is unreachable."""
         with self._lock:
             self._due = time.monotonic() + FLUSH_S
             pending, self._pending = self._pending, Counter()
-        if not pending or self._sent(pending):
+        if not pending or self._has_sent(pending):
             return
         with self._lock:
             self._pending.update(pending)
 
-    def _sent(self, pending: Counter[str]) -> bool:
+    def _has_sent(self, pending: Counter[str]) -> bool:
         if not settings.REDIS_URL:
             return False
         try:
@@ -68,20 +68,20 @@ class _Sums:
         return True
 
     def read(self) -> dict[str, float]:
-        """Read the sums of all processes; without Redis, those of this process."""
+        """Read the sums of all processes; if no Redis is configured, those of this process."""
         self.flush()
         if not settings.REDIS_URL:
             with self._lock:
                 return {name: float(amount) for name, amount in self._pending.items()}
         try:
             with client() as connected:
-                stored: Any = connected.hgetall(KEY)
+                stored_sums: Any = connected.hgetall(KEY)
         except (redis.RedisError, OSError):
             return {}
-        return {name.decode(): float(amount) for name, amount in stored.items()}
+        return {name.decode(): float(amount) for name, amount in stored_sums.items()}
 
 
-sums = _Sums()
+sums = _DurationSums()
 
 
 @contextmanager
@@ -94,8 +94,8 @@ def measuring(name: MeasuredDuration) -> Iterator[None]:
 
 
 def histograms() -> dict[MeasuredDuration, tuple[list[tuple[str, float]], float]]:
-    """Read Prometheus's cumulative buckets and the sum of each duration. Empty while Redis is away, as a counter that
-    drops to a part of its value would look like a restart."""
+    """Return Prometheus's cumulative buckets and the sum of each duration. Return {} while Redis is unreachable, since
+    a counter that drops to a part of its value would look like a restart."""
     seconds = sums.read()
     result = {}
     for name in MeasuredDuration if seconds else ():
@@ -108,7 +108,7 @@ def histograms() -> dict[MeasuredDuration, tuple[list[tuple[str, float]], float]
 
 
 def client() -> redis.Redis:
-    """Connect to Redis for a short time, with short time-outs."""
+    """Create a Redis client with short time-outs, for a few commands."""
     return redis.Redis.from_url(
         settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
     )

@@ -1,5 +1,5 @@
-"""Readiness of the control plane: database, migrations, Redis, and beat with its worker. Problems are described without
-addresses and drivers' messages, because anybody may read them."""
+"""Readiness of the control plane: database, migrations, Redis, and beat with its worker. The problems contain neither
+addresses nor drivers' messages, because anybody may read them."""
 
 import logging
 import time
@@ -15,20 +15,20 @@ from runs.engine.monitoring.measured import client
 log = logging.getLogger(__name__)
 
 TICKED = "ticked"
-"""A file in the data folder, written after each tick: its age tells whether beat and worker work."""
+"""File in the data folder that is touched after each tick, so that its age shows whether beat and the worker run."""
 TICK_FRESH_S = 60.0
 
 _migrated_to: list[str] = []
-"""Databases whose migrations are known to be applied; they stay so while a process runs."""
+"""Databases whose migrations are known to be applied, which doesn't change while the process runs."""
 
 
 def problems() -> list[str]:
-    """List the problems, as sentences; empty if ready."""
+    """List the problems as sentences; an empty list means ready."""
     return [problem for check in (_database, _redis, _tick) if (problem := check())]
 
 
 def ticked_at() -> float | None:
-    """Find the time of the last tick's end, in Unix seconds; None: there was none."""
+    """Return the time of the last tick's end in Unix seconds; None if there has been no tick."""
     try:
         return (Path(settings.DATA_DIR) / TICKED).stat().st_mtime
     except OSError:
@@ -39,14 +39,13 @@ def _database() -> str:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-        missing = _missing_migrations()
+        missing_count = _missing_migrations()
     except DatabaseError as error:
-        log.warning("not ready: the database doesn't answer", exc_info=error)  # said once per outage (http/outage.py)
+        log.warning("not ready: the database doesn't respond", exc_info=error)  # once per outage (http/outage.py)
         return "The database can't be reached. Start it, or correct CONTROLPLANE_DATABASE_URL."
-    if missing:
-        return (
-            f"The database is older than this version (migrations missing: {missing}). Run `manage.py serve prepare`."
-        )
+    if missing_count:
+        behind = f"The database is older than this version (missing migrations: {missing_count})."
+        return f"{behind} Run `manage.py serve prepare`."
     return ""
 
 
@@ -55,10 +54,10 @@ def _missing_migrations() -> int:
     if name in _migrated_to:
         return 0
     executor = MigrationExecutor(connection)
-    missing = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
-    if not missing:
+    missing_count = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    if not missing_count:
         _migrated_to.append(name)
-    return missing
+    return missing_count
 
 
 def _redis() -> str:
@@ -68,16 +67,16 @@ def _redis() -> str:
         with client() as connected:
             connected.ping()
     except (redis.RedisError, OSError) as error:
-        log.warning("not ready, Redis doesn't answer: %s", error)
+        log.warning("not ready: Redis doesn't respond: %s", error)
         return "Redis can't be reached. Start it, or correct REDIS_URL."
     return ""
 
 
 def _tick() -> str:
-    at = ticked_at()
-    if at is None:
+    last_tick_at = ticked_at()
+    if last_tick_at is None:
         return "There has been no tick yet. Start the control worker (`manage.py serve worker`)."
-    age_s = abs(time.time() - at)  # in the future: the clock was set back since
+    age_s = abs(time.time() - last_tick_at)  # in the future: the clock was set back since
     if age_s <= max(TICK_FRESH_S, 3 * settings.TICK_S):
         return ""
-    return f"The last tick was {age_s:.0f} s ago. Look at the control worker's log and start it again."
+    return f"The last tick was {age_s:.0f} s ago. Check the control worker's log and restart the worker."

@@ -1,4 +1,4 @@
-"""The hosts on which a checkpoint can be used: the one that saved it, one that shares its folder, or any, if a copy is
+"""Hosts on which a checkpoint can be used: the one that saved it, one that shares its folder, or any host if a copy is
 in the artifact store."""
 
 from collections.abc import Callable
@@ -17,7 +17,8 @@ from workers.contract.wire.documents import ContractError
 
 
 def resume_point(run: Run) -> Checkpoint | None:
-    """Choose the checkpoint to resume from: the last one, or, if launches can't go to its host, the last stored one."""
+    """Choose the checkpoint to resume from: the last one or, if no host that has it can take launches, the last stored
+    one."""
     last, now = checkpoints.last(run), timezone.now()
     home = last.event.attempt.host if last else None
     if last is None or last.stored or run.host_id is not None or home is None or not leasing.host_problem(home, now):
@@ -27,9 +28,9 @@ def resume_point(run: Run) -> Checkpoint | None:
 
 
 def host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
-    """Choose the host for a resume: the one that saved the checkpoint, or, if launches can't go there, one with its
-    RUNS_DIR that could ever hold the run. None, for a stored checkpoint whose host can't start the run now: any host. A
-    run that was launched for a certain host stays there."""
+    """Choose the host for a resume: the one that saved the checkpoint or, if launches can't go there, a host with the
+    same RUNS_DIR and enough resources. Return None for any host, if the checkpoint is stored and its host can't start
+    the run now. A run that was launched for a particular host stays there."""
     home, now = checkpoint.event.attempt.host, timezone.now()
     if home is None or run.host_id is not None:
         return home if run.host_id is None or not checkpoint.stored else run.host
@@ -50,25 +51,25 @@ def host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
 
 
 def host_for(checkpoint: Checkpoint) -> Host | None:
-    """Choose the host for a job, an evaluation or a new run: the one that saved the checkpoint. None: any host, since
-    launches can't go there and the store has a copy."""
+    """Choose the host for a job, an evaluation or a new run: the one that saved the checkpoint. Return None for any
+    host, if launches can't go there and the store has a copy."""
     home = checkpoint.event.attempt.host
     return home if home is None or home in hosts_for(checkpoint) else None
 
 
 def host_of_start(run: Run) -> Host | None:
-    """Choose the host for an evaluation of a run's starting model: the one that trained the run. None: any host, since
-    launches can't go there and the run was not launched for a certain one."""
+    """Choose the host for an evaluation of a run's starting model: the one that trained the run. Return None for any
+    host, if launches can't go there and the run was not launched for a particular host."""
     if start := checkpoints.by_folder(run.spec.get("start_from") or ""):
         return host_for(start)
     home = run.latest().host
-    lost = home is not None and run.host_id is None and leasing.host_problem(home, timezone.now())
-    return None if lost else home
+    is_unusable = home is not None and run.host_id is None and leasing.host_problem(home, timezone.now())
+    return None if is_unusable else home
 
 
 def hosts_for(checkpoint: Checkpoint, able: Callable[[Host], bool] = lambda host: True) -> list[Host]:
-    """List the `able` hosts for a job: the one that saved the checkpoint, even if it is unreachable; if it is and the
-    store has a copy, all others that launches can go to."""
+    """List the hosts for a job for which `able` is true: the host that saved the checkpoint, even if it is unreachable.
+    If launches can't go there and the store has a copy, list all hosts that launches can go to instead."""
     home, now = checkpoint.event.attempt.host, timezone.now()
     if home is not None and not (checkpoint.stored and leasing.host_problem(home, now)):
         return [home] if able(home) else []

@@ -1,4 +1,4 @@
-"""Dispatching: going through the queue, leasing all that an attempt needs, and launching it."""
+"""Dispatching: walking the queue, leasing everything that an attempt needs, and launching it."""
 
 import logging
 from datetime import datetime
@@ -29,18 +29,28 @@ from workers.contract.wire.names import EndReason, EventKind, Task
 
 log = logging.getLogger(__name__)
 
-TRIES = 5
-"""Tries per attempt and pass through the queue, each after another dispatcher took a resource first."""
-UNDONE = ("status", "host", "placement", "first_seq", "last_seq", "dispatched_at", "waits_for", "waits_how", "waits_on")
-"""Fields that a failed start may have set on the attempt in memory."""
+MAX_TRIES = 5
+"""Number of tries to start one attempt in a pass, each after another dispatcher took a resource first."""
+SET_BY_START = (
+    "status",
+    "host",
+    "placement",
+    "first_seq",
+    "last_seq",
+    "dispatched_at",
+    "waits_for",
+    "waits_how",
+    "waits_on",
+)
+"""Fields that a failed start may have changed on the attempt in memory."""
 LATE_ROOM = 1_000_000
-"""Seqs left free after an attempt whose last line is missing: its outbox may still arrive."""
+"""Number of seqs left free after an attempt whose last line is missing, since its outbox may still arrive."""
 
 
 def dispatch_ready() -> int:
-    """Walk the queue in order and start every attempt whose resources are free and not reserved. Return how many
-    started."""
-    started = 0
+    """Walk the queue in order and start every attempt whose resources are free and not reserved. Return the number of
+    attempts started."""
+    started_count = 0
     capacity: Capacity | None = None
     for attempt in gpu_queue.waiting().select_related("run__owner", "run__group"):
         capacity = capacity or Capacity.read()
@@ -50,11 +60,11 @@ def dispatch_ready() -> int:
             _give_up(attempt, error)
             continue
         if isinstance(result, Shortage):
-            lifecycle.give_way(result.gives_way)
+            lifecycle.end_for_queued_run(result.servers_to_end)
             _store_shortage(attempt, result)
         else:
-            started += result
-    return started
+            started_count += result
+    return started_count
 
 
 @receiver(limits_raised)
@@ -63,7 +73,8 @@ def start_queued_runs(**signal: Any) -> None:
 
 
 def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
-    """Send the launch message again. Of two senders only one does; without a broker the tick retries."""
+    """Send an attempt's launch message, and return whether it was sent. Of concurrent senders, only one sends it. If
+    the broker is down, the tick retries."""
     now = now or timezone.now()
     try:
         spec = attempt_spec(attempt)
@@ -71,21 +82,21 @@ def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
         _give_up(attempt, error)
         return False
     unclaimed = Attempt.objects.filter(pk=attempt.pk, status=RunStatus.STARTING, claimed_at=None)
-    sent = attempt.launches_sent
-    if not unclaimed.filter(launches_sent=sent).update(launches_sent=sent + 1, launch_sent_at=now):
+    sent_count = attempt.launches_sent
+    if not unclaimed.filter(launches_sent=sent_count).update(launches_sent=sent_count + 1, launch_sent_at=now):
         return False
     arguments = [to_dict(spec), attempt_token(attempt.pk)]
     try:
         host_commands.send(spec.placement.host, Task.LAUNCH_RUN, arguments)
     except host_commands.BrokerDown as error:
         log.warning("launch of %s was not sent: %s", attempt.pk, error)
-        unclaimed.filter(launches_sent=sent + 1).update(launches_sent=sent, launch_sent_at=None)
+        unclaimed.filter(launches_sent=sent_count + 1).update(launches_sent=sent_count, launch_sent_at=None)
         return False
     return True
 
 
 def attempt_spec(attempt: Attempt) -> AttemptSpec:
-    """Build the content of spec.json, which the launcher writes."""
+    """Build the content of spec.json, a file that the launcher writes."""
     return AttemptSpec(
         attempt_id=attempt.pk,
         number=attempt.number,
@@ -97,11 +108,11 @@ def attempt_spec(attempt: Attempt) -> AttemptSpec:
 
 
 def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
-    """Start an attempt where its resources are free. Return what it waits for, or whether this call started it, as
-    another dispatcher or a cancellation may be first."""
+    """Start an attempt on a host where its resources are free. Return a Shortage if there is none. Otherwise return
+    whether this call started it, since another dispatcher or a cancellation may have been first."""
     if (shortage := capacity.over_limit(attempt.run)) is not None:
         return shortage
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         result = capacity.find_for(attempt)
         if isinstance(result, Shortage):
             return result
@@ -111,11 +122,11 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
             return Shortage(str(error))
         except IntegrityError:
             # Another dispatcher took one of the resources first.
-            attempt.refresh_from_db(fields=UNDONE)
+            attempt.refresh_from_db(fields=SET_BY_START)
             capacity.read_again()
             continue
         if started:
-            capacity.take(*result, attempt.run)
+            capacity.occupy(*result, attempt.run)
         else:
             capacity.read_again()
         return started
@@ -123,19 +134,19 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
 
 
 def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
-    """Write the leases, STARTING and the seq range in one transaction, and send the launch on commit. False: the
-    attempt no longer waits."""
+    """Write the leases, the status STARTING and the first seq in one transaction, and send the launch on commit. Return
+    False if the attempt is no longer queued."""
     spec, servers = spec_of(attempt.run), None
     if warm.takes_part(spec) and placement.warm is None:
         placement, servers = warm.split(placement, spec, f"{new_run_id()}-1")
     with transaction.atomic():
         limits.claim_start(attempt.run)
-        first = _first_seq(attempt)
+        first_seq = _first_seq(attempt)
         placement = spending.placed(attempt, host, placement)
-        facts = {"host": host, "placement": to_dict(placement), "first_seq": first, "last_seq": first - 1}
+        facts = {"host": host, "placement": to_dict(placement), "first_seq": first_seq, "last_seq": first_seq - 1}
         if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
             return False
-        leasing.take(attempt, host, placement)
+        leasing.insert_leases(attempt, host, placement)
         if servers is not None:
             server = lifecycle.begin(attempt, host, spec, servers)
             transaction.on_commit(lambda: send_launch(server), robust=True)
@@ -149,19 +160,19 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
 
 
 def _give_up(attempt: Attempt, error: ContractError) -> None:
-    """End an unstarted attempt whose spec the contract can no longer read (after a downgrade), so that it doesn't block
+    """End an unstarted attempt whose spec this version can't read (after a downgrade), so that it doesn't block
     others."""
     log.error("%s can't be launched: %s", attempt.pk, error)
     detail, unclaimed = f"The run's spec can't be read: {error}", Q(claimed_at=None)
     with transaction.atomic():
         reason, actor = EndReason.LAUNCH_FAILED, "dispatcher"
         if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=unclaimed):
-            leasing.settle(attempt, None, by=actor, proved=True)
-            lifecycle.let_go(attempt, proved=True)
+            leasing.release_or_quarantine(attempt, None, by=actor, proved=True)
+            lifecycle.detach(attempt, proved=True)
 
 
 def _store_shortage(attempt: Attempt, shortage: Shortage) -> None:
-    """Store what the attempt waits for, if that has changed."""
+    """Store what the attempt is waiting for, if that has changed."""
     hold = shortage.hold
     columns = {
         "waits_for": shortage.text[:200],
@@ -175,8 +186,8 @@ def _store_shortage(attempt: Attempt, shortage: Shortage) -> None:
 def _first_seq(attempt: Attempt) -> int:
     if attempt.number == 1:
         return 1
-    last = Run.objects.values_list("last_seq", flat=True).get(pk=attempt.run_id)
-    before = attempt.run.attempts.filter(number__lt=attempt.number, first_seq__isnull=False)
-    ended = RunEvent.objects.filter(run=attempt.run_id, seq=last, kind=EventKind.ENDED)
-    complete = not before.exists() or ended.exists()
-    return last + 1 if complete else last + 1 + LATE_ROOM
+    last_seq = Run.objects.values_list("last_seq", flat=True).get(pk=attempt.run_id)
+    earlier_attempts = attempt.run.attempts.filter(number__lt=attempt.number, first_seq__isnull=False)
+    last_line = RunEvent.objects.filter(run=attempt.run_id, seq=last_seq, kind=EventKind.ENDED)
+    is_complete = not earlier_attempts.exists() or last_line.exists()
+    return last_seq + 1 if is_complete else last_seq + 1 + LATE_ROOM

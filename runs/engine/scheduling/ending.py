@@ -1,4 +1,4 @@
-"""The end of an attempt: final status, receipt, leases, and the next run in the queue."""
+"""Ends of attempts: the final status, the receipt, the leases, and a dispatch of the queue."""
 
 from typing import Any
 
@@ -26,17 +26,18 @@ def end(
     only_if: Q | None = None,
     proved_free: bool = False,
 ) -> bool:
-    """End an attempt. False: it had already ended, or `only_if` did not hold."""
-    to = final_status(reason)
+    """End an attempt: write its final status, release or quarantine its leases, plan its resume and dispatch the queue.
+    Return False if it had already ended or `only_if` didn't hold."""
+    status = final_status(reason)
     facts: dict[str, Any] = {"receipt": to_dict(receipt) if receipt else None, "exit_codes": exit_codes or {}}
     with transaction.atomic():
-        if not may_move(RunStatus(attempt.status), to):
+        if not may_move(RunStatus(attempt.status), status):
             # A success whose RUNNING never arrived passes through STOPPING like any other.
             move(attempt, RunStatus.STOPPING, reason="ending", actor=actor, only_if=only_if)
-        if not move(attempt, to, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
+        if not move(attempt, status, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
             return False
-        leasing.settle(attempt, receipt, by=actor, proved=proved_free)
-        lifecycle.let_go(attempt, proved=proved_free or (receipt is not None and receipt.free))
+        leasing.release_or_quarantine(attempt, receipt, by=actor, proved=proved_free)
+        lifecycle.detach(attempt, proved=proved_free or (receipt is not None and receipt.free))
         recovery.plan(attempt)
         transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return True
@@ -45,25 +46,25 @@ def end(
 def give_up(
     attempt: Attempt, by: str, *, detail: str = "", reason: EndReason = EndReason.HOST_LOST, proved: bool = False
 ) -> bool:
-    """End an attempt whose host is lost. Its resources are quarantined unless they are `proved` free: no process is
-    left."""
-    unclaimed = attempt.claimed_at is None
+    """End an attempt whose host is lost, and return whether this call ended it. Its resources are quarantined unless it
+    is `proved` that none of its processes is left, or nothing was started."""
+    is_unclaimed = attempt.claimed_at is None
     return end(
         attempt,
         reason,
         actor=by,
         detail=detail or f"Given up by {by}.",
-        only_if=Q(status__in=ON_HOST, claimed_at__isnull=unclaimed),
-        proved_free=proved or unclaimed,
+        only_if=Q(status__in=ON_HOST, claimed_at__isnull=is_unclaimed),
+        proved_free=proved or is_unclaimed,
     )
 
 
 def late_receipt(attempt: Attempt, receipt: Receipt, *, actor: str) -> None:
-    """Accept the receipt of an attempt that had ended without one (`host_lost`, by an operator), and free its leases
-    if the receipt proves that they are free."""
+    """Store the receipt of an attempt that had ended without one (as when an operator marked its host as lost). If the
+    receipt proves that the attempt's resources are free, release its leases."""
     Attempt.objects.filter(pk=attempt.pk, receipt__isnull=True).update(receipt=to_dict(receipt))
     if receipt.free:
         with transaction.atomic():
-            leasing.settle(attempt, receipt, by=actor)
+            leasing.release_or_quarantine(attempt, receipt, by=actor)
             recovery.plan(attempt)
             transaction.on_commit(dispatching.dispatch_ready, robust=True)

@@ -1,8 +1,6 @@
-"""GPU memory kept by attached vLLM servers: a part from every run that sent them weights by NCCL, until they restart.
-
-One run's part is within a receipt's margin, and counts as idle memory for the next run. Only a series of receipts shows
-it.
-"""
+"""GPU memory that attached vLLM servers keep, some from every run that sent them weights over NCCL, until they restart.
+What they keep from one run is within a receipt's margin and becomes part of the next run's idle memory, so only a
+series of receipts shows it."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -13,23 +11,23 @@ from runs.engine.models import Attempt
 from workers.contract.run.hardware import WeightSync
 
 MIN_MIB = 64
-"""Differences below this are noise."""
-LATEST = 100
-"""Newest receipts of a host that are read."""
+"""Smallest difference that isn't noise."""
+MAX_RECEIPTS = 100
+"""Number of a host's newest receipts that are read."""
 
 
 @dataclass(frozen=True)
 class KeptMemory:
     gpu: int
     mib: int
-    """Kept from the newest run."""
+    """MiB kept from the newest run."""
     total_mib: int
-    """Kept from all runs since the servers' restart."""
+    """MiB kept from all runs since the servers' restart."""
     servers: tuple[str, ...]
 
 
 @dataclass
-class _Chain:
+class _ReceiptChain:
     """The receipts of one GPU, newest first, back to the last release of memory between two of them."""
 
     parts: list[int] = field(default_factory=list)
@@ -47,17 +45,18 @@ class _Chain:
 
 
 def of_attempt(attempt: Attempt) -> list[KeptMemory]:
-    """List the memory kept from an ended attempt, for its receipt."""
+    """List the memory that servers keep from an ended attempt, to be shown with its receipt."""
     if attempt.receipt is None or attempt.host_id is None or not sends_weights(attempt.run.spec):
         return []
-    chains = _chains(attempt.host_id, upto=attempt)
+    chains = _chains(attempt.host_id, until=attempt)
     gpus = [gpu for gpu in attempt.receipt["gpus"] if gpu["after_mib"] - gpu["before_mib"] >= MIN_MIB]
-    return [memory for gpu in gpus if (memory := _sum(int(gpu["gpu"]), chains[int(gpu["gpu"])]))]
+    return [memory for gpu in gpus if (memory := _kept_memory(int(gpu["gpu"]), chains[int(gpu["gpu"])]))]
 
 
 def on_host(host_id: int, used_mib: Mapping[int, int]) -> dict[int, KeptMemory]:
-    """Find the memory kept on each GPU. `used_mib`: MiB in use there now; a server that has restarted keeps nothing."""
-    on_gpus = (_sum(index, chain) for index, chain in _chains(host_id).items())
+    """Map GPU indexes to the memory that servers keep there. `used_mib` is the memory in use now, which shows whether
+    the servers have restarted."""
+    on_gpus = (_kept_memory(index, chain) for index, chain in _chains(host_id).items())
     return {row.gpu: row for row in on_gpus if row and used_mib.get(row.gpu, 0) + MIN_MIB >= row.total_mib}
 
 
@@ -65,25 +64,25 @@ def sends_weights(spec: Mapping[str, Any]) -> bool:
     return bool(_servers((spec.get("hardware") or {}).get("server")))
 
 
-def _chains(host_id: int, *, upto: Attempt | None = None) -> dict[int, _Chain]:
+def _chains(host_id: int, *, until: Attempt | None = None) -> dict[int, _ReceiptChain]:
     attempts = Attempt.objects.filter(host_id=host_id, receipt__isnull=False, ended_at__isnull=False)
-    if upto is not None:
-        attempts = attempts.filter(ended_at__lte=upto.ended_at)
-    chains: dict[int, _Chain] = defaultdict(_Chain)
+    if until is not None:
+        attempts = attempts.filter(ended_at__lte=until.ended_at)
+    chains: dict[int, _ReceiptChain] = defaultdict(_ReceiptChain)
     for receipt, server in attempts.order_by("-ended_at").values_list("receipt", "run__spec__hardware__server")[
-        :LATEST
+        :MAX_RECEIPTS
     ]:
         for gpu in (receipt or {}).get("gpus") or ():
             chains[int(gpu["gpu"])].add(gpu, _servers(server))
     return chains
 
 
-def _sum(index: int, chain: _Chain) -> KeptMemory | None:
+def _kept_memory(index: int, chain: _ReceiptChain) -> KeptMemory | None:
     return KeptMemory(index, chain.parts[0], sum(chain.parts), tuple(chain.servers)) if chain.parts else None
 
 
 def _servers(server: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """List the attached servers, if they receive weights by NCCL."""
+    """List the attached servers if they receive weights over NCCL."""
     if not server or server.get("weight_sync") != WeightSync.NCCL:
         return ()
     return tuple(server.get("attached") or ())

@@ -1,4 +1,4 @@
-"""Launching, from a frozen spec to a queued attempt: submit, resume, and the checks before them."""
+"""Launches and resumes, from a frozen spec to a queued attempt, with the checks before them."""
 
 import logging
 from dataclasses import replace
@@ -23,24 +23,22 @@ from workers.contract.wire.documents import ContractError, to_dict
 log = logging.getLogger(__name__)
 
 TRAINING_KINDS = frozenset({"train", "trial"})
-"""Runs of other kinds wait until no training does, unless a person raises their priority in the queue."""
+"""Kinds of runs with a normal priority. Other kinds come last in the queue unless a person raises their priority."""
 
 
 class NotResumable(Exception):
-    """The run's last attempt has not ended yet, or has used up a limit."""
+    """The run can't be resumed; the message says why."""
 
 
 def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
-    """Freeze the spec and queue the run's first attempt; it is dispatched on commit if its resources are free.
-
-    `dispatch=False`: the caller submits several runs and dispatches once. Raises QueueFull if the owner may not queue
-    more runs, and ContractError for what the user may not launch.
-    """
+    """Freeze the spec and queue the run's first attempt, which is dispatched on commit if its resources are free. With
+    `dispatch=False`, the caller submits several runs and dispatches once. Raises QueueFull if the owner may not queue
+    more runs, and ContractError if the request is invalid or the user may not launch it."""
     if not endpoint.may_open(user, request.episodes):
         raise ContractError(endpoint.REFUSED)
     run_id = new_run_id()
     spec = freeze(request, run_id)
-    dataset_version, reward_version, profile = request.chosen()
+    dataset_version, reward_version, profile = request.chosen_rows()
     run = Run(
         id=run_id,
         owner=user,
@@ -60,10 +58,8 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
 
 
 def submit_job(source: Run, spec: RunSpec, *, host: Host | None, user: User) -> Run:
-    """Queue a job on `source`'s model, below every training; `spec` is complete except for its run id.
-
-    Raises QueueFull if the owner may not queue more runs.
-    """
+    """Queue a job on a model of `source`, behind all training runs. `spec` is complete except for its run id. Raises
+    QueueFull if the user may not queue more runs."""
     run_id = new_run_id()
     run = Run(
         id=run_id,
@@ -91,7 +87,8 @@ def _insert(run: Run, spec: RunSpec, *, priority: int, dispatch: bool = True) ->
 
 
 def _lock_sources(run: Run) -> None:
-    """Lock what the run needs against being deleted meanwhile. Raises ContractError."""
+    """Lock the rows that the run needs, so that they can't be deleted concurrently. Raises ContractError if one is
+    gone."""
     dataset = run.dataset_version.dataset
     if not Dataset.objects.select_for_update(no_key=True).filter(pk=dataset.pk).values_list("pk"):
         raise ContractError(f"the dataset {dataset.name} was deleted")
@@ -100,23 +97,21 @@ def _lock_sources(run: Run) -> None:
 
 
 def resume(run: Run, user: User, checkpoint: Checkpoint | None = None) -> Attempt:
-    """Queue a new attempt of an ended run, from this checkpoint or its last one, on a host that has it; without a
-    checkpoint from the start.
-
-    Raises QueueFull if the run's owner may not queue more runs.
-    """
+    """Queue a new attempt of an ended run from this checkpoint or its last one, on a host that can use it. If the run
+    has no checkpoint, it starts from the beginning. Raises NotResumable, or QueueFull if the run's owner may not queue
+    more runs."""
     return _resume(run, user.get_username(), {}, checkpoint=checkpoint)
 
 
 def resume_planned(attempt: Attempt, *, actor: str, number: int, of: int) -> Attempt:
-    """Queue the resume that was planned at the end of `attempt`, which must still be the run's last. `number`: which
-    automatic resume of `of` it is; 0: it isn't counted."""
+    """Queue the resume that was planned at the end of `attempt`, which must still be the run's last attempt. `number`
+    is the resume's number among the `of` automatic ones, or 0 if it isn't counted."""
     data = {"automatic": number, "of": of} if number else {}
     return _resume(attempt.run, actor, data, planned_on=attempt)
 
 
 def move_resumes() -> None:
-    """Move queued resumes whose host takes no launches to a host that has joined since and has the checkpoint."""
+    """Move queued resumes whose host can't take launches to another host that can use the checkpoint."""
     now = timezone.now()
     resumes = Attempt.objects.filter(status=RunStatus.QUEUED, run__host=None, host__isnull=False, number__gt=1)
     for attempt in resumes.exclude(resume_from="").select_related("run", "host"):
@@ -137,7 +132,7 @@ def _resume(
     planned_on: Attempt | None = None,
 ) -> Attempt:
     if run.kind in KINDS:
-        raise NotResumable("A job isn't resumed. Start it again on its model's page.")
+        raise NotResumable("Jobs can't be resumed. Start the job again on its model's page.")
     try:
         with transaction.atomic():
             limits.claim_room(run.owner_id)
@@ -148,7 +143,7 @@ def _resume(
             if last.run.deleted_at:
                 raise NotResumable(f"{run.name} was deleted. Restore it first.")
             if planned_on is not None and (last.pk != planned_on.pk or last.resumes_at is None):
-                raise NotResumable(f"{run.name} is no longer to be resumed.")
+                raise NotResumable(f"{run.name} no longer has a planned resume.")
             if problem := spending.used_up(run, last.number + 1):
                 raise NotResumable(problem)
             Attempt.objects.filter(pk=last.pk).update(resumes_at=None)

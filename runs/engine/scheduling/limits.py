@@ -1,8 +1,6 @@
-"""Limits on a user's active and queued runs.
-
-Both are checked with the user's row locked, so that two launches or two dispatchers can't exceed a limit together. A
-run counts for its owner, even if another user resumed it; trials count like any run.
-"""
+"""Limits on a user's active and queued runs. Both are checked while the user's row is locked, so that two launches or
+two dispatchers can't exceed a limit together. A run counts towards its owner's limits, even if another user resumed it;
+trials count like any run."""
 
 from dataclasses import dataclass
 
@@ -13,15 +11,15 @@ from runs.engine.models import Attempt, Run, RunGroup
 from runs.engine.states import ON_HOST, RunStatus
 from workers.contract.run.jobs import WARM
 
-TO_MAKE_ROOM = "Wait until one starts, remove one from the queue, or ask an admin for a higher limit."
+TO_MAKE_ROOM = "Wait until a run starts, remove one from the queue, or ask an admin for a higher limit."
 
 
 class QueueFull(Exception):
-    """The user may queue no more runs."""
+    """The user may not queue more runs."""
 
 
 class OverLimit(Exception):
-    """The user has reached the limit of active runs."""
+    """The user or the group has reached the limit of active runs."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,11 @@ class Allowance:
 
     @property
     def room(self) -> int | None:
-        """The number of runs that may still be queued; None: any number."""
+        """The number of runs that may still be queued; None for any number."""
         return max(0, self.max_queued - self.queued) if self.max_queued else None
 
     def no_room(self, adding: int = 1) -> str:
-        """Explain why the user may not queue `adding` more runs, or ""."""
+        """Explain why the user may not queue `adding` more runs, or return "" if the user may."""
         if self.room is None or adding <= self.room:
             return ""
         runs = "1 run" if self.queued == 1 else f"{self.queued} runs"
@@ -53,13 +51,13 @@ class Allowance:
 
     @property
     def wait(self) -> str:
-        """Describe what a run waits for while its owner is at the limit."""
-        ends = self.running - self.max_running + 1
+        """What a run is waiting for while its owner is at the limit."""
+        ends_needed = self.running - self.max_running + 1
         if self.running == 1:
             condition = f"{self.person}'s running run ends"
         else:
-            condition = f"{'one' if ends == 1 else ends} of {self.person}'s {self.running} running runs "
-            condition += "ends" if ends == 1 else "end"
+            condition = f"{'one' if ends_needed == 1 else ends_needed} of {self.person}'s {self.running} running runs "
+            condition += "ends" if ends_needed == 1 else "end"
         return f"waits until {condition} (limit {self.max_running})"
 
 
@@ -72,7 +70,7 @@ def max_queued(user: User) -> int:
 
 
 def allowance(user: User) -> Allowance:
-    # A warm server gives way to any run that needs its GPUs, so it doesn't count.
+    # Warm servers don't count, because they end if a run needs their GPUs.
     runs = Attempt.objects.filter(run__owner=user).exclude(run__kind=WARM)
     return Allowance(
         person=user.get_username(),
@@ -83,43 +81,43 @@ def allowance(user: User) -> Allowance:
     )
 
 
-def hold(user_id: int) -> User:
-    """Lock the user's row until the caller's transaction ends, so that others who start or queue the user's runs wait.
-    Rows that only refer to the user are not locked."""
+def lock_user(user_id: int) -> User:
+    """Lock the user's row until the caller's transaction ends, and return it. Others who start or queue the user's runs
+    wait, but rows that only refer to the user can still be written."""
     return User.objects.select_for_update(no_key=True).get(pk=user_id)
 
 
 def claim_room(user_id: int, adding: int = 1) -> None:
-    """Check the queue limit, inside the transaction that queues `adding` runs and before any of them. Raises
-    QueueFull."""
-    user = hold(user_id)
+    """Lock the user and check the queue limit. Call it in the transaction that queues `adding` runs, before any of them
+    is queued. Raises QueueFull."""
+    user = lock_user(user_id)
     if not max_queued(user):
         return
     if problem := allowance(user).no_room(adding):
         raise QueueFull(f"{problem} {TO_MAKE_ROOM}")
 
 
-def on_hosts(group: RunGroup) -> int:
-    """Count the group's runs that are on hosts now."""
+def count_on_hosts(group: RunGroup) -> int:
     return Attempt.objects.filter(run__group=group, status__in=ON_HOST).count()
 
 
 def group_wait(group: RunGroup, running: int) -> str:
-    """Describe what a run waits for while its group is at its limit."""
+    """Describe what a run is waiting for while its group is at its limit."""
     end = "the running run" if running == 1 else f"one of the {running} running runs"
     return f"waits until {end} of its group ends (at most {group.at_once} at once)"
 
 
 def claim_start(run: Run) -> None:
-    """Check the limits of active runs, inside the transaction that starts one. Raises OverLimit."""
-    bound = run.group.at_once if run.group else None
-    if not (bound or max_running(run.owner)):
+    """Lock the run's owner and check the limits on active runs. Call it in the transaction that starts the run. Raises
+    OverLimit."""
+    group_limit = run.group.at_once if run.group else None
+    if not (group_limit or max_running(run.owner)):
         return
-    owner = hold(run.owner_id)
-    if run.group and bound and (running := on_hosts(run.group)) >= bound:
-        raise OverLimit(group_wait(run.group, running))
+    owner = lock_user(run.owner_id)
+    if run.group and group_limit and (running_count := count_on_hosts(run.group)) >= group_limit:
+        raise OverLimit(group_wait(run.group, running_count))
     if not max_running(owner):
         return
-    allowed = allowance(owner)
-    if not allowed.may_start:
-        raise OverLimit(allowed.wait)
+    owner_allowance = allowance(owner)
+    if not owner_allowance.may_start:
+        raise OverLimit(owner_allowance.wait)

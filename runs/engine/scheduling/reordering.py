@@ -1,8 +1,6 @@
-"""Queue changes by operators: moving a run before or after another one, and setting a priority.
-
-A move names a neighbour, not a position, so a repeated request changes nothing more. A run that has started meanwhile
-is not moved, and the user gets a message. Only the moved run's row changes: it takes the priority of its new position.
-"""
+"""Operators' changes to the queue: moving a run before or after another one, and setting a priority. A move names a
+neighbour, not a position, so repeating a request changes nothing. A run that has already started is not moved, and the
+user gets a message. Usually only the moved run's row changes: it takes the priority of its new position."""
 
 import time
 from collections.abc import Sequence
@@ -15,90 +13,90 @@ from runs.engine.models import Attempt, Priority, Run
 from runs.engine.scheduling import dispatching, gpu_queue
 from runs.engine.timeline import add_event
 
-APART_S = 1.0
-"""The distance between two turns when no number is left between them."""
+TURN_GAP_S = 1.0
+"""Distance between the turns of neighbours when they are spread because no number is left between them."""
 
 
 class NotWaiting(Exception):
     """The run has left the queue."""
 
 
-def put(run: Run, user: User, *, before: Run | None = None, after: Run | None = None) -> bool:
-    """Move a run directly before or after another one, or to the front. False: it was already there."""
+def move_run(run: Run, user: User, *, before: Run | None = None, after: Run | None = None) -> bool:
+    """Move a run directly before or after another one, or to the front. Return False if it was already there."""
     with transaction.atomic():
         queue = _locked()
         moved, neighbour = _find(queue, run), before or after
         index, target = queue.index(moved), queue.index(_find(queue, neighbour)) if neighbour else 0
         if index == target or (before and index < target) or (after and index > target):
             return False
-        _put(moved, queue, target, user)
+        _move_to(moved, queue, target, user)
     return True
 
 
 def set_priority(run: Run, priority: Priority, user: User) -> bool:
-    """Set a run's priority. False: it had that priority already."""
+    """Set a queued run's priority. Return False if it already had that priority."""
     with transaction.atomic():
         attempt = _find(_locked(), run)
-        previous = attempt.priority
-        if previous == priority:
+        previous_priority = attempt.priority
+        if previous_priority == priority:
             return False
         attempt.priority = priority
         attempt.save(update_fields=["priority"])
-        _note(attempt, user, "priority", {"was": previous, "priority": int(priority)})
+        _record(attempt, user, "priority", {"was": previous_priority, "priority": int(priority)})
     return True
 
 
 def _locked() -> list[Attempt]:
-    """Lock the whole queue until the end of the transaction, in a fixed order, so that concurrent moves can't
-    deadlock."""
-    # The runs' rows stay unlocked: writers of figures may hold them.
+    """Lock the whole queue until the end of the transaction and return it in order. Rows are locked in a fixed order,
+    so that concurrent moves can't deadlock."""
+    # The runs' rows are not locked, because writers of metrics may hold them.
     rows = gpu_queue.waiting().select_related("run").select_for_update(of=("self",)).order_by("pk")
     return sorted(rows, key=gpu_queue.key)
 
 
 def _find(queue: Sequence[Attempt], run: Run) -> Attempt:
-    queued = next((attempt for attempt in queue if attempt.run_id == run.pk), None)
-    if queued is None:
-        raise NotWaiting(f"{run.name} has left the queue meanwhile, so nothing was moved.")
-    return queued
+    queued_attempt = next((attempt for attempt in queue if attempt.run_id == run.pk), None)
+    if queued_attempt is None:
+        raise NotWaiting(f"{run.name} has left the queue, so nothing was changed.")
+    return queued_attempt
 
 
-def _put(moved: Attempt, queue: list[Attempt], target: int, user: User) -> None:
-    """Move an attempt to this index of the queue."""
-    index, previous = queue.index(moved), moved.priority
+def _move_to(moved: Attempt, queue: list[Attempt], target: int, user: User) -> None:
+    """Move an attempt to index `target` of the queue, and record the move."""
+    index, previous_priority = queue.index(moved), moved.priority
     remaining = [attempt for attempt in queue if attempt is not moved]
-    above = remaining[target - 1] if target else None
-    below = remaining[target] if target < len(remaining) else None
-    # Up: next to the run that it passes, then below it. Down: the other way round.
+    attempt_above = remaining[target - 1] if target else None
+    attempt_below = remaining[target] if target < len(remaining) else None
+    # It takes the priority of the last run that it passes.
     moved.priority = remaining[target].priority if target < index else remaining[target - 1].priority
-    lower, upper = _bounds(above, below, moved.priority)
+    lower, upper = _bounds(attempt_above, attempt_below, moved.priority)
     if not lower < (lower + upper) / 2 < upper:
-        _space(remaining, moved.priority)
-        lower, upper = _bounds(above, below, moved.priority)
+        _spread_turns(remaining, moved.priority)
+        lower, upper = _bounds(attempt_above, attempt_below, moved.priority)
     moved.turn = (lower + upper) / 2
     moved.save(update_fields=["priority", "turn"])
-    data = {"from": index + 1, "to": target + 1, "was": previous, "priority": moved.priority}
-    _note(moved, user, "queue_moved", data)
+    data = {"from": index + 1, "to": target + 1, "was": previous_priority, "priority": moved.priority}
+    _record(moved, user, "queue_moved", data)
 
 
 def _bounds(above: Attempt | None, below: Attempt | None, priority: int) -> tuple[float, float]:
-    """Find the turns of its neighbours with this priority."""
+    """Return the turns between which an attempt of this priority belongs, given its future neighbours."""
     lower = above.turn if above and above.priority == priority else None
     upper = below.turn if below and below.priority == priority else None
     if upper is None:
         # Later submissions get later turns.
-        upper = max(time.time(), (lower or 0.0) + APART_S)
-    return upper - 2 * APART_S if lower is None else lower, upper
+        upper = max(time.time(), (lower or 0.0) + TURN_GAP_S)
+    return upper - 2 * TURN_GAP_S if lower is None else lower, upper
 
 
-def _space(attempts: Sequence[Attempt], priority: int) -> None:
-    """Spread the turns of this priority; the last one stays."""
-    equals = [attempt for attempt in attempts if attempt.priority == priority]
-    for back, attempt in enumerate(reversed(equals)):
-        attempt.turn = equals[-1].turn - back * APART_S
+def _spread_turns(attempts: Sequence[Attempt], priority: int) -> None:
+    """Spread the turns of this priority evenly, keeping the last one."""
+    peers = [attempt for attempt in attempts if attempt.priority == priority]
+    for distance, attempt in enumerate(reversed(peers)):
+        attempt.turn = peers[-1].turn - distance * TURN_GAP_S
         attempt.save(update_fields=["turn"])
 
 
-def _note(attempt: Attempt, user: User, kind: str, data: dict[str, Any]) -> None:
+def _record(attempt: Attempt, user: User, kind: str, data: dict[str, Any]) -> None:
     add_event(attempt, kind, user.get_username(), **data)
     transaction.on_commit(dispatching.dispatch_ready, robust=True)

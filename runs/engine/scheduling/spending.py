@@ -1,4 +1,4 @@
-"""The time and money that a run has used over its attempts, for its limits."""
+"""The time and money that a run's attempts have used, for its limits."""
 
 from dataclasses import replace
 
@@ -11,26 +11,26 @@ from workers.contract.wire.documents import ContractError, from_dict
 
 
 def placed(attempt: Attempt, host: Host, placement: Placement) -> Placement:
-    """Add the host's current price, which applies to the whole attempt, and the use of earlier attempts."""
+    """Add to a placement what earlier attempts used and the host's price, which applies to the whole attempt."""
     spent = spent_before(attempt.run, attempt.number)
     return replace(placement, gpu_hour_price=host.gpu_hour_price, currency=host.currency, spent=spent)
 
 
 def spent_before(run: Run, number: int) -> Spent:
-    """Add up the hours and the money of the attempts before `number`."""
+    """Sum the hours and the money that the attempts before `number` used."""
     hours = money = 0.0
     for attempt in run.attempts.filter(number__lt=number).exclude(claimed_at=None).exclude(ended_at=None):
         if attempt.claimed_at is None or attempt.ended_at is None:
             continue
-        took = max(0.0, (attempt.ended_at - attempt.claimed_at).total_seconds()) / 3600
-        hours += took
+        elapsed_hours = max(0.0, (attempt.ended_at - attempt.claimed_at).total_seconds()) / 3600
+        hours += elapsed_hours
         placement = _placement(attempt)
-        money += took * len(placement.every_gpu) * (placement.gpu_hour_price or 0.0) if placement else 0.0
+        money += elapsed_hours * len(placement.every_gpu) * (placement.gpu_hour_price or 0.0) if placement else 0.0
     return Spent(hours, money)
 
 
 def used_up(run: Run, number: int) -> str:
-    """Explain why attempt `number` can't start: the limit that earlier attempts have used up; "" if none is."""
+    """Explain which limit the attempts before `number` have used up; return "" if there is none."""
     spec, spent = readable_spec(run), spent_before(run, number)
     limits = spec.limits if spec else LimitsSpec()  # a spec of another version can't be launched anyway
     advice = "Clone it with a higher limit."

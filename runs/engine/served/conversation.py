@@ -1,4 +1,4 @@
-"""The chat with a served model: sending, stopping, presence of viewers, and the turns sent to its supervisor."""
+"""The chat with a served model: asking, stopping, the presence of viewers, and the turns that its supervisor gets."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,19 +20,19 @@ from workers.contract.reports.chat import LONGEST_CHAT, Ask, ChatNews, ChatTurn,
 from workers.contract.run.jobs import SERVE
 
 PRESENT_S = 90.0
-"""Presence lasts this long: an open page polls every second, one in the background at least once a minute."""
+"""Seconds for which a viewer counts as present; an open page polls at least once a minute."""
 LEAVING_S = 1.5
-"""Presence after a page was closed; another open page polls within this time."""
+"""Seconds of presence left after a page was closed. Another open page polls within this time."""
 REFRESH_S = 5.0
 MAX_SHOWN = 100
-"""Turns on a page: the newest ones."""
+"""Upper bound of the turns on a page, newest first."""
 
 Message = dict[str, Any]
 _FINISHES = frozenset(Finish)
 
 
 class NotAsked(Exception):
-    """The turn can't be asked; the message says why."""
+    """The message can't be sent to the model; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -45,26 +45,26 @@ class Question:
 
 
 def turns_of(checkpoint: Checkpoint) -> QuerySet[Turn]:
-    """List all turns about a checkpoint, in all of its served models, in order."""
+    """List the turns with all served models of a checkpoint, oldest first."""
     turns = Turn.objects.filter(run__source=checkpoint.run, run__kind=SERVE, run__spec__start_from=checkpoint.folder)
     return turns.select_related("run", "by", "parent").prefetch_related("answers")
 
 
 def ask(run: Run, user: User, question: Question) -> Turn:
-    """Store a turn for a live served model, whose supervisor fetches it. Raises NotAsked."""
+    """Store a turn for a live served model, whose supervisor fetches it, and return the turn. Raises NotAsked."""
     with transaction.atomic():
-        served = Served.objects.select_for_update().get(run=run)
+        served_model = Served.objects.select_for_update().get(run=run)
         attempt = run.latest()
         if attempt.status not in ACTIVE:
             raise NotAsked("The model has just stopped. Send the message again to start it.")
         if is_answering(attempt):
-            raise NotAsked("The last message is still being answered. Wait, or stop that answer.")
+            raise NotAsked("The last message is still being answered. Wait, or stop the answer.")
         for model in starting.models_of(run):
             _check_length(_messages(question.system, question.prompt, question.parent, model))
-        number = (run.turns.aggregate(last=Max("number"))["last"] or 0) + 1
+        turn_number = (run.turns.aggregate(last=Max("number"))["last"] or 0) + 1
         turn = Turn.objects.create(
             run=run,
-            number=number,
+            number=turn_number,
             by=user,
             parent=question.parent,
             system=question.system,
@@ -73,64 +73,64 @@ def ask(run: Run, user: User, question: Question) -> Turn:
             sampling=asdict(question.sampling),
         )
         Answer.objects.bulk_create([Answer(turn=turn, model=model) for model in starting.models_of(run)])
-        served.present_until = timezone.now() + timedelta(seconds=PRESENT_S)
-        served.save(update_fields=["present_until"])
+        served_model.present_until = timezone.now() + timedelta(seconds=PRESENT_S)
+        served_model.save(update_fields=["present_until"])
     return turn
 
 
 def is_answering(attempt: Attempt) -> bool:
-    """Check whether this attempt has unfinished answers."""
-    unfinished = Answer.objects.filter(turn__run=attempt.run_id, turn__at__gte=attempt.created_at, finish="")
-    return attempt.status in ACTIVE and unfinished.exists()
+    """Return whether this attempt is active and has unfinished answers."""
+    unfinished_answers = Answer.objects.filter(turn__run=attempt.run_id, turn__at__gte=attempt.created_at, finish="")
+    return attempt.status in ACTIVE and unfinished_answers.exists()
 
 
 def stop(run: Run) -> None:
-    """Stop all unfinished answers."""
-    last = run.turns.aggregate(last=Max("number"))["last"] or 0
-    Served.objects.filter(run=run, stopped__lt=last).update(stopped=last)
+    """Ask the served models to stop all unfinished answers."""
+    last_number = run.turns.aggregate(last=Max("number"))["last"] or 0
+    Served.objects.filter(run=run, stopped__lt=last_number).update(stopped=last_number)
 
 
-def see(run: Run) -> None:
+def record_presence(run: Run) -> None:
     """Record that somebody has the chat open."""
     until = timezone.now() + timedelta(seconds=PRESENT_S)
-    stale = until - timedelta(seconds=REFRESH_S)
-    Served.objects.filter(run=run).exclude(present_until__gt=stale).update(present_until=until)
+    stale_before = until - timedelta(seconds=REFRESH_S)
+    Served.objects.filter(run=run).exclude(present_until__gt=stale_before).update(present_until=until)
 
 
-def leave(run: Run) -> None:
-    """Record that a page was closed. If another one is open, it renews the presence in time."""
+def record_departure(run: Run) -> None:
+    """Record that a page was closed. If another page is open, it renews the presence in time."""
     until = timezone.now() + timedelta(seconds=LEAVING_S)
     Served.objects.filter(run=run, present_until__gt=until).update(present_until=until)
 
 
 def news(attempt: Attempt, after: int) -> ChatNews | None:
-    """Collect news for the attempt's supervisor, which has the turns up to `after`. None: the run serves no model."""
-    served = Served.objects.filter(run=attempt.run_id).first()
-    if served is None:
+    """Collect news for a supervisor that has the turns up to `after`; None if the run doesn't serve a model."""
+    served_model = Served.objects.filter(run=attempt.run_id).first()
+    if served_model is None:
         return None
     turns = Turn.objects.filter(run=attempt.run_id, number__gt=after, at__gte=attempt.created_at)
     open_turns = turns.filter(answers__finish="").distinct().order_by("number").prefetch_related("answers")
-    present = served.present_until is not None and served.present_until > timezone.now()
+    is_present = served_model.present_until is not None and served_model.present_until > timezone.now()
     # A model that is served with a key has other users than this page.
-    queued = Attempt.objects.filter(status=RunStatus.QUEUED, waits_on=attempt.run_id)
-    is_needed = not served.key_sha256 and queued.exists()
-    return ChatNews(tuple(map(_chat_turn, open_turns)), served.stopped, present, is_needed)
+    queued_attempts = Attempt.objects.filter(status=RunStatus.QUEUED, waits_on=attempt.run_id)
+    is_needed = not served_model.key_sha256 and queued_attempts.exists()
+    return ChatNews(tuple(map(_chat_turn, open_turns)), served_model.stopped, is_present, is_needed)
 
 
-def take_answer(run_id: str, data: dict[str, Any]) -> None:
-    """Store a piece of an answer, one line of EventKind.ANSWER, in ingest's transaction, so that it is stored once."""
+def store_answer(run_id: str, data: dict[str, Any]) -> None:
+    """Store a part of an answer (one line of EventKind.ANSWER) in ingest's transaction, so that it is stored once."""
     answer = Answer.objects.filter(turn__run=run_id, turn__number=data["turn"], model=data["model"], finish="")
     if text := _storable(data["text"]):
         answer.update(text=Concat("text", Value(text)))
     if end := data["end"]:
-        why, tokens, seconds = (end.get(name) for name in ("why", "tokens", "seconds"))
-        counted = isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens < 2**31
-        timed = isinstance(seconds, int | float) and 0 <= seconds < 1e9
+        finish_reason, tokens, seconds = (end.get(name) for name in ("why", "tokens", "seconds"))
+        has_token_count = isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens < 2**31
+        has_duration = isinstance(seconds, int | float) and 0 <= seconds < 1e9
         answer.update(
-            finish=why if why in _FINISHES else Finish.ERROR,
+            finish=finish_reason if finish_reason in _FINISHES else Finish.ERROR,
             error=_storable(str(end.get("error") or ""))[:1000],
-            tokens=tokens if counted else None,
-            seconds=float(seconds) if timed else None,
+            tokens=tokens if has_token_count else None,
+            seconds=float(seconds) if has_duration else None,
         )
 
 
@@ -152,16 +152,16 @@ def _chat_turn(turn: Turn) -> ChatTurn:
 
 
 def _messages(system: str, prompt: list[Message] | str, parent: Turn | None, model: str) -> list[Message] | str:
-    """Build the messages for one model, whose history has its own answers only."""
+    """Build the messages for one model. The history contains only that model's own answers."""
     if isinstance(prompt, str):
         return prompt
-    earlier: list[Message] = []
+    earlier_messages: list[Message] = []
     while parent is not None and not parent.plain:
         answer = parent.answers.filter(model=model).first()
         reply = [{"role": "assistant", "content": answer.text}] if answer and answer.text else []
-        earlier = [*parent.prompt, *reply, *earlier]
+        earlier_messages = [*parent.prompt, *reply, *earlier_messages]
         parent = parent.parent
-    return [*([{"role": "system", "content": system}] if system else []), *earlier, *prompt]
+    return [*([{"role": "system", "content": system}] if system else []), *earlier_messages, *prompt]
 
 
 def _check_length(messages: Sequence[Message] | str) -> None:
@@ -169,6 +169,6 @@ def _check_length(messages: Sequence[Message] | str) -> None:
     length = sum(map(len, texts))
     if length > LONGEST_CHAT:
         raise NotAsked(
-            f"With this message the chat has {length:,} characters; a model accepts at most {LONGEST_CHAT:,}. Shorten "
-            "it, or start a new chat."
+            f"With this message, the chat has {length:,} characters; the limit is {LONGEST_CHAT:,}. Shorten the "
+            "message, or start a new chat."
         )

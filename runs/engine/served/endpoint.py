@@ -1,4 +1,4 @@
-"""The endpoint of a model that is served with a key: its address, and how to call it."""
+"""The endpoint of a model that is served with a key: its address, and examples of calls."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -30,11 +30,11 @@ print(answer.choices[0].message.content)
 class ServedEndpoint:
     run: Run
     url: str
-    """Empty until it has a port."""
+    """The endpoint's URL, or "" until it has a port."""
     models: list[str]
     requests: int
     only_there: bool
-    """Only programs on its host can reach it."""
+    """True if only programs on its host can reach the endpoint."""
 
     @property
     def curl(self) -> str:
@@ -48,13 +48,15 @@ class ServedEndpoint:
 def of(run: Run) -> ServedEndpoint:
     attempt, address = run.latest(), str(run.spec["job"]["address"])
     ports = (attempt.placement or {}).get("ports") or []
-    url = f"http://{_named(address, attempt.host.name if attempt.host else '')}:{ports[-1]}/v1" if ports else ""
+    url = (
+        f"http://{_client_address(address, attempt.host.name if attempt.host else '')}:{ports[-1]}/v1" if ports else ""
+    )
     count = int(run.last_metrics.get(REQUESTS) or 0)
     return ServedEndpoint(run, url, starting.models_of(run), count, only_there=address == LOOPBACK)
 
 
-def _named(address: str, host: str) -> str:
-    """Name the server in a client's URL: by the host's name if it listens on all addresses."""
+def _client_address(address: str, host: str) -> str:
+    """Format the listening address for a client's URL: the host's name if the server listens on all addresses."""
     ip = ip_address(address)
     if ip.is_unspecified:
         return host

@@ -1,4 +1,4 @@
-"""The served model of a checkpoint: the live one, or a new one."""
+"""Served models of a checkpoint: finding the live one, or starting a new one."""
 
 import hashlib
 import secrets
@@ -29,63 +29,61 @@ _HARDWARE = {
 
 
 def host_for(checkpoint: Checkpoint) -> Host | None:
-    """Choose the host to serve a checkpoint on: of those that can use its files, one with the most engines."""
+    """Choose the host to serve a checkpoint on: one with the most engines among those that can use its files."""
     return max(checkpoint_hosts.hosts_for(checkpoint), key=lambda host: len(engines_on(host)), default=None)
 
 
 def engines_on(host: Host | None) -> list[str]:
-    """List the engines that can serve a model on a host, the CPU's first, as only a person may give a GPU to a job."""
+    """List the engines that can serve a model on a host. The CPU comes first, because only people give GPUs to jobs."""
     if host is None or not host.inventory.get("gpus"):
         return [CPU]
     return [CPU, GPU, VLLM] if host.vllm else [CPU, GPU]
 
 
 def usual_engine(host: Host | None) -> str:
-    """Propose an engine for the chat: on a GPU of the host if one is free, otherwise on the CPU."""
+    """Suggest an engine for the chat: a GPU of the host if one is free, otherwise the CPU."""
     if host is None or GPU not in engines_on(host):
         return CPU
-    free = leasing.allocate(leasing.need_of(_HARDWARE[GPU]), host, leasing.leased()[host.pk])
-    return GPU if isinstance(free, Placement) else CPU
+    placement = leasing.allocate(leasing.need_of(_HARDWARE[GPU]), host, leasing.leased()[host.pk])
+    return GPU if isinstance(placement, Placement) else CPU
 
 
 def last_engine(checkpoint: Checkpoint, host: Host | None) -> str:
-    """Find the engine that last served the checkpoint; empty: a person has to choose first."""
-    engines, last = engines_on(host), of_checkpoint(checkpoint).first()
-    if last is None:
+    """Return the engine that last served the checkpoint, or the only one; "" if a person has to choose."""
+    engines, last_run = engines_on(host), of_checkpoint(checkpoint).first()
+    if last_run is None:
         return engines[0] if len(engines) == 1 else ""
-    hardware = last.spec["hardware"]
+    hardware = last_run.spec["hardware"]
     engine = VLLM if hardware["rollout"] == Rollout.SERVER else GPU if hardware["trainer_gpus"] else CPU
     return engine if engine in engines else ""
 
 
 def addresses_on(host: Host | None) -> list[str]:
-    """List the addresses on which a served model may listen: loopback, and one that an admin may have allowed."""
+    """List the addresses on which a served model may listen: loopback, and one that an admin has allowed."""
     return [LOOPBACK, *([host.serve_address] if host and host.serve_address else [])]
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> QuerySet[Run]:
     """List all served models of a checkpoint, live or not, newest first."""
-    served = checkpoint.run.jobs.filter(kind=SERVE, spec__start_from=checkpoint.folder)
-    return served.select_related("served", "owner").order_by("-created_at")
+    served_models = checkpoint.run.jobs.filter(kind=SERVE, spec__start_from=checkpoint.folder)
+    return served_models.select_related("served", "owner").order_by("-created_at")
 
 
 def live(checkpoint: Checkpoint) -> Run | None:
-    """Find the newest running served model, or else the newest that waits, starts or stops."""
-    served = of_checkpoint(checkpoint)
-    running = served.filter(attempts__status=RunStatus.RUNNING).first()
-    return running or served.filter(attempts__status__in=ACTIVE).first()
+    """Find a checkpoint's newest running served model, or else the newest one that is queued, starting or stopping."""
+    served_models = of_checkpoint(checkpoint)
+    running_model = served_models.filter(attempts__status=RunStatus.RUNNING).first()
+    return running_model or served_models.filter(attempts__status__in=ACTIVE).first()
 
 
 def live_with_key(checkpoint: Checkpoint) -> Run | None:
-    """Find the live served model that accepts requests with a key."""
+    """Find a checkpoint's live served model that accepts requests with a key."""
     return of_checkpoint(checkpoint).filter(attempts__status__in=ACTIVE).exclude(served__key_sha256="").first()
 
 
 def live_or_start(checkpoint: Checkpoint, user: User, *, engine: str = CPU) -> Run:
-    """Find the live served model for the chat, or start one, so that a second click finds that of the first.
-
-    Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
-    """
+    """Return the live served model for the chat, or start one. A second click gets the model of the first. Raises
+    ContractError if the checkpoint can't be used, and QueueFull if this user may not queue more runs."""
     with transaction.atomic():
         Run.every.select_for_update().get(pk=checkpoint.run.pk)
         return live(checkpoint) or _start(checkpoint, user, engine, ServeSettings(), key="")
@@ -94,10 +92,8 @@ def live_or_start(checkpoint: Checkpoint, user: User, *, engine: str = CPU) -> R
 def start_with_key(
     checkpoint: Checkpoint, user: User, *, engine: str, address: str, idle_minutes: float
 ) -> tuple[Run, str]:
-    """Start a served model for requests. Return it with its key, which is stored nowhere.
-
-    Raises ContractError if the checkpoint is served with a key already or can't be used, QueueFull as above.
-    """
+    """Start a served model for requests. Return it with its key, which isn't stored. Raises ContractError if the
+    checkpoint is already served with a key or can't be used, and QueueFull as above."""
     key = f"sk-{secrets.token_urlsafe(32)}"
     with transaction.atomic():
         Run.every.select_for_update().get(pk=checkpoint.run.pk)
@@ -108,9 +104,9 @@ def start_with_key(
 
 
 def models_of(run: Run) -> list[str]:
-    """List the models that answer; vLLM can't serve the base model beside a model with all weights."""
-    alone = run.spec["hardware"]["rollout"] == Rollout.SERVER and not run.spec.get("lora")
-    return ["trained"] if alone else ["trained", "base"]
+    """List the models that answer in the chat. vLLM can't serve the base model in addition to a full-weight model."""
+    has_only_trained = run.spec["hardware"]["rollout"] == Rollout.SERVER and not run.spec.get("lora")
+    return ["trained"] if has_only_trained else ["trained", "base"]
 
 
 def _start(checkpoint: Checkpoint, user: User, engine: str, job: ServeSettings, *, key: str) -> Run:
@@ -118,7 +114,7 @@ def _start(checkpoint: Checkpoint, user: User, engine: str, job: ServeSettings, 
     if hardware.vllm_server and not checkpoint.is_adapter:
         model = checkpoint.path_on(host)  # vLLM loads one folder, and no base beside it
         if not model:
-            raise ContractError("its host hasn't announced its folder of runs")
+            raise ContractError("its host hasn't announced its runs folder")
     run = starting.start(checkpoint, SERVE, user, settings=job, hardware=hardware, model=model, host=host)
     Served.objects.create(run=run, key_sha256=hashlib.sha256(key.encode()).hexdigest() if key else "")
     return run

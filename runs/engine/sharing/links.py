@@ -1,5 +1,5 @@
-"""Links that share a run: creating, finding and revoking them. A link ends when it expires or is revoked, when its run
-is archived or deleted, and when its creator's account is disabled."""
+"""Links that share a run. A link ends when it expires or is revoked, when its run is archived or deleted, and when its
+creator's account is disabled."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -17,21 +17,21 @@ from runs.engine.sharing.models import SharedLink
 from runs.engine.timeline import add_event
 
 MAX_OPEN = 20
-"""Links of one run that are open at the same time."""
+"""Upper bound of a run's links that are open at the same time."""
 FORGOTTEN_AFTER = timedelta(days=90)
-"""An ended link is kept this long, to explain to its visitors why it ended."""
+"""Time for which an ended link is kept, so that its visitors learn why it ended."""
 OPENED_EVERY = timedelta(minutes=1)
-"""`opened_at` is written at most this often: reading is no reason to write."""
+"""Shortest time between two writes of `opened_at`, so that not every visit writes."""
 ENDS = ("archived", "deleted")
 """Events of a run that end its links."""
 
 
 class NotShared(Exception):
-    """No link was made; the message says why."""
+    """No link was created; the message says why."""
 
 
-def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tuple[SharedLink, str]:
-    """Make a link. Return it with its token, which isn't stored. Raises NotShared."""
+def create(run: Run, user: User, *, until: datetime, with_completions: bool) -> tuple[SharedLink, str]:
+    """Create a link to a run. Return it with its token, which isn't stored. Raises NotShared."""
     now = timezone.now()
     if not settings.SHARE_MAX_DAYS:
         raise NotShared("Sharing is turned off in this installation (CONTROLPLANE_SHARE_MAX_DAYS=0).")
@@ -54,7 +54,7 @@ def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tu
 
 
 def open_links(run: Run) -> QuerySet[SharedLink]:
-    """List the run's links that can be opened now, newest first."""
+    """List a run's links that can be opened now, newest first."""
     return _open(SharedLink.objects.filter(run=run)).select_related("made_by")
 
 
@@ -62,23 +62,23 @@ def find(token: str) -> SharedLink | None:
     return SharedLink.objects.filter(token_hash=hashed(token)).first()
 
 
-def ended(link: SharedLink) -> str:
-    """Explain why the link has ended; empty if it is open."""
+def end_reason(link: SharedLink) -> str:
+    """Explain why a link has ended, or return "" if it is open."""
     if _open(SharedLink.objects.filter(pk=link.pk)).exists():
         return ""
     if link.revoked_at is None and link.expires_at <= timezone.now():
         return f"This link expired on {link.expires_at:%-d %B %Y}."
-    return "This link was ended by the people who run this installation."
+    return "This link was revoked by the people who run this installation."
 
 
-def opened(link: SharedLink) -> None:
+def record_opening(link: SharedLink) -> None:
     now = timezone.now()
     if link.opened_at is None or now - link.opened_at > OPENED_EVERY:
         SharedLink.objects.filter(pk=link.pk).update(opened_at=now)
 
 
 def revoke(link: SharedLink, user: User) -> bool:
-    """Revoke a link. False: it was already revoked."""
+    """Revoke a link. Return False if it was already revoked."""
     with transaction.atomic():
         attempt = Attempt.objects.select_for_update().filter(run=link.run_id).latest("number")
         now = timezone.now()
@@ -89,14 +89,14 @@ def revoke(link: SharedLink, user: User) -> bool:
 
 
 def forget(now: datetime) -> None:
-    """Delete the links that ended long ago."""
-    before = now - FORGOTTEN_AFTER
-    SharedLink.objects.filter(Q(expires_at__lt=before) | Q(revoked_at__lt=before)).delete()
+    """Delete the links that expired or were revoked more than FORGOTTEN_AFTER ago."""
+    cutoff = now - FORGOTTEN_AFTER
+    SharedLink.objects.filter(Q(expires_at__lt=cutoff) | Q(revoked_at__lt=cutoff)).delete()
 
 
 def _open(links: QuerySet[SharedLink]) -> QuerySet[SharedLink]:
     # A run that comes back doesn't bring its links back.
-    endings = RunEvent.objects.filter(run=OuterRef("run"), kind__in=ENDS, at__gte=OuterRef("created_at"))
-    shareable = Run.objects.filter(pk=OuterRef("run"), archived_at=None)
-    live = links.filter(revoked_at=None, expires_at__gt=timezone.now(), made_by__is_active=True)
-    return live.filter(Exists(shareable), ~Exists(endings))
+    ending_events = RunEvent.objects.filter(run=OuterRef("run"), kind__in=ENDS, at__gte=OuterRef("created_at"))
+    shareable_runs = Run.objects.filter(pk=OuterRef("run"), archived_at=None)
+    live_links = links.filter(revoked_at=None, expires_at__gt=timezone.now(), made_by__is_active=True)
+    return live_links.filter(Exists(shareable_runs), ~Exists(ending_events))

@@ -1,7 +1,5 @@
-"""Deleting and restoring rows, and purging them before their time to restore is over.
-
-Deleting only marks a row: lists and forms leave it out, its name is free, and its data stays until `purge_at`.
-"""
+"""Deleting and restoring of rows, and early purges. Deleting only marks a row: lists and forms omit it, its name may be
+used again, and its data is kept until `purge_at`."""
 
 from datetime import timedelta
 from typing import Any
@@ -29,14 +27,14 @@ class NotRestorable(Exception):
 
 
 def delete(kind: DeletableKind, pk: str, user: User) -> Any | None:
-    """Mark a row and its jobs as deleted. Return the row, even if it was already deleted, so that a second click does
-    no harm; None if it doesn't exist. Raises NotDeletable."""
+    """Mark a row, and a run's jobs, as deleted. Return the row, even if it was already deleted, so that a second click
+    does no harm; None if it doesn't exist. Raises NotDeletable."""
     with transaction.atomic():
         row = _locked(kind, pk)
         if row is None or row.deleted_at is not None:
             return row
-        if why := list(kind.obstacles(row)):
-            raise NotDeletable(" ".join(why))
+        if problems := list(kind.obstacles(row)):
+            raise NotDeletable(" ".join(problems))
         now = timezone.now()
         until = now + timedelta(days=settings.DELETED_KEPT_DAYS)
         for marked in (row, *(jobs_of(row) if isinstance(row, Run) else ())):
@@ -49,21 +47,23 @@ def delete(kind: DeletableKind, pk: str, user: User) -> Any | None:
 
 
 def restore(kind: DeletableKind, pk: str, user: User) -> tuple[Any, str]:
-    """Restore a row. Return it, and a sentence on changes, such as a new name, or "". Raises NotRestorable."""
+    """Restore a row. Return it with a sentence on what changed, such as its name, or "". Raises NotRestorable."""
     with transaction.atomic():
         row = _locked(kind, pk)
         if row is None or (row.deleted_at is not None and not row.can_be_restored(timezone.now())):
-            raise NotRestorable(f"This {kind.label} is gone: it can no longer be restored.")
+            raise NotRestorable(f"This {kind.label} is gone and can no longer be restored.")
         if row.deleted_at is None:
             return row, ""
         if not isinstance(row, Run):
             return row, _bring_back(kind, row)
         changes = ""
         if row.source is not None and row.source.deleted_at is not None:
-            raise NotRestorable(f"It used a model of {row.source.name}: restore that run, which restores this one.")
+            raise NotRestorable(
+                f"It used a model of {row.source.name}. Restore that run, which also restores this one."
+            )
         dataset = row.dataset_version.dataset
         if dataset.deleted_at is not None:
-            changes = f"Its dataset is restored, too. {_bring_back(KINDS['dataset'], dataset)}".strip()
+            changes = f"Its dataset was restored as well. {_bring_back(KINDS['dataset'], dataset)}".strip()
         for marked in (*_jobs_deleted_with(row), row):
             _unmark(marked)
         add_event(row.latest(), "restored", user.get_username())
@@ -71,8 +71,8 @@ def restore(kind: DeletableKind, pk: str, user: User) -> tuple[Any, str]:
 
 
 def purge_now(kind: DeletableKind, pk: str) -> bool:
-    """End a row's time to restore: its data is deleted within two minutes, if its hosts are reachable. False: the row
-    isn't deleted."""
+    """End the time in which a deleted row can be restored. Its data is deleted within two minutes if its hosts are
+    reachable. Return False if the row isn't marked as deleted."""
     now = timezone.now()
     with transaction.atomic():
         row = _locked(kind, pk)
@@ -86,31 +86,33 @@ def purge_now(kind: DeletableKind, pk: str) -> bool:
 
 
 def deleted(limit: int | None = None) -> list[tuple[DeletableKind, Any]]:
-    """List deleted rows of all kinds that still exist, the last deleted first."""
+    """List the deleted rows of all kinds that are not purged yet, last deleted first."""
     rows = [(kind, row) for kind in KINDS.values() for row in _deleted(kind).order_by("-deleted_at")[:limit]]
     return sorted(rows, key=lambda pair: pair[1].deleted_at, reverse=True)[:limit]
 
 
 def _deleted(kind: DeletableKind) -> QuerySet[Any]:
-    """List the deleted rows of a kind, without jobs that were deleted with their run."""
+    """List the deleted rows of a kind, except jobs that were deleted with their run."""
     rows: QuerySet[Any] = kind.model.every.exclude(deleted_at=None).select_related("deleted_by")
     return rows.exclude(source__deleted_at=F("deleted_at")) if kind.model is Run else rows
 
 
 def _locked(kind: DeletableKind, pk: str) -> Any | None:
-    """Lock a row, deleted or not; and a run's latest attempt, like resumes and writers of events."""
+    """Lock a row, deleted or not, and return it; for a run, first lock its latest attempt, as resumes do."""
     if kind.model is Run:
         Attempt.objects.select_for_update().filter(run=pk).order_by("-number").first()
     return kind.model.every.select_for_update().filter(pk=pk).first()
 
 
 def _bring_back(kind: DeletableKind, row: Any) -> str:
-    """Restore a row, under the next free name if its own was taken meanwhile. Return a sentence about that, or ""."""
-    before = row.name
+    """Restore a row, under the next free name if its name is now taken. Return a sentence about the new name, or ""."""
+    old_name = row.name
     if kind.names_are_unique:
-        row.name = free_name(kind.model, before)
+        row.name = free_name(kind.model, old_name)
     _unmark(row, "name")
-    return "" if row.name == before else f"The name “{before}” was taken meanwhile, so it is “{row.name}” now."
+    return (
+        "" if row.name == old_name else f"The name “{old_name}” is now used by another one, so it became “{row.name}”."
+    )
 
 
 def _unmark(row: Any, *columns: str) -> None:

@@ -1,8 +1,6 @@
-"""The kinds of rows that can be deleted and restored: their names, the obstacles to deleting them, the consequences.
-
-A run's frozen spec includes its rewards, environment and profile, so these can be deleted while runs use them. It
-doesn't include a dataset's rows, which hosts fetch again at a resume, so a dataset with runs can't be deleted.
-"""
+"""Kinds of rows that can be deleted and restored: their names, and the obstacles and consequences of a deletion. A
+run's frozen spec includes its rewards, environment and profile, so these can be deleted while runs use them. It doesn't
+include a dataset's rows, which hosts fetch again at a resume, so a dataset with runs can't be deleted."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,21 +36,19 @@ class DeletableKind:
     slug: str
     label: str
     title: str
-    """The title of the list."""
     model: type[Any]
-    """A controlplane.platform.deletable.Deletable with a name."""
+    """Subclass of controlplane.platform.deletable.Deletable that has a name."""
     page: str
-    """The route of a row's page."""
+    """Route of a row's page."""
     listed: str
-    """The route of the list."""
+    """Route of the list."""
     consequences: Callable[[Any], Iterator[str]]
-    """Sentences on what refers to a row and what is deleted with it."""
+    """Function that yields sentences on what refers to a row and what is deleted with it."""
     obstacles: Callable[[Any], Iterator[str]] = lambda _row: iter(())
-    """Sentences on why a row can't be deleted now."""
+    """Function that yields sentences on why a row can't be deleted now."""
 
     @property
     def section(self) -> str:
-        """The title of the list in the navigation."""
         return {"reward": "Rewards", "profile": "Hardware"}.get(self.slug, self.title)
 
     @property
@@ -64,7 +60,7 @@ class DeletableKind:
         return int(self.model._meta.get_field("name").max_length)
 
     def key(self, text: str) -> Any:
-        """Parse a primary key. Raises Http404 for a text that can't be one."""
+        """Parse a primary key. Raises Http404 for a string that can't be one."""
         try:
             key = self.model._meta.pk.to_python(text)
         except ValidationError:
@@ -78,7 +74,7 @@ class DeletableKind:
 
 
 def jobs_of(run: Run, among: QuerySet[Run] | Manager[Run] = Run.objects) -> list[Run]:
-    """List the jobs and evaluations on a run's models, and those on the models that its jobs made."""
+    """List the jobs and evaluations on a run's models and on the models that those jobs saved."""
     jobs: list[Run] = []
     sources = [run.pk]
     while sources:
@@ -88,45 +84,45 @@ def jobs_of(run: Run, among: QuerySet[Run] | Manager[Run] = Run.objects) -> list
     return jobs
 
 
-def _run_stays(run: Run) -> Iterator[str]:
-    latest = run.latest()
-    if latest.status == "queued":
-        yield f"{run.name} is queued: remove it from the queue first."
-    elif latest.status in ACTIVE:
-        yield f"{run.name} is {latest.status}: stop it first."
+def _run_obstacles(run: Run) -> Iterator[str]:
+    latest_attempt = run.latest()
+    if latest_attempt.status == "queued":
+        yield f"{run.name} is queued. Remove it from the queue first."
+    elif latest_attempt.status in ACTIVE:
+        yield f"{run.name} is {latest_attempt.status}. Stop it first."
     yield from deletions.needed_by(run, jobs={job.pk for job in jobs_of(run)})
     leases = list(Lease.objects.filter(attempt__run=run).exclude(state=Lease.RELEASED).select_related("host"))
-    if leases and latest.status not in ACTIVE:
+    if leases and latest_attempt.status not in ACTIVE:
         resources = f"{resource_words(lease.resource for lease in leases)} of {leases[0].host.name}"
-        yield f"{resources} is not proved free after it: release it on the Hardware page first."
+        yield f"{resources} is in quarantine after this run. Release it on the Hardware page first."
 
 
 def _run_consequences(run: Run) -> Iterator[str]:
     if jobs := jobs_of(run):
         count = sum(job.kind in JOBS for job in jobs)
         numbers = f"{counted(count, 'job')} and {counted(len(jobs) - count, 'evaluation')}"
-        yield f"Also deleted: {numbers} on its models, and the merged models that they made."
-    begun = Run.objects.filter(spec__start_from__startswith=f"{run.pk}/").exclude(source=run)
-    if names := _names(begun):
-        yield f"Runs that started from one of its checkpoints stay, and can't be repeated from it: {names}."
+        yield f"Also deleted: {numbers} on its models, and the merged models that they saved."
+    started_runs = Run.objects.filter(spec__start_from__startswith=f"{run.pk}/").exclude(source=run)
+    if names := _names(started_runs):
+        yield f"Runs that started from one of its checkpoints are kept but can't be repeated from it: {names}."
     if run.latest().resumes_at:
         yield "Its automatic resume is canceled."
     sizes = disk.of_run(run).parts
     yield (
-        f"It takes {', '.join(sizes)}, which is freed once it is deleted for good."
+        f"It takes {', '.join(sizes)}, which is freed once it is permanently deleted."
         if sizes
-        else "It takes no known disk space."
+        else "The disk space that it takes is unknown."
     )
     for attempt in run.attempts.select_related("host"):
         if attempt.host and attempt.dispatched_at and deletions.is_lost(attempt):
-            yield f"{attempt.host} is gone: its files there stay."
+            yield f"{attempt.host} is gone, so the run's files on it stay there."
 
 
-def _dataset_stays(dataset: Dataset) -> Iterator[str]:
+def _dataset_obstacles(dataset: Dataset) -> Iterator[str]:
     if names := _names(Run.objects.filter(dataset_version__dataset=dataset)):
         yield (
-            f"These runs were trained on {dataset.name}, and a resume needs its rows: {names}. Archive its versions "
-            "instead, or delete these runs first."
+            f"These runs use {dataset.name}, and resuming them needs its rows: {names}. Archive its versions instead, "
+            "or delete these runs first."
         )
 
 
@@ -134,20 +130,20 @@ def _dataset_consequences(dataset: Dataset) -> Iterator[str]:
     versions = list(dataset.versions.defer("report"))
     size = sum(path.stat().st_size for version in versions for path in version.folder.rglob("*") if path.is_file())
     number = counted(len(versions), "version")
-    yield f"Deletes {number} with {size_in_words(size)} here, and copies in the artifact store."
+    yield f"Deletes {number} with {size_in_words(size)} on the control plane, and copies in the artifact store."
     if names := _names(Run.every.filter(dataset_version__dataset=dataset).exclude(deleted_at=None)):
-        yield f"Recently deleted runs used it; restoring one of them restores it, too: {names}."
+        yield f"These recently deleted runs used it, and restoring one of them also restores the dataset: {names}."
     if count := ReferenceCheck.objects.filter(dataset_version__dataset=dataset).count():
         yield f"Deletes {counted(count, 'check')} of its answers."
-    yield "Datasets and corpora that were made from it stay."
+    yield "Datasets and corpora that were created from it are kept."
 
 
 def _frozen_in(runs: str) -> Callable[[Any], Iterator[str]]:
-    """Make the consequences for a kind that runs keep a frozen copy of. `runs`: the lookup from a run to the row."""
+    """Return `consequences` for a kind of which runs keep a frozen copy. `runs` looks a row up from a run."""
 
     def consequences(row: Any) -> Iterator[str]:
         if names := _names(Run.objects.filter(**{runs: row})):
-            yield f"Runs with it have a frozen copy and can be resumed; a clone needs another one: {names}."
+            yield f"These runs have a frozen copy and can still be resumed, but a clone needs a replacement: {names}."
         else:
             yield "No run has used it."
 
@@ -157,28 +153,28 @@ def _frozen_in(runs: str) -> Callable[[Any], Iterator[str]]:
 def _reward_consequences(config: RewardConfig) -> Iterator[str]:
     yield from _frozen_in("reward_version__config")(config)
     if count := ReferenceCheck.objects.filter(reward_version__config=config).count():
-        yield f"Deleting it for good also deletes {counted(count, 'check')} of datasets' answers with it."
+        yield f"Deleting it permanently also deletes {counted(count, 'check')} of datasets' answers that used it."
 
 
 def _names(runs: QuerySet[Run]) -> str:
-    """Name the first training runs, and count the runs of other kinds; "" if there are none."""
+    """Name the first training runs, and count the runs of other kinds; return "" if there are no runs."""
     numbers = Counter(runs.order_by().values_list("kind", flat=True))
     names = list(runs.filter(kind="train").values_list("name", flat=True)[:MAX_NAMED])
-    trained = numbers.pop("train", 0)
+    train_count = numbers.pop("train", 0)
     labels: Counter[str] = Counter()
     for kind, number in numbers.items():
         labels[_OTHERS.get(kind, "job")] += number
-    parts = [and_more(names, trained)] if names else []
+    parts = [and_more(names, train_count)] if names else []
     return "; ".join(parts + [counted(number, label) for label, number in labels.items()])
 
 
 KINDS: dict[str, DeletableKind] = {
     kind.slug: kind
     for kind in (
-        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_consequences, _run_stays),
+        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_consequences, _run_obstacles),
         DeletableKind(
             *("dataset", "dataset", "Datasets", Dataset, "dataset", "datasets"),
-            *(_dataset_consequences, _dataset_stays),
+            *(_dataset_consequences, _dataset_obstacles),
         ),
         DeletableKind(
             *("reward", "reward config", "Reward configs", RewardConfig, "reward_config", "reward_configs"),
@@ -194,4 +190,4 @@ KINDS: dict[str, DeletableKind] = {
         ),
     )
 }
-"""Runs come first, since the rows that they refer to are deleted for good after them."""
+"""Deletable kinds by slug. Runs come first, since the rows that they refer to are purged after them."""

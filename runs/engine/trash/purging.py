@@ -1,7 +1,5 @@
-"""Purging: first the files on hosts and in the artifact store, then the rows.
-
-Each round continues where the last one ended, so an absent host delays only its own runs, and a crash loses nothing.
-"""
+"""Purges: first the files on hosts and in the artifact store are deleted, then the rows. Each round continues where the
+last one ended, so an unreachable host delays only the runs it has files of, and a crash loses nothing."""
 
 import logging
 from collections.abc import Iterator
@@ -24,11 +22,11 @@ from runs.engine.trash.kinds import KINDS
 log = logging.getLogger(__name__)
 
 ROWS_AT_ONCE = 500
-"""Rows of a table deleted in one transaction, for which writers of lines wait."""
+"""Upper bound of the rows deleted in one transaction, for which writers of lines have to wait."""
 
 
 def purge(now: datetime) -> int:
-    """Delete the rows that are due with their files, in one round. Return how many were deleted."""
+    """Delete the rows that are due for purging, with their files, in one round. Return the number of rows deleted."""
     count = 0
     for kind in KINDS.values():
         for row in kind.model.every.filter(purge_at__lte=now).order_by("purge_at", "pk"):
@@ -42,27 +40,27 @@ def purge(now: datetime) -> int:
 
 
 def waits_for(row: Any, now: datetime) -> str:
-    """Describe what the purge of a row waits for, in sentences; empty: nothing."""
+    """Describe, in sentences, what the purge of a row is waiting for; return "" if nothing."""
     if isinstance(row, Dataset):
-        used = Run.every.filter(dataset_version__dataset=row).exists()
-        return "Runs used it: it is deleted with the last of them." if used else ""
+        is_used = Run.every.filter(dataset_version__dataset=row).exists()
+        return "Runs used it, so it is deleted after the last of them." if is_used else ""
     if not isinstance(row, Run):
         return ""
     if Run.every.filter(source=row).exists():
         return "Its jobs are deleted first."
-    waits = [deletions.folder_waits(attempt, now) for attempt in row.attempts.select_related("host")]
+    reasons = [deletions.folder_obstacle(attempt, now) for attempt in row.attempts.select_related("host")]
     if (copy := StoredCopy.objects.filter(attempt__run=row).order_by("pk").first()) is not None:
-        waits.append(f"The artifact store still has copies of it. {copy.problem}".strip())
+        reasons.append(f"The artifact store still has copies of it. {copy.problem}".strip())
     if Lease.objects.filter(attempt__run=row).exclude(state=Lease.RELEASED).exists():
-        waits.append("Resources are not proved free after it: release them on the Hardware page.")
-    return " ".join(dict.fromkeys(filter(None, waits)))
+        reasons.append("Resources are in quarantine after this run. Release them on the Hardware page.")
+    return " ".join(dict.fromkeys(filter(None, reasons)))
 
 
 def _purge(row: Any, now: datetime) -> bool:
-    """Delete a row with its files. False: something else must be deleted first."""
+    """Delete a row with its files. Return False if something else must be deleted first."""
     if isinstance(row, Run):
         for attempt in row.attempts.select_related("host"):
-            deletions.clear_away(attempt, now)
+            deletions.request_folder_deletion(attempt, now)
         copies = StoredCopy.objects.filter(attempt__run=row, wanted=True)
         copies.update(wanted=False, next_at=now, tries=0)  # upkeep removes them
     if waits_for(row, now):

@@ -1,4 +1,4 @@
-"""The idle warm servers during one pass through the queue: those that fit a run, and those that could make room."""
+"""Idle warm servers during one pass through the queue: those that fit a run, and those that could end to make room."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ class IdleServer:
     vllm: str
 
     def fits(self, spec: RunSpec, owner_id: int, host: Host) -> bool:
-        """Check whether a run of this owner may use the server: it must be the same owner's, with the same settings."""
-        alike = self.key == warm.key(spec) and warm.fits(self.graphs, spec)
-        return alike and self.owner_id == owner_id and self.vllm == host.vllm
+        """Return whether a run of this owner may use the server, which must have the same owner and settings."""
+        settings_match = self.key == warm.key(spec) and warm.fits(self.graphs, spec)
+        return settings_match and self.owner_id == owner_id and self.vllm == host.vllm
 
 
 class IdleServers:
-    """The servers that no run uses, the longest idle first."""
+    """Warm servers that no run is using, longest idle first."""
 
     def __init__(self, servers: Iterable[IdleServer] = ()) -> None:
         self._servers = list(servers)
@@ -45,12 +45,12 @@ class IdleServers:
         return cls(map(_idle, rows.select_related("attempt__run").order_by("idle_since")))
 
     def for_run(self, owner_id: int, spec: RunSpec, hosts: Iterable[Host]) -> list[IdleServer]:
-        """List the servers that a run of this owner may use on these hosts, the last used first."""
+        """List the servers that a run of this owner may use on these hosts, most recently used first."""
         if not (self._servers and warm.takes_part(spec)):
             return []
         by_id = {host.pk: host for host in hosts}
-        nearby = (server for server in reversed(self._servers) if server.host_id in by_id)
-        return [server for server in nearby if server.fits(spec, owner_id, by_id[server.host_id])]
+        servers_there = (server for server in reversed(self._servers) if server.host_id in by_id)
+        return [server for server in servers_there if server.fits(spec, owner_id, by_id[server.host_id])]
 
     def __contains__(self, server: IdleServer) -> bool:
         return server in self._servers
@@ -58,21 +58,21 @@ class IdleServers:
     def on(self, host: Host) -> list[IdleServer]:
         return [server for server in self._servers if server.host_id == host.pk]
 
-    def take(self, taken: WarmPlace) -> None:
-        self._servers = [server for server in self._servers if server.placement.attempt_id != taken.attempt_id]
+    def remove(self, placement: WarmPlace) -> None:
+        self._servers = [server for server in self._servers if server.placement.attempt_id != placement.attempt_id]
 
 
 def with_own_servers(placement: Placement) -> Placement:
-    """Rewrite a placement as if the run had started its warm servers itself, for repeating the run elsewhere."""
+    """Rewrite a placement as if the run had started its warm servers itself, for repeating it elsewhere."""
     if placement.warm is None:
         return placement
     server = WarmServer.objects.filter(pk=placement.warm.attempt_id).select_related("attempt").first()
-    of_server = from_dict(Placement, server.attempt.placement) if server else Placement(placement.host)
+    server_placement = from_dict(Placement, server.attempt.placement) if server else Placement(placement.host)
     return replace(
         placement,
         warm=None,
-        server_gpus=of_server.server_gpus,
-        lora_kernels=of_server.lora_kernels,
+        server_gpus=server_placement.server_gpus,
+        lora_kernels=server_placement.lora_kernels,
         ports=(*placement.warm.ports, *placement.ports),
     )
 

@@ -1,4 +1,4 @@
-"""Assignment of warm servers: to an attempt at its start, back at its end; and the end of servers that no run uses."""
+"""Life cycle of warm servers: their start, their assignment to an attempt, and their end."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -21,21 +21,21 @@ from workers.contract.stack import warm
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EventKind
 
-UNPROVED = "Ended because the run that used it was not proved to be gone."
+UNPROVED = "Ended because processes of the run that used it may still be alive."
 NEEDED = "Ended because a queued run needs its GPUs."
 
 
 def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> Attempt:
-    """Create the warm server that an attempt uses, with the id in its placement, inside the transaction that starts the
-    attempt. The caller sends the server's launch."""
+    """Create the warm server that an attempt uses, with the id in its placement, and return the server's own attempt.
+    Call it in the transaction that starts the attempt; the caller sends the server's launch."""
     server_id = attempt.placement["warm"]["attempt_id"]  # type: ignore[index]  # just written
     run_id = server_id.rpartition("-")[0]
-    of_server, source, actor = warm.spec_of(spec, run_id), attempt.run, "dispatcher"
+    server_spec, source, actor = warm.spec_of(spec, run_id), attempt.run, "dispatcher"
     run = Run.objects.create(
         id=run_id,
-        name=of_server.name,
+        name=server_spec.name,
         kind=WARM,
-        spec=to_dict(of_server),
+        spec=to_dict(server_spec),
         owner_id=source.owner_id,
         host=host,
         dataset_version_id=source.dataset_version_id,
@@ -46,11 +46,11 @@ def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> 
     placed = spending.placed(server, host, placement)
     facts = {"host": host, "placement": to_dict(placed), "first_seq": 1, "last_seq": 0}
     move(server, RunStatus.STARTING, reason="dispatched", actor=actor, facts=facts)
-    leasing.take(server, host, placed)
+    leasing.insert_leases(server, host, placed)
     WarmServer.objects.create(
         attempt=server,
         key=warm.key(spec),
-        graphs=int(of_server.job["graphs"]),
+        graphs=int(server_spec.job["graphs"]),
         vllm=host.vllm,
         minutes=spec.hardware.server.keep_warm_minutes if spec.hardware.server else 0,
         used_by=attempt,
@@ -59,41 +59,41 @@ def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> 
 
 
 def attach(attempt: Attempt, server_id: str) -> None:
-    """Assign an idle server to an attempt, in the transaction that starts it. Raises IntegrityError if the server was
-    taken or is ending."""
-    idle = WarmServer.objects.filter(pk=server_id, used_by=None, leaving="")
-    alive = idle.filter(attempt__status__in=(RunStatus.STARTING, RunStatus.RUNNING), attempt__stop_mode="")
-    if not alive.update(used_by=attempt, idle_since=None):
+    """Assign an idle server to an attempt, in the transaction that starts the attempt. Raises IntegrityError if the
+    server is in use or is ending."""
+    idle_servers = WarmServer.objects.filter(pk=server_id, used_by=None, leaving="")
+    available = idle_servers.filter(attempt__status__in=(RunStatus.STARTING, RunStatus.RUNNING), attempt__stop_mode="")
+    if not available.update(used_by=attempt, idle_since=None):
         raise IntegrityError(f"{server_id} is no longer idle.")
 
 
-def let_go(attempt: Attempt, *, proved: bool) -> None:
-    """Make the server of an ended attempt idle. `proved`: no process of the attempt is left; otherwise one might still
-    send adapters, so the server ends."""
-    ending = {} if proved else {"leaving": UNPROVED}
-    WarmServer.objects.filter(used_by=attempt).update(used_by=None, idle_since=timezone.now(), **ending)
+def detach(attempt: Attempt, *, proved: bool) -> None:
+    """Make the server of an ended attempt idle. Unless it is `proved` that no process of the attempt is left, the
+    server ends, since such a process might still send adapters."""
+    ending_columns = {} if proved else {"leaving": UNPROVED}
+    WarmServer.objects.filter(used_by=attempt).update(used_by=None, idle_since=timezone.now(), **ending_columns)
 
 
 def end_idle(now: datetime) -> None:
-    """End servers that have been idle for their time."""
-    for server in WarmServer.objects.filter(_alive(), used_by=None, leaving="", idle_since__isnull=False):
+    """End the servers whose idle time is over."""
+    for server in WarmServer.objects.filter(_is_active(), used_by=None, leaving="", idle_since__isnull=False):
         if server.idle_since is not None and server.idle_since + timedelta(minutes=server.minutes) <= now:
             minutes = "1 minute" if server.minutes == 1 else f"{server.minutes} minutes"
-            still = WarmServer.objects.filter(pk=server.pk, used_by=None, idle_since=server.idle_since)
-            still.update(leaving=f"Ended after {minutes} without a run.")
+            still_idle = WarmServer.objects.filter(pk=server.pk, used_by=None, idle_since=server.idle_since)
+            still_idle.update(leaving=f"Ended after {minutes} without a run.")
 
 
-def give_way(attempt_ids: Collection[str]) -> None:
+def end_for_queued_run(attempt_ids: Collection[str]) -> None:
     """End idle servers whose GPUs a queued run needs."""
     if attempt_ids:
         WarmServer.objects.filter(pk__in=attempt_ids, used_by=None, leaving="").update(leaving=NEEDED)
 
 
 def end(server: WarmServer, user: User) -> bool:
-    """End a server at a person's request, after the run that uses it. False: it is already ending."""
+    """End a server at a user's request, once no run uses it. Return False if it is already ending."""
     with transaction.atomic():
         text = f"Ended by {user.get_username()}."
-        if not WarmServer.objects.filter(_alive(), pk=server.pk, leaving="").update(leaving=text):
+        if not WarmServer.objects.filter(_is_active(), pk=server.pk, leaving="").update(leaving=text):
             return False
         data = {"text": "The server will end as soon as no run uses it.", "level": "info"}
         add_event(server.attempt, EventKind.NOTE, user.get_username(), **data)
@@ -101,12 +101,12 @@ def end(server: WarmServer, user: User) -> bool:
 
 
 def news(attempt_id: str) -> WarmNews | None:
-    """Collect news for the supervisor of a warm server. None: the attempt is not a warm server."""
+    """Collect news for the supervisor of a warm server; None if the attempt isn't a warm server."""
     server = WarmServer.objects.filter(pk=attempt_id).first()
     if server is None:
         return None
     return WarmNews(user=server.used_by_id or "", leave="" if server.used_by_id else server.leaving)
 
 
-def _alive() -> Q:
+def _is_active() -> Q:
     return Q(attempt__status__in=ACTIVE)

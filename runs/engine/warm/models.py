@@ -1,4 +1,4 @@
-"""The database rows of warm servers: the settings that a run must share, the current user, and a requested end."""
+"""Database model of warm servers: the settings that a run must share, the current user, and a requested end."""
 
 from datetime import datetime, timedelta
 
@@ -8,23 +8,22 @@ from runs.engine.models import Attempt
 
 
 class WarmServer(models.Model):
-    """Further columns of an attempt of kind `warm`."""
+    """Additional columns of an attempt of kind `warm`."""
 
     attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, primary_key=True, related_name="warm_server")
     key = models.CharField(max_length=64)
-    """workers.contract.stack.warm.key of the runs that may use it."""
+    """Key (workers.contract.stack.warm.key) of the runs that may use the server."""
     graphs = models.IntegerField()
-    """The largest batch with a CUDA graph; 0: all sizes."""
+    """Largest batch size with a CUDA graph; 0 for all sizes."""
     vllm = models.CharField(max_length=40, blank=True)
-    """The vLLM version that its host announced at the start."""
+    """vLLM version that its host had announced when the server started."""
     minutes = models.IntegerField()
-    """The time that it stays without a run."""
+    """Minutes for which the server stays without a run."""
     used_by = models.OneToOneField(Attempt, null=True, on_delete=models.SET_NULL, related_name="uses_warm")
-    """The attempt that uses it; None: it is idle."""
+    """The attempt that uses the server; None if it is idle."""
     idle_since = models.DateTimeField(null=True)
     leaving = models.CharField(max_length=200, blank=True)
-    """The reason why it ends as soon as it is idle, in words; empty: it stays. It is never cleared, so that no run gets
-    a server that is ending."""
+    """Sentence on why the server ends once it is idle, or "". Never cleared, so that no run gets an ending server."""
 
     @property
     def stops_at(self) -> datetime | None:

@@ -1,4 +1,4 @@
-"""Warm servers as people see them: their resources, users, idle times and ends; and the button that ends one."""
+"""Warm servers as the Hardware page shows them (resources, users, idle times), and the view that ends one."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +21,7 @@ from runs.engine.warm.models import WarmServer
 
 @dataclass(frozen=True)
 class WarmLine:
-    """A warm server that starts, runs or ends."""
+    """A warm server that is starting, running or ending, as a line of the table."""
 
     row: WarmServer
 
@@ -43,12 +43,12 @@ class WarmLine:
 
     @property
     def user(self) -> Run | None:
-        """The run that uses it."""
+        """The run that uses the server."""
         return self.row.used_by.run if self.row.used_by else None
 
     @property
     def state(self) -> str:
-        """The warm server's state: starting, in use, idle or ending."""
+        """The server's state: `starting`, `in use`, `idle` or `ending`."""
         if self.attempt.status == RunStatus.STOPPING or self.attempt.stop_mode or (self.row.leaving and not self.user):
             return "ending"
         if self.attempt.status == RunStatus.STARTING:
@@ -61,12 +61,12 @@ class WarmLine:
 
     @property
     def stops_at(self) -> datetime | None:
-        """The time at which it ends unless a run uses it before."""
+        """The time at which the server ends unless a run uses it first."""
         return self.row.stops_at if self.can_end and not self.user else None
 
     @property
     def idle(self) -> str:
-        """The time for which nothing has used it."""
+        """How long no run has used the server."""
         return ago(self.row.idle_since) if self.stops_at else NOTHING
 
     @property
@@ -89,13 +89,13 @@ def lines() -> list[WarmLine]:
 
 
 def line_of(run: Run) -> WarmLine | None:
-    """Find the warm server of a run of kind `warm`; None if it is of another kind or has ended."""
+    """Find the warm server of a run; None if the run isn't of kind `warm` or has ended."""
     row = _rows().filter(attempt__run=run).first()
     return WarmLine(row) if row else None
 
 
 def server_of(attempt: Attempt) -> Run | None:
-    """Find the warm server that an attempt uses or used."""
+    """Find the run of the warm server that an attempt uses or used; None if there is none."""
     server = (attempt.placement or {}).get("warm")
     return Run.objects.filter(attempts=server["attempt_id"]).first() if server else None
 
@@ -112,11 +112,11 @@ def end(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
     line = line_of(run)
     if line is None:
-        messages.info(request, f"{run.name} isn't a warm server, or has ended.")
+        messages.info(request, f"{run.name} isn't a warm server or has already ended.")
     elif not lifecycle.end(line.row, person(request)):
         messages.info(request, f"{run.name} is already ending.")
     elif line.user:
-        messages.success(request, f"{run.name} ends when {line.user.name} has ended.")
+        messages.success(request, f"{run.name} will end once {line.user.name} has ended.")
     else:
-        messages.success(request, f"{run.name} ends now.")
+        messages.success(request, f"{run.name} is ending.")
     return redirect("hardware")

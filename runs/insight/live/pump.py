@@ -304,7 +304,7 @@ class ViewerHub:
     async def _list_tick(self) -> None:
         """Poll the store for the list, in case hints were lost."""
         await asyncio.sleep(FALLBACK_S)
-        now = await from_store(queries.figures)
+        now = await from_store(queries.fingerprints)
         if self._figures:
             for run_id, figures in now.items():
                 if self._figures.get(run_id) != figures:

@@ -1,4 +1,4 @@
-"""Claims, a supervisor's first request; it starts nothing unless the answer is `go`."""
+"""Claims: a supervisor's first request. The supervisor starts nothing unless the response is `go`."""
 
 import hashlib
 from typing import Annotated
@@ -43,13 +43,13 @@ class Claim(msgspec.Struct):
 
 
 def claim(attempt: Attempt, request: Claim) -> ClaimAnswer:
-    """Answer a claim: `go` for the first supervisor of a STARTING attempt, also when it repeats its claim. The answer
-    includes the current values of the spec's secrets."""
+    """Grant or refuse a claim. The first supervisor of a STARTING attempt gets `go`, also if it repeats its claim, with
+    the current values of the spec's secrets."""
     secrets: dict[str, str] = {}
     with transaction.atomic():
         locked = Attempt.objects.select_for_update(of=("self",)).select_related("host", "run").get(pk=attempt.pk)
         refusal = _refusal(locked, request)
-        if not refusal and locked.status == RunStatus.STARTING:  # later the supervisor already has them
+        if not refusal and locked.status == RunStatus.STARTING:  # later, the supervisor already has them
             secrets, refusal = _secrets(locked)
         if not refusal and locked.claimed_at is None:
             now = timezone.now()
@@ -72,7 +72,8 @@ def claim(attempt: Attempt, request: Claim) -> ClaimAnswer:
 
 
 def not_launched(attempt: Attempt, detail: str, *, final: bool) -> None:
-    """Record that a launcher started no supervisor. `final`: a retry would fail as well."""
+    """Record that a launcher didn't start a supervisor. End the attempt if that is `final`, because a retry would fail
+    as well, or if this was the last launch."""
     with transaction.atomic():
         locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
         if locked.claimed_at is not None or locked.status != RunStatus.STARTING:
@@ -85,20 +86,20 @@ def not_launched(attempt: Attempt, detail: str, *, final: bool) -> None:
 
 def _refusal(attempt: Attempt, request: Claim) -> str:
     if attempt.claimed_at is not None:
-        same_supervisor = (attempt.supervisor_pid, attempt.boot_id) == (request.pid, request.boot_id)
-        if same_supervisor and attempt.status in ON_HOST:
+        is_same = (attempt.supervisor_pid, attempt.boot_id) == (request.pid, request.boot_id)
+        if is_same and attempt.status in ON_HOST:
             return ""
-        return f"The attempt is {attempt.status}." if same_supervisor else "Another supervisor has this attempt."
+        return f"The attempt is {attempt.status}." if is_same else "Another supervisor has this attempt."
     if attempt.status != RunStatus.STARTING:
         return f"The attempt is {attempt.status}."
     if attempt.host is None or attempt.host.name != request.host:
         return f"The attempt's resources are leased on {attempt.host}, not on {request.host}."
     if request.schema != SCHEMA:
-        reason = f"The supervisor uses version {request.schema} of the contract, but the control plane {SCHEMA}."
+        reason = f"The supervisor uses version {request.schema} of the contract; the control plane uses {SCHEMA}."
         ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=reason, proved_free=True)
         return reason
     if attempt.host.is_another_machine(request.boot_id, timezone.now()):
-        return f"Another machine announces itself as {attempt.host.name}."
+        return f"Another machine is announcing itself as {attempt.host.name}."
     if attempt.stop_mode:
         # Nothing has been started, so there is nothing to stop or prove.
         ending.end(attempt, EndReason.CANCELLED, actor="claim", proved_free=True)
@@ -107,11 +108,16 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
 
 
 def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
-    """Collect the attempt's secrets. If they are unavailable, end the attempt and return the reason."""
+    """Return the attempt's secrets and "". If they are unavailable, end the attempt and return the reason."""
     try:
         spec = spec_of(attempt.run)
         stores = {STORES: "1"} if vault.has_artifact_store() else {}  # its keys go only to the process that uploads
-        return {**vault.for_run(spec), **_key(attempt.run, spec), **stores, **_link(attempt.run, spec)}, ""
+        return {
+            **vault.for_run(spec),
+            **_key_variable(attempt.run, spec),
+            **stores,
+            **_link_variable(attempt.run, spec),
+        }, ""
     except vault.NotGiven as error:
         reason = str(error)
     except ContractError as error:
@@ -120,14 +126,14 @@ def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
     return {}, reason
 
 
-def _link(run: Run, spec: RunSpec) -> dict[str, str]:
-    """Build the address of the run's page for its sinks, as people's browsers know it."""
+def _link_variable(run: Run, spec: RunSpec) -> dict[str, str]:
+    """Build the public address of the run's page, as an environment variable for its sinks."""
     is_needed = settings.PUBLIC_URL and spec.sinks
     return {sinks.LINK: settings.PUBLIC_URL + reverse("run", args=[run.pk])} if is_needed else {}
 
 
-def _key(run: Run, spec: RunSpec) -> dict[str, str]:
-    """Build the digest with which a run's gateway or a served model checks the keys of requests."""
+def _key_variable(run: Run, spec: RunSpec) -> dict[str, str]:
+    """Build the variable with the digest that a run's gateway or a served model checks keys against."""
     if spec.episodes is not None and spec.episodes.gateway is not None:
         return {gateway.KEY_DIGEST: hashlib.sha256(tokens.gateway_key(run.pk).encode()).hexdigest()}
     served = Served.objects.filter(run=run).first()

@@ -1,4 +1,4 @@
-"""Attempts whose tokens are no longer valid: their host was revoked, or they handed over everything long ago."""
+"""Attempts whose tokens are no longer valid because their host was revoked or handed over everything long ago."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -13,20 +13,19 @@ from runs.engine.states import FINAL
 from workers.contract.wire.joining import REVOKED
 from workers.contract.wire.names import EventKind
 
-OUTLIVES = timedelta(days=2)
-"""A token's validity after the end; a supervisor hands over completions and logs for at most a day."""
+VALID_AFTER_END = timedelta(days=2)
+"""Time for which a token is valid after its attempt's end; supervisors hand over completions and logs within a day."""
 
 
 def with_revoked() -> QuerySet[Attempt]:
-    """Find attempts with the annotation `revoked`, as `problem` needs it."""
+    """List the attempts with the annotation `revoked`, which `problem` needs."""
     return Attempt.objects.annotate(revoked=revoked_since_dispatch())
 
 
 def problem(attempt: Attempt, *, answers_late: bool = False) -> tuple[str, str]:
-    """Explain why the attempt's token is no longer valid, with the error's field; ("", "") if it is valid.
-
-    `answers_late`: the request answers a question that may have been asked long after the end.
-    """
+    """Explain why the attempt's token is no longer valid, and return the error's field, too; ("", "") if it is valid.
+    With `answers_late`, the token doesn't expire, since the control plane may have asked the host for something long
+    after the end."""
     if attempt.revoked:  # type: ignore[attr-defined]  # annotated
         return "The credentials of this attempt's host were revoked, so the attempt must end.", REVOKED
     if not answers_late and _ended_long_ago(attempt):
@@ -34,16 +33,16 @@ def problem(attempt: Attempt, *, answers_late: bool = False) -> tuple[str, str]:
     return "", ""
 
 
-def refused(attempts: Iterable[str]) -> set[str]:
-    """Find the attempts, by id, whose tokens are invalid, by one query."""
+def with_invalid_tokens(attempts: Iterable[str]) -> set[str]:
+    """Return the ids of the attempts whose tokens are no longer valid, using one query."""
     last_line = Exists(RunEvent.objects.filter(attempt=OuterRef("pk"), kind=EventKind.ENDED))
-    ended = Q(status__in=FINAL, ended_at__lte=timezone.now() - OUTLIVES) & Q(last_line)
-    invalid = Attempt.objects.filter(pk__in=attempts).filter(Q(revoked_since_dispatch()) | ended)
-    return set(invalid.values_list("pk", flat=True))
+    has_ended = Q(status__in=FINAL, ended_at__lte=timezone.now() - VALID_AFTER_END) & Q(last_line)
+    invalid_attempts = Attempt.objects.filter(pk__in=attempts).filter(Q(revoked_since_dispatch()) | has_ended)
+    return set(invalid_attempts.values_list("pk", flat=True))
 
 
 def _ended_long_ago(attempt: Attempt) -> bool:
-    """Check whether the token has outlived its attempt: the host may hand over lines until the last one is stored."""
-    if attempt.status not in FINAL or attempt.ended_at is None or attempt.ended_at > timezone.now() - OUTLIVES:
+    """Return whether the attempt ended more than VALID_AFTER_END ago and its last line is stored."""
+    if attempt.status not in FINAL or attempt.ended_at is None or attempt.ended_at > timezone.now() - VALID_AFTER_END:
         return False
     return RunEvent.objects.filter(attempt=attempt, kind=EventKind.ENDED).exists()

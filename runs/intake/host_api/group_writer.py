@@ -1,9 +1,7 @@
-"""One transaction for the lines of many runs: a thread stores all lines that arrived while it stored the last group.
-
-Most of a sync's cost is the building of queries, the transaction and Redis; a group pays for them once. An idle thread
-stores new lines at once. A busy one starts at most one group in PAUSE_S, so that under load the groups grow instead of
-the number of transactions.
-"""
+"""Group commits for the lines of many runs: a thread stores all lines that arrived while it stored the last group. Most
+of a sync's cost is in building queries, in the transaction and in Redis; a group pays for them once. An idle thread
+stores new lines at once. A busy one starts at most one group every PAUSE_S seconds, so that under load the groups grow
+instead of the number of transactions."""
 
 import asyncio
 import logging
@@ -23,20 +21,20 @@ log = logging.getLogger(__name__)
 
 PAUSE_S = 0.02
 MAX_LINES = 2000
-"""Approximate limit of lines per transaction, during which SQLite lets no one else write."""
+"""Approximate upper bound of the lines in a transaction, since SQLite lets nobody else write during it."""
 LATE_S = 0.3
-"""A group that waited longer than this shows that lines arrive faster than they are stored."""
+"""Seconds of waiting beyond which a group shows that lines arrive faster than they are stored."""
 
 
 @dataclass(frozen=True)
 class StoredDelivery:
-    taken: DeliveryState
+    state: DeliveryState
     watched: bool
     late: bool
 
 
 @dataclass
-class _Waiting:
+class _WaitingDelivery:
     delivery: Delivery
     loop: asyncio.AbstractEventLoop
     outcome: asyncio.Future[StoredDelivery | None]
@@ -44,18 +42,19 @@ class _Waiting:
 
 
 class GroupWriter:
-    """A queue and its thread, which starts with the first delivery, after the web has forked its processes."""
+    """A queue of deliveries and its thread, which starts with the first delivery, after the web has forked."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[_Waiting] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_WaitingDelivery] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._left_over: _Waiting | None = None
+        self._left_over: _WaitingDelivery | None = None
 
     def store(self, delivery: Delivery) -> asyncio.Future[StoredDelivery | None]:
-        """Store plain, checked lines together with others'. Results in None if the delivery must be handled alone."""
+        """Queue a delivery of plain, checked lines to be stored with others. The returned future's result is None if
+        the delivery must be stored alone."""
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(delivery, loop, loop.create_future())
+        waiting = _WaitingDelivery(delivery, loop, loop.create_future())
         self._start()
         self._queue.put(waiting)
         return waiting.outcome
@@ -68,15 +67,15 @@ class GroupWriter:
 
     def _run(self) -> None:
         while True:
-            begin = time.monotonic()
+            began_at = time.monotonic()
             group = self._next_group()
             _resolve(group, _store(group))
             del group  # an idle thread keeps no lines
-            time.sleep(max(0.0, PAUSE_S - (time.monotonic() - begin)))
+            time.sleep(max(0.0, PAUSE_S - (time.monotonic() - began_at)))
 
-    def _next_group(self) -> list[_Waiting]:
-        """Wait for a delivery, then take all that have arrived. An attempt's second delivery, as after a time-out, is
-        left for the next group."""
+    def _next_group(self) -> list[_WaitingDelivery]:
+        """Wait for a delivery, then collect all that have arrived. An attempt's second delivery (as after a time-out)
+        is left for the next group."""
         group = [self._left_over or self._queue.get()]
         self._left_over = None
         attempts = {group[0].delivery.attempt_id}
@@ -98,13 +97,13 @@ class GroupWriter:
 writer = GroupWriter()
 
 
-def _store(group: Sequence[_Waiting]) -> list[StoredDelivery | None]:
-    late = time.monotonic() - group[0].since > LATE_S
+def _store(group: Sequence[_WaitingDelivery]) -> list[StoredDelivery | None]:
+    is_late = time.monotonic() - group[0].since > LATE_S
     close_old_connections()
     try:
         states = ingest.accept_together([waiting.delivery for waiting in group])
         watched = hints.watched(state.run_id for state in states if state is not None)
-        return [None if state is None else StoredDelivery(state, state.run_id in watched, late) for state in states]
+        return [None if state is None else StoredDelivery(state, state.run_id in watched, is_late) for state in states]
     except Exception as error:  # loop boundary: one bad delivery must not block the others, which are stored alone
         log.debug("a group of %d is stored one by one: %r", len(group), error)
         return [None] * len(group)
@@ -112,8 +111,8 @@ def _store(group: Sequence[_Waiting]) -> list[StoredDelivery | None]:
         close_old_connections()
 
 
-def _resolve(group: Sequence[_Waiting], outcomes: Sequence[StoredDelivery | None]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, StoredDelivery | None]]] = {}
+def _resolve(group: Sequence[_WaitingDelivery], outcomes: Sequence[StoredDelivery | None]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_WaitingDelivery, StoredDelivery | None]]] = {}
     for waiting, outcome in zip(group, outcomes, strict=True):
         by_loop.setdefault(waiting.loop, []).append((waiting, outcome))
     for loop, pairs in by_loop.items():
@@ -123,7 +122,7 @@ def _resolve(group: Sequence[_Waiting], outcomes: Sequence[StoredDelivery | None
             log.debug("the event loop of %d deliveries has ended", len(pairs))
 
 
-def _set_results(pairs: Sequence[tuple[_Waiting, StoredDelivery | None]]) -> None:
+def _set_results(pairs: Sequence[tuple[_WaitingDelivery, StoredDelivery | None]]) -> None:
     for waiting, outcome in pairs:
         if not waiting.outcome.done():
             waiting.outcome.set_result(outcome)

@@ -1,8 +1,6 @@
-"""Storing the lines of an attempt's outbox: in order, each once, in one short transaction.
-
-Replaying a batch changes nothing. Lines after a gap are left out; the acknowledged seq tells the supervisor where to
-continue. Only life-cycle events move the status.
-"""
+"""Ingestion of the lines of an attempt's outbox: in order, each once, in one short transaction. Replaying a batch
+changes nothing. Lines after a gap are ignored; the acknowledged seq tells the supervisor where to continue. Only
+life-cycle events move the status."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,23 +23,23 @@ from runs.engine.states import ACTIVE, RunStatus
 from runs.engine.transitions import move
 from runs.insight.completions import progress
 from runs.insight.metrics import folding, trend
-from runs.intake.host_api.statements import Rows, encoded, insert, update
+from runs.intake.host_api.statements import Rows, encode_json, insert, update
 from workers.contract.reports.lines import OutboxLine, Receipt, problem_of
 from workers.contract.wire.documents import ContractError, from_dict
 from workers.contract.wire.names import METRIC_KINDS, EndReason, EventKind, Phase
 
 ACTOR = "supervisor"
-_PLAIN = (
+_PLAIN_COLUMNS = (
     *("number", "status", "stop_mode", "first_seq", "last_seq", "run_id"),
     *("run__last_seq", "run__folded_seq", "run__last_metrics", "run__trend", "run__trend_of", "run__reward_ends"),
 )
-"""The columns of an attempt and its run that storing plain lines reads."""
+"""Columns of an attempt and its run that are read to store plain lines."""
 _KINDS = frozenset(EventKind)
 _MAX_SEQ, _MAX_T = 2**62, 4e9
 
 
 class BadLine(ValueError):
-    """A line doesn't follow the contract; nothing of its batch is stored."""
+    """A line violates the contract, so nothing of its batch is stored."""
 
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message)
@@ -49,7 +47,7 @@ class BadLine(ValueError):
 
 
 class NotStarted(Exception):
-    """Lines for an attempt that was never dispatched."""
+    """Lines arrived for an attempt that was never dispatched."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,12 @@ class Delivery:
     attempt_id: str
     lines: Sequence[OutboxLine]
     live: bool = True
-    """The lines come from the attempt's live supervisor."""
+    """True if the lines come from the attempt's live supervisor."""
 
 
 @dataclass(frozen=True)
 class DeliveryState:
-    """The attempt's state after a delivery is stored."""
+    """An attempt's state after a delivery is stored."""
 
     run_id: str
     ack: int
@@ -79,13 +77,13 @@ class _Batch:
     attempt: Attempt
     lines: list[OutboxLine]
     resumed: list[int]
-    """The steps from which later attempts have resumed."""
+    """Steps from which later attempts have resumed."""
     facts: dict[str, Any] = field(default_factory=dict)
     run_facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def current(self) -> bool:
-        """True if the run has no later attempt, so that its headline figures are this attempt's."""
+        """True if no later attempt has started, so that the run's headline values are this attempt's."""
         return not self.resumed
 
     @property
@@ -97,9 +95,8 @@ class _Batch:
 
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, live: bool = True) -> int:
-    """Store new lines and return the attempt's acknowledged seq. `live`: the lines come from its live supervisor.
-
-    Updates `attempt` with the resulting status and stop request.
+    """Store new lines and return the attempt's acknowledged seq. `live` says whether the lines come from its live
+    supervisor. Update `attempt` with the resulting status and stop request.
     """
     check(lines)
     if not lines:
@@ -107,41 +104,40 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, live: bool = True) 
             Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now())
         return attempt.last_seq
     with measuring(MeasuredDuration.INGEST), transaction.atomic():
-        locked = _locked().defer("run__spec").get(pk=attempt.pk)
-        batch = _batch(Delivery(attempt.pk, lines, live), locked, _later([locked.run_id]))
-        _take([batch], plain=is_plain(lines))
+        locked = _locked_attempts().defer("run__spec").get(pk=attempt.pk)
+        batch = _batch(Delivery(attempt.pk, lines, live), locked, _later_attempts([locked.run_id]))
+        _apply_batches([batch], plain=is_plain(lines))
     attempt.status, attempt.stop_mode = locked.status, locked.stop_mode
     return batch.ack
 
 
 def accept_together(deliveries: Sequence[Delivery]) -> list[DeliveryState | None]:
-    """Store deliveries of different attempts in one transaction; their lines are plain and checked.
-
-    None: the delivery doesn't qualify; `accept` stores it or reports its problem.
-    """
+    """Store deliveries of different attempts, whose lines are plain and checked, in one transaction. Return each
+    delivery's resulting state, or None if it can't be stored here, so that `accept` must store it or report its
+    problem."""
     attempt_ids = [delivery.attempt_id for delivery in deliveries]
     with measuring(MeasuredDuration.INGEST), transaction.atomic():
-        _dont_wait_for_the_disk()
-        live = _locked().filter(~revoked_since_dispatch(), pk__in=attempt_ids, status__in=ACTIVE)
-        locked = {attempt.pk: attempt for attempt in live.only(*_PLAIN)}
-        later = _later([attempt.run_id for attempt in locked.values()])
+        _commit_asynchronously()
+        live_attempts = _locked_attempts().filter(~revoked_since_dispatch(), pk__in=attempt_ids, status__in=ACTIVE)
+        attempts_by_id = {attempt.pk: attempt for attempt in live_attempts.only(*_PLAIN_COLUMNS)}
+        later = _later_attempts([attempt.run_id for attempt in attempts_by_id.values()])
         batches: list[_Batch | None] = []
         for delivery in deliveries:
             try:
-                attempt = locked.get(delivery.attempt_id)
+                attempt = attempts_by_id.get(delivery.attempt_id)
                 batches.append(_batch(delivery, attempt, later) if attempt is not None else None)
             except (BadLine, NotStarted):
                 batches.append(None)
-        _take([batch for batch in batches if batch is not None], plain=True)
+        _apply_batches([batch for batch in batches if batch is not None], plain=True)
     return [batch.state() if batch is not None else None for batch in batches]
 
 
 def is_plain(lines: Sequence[OutboxLine]) -> bool:
-    """Check whether the lines are only stored, without changing a status or another row."""
+    """Return whether the lines only need to be stored, without changing a status or another row."""
     return not any(line.kind in _APPLY for line in lines)
 
 
-def _take(batches: Sequence[_Batch], *, plain: bool) -> None:
+def _apply_batches(batches: Sequence[_Batch], *, plain: bool) -> None:
     _store(batches)
     for batch in batches:
         for line in batch.lines:
@@ -153,30 +149,30 @@ def _take(batches: Sequence[_Batch], *, plain: bool) -> None:
 
 
 def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[Attempt]]) -> _Batch:
-    after = [row for row in later.get(attempt.run_id, ()) if row.number > attempt.number]
-    new = _contiguous(attempt, delivery.lines, [row.first_seq for row in after if row.first_seq is not None])
-    batch = _Batch(attempt, new, [row.resume_step for row in after if row.started_at is not None])
+    rows = [row for row in later.get(attempt.run_id, ()) if row.number > attempt.number]
+    new_lines = _contiguous(attempt, delivery.lines, [row.first_seq for row in rows if row.first_seq is not None])
+    batch = _Batch(attempt, new_lines, [row.resume_step for row in rows if row.started_at is not None])
     if delivery.live:
         batch.facts["last_seen_at"] = timezone.now()
     return batch
 
 
-def _dont_wait_for_the_disk() -> None:
-    """Let PostgreSQL confirm this transaction before its log is on the disk, as SQLite does here anyway. Plain lines
-    lost in a crash are sent again, because the ack goes back; an end waits for the disk, and so for all lines before
-    it."""
+def _commit_asynchronously() -> None:
+    """Let PostgreSQL confirm this transaction before its log is on disk, as SQLite is set up to do anyway. Plain lines
+    that are lost in a crash are sent again, because the acknowledged seq goes back. An end waits for the disk and thus
+    for all lines before it."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL synchronous_commit TO off")
 
 
-def _locked() -> QuerySet[Attempt]:
-    """Lock attempts with their runs in a fixed order, so that two groups can't deadlock."""
+def _locked_attempts() -> QuerySet[Attempt]:
+    """Return a query that locks attempts with their runs, in a fixed order so that two groups can't deadlock."""
     return Attempt.objects.select_for_update(of=("self", "run")).select_related("run").order_by("pk")
 
 
-def _later(runs: Sequence[str]) -> dict[str, list[Attempt]]:
-    """Find the attempts after the first, for each run that has any."""
+def _later_attempts(runs: Sequence[str]) -> dict[str, list[Attempt]]:
+    """Map the ids of runs to their attempts after the first, for runs that have any."""
     by_run: dict[str, list[Attempt]] = {}
     rows = Attempt.objects.filter(run_id__in=runs, number__gt=1).order_by()
     for attempt in rows.only("run_id", "number", "first_seq", "resume_step", "started_at"):
@@ -185,7 +181,7 @@ def _later(runs: Sequence[str]) -> dict[str, list[Attempt]]:
 
 
 def check(lines: Sequence[OutboxLine]) -> None:
-    """Raise BadLine if a line doesn't follow the contract."""
+    """Raise BadLine if a line violates the contract."""
     for index, line in enumerate(lines):
         if not 1 <= line.seq < _MAX_SEQ:
             raise BadLine(index, f"seq {line.seq} is out of range")
@@ -203,28 +199,29 @@ def check(lines: Sequence[OutboxLine]) -> None:
 
 
 def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[int]) -> list[OutboxLine]:
-    """Select the lines that follow the stored ones without a gap. `later`: the first seqs of later attempts."""
+    """Select the lines that follow the stored ones without a gap. `later` are the first seqs of later attempts. Raises
+    BadLine or NotStarted."""
     if attempt.first_seq is None:
         raise NotStarted(f"{attempt.pk} was never dispatched.")
-    beyond = min(later, default=_MAX_SEQ)
+    next_first_seq = min(later, default=_MAX_SEQ)
     for index, line in enumerate(lines):
         if line.seq < attempt.first_seq:
-            raise BadLine(index, f"seq {line.seq} is before this attempt's first, {attempt.first_seq}")
-        if line.seq >= beyond:
-            raise BadLine(index, f"seq {line.seq} belongs to a later attempt, which begins at {beyond}")
-    new: list[OutboxLine] = []
-    expected = attempt.last_seq + 1
+            raise BadLine(index, f"seq {line.seq} is before this attempt's first seq, {attempt.first_seq}")
+        if line.seq >= next_first_seq:
+            raise BadLine(index, f"seq {line.seq} belongs to a later attempt, which begins at {next_first_seq}")
+    new_lines: list[OutboxLine] = []
+    expected_seq = attempt.last_seq + 1
     for line in sorted(lines, key=lambda line: line.seq):
-        if line.seq > expected:
+        if line.seq > expected_seq:
             break
-        if line.seq == expected:
-            new.append(line)
-            expected += 1
-    return new
+        if line.seq == expected_seq:
+            new_lines.append(line)
+            expected_seq += 1
+    return new_lines
 
 
 def _store(batches: Sequence[_Batch]) -> None:
-    """Store rows and events by statements of our own: the ORM's bulk_create takes several times as long."""
+    """Store rows and events with our own statements, because the ORM's bulk_create takes several times as long."""
     rows: Rows = []
     events: Rows = []
     spans: Rows = []
@@ -238,32 +235,32 @@ def _store(batches: Sequence[_Batch]) -> None:
 def _collect(batch: _Batch, rows: Rows, events: Rows, spans: Rows) -> None:
     attempt, run = batch.attempt, batch.attempt.run
     void_after = min(batch.resumed, default=None)
-    late: list[folding.Row] = []
-    newest: dict[str, float] = {}
+    late_rows: list[folding.Row] = []
+    newest_values: dict[str, float] = {}
     rewards: list[float] = []
     for line in batch.lines:
         if line.kind in (EventKind.ANSWER, EventKind.SPANS):  # in rows of their own
             spans += phases.row_of(attempt, line, void_after)
             continue
         if line.kind not in METRIC_KINDS:
-            at = connection.ops.adapt_datetimefield_value(datetime.fromtimestamp(line.t, UTC))
-            data = encoded(line.data)
-            events.append((run.pk, attempt.pk, line.seq, at, line.kind, line.step, ACTOR, data))
+            event_time = connection.ops.adapt_datetimefield_value(datetime.fromtimestamp(line.t, UTC))
+            data = encode_json(line.data)
+            events.append((run.pk, attempt.pk, line.seq, event_time, line.kind, line.step, ACTOR, data))
             continue
         values = line.data
-        void = void_after is not None and line.step is not None and line.step > void_after
-        rows.append((run.pk, attempt.pk, line.seq, line.t, line.kind, line.step, encoded(values), void))
-        if line.seq <= run.folded_seq and not void:
-            late.append((line.seq, line.step, line.t, values))
-        newest |= values
+        is_void = void_after is not None and line.step is not None and line.step > void_after
+        rows.append((run.pk, attempt.pk, line.seq, line.t, line.kind, line.step, encode_json(values), is_void))
+        if line.seq <= run.folded_seq and not is_void:
+            late_rows.append((line.seq, line.step, line.t, values))
+        newest_values |= values
         if trend.REWARD in values:
             rewards.append(values[trend.REWARD])
         if line.kind == EventKind.TRAIN and line.step is not None:
             batch.run_facts["step"] = line.step
-    if late:
-        folding.add(run.pk, late)
-    if newest:
-        batch.run_facts["last_metrics"] = {**run.last_metrics, **newest}
+    if late_rows:
+        folding.add(run.pk, late_rows)
+    if newest_values:
+        batch.run_facts["last_metrics"] = {**run.last_metrics, **newest_values}
     if rewards:
         batch.run_facts |= trend.extended(run, rewards)
 
@@ -272,11 +269,11 @@ def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
     runs: dict[str, dict[str, Any]] = {}
     for batch in batches:
         if batch.lines:
-            batch.facts["last_seq"] = last = batch.lines[-1].seq
+            batch.facts["last_seq"] = last_seq = batch.lines[-1].seq
             # The row is locked, so the values read are current.
             facts = runs.setdefault(batch.attempt.run_id, {"last_seq": batch.attempt.run.last_seq})
             facts |= batch.run_facts if batch.current else {}
-            facts["last_seq"] = max(facts["last_seq"], last)
+            facts["last_seq"] = max(facts["last_seq"], last_seq)
     attempts = {batch.attempt.pk: batch.facts for batch in batches}
     if plain:
         update(Run, runs)
@@ -314,11 +311,11 @@ def _ended(batch: _Batch, line: OutboxLine) -> None:
     if name in set(EndReason):
         reason = EndReason(name)
     else:
-        # Refusing the line would keep the attempt and its leases forever.
+        # If the line were refused, the attempt would keep its leases forever.
         reason, detail = EndReason.SUPERVISOR_ERROR, f"The supervisor gave an unknown reason: {name}. {detail}"
     receipt = _receipt(line)
     codes = line.data.get("exit_codes")
-    ended = ending.end(
+    has_ended = ending.end(
         batch.attempt,
         reason,
         actor=ACTOR,
@@ -326,7 +323,7 @@ def _ended(batch: _Batch, line: OutboxLine) -> None:
         receipt=receipt,
         exit_codes=codes if isinstance(codes, dict) else {},
     )
-    if not ended and receipt is not None:
+    if not has_ended and receipt is not None:
         ending.late_receipt(batch.attempt, receipt, actor=ACTOR)
 
 
@@ -339,6 +336,6 @@ _APPLY: dict[str, Callable[[_Batch, OutboxLine], None]] = {
     EventKind.PHASE: _phase,
     EventKind.STAGE: lambda batch, line: batch.facts.update(phase_detail=line.data["stage"]),
     EventKind.TRAINING: _training,
-    EventKind.ANSWER: lambda batch, line: conversation.take_answer(batch.attempt.run_id, line.data),
+    EventKind.ANSWER: lambda batch, line: conversation.store_answer(batch.attempt.run_id, line.data),
     EventKind.ENDED: _ended,
 }

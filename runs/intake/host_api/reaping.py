@@ -1,4 +1,4 @@
-"""Reports of reapers: a supervisor that is alive, or the remains of a dead one."""
+"""Reports of reapers, which find a supervisor alive or hand over the remains of a dead one."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from workers.contract.wire.names import EndReason, EventKind
 ACTOR = "reaper"
 MAX_LAUNCHES = 3
 _ENDS = {"completed": EndReason.COMPLETED, "done": EndReason.COMPLETED, "stopped": EndReason.STOPPED_BY_USER}
-"""How a trainer reported its end -> the end reason, if its supervisor is gone."""
+"""How a trainer reported its end -> the end reason if its supervisor is gone."""
 
 
 def reaped(
@@ -29,22 +29,22 @@ def reaped(
     detail: str,
     boot_id: str = "",
 ) -> None:
-    """Ingest the rest of the outbox, then end the attempt unless its supervisor still holds its lock. `boot_id`: the
-    host's current one, which it may not have announced yet."""
+    """Ingest the rest of the outbox, then end the attempt unless its supervisor still holds the lock. `boot_id` is the
+    host's current one, which the host may not have announced yet."""
     if lines:
         ingest.accept(attempt, lines, live=False)
     attempt.refresh_from_db()
-    final = attempt.status in FINAL
-    if not final or (attempt.reason == EndReason.HOST_LOST and not lock_held):
-        _note(attempt, lock_held, detail)
-    if final:
+    is_final = attempt.status in FINAL
+    if not is_final or (attempt.reason == EndReason.HOST_LOST and not lock_held):
+        _record_report(attempt, lock_held, detail)
+    if is_final:
         if receipt is not None and not lock_held:
             ending.late_receipt(attempt, receipt, actor=ACTOR)
         return
     if lock_held:
         return
     if attempt.claimed_at is None:
-        # Nothing starts before a claim. The tick may send another launch unless this was the last one.
+        # Nothing starts before a claim. The tick sends another launch unless this was the last one.
         if attempt.launches_sent >= MAX_LAUNCHES:
             reason = EndReason.CANCELLED if attempt.stop_mode else EndReason.LAUNCH_FAILED
             ending.end(attempt, reason, actor=ACTOR, detail=detail, only_if=Q(claimed_at=None), proved_free=True)
@@ -54,7 +54,7 @@ def reaped(
 
 
 def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
-    """Find the reason for the end, with details: an earlier decision applies even if the supervisor died later."""
+    """Return the end reason, with details. A decision that was made before the supervisor died still applies."""
     if has_rebooted(attempt, boot_id):
         return EndReason.HOST_LOST, ""
     events = RunEvent.objects.filter(attempt=attempt)
@@ -64,20 +64,20 @@ def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
         return reason, str(phase.data.get("detail") or "").removeprefix(reason).strip()
     limit = events.filter(kind=EventKind.LIMIT).order_by("-id").first()
     trained = events.filter(kind=EventKind.TRAINED).order_by("-id").first()
-    saved = trained is not None and trained.data.get("how") in _ENDS
-    if limit is not None and limit.data.get("reason") in set(EndReason) and (trained is None or saved):
+    has_saved = trained is not None and trained.data.get("how") in _ENDS
+    if limit is not None and limit.data.get("reason") in set(EndReason) and (trained is None or has_saved):
         text = str(limit.data["text"])
-        return EndReason(limit.data["reason"]), text if saved else f"{text} It may not have saved:"
-    if trained is not None and saved:
+        return EndReason(limit.data["reason"]), text if has_saved else f"{text} It may not have saved:"
+    if trained is not None and has_saved:
         return _ENDS[trained.data["how"]], "The trainer had reported its end."
     if events.filter(kind=EventKind.STOP_SEEN).exists():
-        # An immediate stop records its reason, so this one was waiting for the trainer to save.
+        # An immediate stop records its reason, so this stop was waiting for the trainer to save.
         return EndReason.STOPPED_BY_USER, "It may not have saved:"
     return EndReason.SUPERVISOR_LOST, ""
 
 
-def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
-    """Record a reaper's report; that a supervisor lives only once per silence."""
+def _record_report(attempt: Attempt, lock_held: bool, detail: str) -> None:
+    """Record a reaper's report. That a supervisor is alive is recorded only once per silence."""
     with transaction.atomic():
         locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
         since = locked.last_seen_at or locked.created_at
@@ -88,6 +88,8 @@ def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
 
 
 def has_rebooted(attempt: Attempt, boot_id: str = "") -> bool:
-    """Check whether the host has rebooted since the claim, by the given boot id or the last announced one."""
-    announced = attempt.host.inventory.get("boot_id") if attempt.host else None
-    return bool(attempt.boot_id) and any(now and now != attempt.boot_id for now in (boot_id, announced))
+    """Return whether the host has rebooted since the claim, according to `boot_id` or the last announced boot id."""
+    announced_id = attempt.host.inventory.get("boot_id") if attempt.host else None
+    return bool(attempt.boot_id) and any(
+        current_id and current_id != attempt.boot_id for current_id in (boot_id, announced_id)
+    )

@@ -1,9 +1,7 @@
-"""Inserts and updates of many rows with one statement per table.
-
-The driver releases the interpreter lock for every statement, and while a page is being rendered it waits to get it
-back, with the database locked, so single-row statements are slow. The ORM's bulk methods take several times as long to
-build their queries. Table and column names are constants of this code.
-"""
+"""Inserts and updates of many rows with one statement per table. Single-row statements are slow: the driver releases
+the interpreter lock for each, and while a page is being rendered, it must wait to get the lock back, with the database
+locked. The ORM's bulk methods take several times as long to build their queries. Table and column names are constants
+of this code."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -14,49 +12,49 @@ import msgspec
 from django.db import connection, models
 
 Rows = list[tuple[Any, ...]]
-"""Values as the database's driver takes them."""
+"""Rows of values in the form that the database driver accepts."""
 MAX_VALUES = 30_000
-"""Values per statement; SQLite's limit is 32,766."""
+"""Upper bound of the values in a statement; SQLite's limit is 32,766."""
 
 
 def insert(model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
-    """Insert rows; existing ones stay unchanged."""
+    """Insert rows, leaving existing ones unchanged."""
     into = f"{connection.ops.quote_name(model._meta.db_table)} ({', '.join(_quoted(columns))})"
     # ON CONFLICT is understood by SQLite and PostgreSQL alike.
     _execute(f"INSERT INTO {into} {{values}} ON CONFLICT DO NOTHING", model, columns, rows)
 
 
 def update(model: type[models.Model], changes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Update rows. `changes`: primary key -> its new values; rows with the same columns share a statement."""
-    alike: dict[tuple[str, ...], Rows] = {}
+    """Update rows. `changes` maps primary keys to new values; rows with the same columns share a statement."""
+    rows_by_columns: dict[tuple[str, ...], Rows] = {}
     for pk, values in changes.items():
         if values:
-            alike.setdefault(tuple(values), []).append((pk, *map(_for_database, values.values())))
+            rows_by_columns.setdefault(tuple(values), []).append((pk, *map(_for_database, values.values())))
     table = connection.ops.quote_name(model._meta.db_table)
-    for names, rows in alike.items():
+    for names, rows in rows_by_columns.items():
         # Both databases call the columns of VALUES column1, column2 and so on.
-        new = ", ".join(f"{name} = new.column{at}" for at, name in enumerate(_quoted(names), 2))
-        sql = f"UPDATE {table} SET {new} FROM ({{values}}) AS new WHERE id = new.column1"  # noqa: S608
+        assignments = ", ".join(f"{name} = new.column{position}" for position, name in enumerate(_quoted(names), 2))
+        sql = f"UPDATE {table} SET {assignments} FROM ({{values}}) AS new WHERE id = new.column1"  # noqa: S608
         _execute(sql, model, ("id", *names), rows)
 
 
-def encoded(value: object) -> str:
+def encode_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
 def _execute(sql: str, model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
-    """Execute `sql` with the rows instead of {values}, with as many at a time as fit into a statement."""
+    """Execute `sql` with {values} replaced by the rows, as many at a time as fit into a statement."""
     row = f"({', '.join(_placeholder(model, column) for column in columns)})"
-    at_once = MAX_VALUES // len(columns)
+    batch_size = MAX_VALUES // len(columns)
     with connection.cursor() as cursor:
-        for start in range(0, len(rows), at_once):
-            some = rows[start : start + at_once]
-            values = f"VALUES {', '.join([row] * len(some))}"
-            cursor.execute(sql.format(values=values), list(chain.from_iterable(some)))
+        for start in range(0, len(rows), batch_size):
+            batch = rows[start : start + batch_size]
+            values = f"VALUES {', '.join([row] * len(batch))}"
+            cursor.execute(sql.format(values=values), list(chain.from_iterable(batch)))
 
 
 def _placeholder(model: type[models.Model], column: str) -> str:
-    """Write a column's placeholder; PostgreSQL needs the type of JSON values and times."""
+    """Build a column's placeholder, with its type for PostgreSQL, which needs it for JSON values and times."""
     if connection.vendor != "postgresql":
         return "%s"
     return f"%s::{model._meta.get_field(column).db_type(connection)}"
@@ -68,5 +66,5 @@ def _quoted(columns: Iterable[str]) -> list[str]:
 
 def _for_database(value: Any) -> Any:
     if isinstance(value, dict | list):
-        return encoded(value)
+        return encode_json(value)
     return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value

@@ -1,4 +1,4 @@
-"""Uploads of completions and logs; a part that is sent repeatedly is stored once."""
+"""Uploads of completions and logs. A part that is sent repeatedly is stored once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,31 +19,31 @@ from runs.intake.host_api.ingest import BadLine
 from workers.contract.reports.lines import is_step
 
 LOG_CHUNK_BYTES = 64 * 1024
-"""The size up to which a log's last chunk is extended: logs grow by many small uploads."""
+"""Size up to which a log's last chunk is extended, since logs grow by many small uploads."""
 
 
 def samples(attempt: Attempt, first_line: int, lines: Sequence[dict[str, Any]]) -> int:
-    """Store prompt groups from line `first_line` on. Return the last stored line. After a gap nothing is stored."""
+    """Store prompt groups from line `first_line` on, unless that leaves a gap. Return the last stored line's number."""
     for index, line in enumerate(lines):
         if not isinstance(line, dict) or not is_step(line.get("step")):
-            raise BadLine(index, "a prompt group is an object with a `step`, a whole number")
+            raise BadLine(index, "a prompt group must be an object with a whole number as its `step`")
     with transaction.atomic():
         locked = Attempt.objects.select_for_update(of=("self",)).select_related("run").get(pk=attempt.pk)
-        stored = locked.samples_ack
-        if first_line > stored + 1:
-            return stored
-        fresh = lines[stored + 1 - first_line :]
-        if not fresh:
-            return stored
-        _store(locked, stored + 1, fresh)
-        ack = stored + len(fresh)
+        stored_lines = locked.samples_ack
+        if first_line > stored_lines + 1:
+            return stored_lines
+        new_groups = lines[stored_lines + 1 - first_line :]
+        if not new_groups:
+            return stored_lines
+        _store(locked, stored_lines + 1, new_groups)
+        ack = stored_lines + len(new_groups)
         Attempt.objects.filter(pk=locked.pk).update(samples_ack=ack)
         transaction.on_commit(lambda: hints.announce((locked.run_id, 0)))
     return ack
 
 
 def _store(attempt: Attempt, first_line: int, groups: Sequence[dict[str, Any]]) -> None:
-    """Store groups and counts in a constant number of queries."""
+    """Store prompt groups and update the counts, in a constant number of queries."""
     store = progress.locked_store(attempt.run_id)
     void_from = progress.void_from(attempt)
     solving = solving_of(attempt.run.spec)
@@ -77,24 +77,26 @@ def _row(attempt: Attempt, line: int, data: dict[str, Any], solving: Solving, vo
 
 
 def log(attempt: Attempt, name: str, offset: int, data: bytes) -> int:
-    """Store log bytes at `offset`. Return the number of bytes stored from the log's start."""
+    """Store log bytes at `offset`, unless that leaves a gap. Return the number of bytes stored from the log's start."""
     with transaction.atomic():
         # The attempt's row is the lock of its logs.
         locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
         chunks = LogChunk.objects.filter(attempt=locked, name=name).order_by("-offset")
-        last = chunks.annotate(size=Length("data")).values("pk", "offset", "size").first()
-        size = last["offset"] + last["size"] if last else 0
-        fresh = data[size - offset :] if offset <= size else b""
-        if not fresh:
+        last_chunk = chunks.annotate(size=Length("data")).values("pk", "offset", "size").first()
+        size = last_chunk["offset"] + last_chunk["size"] if last_chunk else 0
+        new_bytes = data[size - offset :] if offset <= size else b""
+        if not new_bytes:
             return size
-        if last and last["size"] + len(fresh) <= LOG_CHUNK_BYTES:
-            chunk = LogChunk.objects.get(pk=last["pk"])
-            LogChunk.objects.filter(pk=chunk.pk).update(data=bytes(chunk.data) + fresh)
+        if last_chunk and last_chunk["size"] + len(new_bytes) <= LOG_CHUNK_BYTES:
+            chunk = LogChunk.objects.get(pk=last_chunk["pk"])
+            LogChunk.objects.filter(pk=chunk.pk).update(data=bytes(chunk.data) + new_bytes)
         else:
-            parts = range(0, len(fresh), LOG_CHUNK_BYTES)
+            parts = range(0, len(new_bytes), LOG_CHUNK_BYTES)
             LogChunk.objects.bulk_create(
-                LogChunk(attempt=locked, name=name, offset=size + at, data=fresh[at : at + LOG_CHUNK_BYTES])
-                for at in parts
+                LogChunk(
+                    attempt=locked, name=name, offset=size + start, data=new_bytes[start : start + LOG_CHUNK_BYTES]
+                )
+                for start in parts
             )
         transaction.on_commit(lambda: hints.announce((locked.run_id, 0)))
-    return size + len(fresh)
+    return size + len(new_bytes)

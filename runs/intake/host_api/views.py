@@ -1,4 +1,4 @@
-"""The API for hosts, authenticated by the attempt's token: supervisors call claim, dataset, corpus, sync, samples and
+"""The API for hosts, authenticated by an attempt's token. Supervisors call claim, dataset, corpus, sync, samples and
 logs; reapers call reaped; launchers call not_launched."""
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class DeletedBody(msgspec.Struct):
 
 class StoreBody(msgspec.Struct):
     folder: str = ""
-    """A checkpoint that the attempt needs. Earlier supervisors omit it and mean the one that they start from."""
+    """Folder of a checkpoint that the attempt needs; "" (from earlier supervisors) for the one it starts from."""
 
 
 class StoredBody(msgspec.Struct):
@@ -78,8 +78,8 @@ class ReapedBody(msgspec.Struct):
 
 
 def for_attempt(method: str, *, answers_late: bool = False) -> Callable[[View], View]:
-    """Guard a view: one method, the attempt's token compared in constant time, errors as JSON. `answers_late`: the view
-    accepts answers long after the attempt's end and checks them itself."""
+    """Guard a view: allow one method, compare the attempt's token in constant time, and return errors as JSON. With
+    `answers_late`, the view also accepts requests long after the attempt's end and checks them itself."""
 
     def gate(view: View) -> View:
         @csrf_exempt
@@ -88,14 +88,14 @@ def for_attempt(method: str, *, answers_late: bool = False) -> Callable[[View], 
         def guarded(request: HttpRequest, attempt_id: str, **rest: str) -> HttpResponseBase:
             if request.method != method:
                 message = f"{request.method} is not allowed here."
-                answer = error_json(405, message, where="method", fix=f"Use {method}.")
-                answer.headers["Allow"] = method
-                return answer
+                response = error_json(405, message, where="method", fix=f"Use {method}.")
+                response.headers["Allow"] = method
+                return response
             token = bearer(request)
             if not token:
                 return error_json(401, "No token.", where="Authorization", fix="Send `Bearer <attempt token>`.")
             if not attempt_token_fits(attempt_id, token):
-                return error_json(403, "The token is not this attempt's.", where="Authorization")
+                return error_json(403, "The token doesn't belong to this attempt.", where="Authorization")
             try:
                 # Without its run: the spec is large, and most calls, one per second and run, don't need it.
                 attempt = ended_tokens.with_revoked().get(pk=attempt_id)
@@ -154,7 +154,7 @@ def _parquet(
 def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     body = decode(body_of(request, SYNC_LIMIT), SyncBody)
     ack = ingest.accept(attempt, body.lines, live=body.seen)
-    document = sync_route.answer(
+    document = sync_route.sync_response(
         ack,
         status=attempt.status,
         stop_mode=attempt.stop_mode,
@@ -180,29 +180,31 @@ def samples(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 @for_attempt("POST")
 def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
     if name not in LOG_NAMES:
-        return error_json(404, f"There is no log named {name}.", where="name", fix=f"One of {', '.join(LOG_NAMES)}.")
-    return JsonResponse({"size": uploads.log(attempt, name, _bytes(request, "offset"), body_of(request, LOG_LIMIT))})
+        return error_json(404, f"There is no log named {name}.", where="name", fix=f"Use {', '.join(LOG_NAMES)}.")
+    return JsonResponse(
+        {"size": uploads.log(attempt, name, _byte_count(request, "offset"), body_of(request, LOG_LIMIT))}
+    )
 
 
 @for_attempt("POST")
 def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """Store a part of the archive that a download job sends."""
-    offset, of = _bytes(request, "offset"), _bytes(request, "of")
+    """Store a part of the archive that a download job is sending."""
+    offset, archive_size = _byte_count(request, "offset"), _byte_count(request, "of")
     data = body_of(request, LOG_LIMIT)
-    if offset + len(data) > of:
+    if offset + len(data) > archive_size:
         raise BadBody(400, "The part goes beyond the archive's end.", where="of")
     if attempt.run.kind != ARCHIVE or attempt.status not in ACTIVE:
         return error_json(409, "No archive is expected from this attempt.", where="attempt")
     try:
-        return JsonResponse({"size": archives.store(attempt.run, offset, data, of=of)})
+        return JsonResponse({"size": archives.store(attempt.run, offset, data, of=archive_size)})
     except archives.NoRoom as error:
         return error_json(413, str(error), where="of", fix="Free space on the control plane.")
 
 
-def _bytes(request: HttpRequest, name: str) -> int:
+def _byte_count(request: HttpRequest, name: str) -> int:
     text = request.GET.get(name, "")
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise BadBody(400, f"The {name} must be a number of bytes.", where=name)
+        raise BadBody(400, f"`{name}` must be a number of bytes.", where=name)
     return int(text)
 
 
@@ -221,46 +223,47 @@ def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("POST", answers_late=True)
 def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """Record a host's answer to the deletion of one of the attempt's checkpoints."""
+    """Record the result that a host reports for the deletion of one of the attempt's folders."""
     body = decode(body_of(request, SMALL_LIMIT), DeletedBody)
-    if not deletions.answered(attempt, body.path, body.problem[:1000]):
-        return error_json(409, "Nobody has asked for this deletion.", where="path")
+    if not deletions.record_result(attempt, body.path, body.problem[:1000]):
+        return error_json(409, "Nobody has requested this deletion.", where="path")
     return JsonResponse({"ok": True})
 
 
 @for_attempt("POST", answers_late=True)
 def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """Send the artifact store with its keys, for the processes that upload, fetch and delete checkpoints."""
+    """Send the artifact store's address and keys, for the processes that upload, fetch and delete checkpoints."""
     body = decode(body_of(request, SMALL_LIMIT), StoreBody)
     if attempt.claimed_at is None:
-        return error_json(409, "The attempt was not claimed.", where="attempt")
-    if refusal := _refused_late(attempt):
+        return error_json(409, "The attempt was never claimed.", where="attempt")
+    if refusal := _late_refusal(attempt):
         return refusal
     try:
-        answer = JsonResponse(to_dict(copies.store_for(attempt, body.folder)))
+        response = JsonResponse(to_dict(copies.store_for(attempt, body.folder)))
     except vault.NotGiven as error:
         return error_json(409, str(error), where="store")
-    answer.headers["Cache-Control"] = "no-store"
-    return answer
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 @for_attempt("POST", answers_late=True)
 def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """Record a report on the copy of one of the attempt's checkpoints in the store."""
+    """Record the state of one of the attempt's copies in the artifact store."""
     body = decode(body_of(request, SMALL_LIMIT), StoredBody)
-    if refusal := _refused_late(attempt):
+    if refusal := _late_refusal(attempt):
         return refusal
     if not copies.record(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):
         return error_json(409, "The attempt has no such checkpoint.", where="path")
     return JsonResponse({"ok": True})
 
 
-def _refused_late(attempt: Attempt) -> HttpResponseBase | None:
-    """Refuse a request long after the attempt's end, unless upkeep or a deletion request of a person expects it."""
-    problem, where = ended_tokens.problem(attempt)
-    if not problem or copies.is_expected(attempt) or deletions.is_asked(attempt):
+def _late_refusal(attempt: Attempt) -> HttpResponseBase | None:
+    """Return the error for a request long after the attempt's end, unless upkeep or somebody's deletion request expects
+    it; return None if the request is allowed."""
+    problem, field = ended_tokens.problem(attempt)
+    if not problem or copies.is_expected(attempt) or deletions.awaits_result(attempt):
         return None
-    return error_json(403, problem, where=where)
+    return error_json(403, problem, where=field)
 
 
 @for_attempt("POST")

@@ -81,7 +81,7 @@ def why_unusable(model: SavedModel) -> str | SafeString:
         return format_html("This model was deleted {} ago.", ago(deletion.at))
     if checkpoint.removed:
         return "This model no longer exists on its host."
-    if checkpoint.going and deletion:
+    if checkpoint.is_being_deleted and deletion:
         text = (
             "{} asked {} {} ago to delete this model; it has not answered yet. If it doesn’t, delete the model again."
         )

@@ -47,7 +47,7 @@ NO_HOST_MATCHES = EmptyState(
 @require_safe
 def models(request: HttpRequest) -> HttpResponse:
     query = request.GET.get("q", "").strip()
-    page, runs = catalogue.saved(request, text=query, page=whole(request, "page", 1, 1, 10**6))
+    page, runs = catalogue.page_of_saved(request, text=query, page=whole(request, "page", 1, 1, 10**6))
     context = {
         "q": query,
         "page": page,
@@ -64,7 +64,7 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
     """Show a model; an htmx request gets only the jobs, until all have ended, and reloads the page after a deletion."""
     saved = catalogue.model_for(request, event_id)
     jobs = job_results.of_checkpoint(saved.checkpoint)
-    live = any(job.live for job in jobs) or saved.checkpoint.going
+    live = any(job.live for job in jobs) or saved.checkpoint.is_being_deleted
     context = {
         "model": saved,
         "run": saved.run,
@@ -78,7 +78,7 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
         "merge": {"refusal": model_jobs.merge_problem(saved.checkpoint), "choices": model_jobs.DTYPES},
     }
     asked_again = request.headers.get("HX-Request") == "true"
-    if asked_again and "going" in request.GET and not saved.checkpoint.going:
+    if asked_again and "going" in request.GET and not saved.checkpoint.is_being_deleted:
         return HttpResponse(headers={"HX-Refresh": "true"})
     if person(request).may_operate and not saved.checkpoint.removed and not (asked_again and live):
         context["deletion"] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from runs.engine.gain import Spread, gain, last
+from runs.engine.gain import Spread, final_reward, gain
 from runs.engine.models import Run
 from runs.insight.comparing import comparison
 from runs.pages.run_list import columns
@@ -34,7 +34,7 @@ def grouping(
     rows = matching.order_by("-created_at").values_list("pk", value_of, "reward_ends", "last_metrics")[:MOST]
     for pk, value, ends, newest in rows:
         for group_value in (value or [None]) if query.group == TAG else [value]:
-            figures = [last(ends), gain(ends), *(_number(newest.get(column.name)) for column in metrics)]
+            figures = [final_reward(ends), gain(ends), *(_number(newest.get(column.name)) for column in metrics)]
             by_value[json.dumps(group_value)].append((pk, figures))
     groups = [_group(query, json.loads(value), metrics, runs) for value, runs in by_value.items()]
     groups.sort(key=lambda group: (group["reward"].mean is None, -(group["reward"].mean or 0), group["label"]))

@@ -173,7 +173,7 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
             checkpoint,
             [(labels[name], value) for name, value in values.items()],
             best=checkpoint is winner,
-            resumable=checkpoint.usable and checkpoints.trains_on(run, checkpoint.step),
+            resumable=checkpoint.usable and checkpoints.has_steps_after(run, checkpoint.step),
             recommended=checkpoint is recommended,
             as_model=SavedModel(checkpoint).as_model,
             host_problem=problems.get(checkpoint.event.attempt_id, ""),
@@ -188,7 +188,7 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
 def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> tuple[tuple[str, str], ...]:
     """List the tags of a checkpoint. `best_by`: the metric by which it is the best, or ""."""
     deleted = f"The trainer keeps the newest {run.spec.get('grpo', {}).get('save_total_limit', '')}"
-    removed = checkpoint.removed and not checkpoint.going
+    removed = checkpoint.removed and not checkpoint.is_being_deleted
     tags = {
         ("best", f"Best of the existing checkpoints by {best_by}; ties go to the earlier one"): best_by,
         ("recommended", "Nearest to the best step by the rule that ended the run"): recommended,
@@ -196,7 +196,7 @@ def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> 
             "superseded",
             "A later attempt resumed from an earlier step, so this checkpoint is obsolete",
         ): checkpoint.superseded,
-        ("being deleted", "The host was asked to delete it"): checkpoint.going,
+        ("being deleted", "The host was asked to delete it"): checkpoint.is_being_deleted,
         ("deleted", "A person deleted it"): removed and checkpoint.deletion,
         ("deleted", f"{deleted}{' and the best' if quality.best_metric(run) else ''}"): removed
         and not checkpoint.deletion,

@@ -16,7 +16,7 @@ from runs.engine.jobs import results as job_results
 from runs.engine.models import Attempt, Run
 from runs.engine.records import MetricRow
 from runs.engine.scheduling import checkpoint_hosts, recovery
-from runs.engine.sentences import ENDED, counted, is_saving, placement_text, stopping
+from runs.engine.sentences import ENDED_PHASES, counted, is_saving, placement_text, stopping
 from runs.engine.spec import unreadable
 from runs.engine.states import ACTIVE, FINAL, RunStatus
 from runs.insight import diagnosis
@@ -108,7 +108,7 @@ def about(run: Run, user: User) -> dict[str, Any]:
         "noted": notes.last(run),
         "edition": notes.edition(run.notes),
         "longest": notes.LONGEST,
-        "longest_tag": tags.LONGEST_TAG,
+        "longest_tag": tags.MAX_TAG_CHARS,
         "notes_html": notes.as_html(run.notes),
         "note_begins": notes.beginning(run.notes),
         "draft": None,
@@ -175,7 +175,7 @@ def stops(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
         return [
             _dialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue?", [text], danger=False)
         ]
-    if attempt.phase in ENDED:
+    if attempt.phase in ENDED_PHASES:
         return []
     where = placement_text(attempt) or "its host"
     after = [
@@ -245,4 +245,4 @@ def _reward_editor(run: Run) -> str:
 
 def _resume_step(run: Run) -> int | None:
     saved = checkpoint_hosts.resume_point(run) if run.trains else None
-    return saved.step if saved and checkpoints.trains_on(run, saved.step) else None
+    return saved.step if saved and checkpoints.has_steps_after(run, saved.step) else None

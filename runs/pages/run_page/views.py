@@ -162,6 +162,6 @@ def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @operator_required
 def no_resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
-    if not recovery.call_off(run, person(request).get_username()):
+    if not recovery.cancel_planned(run, person(request).get_username()):
         messages.info(request, f"No automatic resume of {run.name} is planned.")
     return redirect("run", run.pk)

@@ -44,7 +44,7 @@ def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
     try:
         if not form.is_valid():
             raise ContractError("this host has no such place for it")
-        conversation.see(starting.live_or_start(model.checkpoint, person(request), engine=form.device))
+        conversation.record_presence(starting.live_or_start(model.checkpoint, person(request), engine=form.device))
     except (ContractError, QueueFull) as error:
         messages.error(request, f"The model can't be started: {error}")
         return redirect("model", event_id=model.checkpoint.event.pk)
@@ -57,7 +57,7 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
     model = catalogue.model_for(request, event_id)
     if request.GET.get("leaving"):
         if run := starting.live(model.checkpoint):
-            conversation.leave(run)
+            conversation.record_departure(run)
         return HttpResponse(status=204)
     after = whole(request, "after", 0, 0, 2**62)
     turns, now = page.turns_after(model.checkpoint, after), _state(request, model)
@@ -72,7 +72,7 @@ def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
     """Show one turn, polled while it is answered."""
     model = catalogue.model_for(request, event_id)
     chat_turn = questions.turn_of(model, turn_id)
-    conversation.see(chat_turn.run)
+    conversation.record_presence(chat_turn.run)
     return render(request, "pages/served/_turn.html", _about(request, model) | {"view": page.view_of(chat_turn)})
 
 
@@ -163,7 +163,7 @@ def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     served = page.state_of(model.checkpoint)
     about = _about(request, model) | {"served": served, "state_token": served.state_token if served else "none"}
     if served and served.live:
-        conversation.see(served.run)
+        conversation.record_presence(served.run)
         return about
     host = starting.host_for(model.checkpoint)
     device_form = DeviceForm(host, initial={"place": starting.usual_engine(host)})

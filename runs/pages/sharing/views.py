@@ -102,7 +102,7 @@ def share(request: HttpRequest, run_id: str) -> HttpResponse:
         if form.is_valid():
             until, with_completions = form.cleaned_data["until"], form.cleaned_data["with_completions"]
             try:
-                _, token = links.make(run, person(request), until=until, with_completions=with_completions)
+                _, token = links.create(run, person(request), until=until, with_completions=with_completions)
                 keep_once(request, f"link to {run.pk}", address_of(request, token))
                 return redirect("run_share", run.pk)
             except links.NotShared as error:
@@ -157,10 +157,10 @@ def _by_link(view: LinkView) -> Callable[[HttpRequest, str], HttpResponse]:
         link = links.find(token)
         if link is None:
             response = _closed(request, 404, "No such link", UNKNOWN)
-        elif why := links.ended(link):
+        elif why := links.end_reason(link):
             response = _closed(request, 410, "This link has ended", why)
         else:
-            links.opened(link)
+            links.record_opening(link)
             response = view(request, link, token)
         for name, value in HEADERS.items():
             response.headers[name] = value

@@ -83,7 +83,7 @@ def test_a_run_is_renamed_deleted_and_restored(terminal: Terminal) -> None:
     assert terminal("deleted", "purge", "run", run.pk)[0] == 0
     code, text = terminal("deleted", "restore", "run", run.pk)
     assert code == 1
-    assert "it can no longer be restored" in text
+    assert "can no longer be restored" in text
 
 
 def test_what_a_run_produced_is_shown(terminal: Terminal, subtests: pytest.Subtests) -> None:

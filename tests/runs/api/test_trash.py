@@ -30,7 +30,7 @@ def test_a_run_is_renamed_deleted_restored_and_deleted_for_good(run: Run) -> Non
     assert program.patch(f"runs/{run.pk}", {"name": "better"}).json()["name"] == "better"
     assert "name: better" in program.get(f"runs/{run.pk}/spec", format="yaml").content.decode()
     assert program.patch(f"runs/{run.pk}", {"name": " "}).json()["error"]["where"] == "name"
-    assert "remove it from the queue" in program.delete(f"runs/{live.pk}").json()["error"]["what"]
+    assert "Remove it from the queue" in program.delete(f"runs/{live.pk}").json()["error"]["what"]
     assert program.delete(f"runs/{run.pk}").status_code == 204
     assert program.delete(f"runs/{run.pk}").status_code == 404
     assert listed(program) == [("run", "better", True)]
@@ -46,7 +46,7 @@ def test_datasets_rewards_and_profiles_are_renamed_and_deleted_alike(run: Run) -
     program, version = Program(), run.dataset_version
     dataset, config = version.dataset_id, rewards_named("other").config_id
     assert program.patch(f"datasets/{dataset}", {"name": "sums of two"}).json()["item"]["name"] == "sums of two"
-    assert "These runs were trained on" in program.delete(f"datasets/{dataset}").json()["error"]["what"]
+    assert "These runs use" in program.delete(f"datasets/{dataset}").json()["error"]["what"]
     assert program.patch(f"rewards/{config}", {"name": "tags"}).status_code == 422
     assert program.patch(f"rewards/{config}", {"name": "mine"}).json()["item"]["name"] == "mine"
     for path in (f"rewards/{config}", f"profiles/{run.profile_id}"):
@@ -59,7 +59,7 @@ def test_datasets_rewards_and_profiles_are_renamed_and_deleted_alike(run: Run) -
 
 def test_disk_use_of_a_run_and_of_a_host(run: Run) -> None:
     host = a_host("h1", inventory={"disk_total_mib": 1000, "disk_free_mib": 600})
-    disk.measured(host, {run.pk: 4096})
+    disk.store_measurement(host, {run.pk: 4096})
     program = Program()
     [place] = program.get(f"runs/{run.pk}/disk").json()["hosts"]
     assert (place["host"], place["bytes"]) == ("h1", 4096)

@@ -127,7 +127,7 @@ def test_what_is_at_work_on_it_forbids_it(model: tuple[Run, str]) -> None:
 def test_a_run_that_goes_on_keeps_its_checkpoints(sent: Sent) -> None:
     run, page = trained()
     Attempt.objects.update(resumes_at=timezone.now())
-    assert "cancel that first" in delete(page)
+    assert "Cancel the resume first" in delete(page)
     Attempt.objects.update(resumes_at=None, status=RunStatus.RUNNING)
     assert "Its run is running" in delete(page)
     assert events(run) == []
@@ -147,7 +147,7 @@ def test_what_refers_to_it_is_said_first(model: tuple[Run, str]) -> None:
         "further",
         "1 evaluation of it",
         "1 job on it",
-        "last checkpoint of its run",
+        "only remaining checkpoint of its run",
     ):
         assert words in shown
 

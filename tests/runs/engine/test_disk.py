@@ -37,14 +37,14 @@ def test_hosts_that_share_a_folder_count_once() -> None:
     run = ended("one")
     first, second = (a_host(name, inventory={"runs_folder": "same"}) for name in ("h1", "h2"))
     for host in (first, second):
-        disk.measured(host, {run.pk: 5 * MIB})
+        disk.store_measurement(host, {run.pk: 5 * MIB})
     assert disk.of_run(run).parts == ["5\N{NO-BREAK SPACE}MiB on h2"]
 
 
 def test_the_pages_say_what_runs_take_and_offer_to_delete_them() -> None:
     run, other = ended("one"), ended("two")
     host = a_host("h1", inventory={"disk_total_mib": 1000, "disk_free_mib": 600, "cpu_slots": 1})
-    disk.measured(host, {run.pk: 5 * MIB, other.pk: 100 * MIB})
+    disk.store_measurement(host, {run.pk: 5 * MIB, other.pk: 100 * MIB})
     SampleStore.objects.create(run=run, size=3 * MIB)
     tab = operator().get(f"/runs/{run.pk}/checkpoints/").content.decode()
     assert "on h1, measured" in tab
@@ -60,7 +60,7 @@ def test_the_pages_say_what_runs_take_and_offer_to_delete_them() -> None:
 def test_the_list_has_a_column_of_it_and_sorts_by_it() -> None:
     runs = [ended(name) for name in ("small", "big", "unknown")]
     host = a_host("h1")
-    disk.measured(host, {runs[0].pk: MIB, runs[1].pk: 2048 * MIB})
+    disk.store_measurement(host, {runs[0].pk: MIB, runs[1].pk: 2048 * MIB})
     assert names(columns="figure.disk", sort="-figure.disk", archived="all") == ["big", "small", "unknown"]
     assert "2\N{NO-BREAK SPACE}GiB" in text(viewer(), columns="figure.disk")
     assert Host.objects.get().disks.count() == 2

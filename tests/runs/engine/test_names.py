@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from runs.engine.names import MAX_OWN, distinguish, own_words
+from runs.engine.names import MAX_DISTINGUISHING_CHARS, distinguish, own_words
 
 
 def test_runs_of_a_sweep_keep_what_differs_wherever_it_is() -> None:
@@ -29,7 +29,7 @@ def test_nothing_is_lost_and_no_more_is_kept_than_a_narrow_cell_holds() -> None:
     names = [f"experiment number {n}: " + f"{'xyz'[n]}" * 30 + f" and {n}" for n in range(3)]
     for name, parts in distinguish(names).items():
         assert "".join(shared + own for shared, own in parts) == name
-        assert sum(len(own) for _, own in parts) == MAX_OWN
+        assert sum(len(own) for _, own in parts) == MAX_DISTINGUISHING_CHARS
         assert name.endswith(parts[-1][1])
 
 

@@ -69,21 +69,25 @@ def test_a_second_server_is_named_as_such() -> None:
     [
         ("trained", {"how": "completed"}, "The trainer reached its last step."),
         ("trained", {"how": "stopped"}, "The trainer stopped early, as asked."),
-        ("trained", {"how": "failed"}, "The trainer stopped early and saved: a reward failed on too many rows."),
-        ("trained", {"how": "unheard of"}, "The training ended."),
+        (
+            "trained",
+            {"how": "failed"},
+            "The trainer saved and stopped early, because a reward failed on too many rows.",
+        ),
+        ("trained", {"how": "unheard of"}, "Training ended."),
         (
             "metrics_left_out",
             {"names": "grad_norm, kl"},
-            "Left out these metrics, which are not finite or whose names are too long: grad_norm, kl.",
+            "Omitted these metrics, because they are not finite or their names are too long: grad_norm, kl.",
         ),
         ("diagnosed", {"diagnoses": [{"id": "disk_full"}]}, "Likely cause: The disk is full."),
         ("diagnosed", {"diagnoses": [{"id": "of a newer version"}]}, "Likely cause: of a newer version."),
         ("diagnosed", {"diagnoses": []}, "The logs show no known cause."),
-        ("not_launched", {"detail": "no space left"}, "The host started no supervisor. No space left"),
+        ("not_launched", {"detail": "no space left"}, "The host didn't start a supervisor. No space left"),
         (
             "not_launched",
             {"detail": "torch.OutOfMemoryError: x"},
-            "The host started no supervisor. torch.OutOfMemoryError: x",
+            "The host didn't start a supervisor. torch.OutOfMemoryError: x",
         ),
     ],
 )

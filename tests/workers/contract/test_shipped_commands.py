@@ -244,7 +244,7 @@ def test_on_a_host_with_a_gpu_less_it_is_refused_with_both_numbers(slug, expecte
     short = allocate(need_of(by_slug(slug).spec), a_host(expected.host_gpus - 1), {})
     has = {0: "no GPUs", 1: "1 GPU"}.get(expected.host_gpus - 1, f"{expected.host_gpus - 1} GPUs")
     assert isinstance(short, Shortage)
-    assert short.text == f"host box has {has}, this run needs {expected.host_gpus}"
+    assert short.text == f"host box has {has}; this run needs {expected.host_gpus}"
 
 
 def test_the_cpu_profile_is_refused_without_a_slot():
@@ -274,4 +274,4 @@ def test_a_pinned_gpu_that_the_host_lacks_is_named():
     spec = replace(by_slug("dual-gpu").spec, trainer_gpu_ids=(7,))
     short = allocate(need_of(spec), a_host(2), {})
     assert isinstance(short, Shortage)
-    assert short.text == "host box has no GPU 7, which this run's profile names"
+    assert short.text == "host box has no GPU 7, which this run's profile requires"

@@ -1,5 +1,4 @@
-"""Machines of SkyPilot: a cluster of one machine for each host, in any cloud, Kubernetes or Slurm that its API server
-reaches."""
+"""Machines from SkyPilot: each host is a cluster of one machine, wherever SkyPilot's API server can start it."""
 
 import re
 from collections.abc import Mapping
@@ -21,18 +20,18 @@ from runs.engine.machines.provider import (
     price_of,
 )
 from runs.engine.machines.skypilot import task
-from runs.engine.machines.skypilot.server import NotYet, RequestFailed, Server, SkyPilotRequest
+from runs.engine.machines.skypilot.server import RequestFailed, RequestPending, Server, SkyPilotRequest
 
 CALL_S = 25.0
 SHORT_S = 5.0
-"""Seconds in which a removal would fail; one that takes longer has begun."""
+"""Seconds to wait for a removal. One that hasn't failed by then has begun."""
 HISTORY_DAYS = 90
 LAUNCH, DOWN = "sky.launch", "sky.down"
 
 
 class SkyPilot:
-    """The SkyPilot provider. A handle is the cluster's name, derived from the host's, so a repeated request finds the
-    first one's cluster."""
+    """The SkyPilot provider. A handle is the name of a cluster, derived from the host's name, so a repeated request
+    finds the cluster of the first one."""
 
     def __init__(self, control_url: str, options: Mapping[str, str]) -> None:
         self._control_url = control_url
@@ -41,14 +40,14 @@ class SkyPilot:
     def request(self, shape: MachineShape, *, name: str, join: str) -> str:
         if not self._control_url.startswith("https://"):
             raise EngineError(
-                "SkyPilot machines join only over https. Change the control plane's address in the source."
+                "Machines from SkyPilot can join only over https. Change the control plane's address in the source."
             )
         cluster = self._cluster(name)
         server = self._server()
-        launches = _of(LAUNCH, server.requests_for(cluster))
+        launches = _named(LAUNCH, server.requests_for(cluster))
         if _cluster_of(server, cluster) or any(launch.active for launch in launches):
             return cluster
-        rendered = task.render(
+        rendered_task = task.render(
             shape,
             self._options,
             control_url=self._control_url,
@@ -57,8 +56,10 @@ class SkyPilot:
             hooks=server.api_version >= task.HOOKS_SINCE,
         )
         try:
-            # SkyPilot retries while no cloud has such a machine; what no cloud can ever have fails at once.
-            server.submit("/launch", {"task": task.as_yaml(rendered), "cluster_name": cluster, "retry_until_up": True})
+            # SkyPilot retries while no cloud has such a machine free; a machine that no cloud offers fails at once.
+            server.submit(
+                "/launch", {"task": task.as_yaml(rendered_task), "cluster_name": cluster, "retry_until_up": True}
+            )
         except EngineError as error:
             raise EngineError(str(error).replace(join, "…")) from None
         return cluster
@@ -67,40 +68,45 @@ class SkyPilot:
         server = self._server()
         # In this order: a launch that has ended by now has, or had, its cluster.
         requests, record = server.requests_for(handle), _cluster_of(server, handle)
-        launch = next(iter(_of(LAUNCH, requests)), None)
+        launch = next(iter(_named(LAUNCH, requests)), None)
         if record is None:
-            return self._gone(server, handle, launch)
+            return self._state_without_cluster(server, handle, launch)
         if launch and not launch.active and launch.status != "SUCCEEDED":
             _remove(server, handle, requests)
-            return MachineState(MachinePhase.STARTING, f"{_failure(server, launch)} Its remains are being removed.")
+            return MachineState(
+                MachinePhase.STARTING, f"{_failure(server, launch)} What is left of it is being removed."
+            )
         if launch and launch.active:
-            return MachineState(MachinePhase.STARTING, _because("SkyPilot is setting up the machine", _reason(record)))
+            return MachineState(
+                MachinePhase.STARTING, _with_reason("SkyPilot is setting up the machine", _reason(record))
+            )
         match str(record.get("status")):
             case "UP":
                 region = " ".join(str(record[key]) for key in ("cloud", "region") if record.get(key))
                 return MachineState(MachinePhase.RUNNING, f"The machine is up{region and f' in {region}'}.")
             case "AUTOSTOPPING":
-                return MachineState(MachinePhase.RUNNING, "The host has left, and SkyPilot removes the machine.")
+                return MachineState(MachinePhase.RUNNING, "The host has left, and SkyPilot is removing the machine.")
             case "STOPPED":
                 _remove(server, handle, requests)
                 return MachineState(MachinePhase.RUNNING, "Somebody stopped the machine. It is being removed.")
             case _:
                 return MachineState(
-                    MachinePhase.RUNNING, _because("SkyPilot finds the machine unhealthy", _reason(record))
+                    MachinePhase.RUNNING,
+                    _with_reason("SkyPilot reports that the machine is unhealthy", _reason(record)),
                 )
 
     def release(self, handle: str) -> None:
         server = self._server()
         requests = server.requests_for(handle)
-        if launching := [launch.id for launch in _of(LAUNCH, requests) if launch.active]:
-            server.outcome(server.submit("/api/cancel", {"request_ids": launching}))
+        if launch_ids := [launch.id for launch in _named(LAUNCH, requests) if launch.active]:
+            server.outcome(server.submit("/api/cancel", {"request_ids": launch_ids}))
         _remove(server, handle, requests)
 
     def _cluster(self, name: str) -> str:
-        """Name a host's cluster, uniquely on a server that several control planes use."""
-        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
-        mark = sha256(f"{self._control_url} {name}".encode()).hexdigest()[:6]
-        return f"grpo-{plain}-{mark}"
+        """Build the name of a host's cluster, unique even on a server that several control planes use."""
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
+        suffix = sha256(f"{self._control_url} {name}".encode()).hexdigest()[:6]
+        return f"grpo-{slug}-{suffix}"
 
     def _server(self) -> Server:
         try:
@@ -110,11 +116,11 @@ class SkyPilot:
         user = sha256(self._control_url.encode()).hexdigest()[:8]
         return Server(secret.address, token, user=user, private_too=secret.private_too, seconds=CALL_S)
 
-    def _gone(self, server: Server, cluster: str, launch: SkyPilotRequest | None) -> MachineState:
-        if launch is None and not _existed(server, cluster):
+    def _state_without_cluster(self, server: Server, cluster: str, launch: SkyPilotRequest | None) -> MachineState:
+        if launch is None and not _has_existed(server, cluster):
             return MachineState(MachinePhase.LOST, "SkyPilot doesn't know this machine.")
         if launch and launch.active:
-            return MachineState(MachinePhase.QUEUED, _because("SkyPilot is looking for a machine", launch.message))
+            return MachineState(MachinePhase.QUEUED, _with_reason("SkyPilot is looking for a machine", launch.message))
         if launch and launch.status != "SUCCEEDED":
             return MachineState(MachinePhase.ENDED, _failure(server, launch))
         if self._options.get("spot") == "yes":
@@ -123,7 +129,7 @@ class SkyPilot:
         return MachineState(MachinePhase.ENDED, "The machine is gone.")
 
 
-def _of(name: str, requests: list[SkyPilotRequest]) -> list[SkyPilotRequest]:
+def _named(name: str, requests: list[SkyPilotRequest]) -> list[SkyPilotRequest]:
     return [request for request in requests if request.name == name]
 
 
@@ -136,28 +142,28 @@ def _cluster_of(server: Server, cluster: str) -> dict[str, Any] | None:
         "include_handle": False,
         "summary_response": True,
     }
-    return _named(cluster, server.outcome(server.submit("/status", query)))
+    return _find_record(cluster, server.outcome(server.submit("/status", query)))
 
 
-def _existed(server: Server, cluster: str) -> bool:
-    """Check whether the history of clusters, which outlasts the requests for them, has this one."""
+def _has_existed(server: Server, cluster: str) -> bool:
+    """Return whether this cluster is in the server's history, which is kept longer than requests are."""
     query = {"days": HISTORY_DAYS, "cluster_names": [cluster]}
-    return _named(cluster, server.outcome(server.submit("/cost_report", query))) is not None
+    return _find_record(cluster, server.outcome(server.submit("/cost_report", query))) is not None
 
 
-def _named(cluster: str, records: Any) -> dict[str, Any] | None:
+def _find_record(cluster: str, records: Any) -> dict[str, Any] | None:
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        raise EngineError("The SkyPilot API server's list of clusters can't be read.")
+        raise EngineError("The SkyPilot API server sent an invalid list of clusters.")
     return next((record for record in records if record.get("name") == cluster), None)
 
 
 def _remove(server: Server, cluster: str, requests: list[SkyPilotRequest]) -> None:
-    """Start the removal of a cluster, unless it has started. No error if the cluster is already gone."""
-    if any(removal.active for removal in _of(DOWN, requests)):
+    """Start the removal of a cluster, unless it has already started or the cluster is gone."""
+    if any(removal.active for removal in _named(DOWN, requests)):
         return
     try:
         server.outcome(server.submit("/down", {"cluster_name": cluster}), seconds=SHORT_S)
-    except NotYet:
+    except RequestPending:
         pass
     except RequestFailed as error:
         if error.kind != "ClusterDoesNotExist":
@@ -170,8 +176,8 @@ def _failure(server: Server, launch: SkyPilotRequest) -> str:
     try:
         server.outcome(launch.id)
     except RequestFailed as error:
-        return f"SkyPilot got no machine: {error}"
-    return "SkyPilot got no machine."
+        return f"SkyPilot couldn't get a machine: {error}"
+    return "SkyPilot couldn't get a machine."
 
 
 def _reason(record: Mapping[str, Any]) -> str:
@@ -179,7 +185,7 @@ def _reason(record: Mapping[str, Any]) -> str:
     return " ".join(reason.split())[:300] if isinstance(reason, str) else ""
 
 
-def _because(fact: str, reason: str) -> str:
+def _with_reason(fact: str, reason: str) -> str:
     return f"{fact}: {reason.rstrip('.')}." if reason else f"{fact}."
 
 
@@ -188,7 +194,7 @@ def _check(options: Mapping[str, str]) -> Mapping[str, str]:
     return {"secret": problem} if problem else {}
 
 
-def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
+def _shape_fields(options: Mapping[str, str]) -> Mapping[str, int | str]:
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
     if instance is None:
         return {}
@@ -196,19 +202,19 @@ def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
 
 
 def _gpu_hour_usd(options: Mapping[str, str]) -> Decimal | None:
-    """Find the source's own price, or else the list price, where AWS charges it: on demand, in its region."""
-    if (own := price_of(options)) is not None:
-        return own
+    """Return the source's own price, or else AWS's list price if it applies: on demand, in the list's region."""
+    if (own_price := price_of(options)) is not None:
+        return own_price
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
-    in_region = f"{options.get('infra', '')}/".lower().startswith(f"aws/{aws.REGION}/")
-    return instance.usd_per_hour / instance.gpus if instance and in_region and options.get("spot") != "yes" else None
+    is_in_region = f"{options.get('infra', '')}/".lower().startswith(f"aws/{aws.REGION}/")
+    return instance.usd_per_hour / instance.gpus if instance and is_in_region and options.get("spot") != "yes" else None
 
 
 OPTIONS = (
     Option(
         "secret",
-        "Secret of the API server",
-        "A secret of the kind “API server of SkyPilot” from Settings, Secrets: its address and a token.",
+        "API server secret",
+        "A secret of the kind “API server of SkyPilot” from Settings, Secrets, with the server's address and a token.",
         pattern=r"[A-Z0-9_]+",
         hint="the name of a secret",
         required=True,
@@ -217,7 +223,7 @@ OPTIONS = (
     Option(
         "image",
         "GPU image",
-        "Built from docker/gpu.Dockerfile, in a registry that the machines can pull from.",
+        "Image built from docker/gpu.Dockerfile, in a registry from which the machines can pull.",
         pattern=r"[A-Za-z0-9][\w.:/@-]*",
         hint="an image's name, such as registry.example.org/grpo-gpu:1.0",
         required=True,
@@ -225,15 +231,16 @@ OPTIONS = (
     Option(
         "infra",
         "Where",
-        "A cloud with region and zone, or a Kubernetes context: aws/us-east-1, kubernetes/NAME. Empty: the cheapest "
-        "place that the API server knows.",
+        "A cloud with region and zone, or a Kubernetes context, such as aws/us-east-1 or kubernetes/NAME. Leave empty "
+        "for the cheapest place that the API server knows.",
         pattern=r"[A-Za-z0-9*][\w.*:/@-]*",
         hint="a place, such as aws/us-east-1",
     ),
     Option(
         "instance_type",
         "Instance type",
-        f"Empty: chosen by GPUs, cores and memory below. A listed AWS type sets these. Prices: {aws.SOURCE}.",
+        "Leave empty to choose by the GPUs, cores and memory below. A listed AWS type sets them. "
+        f"Prices: {aws.SOURCE}.",
         pattern=r"[A-Za-z0-9][\w.-]*",
         hint="an instance type, such as p5.48xlarge",
         suggestions={instance.type: instance.sentence for instance in aws.INSTANCES.values()},
@@ -241,8 +248,8 @@ OPTIONS = (
     Option(
         "spot",
         "Spot",
-        "Spot machines are cheaper, but are taken back with at most two minutes' warning. Runs continue elsewhere from "
-        "their last stored checkpoint.",
+        "Spot machines are cheaper, but may be taken back with at most two minutes' warning. Runs then continue "
+        "elsewhere from their last stored checkpoint.",
         pattern=r"yes|no",
         hint="yes or no",
         initial="no",
@@ -251,30 +258,32 @@ OPTIONS = (
     Option(
         "disk_gib",
         "Disk (GiB)",
-        "For the image, models and checkpoints. Empty: SkyPilot's default.",
+        "For the image, models and checkpoints. Leave empty for SkyPilot's default.",
         pattern=r"[1-9][0-9]{1,4}",
         hint="a whole number from 10",
         initial="512",
     ),
     Option(
         "most_usd",
-        "Most USD per hour",
-        "More expensive machines are not used. Empty: any price.",
+        "Maximum USD per hour",
+        "More expensive machines are not used. Leave empty for any price.",
         pattern=r"(?=.*[1-9])[0-9]{1,4}(\.[0-9]{1,4})?",
         hint="an amount, such as 12.50",
     ),
-    replace(PRICE, help=f"{PRICE.help} Empty: the list price of a listed instance type, on demand in {aws.REGION}."),
+    replace(
+        PRICE, help=f"{PRICE.help} Defaults to the list price of a listed instance type, on demand in {aws.REGION}."
+    ),
 )
 
 KIND = EngineKind(
     name="skypilot",
     label="SkyPilot",
-    help="Clouds and Kubernetes, through SkyPilot's API server (0.14). The machines must reach the control plane's "
-    "HTTPS and Redis, with a certificate of a public authority.",
+    help="Clouds and Kubernetes, through SkyPilot's API server (0.14). The machines must reach the control plane and "
+    "its Redis over TLS, with a certificate from a public authority.",
     options=OPTIONS,
     make=SkyPilot,
     check=_check,
-    settles=_settled,
+    settles=_shape_fields,
     names_gpus=True,
     gpu_hour_usd=_gpu_hour_usd,
 )

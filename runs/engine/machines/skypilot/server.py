@@ -1,7 +1,5 @@
-"""SkyPilot's API server over HTTP. It answers a request at once with an id, under which the outcome is fetched.
-
-Written for 0.14.1. Some of its answers hold pickled Python objects beside the JSON; those are never read.
-"""
+"""HTTP client of SkyPilot's API server, which responds at once with a request id; the outcome is fetched with that id.
+Written for 0.14.1. Some responses contain pickled Python objects in addition to the JSON; those are never read."""
 
 import json
 import re
@@ -17,24 +15,22 @@ from workers import outbound
 
 API_VERSION = 62
 VERSION = "0.14.1"
-ANSWER_BYTES = 4 * 1024 * 1024
+MAX_RESPONSE_BYTES = 4 * 1024 * 1024
 MAX_MESSAGE = 400
-"""Characters of a server's message."""
-ACTIVE = frozenset({"PENDING", "WAITING", "RUNNING"})
+ACTIVE_STATUSES = frozenset({"PENDING", "WAITING", "RUNNING"})
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class RequestFailed(EngineError):
-    """The server accepted the request, which then failed."""
+    """The server accepted the request, but the request failed."""
 
     def __init__(self, text: str, kind: str) -> None:
         super().__init__(text)
         self.kind = kind
-        """The name of SkyPilot's exception."""
 
 
-class NotYet(EngineError):
-    """The request has not finished in time."""
+class RequestPending(EngineError):
+    """The request did not finish in time."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class SkyPilotRequest:
 
     @property
     def active(self) -> bool:
-        return self.status in ACTIVE
+        return self.status in ACTIVE_STATUSES
 
 
 class Server:
@@ -67,96 +63,99 @@ class Server:
             **({"Authorization": f"Bearer {token}"} if token else {}),
         }
         self.api_version = 0
-        """The version in the server's last answer."""
+        """API version in the server's last response."""
 
     def submit(self, path: str, body: Mapping[str, Any]) -> str:
-        """Submit a request. Return its id."""
-        answer = self._send("POST", path, {"env_vars": self._user, **body})
-        _checked(answer)
-        if not (request_id := answer.headers.get("X-SkyPilot-Request-ID")):
-            raise EngineError("The server at this address isn't a SkyPilot API server: its answer has no request id.")
+        response = self._send("POST", path, {"env_vars": self._user, **body})
+        _check_status(response)
+        if not (request_id := response.headers.get("X-SkyPilot-Request-ID")):
+            raise EngineError("The server at this address isn't a SkyPilot API server: its response has no request id.")
         return request_id
 
     def outcome(self, request_id: str, *, seconds: float = 30) -> Any:
-        """Wait for a request's result. Raises RequestFailed and NotYet."""
+        """Wait for a request's result and return it. Raises RequestFailed or RequestPending."""
         query = urlencode({"request_id": request_id})
         try:
-            answer = self._send("GET", f"/api/get?{query}", seconds=seconds)
+            response = self._send("GET", f"/api/get?{query}", seconds=seconds)
         except outbound.TimedOut:
-            raise NotYet("The SkyPilot API server has not finished the request in time.") from None
-        # A failed request is answered with 500, and with the same fields as a successful one.
-        outcome = _fields(answer.start) if answer.status in {200, 500} else {}
-        outcome = outcome.get("detail", outcome)
-        if not isinstance(outcome, dict) or "status" not in outcome:
-            _checked(answer)
-            raise EngineError("The SkyPilot API server's answer can't be read.")
-        if error := _fields(outcome.get("error")):
-            raise RequestFailed(_plain(error.get("message")) or _plain(error.get("type")), str(error.get("type")))
-        if outcome["status"] != "SUCCEEDED":
-            raise RequestFailed(f"The request is {str(outcome['status']).lower()}.", str(outcome["status"]))
-        return _read(outcome.get("return_value"))
+            raise RequestPending("The SkyPilot API server did not finish the request in time.") from None
+        # A failed request gets status 500, with the same fields as a successful one.
+        result = _fields(response.start) if response.status in {200, 500} else {}
+        result = result.get("detail", result)
+        if not isinstance(result, dict) or "status" not in result:
+            _check_status(response)
+            raise EngineError("The SkyPilot API server sent an invalid response.")
+        if error := _fields(result.get("error")):
+            raise RequestFailed(_one_line(error.get("message")) or _one_line(error.get("type")), str(error.get("type")))
+        if result["status"] != "SUCCEEDED":
+            raise RequestFailed(f"The request's status is {str(result['status']).lower()}.", str(result["status"]))
+        return _parse_json(result.get("return_value"))
 
     def requests_for(self, cluster: str) -> list[SkyPilotRequest]:
-        """List the requests for a cluster, newest first, without their bodies, which hold secrets."""
+        """List the requests for a cluster, newest first, without their bodies, which contain secrets."""
         fields = ("request_id", "name", "status", "status_msg", "cluster_name", "created_at")
         query = urlencode([("cluster_name", cluster), ("all_status", "true"), *(("fields", name) for name in fields)])
-        answer = self._send("GET", f"/api/status?{query}")
-        _checked(answer)
-        rows = _read(answer.start)
+        response = self._send("GET", f"/api/status?{query}")
+        _check_status(response)
+        rows = _parse_json(response.start)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise EngineError("The SkyPilot API server's list of requests can't be read.")
-        own = [row for row in rows if row.get("cluster_name") == cluster]
-        own.sort(key=lambda row: float(row.get("created_at") or 0), reverse=True)
+            raise EngineError("The SkyPilot API server sent an invalid list of requests.")
+        matching_rows = [row for row in rows if row.get("cluster_name") == cluster]
+        matching_rows.sort(key=lambda row: float(row.get("created_at") or 0), reverse=True)
         return [
             SkyPilotRequest(
-                str(row.get("request_id")), str(row.get("name")), str(row.get("status")), _plain(row.get("status_msg"))
+                str(row.get("request_id")),
+                str(row.get("name")),
+                str(row.get("status")),
+                _one_line(row.get("status_msg")),
             )
-            for row in own
+            for row in matching_rows
         ]
 
     def _send(self, method: str, path: str, body: Any = None, *, seconds: float = 30) -> outbound.Response:
         remaining = min(seconds, self._end - time.monotonic())
         try:
-            answer = outbound.send(
+            response = outbound.send(
                 method,
                 self._address + path,
                 body=None if body is None else json.dumps(body).encode(),
                 headers=self._headers,
                 seconds=max(remaining, 0.001),
-                limit=ANSWER_BYTES,
+                limit=MAX_RESPONSE_BYTES,
                 rule=self._rule,
             )
-            answer.whole()
+            response.whole()
         except outbound.TimedOut:
             if path.startswith("/api/get"):
                 raise
-            raise EngineError(f"The SkyPilot API server at {self._address} doesn't answer in time.") from None
+            raise EngineError(f"The SkyPilot API server at {self._address} didn't respond in time.") from None
         except outbound.OutboundError as error:
-            raise EngineError(f"The SkyPilot API server at {self._address} can't be reached: {error}") from None
-        version = answer.headers.get("X-SkyPilot-API-Version", "")
+            raise EngineError(f"The SkyPilot API server at {self._address} is unreachable: {error}") from None
+        version = response.headers.get("X-SkyPilot-API-Version", "")
         self.api_version = int(version) if version.isdecimal() else self.api_version
-        return answer
+        return response
 
 
-def _checked(answer: outbound.Response) -> None:
-    if answer.status == 200:
+def _check_status(response: outbound.Response) -> None:
+    if response.status == 200:
         return
-    if answer.status in {401, 403}:
+    if response.status in {401, 403}:
         raise EngineError(
-            f"The SkyPilot API server refuses the token ({answer.status}): {_reason(answer)} An admin can enter "
+            f"The SkyPilot API server rejected the token ({response.status}): {_reason(response)} An admin can enter "
             "another one under Settings, Secrets."
         )
-    if 300 <= answer.status < 400:
+    if 300 <= response.status < 400:
         raise EngineError(
-            f"The SkyPilot API server answered {answer.status}, a redirect, which is not followed: it may need a "
-            "token, or have another address."
+            f"The SkyPilot API server answered {response.status}, a redirect, which is not followed. It may need a "
+            "token, or its address may be different."
         )
-    raise EngineError(f"The SkyPilot API server answered {answer.status}: {_reason(answer)}")
+    raise EngineError(f"The SkyPilot API server answered {response.status}: {_reason(response)}")
 
 
-def _reason(answer: outbound.Response) -> str:
-    """Describe the reason of a refusal. Of a refused body only the fields' names: the server repeats its content."""
-    fields = _fields(answer.start)
+def _reason(response: outbound.Response) -> str:
+    """Describe why the server refused a request. For an invalid body, include only the names of its fields, since the
+    server's response repeats the secret content."""
+    fields = _fields(response.start)
     detail = fields.get("detail", fields.get("message", ""))
     if isinstance(detail, list):
         detail = "; ".join(
@@ -164,23 +163,23 @@ def _reason(answer: outbound.Response) -> str:
             for problem in detail
             if isinstance(problem, dict)
         )
-    return f"{_plain(detail).rstrip('.') or 'no reason given'}."
+    return f"{_one_line(detail).rstrip('.') or 'no reason given'}."
 
 
 def _fields(data: Any) -> dict[str, Any]:
-    value = _read(data)
+    value = _parse_json(data)
     return value if isinstance(value, dict) else {}
 
 
-def _read(data: Any) -> Any:
+def _parse_json(data: Any) -> Any:
     try:
         return json.loads(data)
     except (ValueError, TypeError, RecursionError):
         return None
 
 
-def _plain(text: Any) -> str:
-    """Put a text into one line, without terminal colours."""
+def _one_line(text: Any) -> str:
+    """Convert a message to one line without terminal colours, truncated at MAX_MESSAGE characters."""
     if not isinstance(text, str):
         return ""
     line = " ".join(_COLOURS.sub("", text).split())

@@ -1,8 +1,6 @@
-"""The task that SkyPilot runs: the machine, our GPU image on it, and the host's program in the image.
-
-The join code is a secret of the task: SkyPilot sets it as an environment variable and shows it only to the token's
-owner and to its admins. The first command moves it into a file.
-"""
+"""The task that SkyPilot runs: the machine, our GPU image, and the host's program in the image. The join code is a
+secret of the task: SkyPilot sets it as an environment variable and shows it only to the token's owner and to SkyPilot's
+admins. The task's first commands move it into a file."""
 
 import shlex
 from collections.abc import Mapping
@@ -14,14 +12,14 @@ from runs.engine.machines.provider import EngineError, MachineShape
 
 JOIN_CODE = "GRPO_JOIN_CODE"
 HOOKS_SINCE = 62
-"""The API version of SkyPilot 0.14.1; older ones may not know `config.hooks`."""
+"""API version of SkyPilot 0.14.1; older servers may not know `config.hooks`."""
 SAVING_S = 240
-"""Time to save at a stop, like the stop_grace_period of compose.gpu.yaml."""
+"""Seconds to save after a stop, as in the stop_grace_period of compose.gpu.yaml."""
 
 SPOT_WARNING_S = 120
-"""The warning of AWS before it takes a spot machine back, the longest of all clouds."""
+"""Seconds of warning that AWS gives before it takes a spot machine back, the longest of all clouds."""
 SPARE_S = 10
-"""The host's program ends this long before it would be killed."""
+"""Seconds between the end of the host's program and the time when it would be killed."""
 
 _RUN = """\
 set -eu
@@ -51,13 +49,13 @@ _VARIABLES = {
     "GRPO_TRAINER_PYTHON": "/opt/trainer/bin/python",
     "GRPO_RUNS_DIR": "/data/runs",
 }
-"""The variables of gpu.Dockerfile, which SkyPilot's log-in shell drops."""
+"""Environment variables of gpu.Dockerfile, which SkyPilot's login shell drops."""
 
 
 def render(
     shape: MachineShape, options: Mapping[str, str], *, control_url: str, name: str, join: str, hooks: bool
 ) -> dict[str, Any]:
-    """Render the task for a machine. Raises EngineError for a shape that SkyPilot can't provide."""
+    """Build the task for a machine. Raises EngineError for a shape that SkyPilot can't provide."""
     program = ["/opt/venv/bin/python", "-m", "workers.host.join", "--data", "/data", "--name", name]
     command = shlex.join([*program, "--code-file", "/data/join-code", control_url])
     notice_s = (SPOT_WARNING_S if options.get("spot") == "yes" else SAVING_S) - SPARE_S
@@ -100,7 +98,7 @@ def _resources(shape: MachineShape, options: Mapping[str, str]) -> dict[str, Any
     if instance := options.get("instance_type"):
         return {**resources, "instance_type": instance}
     if shape.gpus and not shape.gpu_kind:
-        raise EngineError("SkyPilot needs the kind of GPU, such as H100, or an instance type. Name one in the source.")
+        raise EngineError("SkyPilot needs a GPU type, such as H100, or an instance type. Enter one in the source.")
     if shape.gpus:
         resources["accelerators"] = {shape.gpu_kind: shape.gpus}
     resources["cpus"] = f"{shape.cpus}+"
@@ -110,8 +108,7 @@ def _resources(shape: MachineShape, options: Mapping[str, str]) -> dict[str, Any
 
 
 def _config(*, hooks: bool) -> dict[str, Any]:
-    """Build SkyPilot's settings: it is root in the container, where it installs packages and an ssh key; the host's
-    program is not."""
+    """Build SkyPilot's settings. Only SkyPilot is root in the container, to install packages and an ssh key."""
     root = {"securityContext": {"runAsUser": 0, "runAsGroup": 0}}
     config: dict[str, Any] = {
         "docker": {"run_options": ["--user=0:0", "--env=HOME=/root", "--ulimit=memlock=-1"]},

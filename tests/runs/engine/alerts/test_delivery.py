@@ -203,10 +203,10 @@ def test_what_never_works_is_given_up_and_a_person_may_have_it_tried_again() -> 
     for _ in range(20):
         after(86400)
     given_up = the_delivery()
-    assert (given_up.state, given_up.tries) == (State.FAILED, len(delivery.AGAIN_S) + 1)
+    assert (given_up.state, given_up.tries) == (State.FAILED, len(delivery.RETRY_DELAYS_S) + 1)
     assert "refused" in given_up.error
-    assert delivery.try_again(given_up)
-    assert not delivery.try_again(given_up)
+    assert delivery.retry(given_up)
+    assert not delivery.retry(given_up)
     assert the_delivery().state == State.WAITING
     assert target.deliveries.count() == 1
 
@@ -264,7 +264,7 @@ def test_whoever_was_too_slow_settles_nothing() -> None:
     told(an_alert())
     slow = delivery._claim(target.pk, timezone.now())
     delivery._claim(target.pk, timezone.now() + timedelta(seconds=delivery.CLAIM_S + 1))
-    delivery._settle(slow, None)
+    delivery._record_outcome(slow, None)
     assert the_delivery().state == State.WAITING
 
 
@@ -342,7 +342,10 @@ def test_a_mail_that_is_refused_says_why(smtp: Any) -> None:
         a_target("nobody@example.org")
         told(an_alert())
         after(0)
-    assert (the_delivery().state, the_delivery().error) == (State.FAILED, "The mail server refuses nobody@example.org.")
+    assert (the_delivery().state, the_delivery().error) == (
+        State.FAILED,
+        "The mail server rejected nobody@example.org.",
+    )
 
 
 def test_a_mail_server_that_is_away_is_tried_again(smtp: Any) -> None:
@@ -351,7 +354,7 @@ def test_a_mail_server_that_is_away_is_tried_again(smtp: Any) -> None:
     told(an_alert())
     after(0)
     assert the_delivery().state == State.WAITING
-    assert "can't be used" in the_delivery().error
+    assert "couldn't be mailed" in the_delivery().error
 
 
 def test_without_a_mail_server_the_reason_names_the_setting(settings: Settings) -> None:

@@ -78,8 +78,8 @@ def test_a_lost_hosts_model_is_deleted_with_its_copy(saved: Attempt, sent: Sent,
     Host.objects.update(removed_at=timezone.now())
     page = f"/models/{checkpoint(saved).event.pk}/"
     asked = operator().get(page).content.decode()
-    assert "box is gone: the files that are still on its disk stay there." in asked
-    assert "Its copy in the artifact store is removed, too." in asked
+    assert "box is gone, so files that are still on its disk stay there." in asked
+    assert "Its copy in the artifact store is removed as well." in asked
     assert "This model was deleted" in operator().post(f"{page}delete", follow=True).content.decode()
     upkeep.reconcile(timezone.now())
     assert server.names() == ["other/1/checkpoints/checkpoint-10/a"]
@@ -92,7 +92,7 @@ def test_while_its_host_is_away_the_copy_goes_at_once_and_the_files_later(saved:
     end(saved)
     Host.objects.update(announced_at=None)
     deletions.request(checkpoint(saved), a_user())
-    assert checkpoint(saved).going
+    assert checkpoint(saved).is_being_deleted
     assert [StoredCopy.objects.get().wanted, len(sent.of(Task.DELETE_MODEL))] == [False, 1]
 
 

@@ -52,7 +52,7 @@ def test_a_run_with_a_server_leases_both() -> None:
 def test_the_trainer_gets_the_hash_of_the_key_alone() -> None:
     run = a_gateway()
     key = tokens.gateway_key(run.pk)
-    assert claiming._key(run, from_dict(RunSpec, run.spec)) == {
+    assert claiming._key_variable(run, from_dict(RunSpec, run.spec)) == {
         gateway.KEY_DIGEST: hashlib.sha256(key.encode()).hexdigest()
     }
     assert key not in str(run.spec)
@@ -65,7 +65,7 @@ def test_the_page_shows_the_address_and_a_client_but_no_key() -> None:
     assert "http://127.0.0.1:21001" in page
     assert "from openai import OpenAI" in page
     assert tokens.gateway_key(run.pk) not in page
-    assert "operators see it" in page
+    assert "only shown to operators" in page
 
 
 def test_an_operator_is_shown_the_key_and_a_viewer_is_not() -> None:

@@ -26,7 +26,7 @@ def test_an_operator_starts_one_on_the_models_host() -> None:
     assert (job.kind, job.spec["job"]) == (BENCHMARK, {"tasks": ["gsm8k", "arc_easy"], "limit": 100})
     assert (job.host.name, job.spec["hardware"]["trainer_gpus"]) == ("gpu-1", 0)
     answer = operator().post(f"{page}benchmark", {**FORM, "limit": "7"}, follow=True)
-    assert "another benchmark of this model is under way" in answer.content.decode()
+    assert "another benchmark of this model is in progress" in answer.content.decode()
     assert viewer().post(f"{page}benchmark", FORM).status_code == 403
 
 

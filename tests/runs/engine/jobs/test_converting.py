@@ -49,23 +49,23 @@ def test_operators_are_offered_the_types_and_two_clicks_are_one_job() -> None:
     job = run.jobs.get()
     assert (job.kind, job.host.name) == (GGUF, "gpu-1")
     assert job.spec["job"] == {"name": "sums-step-1-q8_0", "type": "q8_0"}
-    assert "a conversion of this model to q8_0 is under way" in refusal(page)
+    assert "a conversion of this model to q8_0 is in progress" in refusal(page)
 
 
 @pytest.mark.usefixtures("host")
 def test_an_adapter_is_to_be_merged_first() -> None:
     run, page = trained()
     shown = text(operator(), page)
-    assert "merge it first, then convert the merged model" in shown
+    assert "Merge it first, then convert the merged model" in shown
     assert f'action="{page}gguf"' not in shown
-    assert "merge it first" in refusal(page)
+    assert "Merge it first" in refusal(page)
     assert not run.jobs.exists()
 
 
 @pytest.mark.usefixtures("host")
 def test_another_type_is_refused() -> None:
     run, page = trained(lora=None)
-    assert "is not among the types of a GGUF file" in refusal(page, type="--help")
+    assert "is not one of the GGUF types" in refusal(page, type="--help")
     assert not run.jobs.exists()
 
 

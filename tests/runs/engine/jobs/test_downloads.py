@@ -148,11 +148,14 @@ def test_what_does_not_fit_is_said_before_and_leaves_nothing(settings: Settings,
     settings.ARCHIVES_MAX_BYTES = 1000
     assert "CONTROLPLANE_ARCHIVES_MAX_GB" in send(attempt, 0, WHOLE).json()["error"]["what"]
     move(attempt, RunStatus.STOPPED, reason="stopped_by_user", actor="test", facts={"receipt": FREE})
-    assert "Archives may take 0 GB here" in operator().post(f"{page}archive", follow=True).content.decode()
+    assert (
+        "Archives may take up to 0 GB on the control plane"
+        in operator().post(f"{page}archive", follow=True).content.decode()
+    )
     settings.ARCHIVES_MAX_BYTES = 10**9
     with mounted(tmp_path / "small", "4m") as small:
         settings.DATA_DIR = small
-        assert "GB are free for it" in operator().post(f"{page}archive", follow=True).content.decode()
+        assert "GB are free." in operator().post(f"{page}archive", follow=True).content.decode()
 
 
 def test_a_disk_that_fills_in_the_middle_leaves_nothing(

@@ -85,7 +85,7 @@ def test_a_job_that_is_over_says_what_it_has_made_and_is_not_resumed(trained: Ru
     assert "The job is done." in page
     assert "Open the merged model" in page
     assert "Resume" not in page
-    with pytest.raises(launching.NotResumable, match="Start it again"):
+    with pytest.raises(launching.NotResumable, match="Start the job again"):
         launching.resume(attempt.run, a_user())
 
 

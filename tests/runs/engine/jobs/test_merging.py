@@ -44,7 +44,7 @@ def test_what_makes_no_sense_is_refused_with_what_to_do() -> None:
     run, page = trained(lora=None)
     assert "Merge this adapter" not in text(operator(), page)
     answer = operator().post(f"{page}merge", follow=True)
-    assert "already holds all weights" in answer.content.decode()
+    assert "already has full weights" in answer.content.decode()
     Run.objects.update(
         spec={**run.spec, "lora": {"r": 4, "alpha": 8}, "hardware": {"profile": "p", "quantization": "4bit"}}
     )

@@ -39,7 +39,7 @@ def test_an_admin_pushes_with_the_card_as_edited() -> None:
     job = run.jobs.get()
     sent = {"repository": "Org/Model", "card": "# Ours\n", "base": "tiny", "private": True, "add": False}
     assert (job.kind, job.spec["job"]) == (PUSH, sent)
-    assert "wait for its end" in pushed(page, repository="Org/Other").content.decode()
+    assert "wait until it ends" in pushed(page, repository="Org/Other").content.decode()
 
 
 def test_operators_push_nothing() -> None:

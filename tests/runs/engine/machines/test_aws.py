@@ -32,4 +32,4 @@ def test_a_family_has_one_kind_of_gpu_and_more_of_it_costs_more(subtests: pytest
 def test_an_instance_type_reads_as_a_sentence() -> None:
     dear, dated_by_the_year = INSTANCES["p5.48xlarge"].sentence, INSTANCES["g5.2xlarge"].sentence
     assert dear == "8 × H100 80 GiB, 192 vCPUs, 2,048 GiB, $55.04 per hour (listed on 2026-07-28)"
-    assert dated_by_the_year.endswith("per hour (listed in 2026, day unknown)")
+    assert dated_by_the_year.endswith("per hour (listed in 2026, date unknown)")

@@ -54,9 +54,9 @@ def test_the_form_tells_what_is_needed_from_what_is_optional() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("option_partition", "--wrap=id", "Use the name of a partition"),
-        ("option_folder", "", "Shared folder is needed."),
-        ("control_url", "control.example", "Use an address such as"),
+        ("option_partition", "--wrap=id", "Enter the name of a partition"),
+        ("option_folder", "", "Shared folder is required."),
+        ("control_url", "control.example", "Enter an address such as"),
         ("gpu_kind", "h100 --x", "Use letters, digits"),
         ("most", "0", "At least 1"),
         ("name", "", "Enter a name."),
@@ -83,7 +83,7 @@ def test_an_operator_releases_a_machine_after_a_page_that_says_what_follows(engi
     source = a_source(engine)
     row = MachineRequest.objects.create(source=source, host_name="cluster-a-1", state="waiting", handle="1")
     client, path = operator(), f"/hardware/machines/{row.pk}/release/"
-    assert "the request is withdrawn" in text(client, path)
+    assert "its request is withdrawn" in text(client, path)
     assert client.post(path).status_code == 302
     row.refresh_from_db()
     assert (row.state, row.sentence) == ("released", f"Released by {row.released_by}.")

@@ -76,7 +76,7 @@ def test_what_skypilot_says_of_a_launch_that_fails_is_what_the_request_says(sky:
     sky.finish(sky.launches()[0], "FAILED", error=("ResourcesUnavailableError", "No launchable resource found."))
     request = a_round()
     assert request.state == State.FAILED
-    assert request.sentence == "SkyPilot got no machine: No launchable resource found."
+    assert request.sentence == "SkyPilot couldn't get a machine: No launchable resource found."
 
 
 def test_a_machine_that_no_run_needs_any_more_is_withdrawn(sky: SkyPilotServer) -> None:

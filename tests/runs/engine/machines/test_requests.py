@@ -57,7 +57,7 @@ def test_a_run_that_fits_nowhere_asks_once_and_says_so(engine: Engine) -> None:
         a_round(timedelta(seconds=20))
     assert [job.split("|")[0] for job in engine.jobs] == ["PENDING"]
     assert the_request().host_name.startswith("cluster-a-")
-    words = "A machine from Cluster A has been requested. Job 1 waits in Slurm's queue: other jobs come first."
+    words = "A machine from Cluster A has been requested. Job 1 is in Slurm's queue: other jobs come first."
     assert says(run) == words
     assert str(waiting(run.latest())).startswith("no host is known yet. A machine from Cluster A")
 
@@ -101,7 +101,7 @@ def test_a_host_that_only_has_to_become_free_is_waited_for_a_while(engine: Engin
     host = a_host(gpus=1)
     busy = an_attempt(RunStatus.QUEUED, run=a_run("busy", hardware=ONE_GPU))
     move(busy, RunStatus.STARTING, reason="test", actor="test", facts={"host": host})
-    leasing.take(busy, host, Placement("box", gpus=(0,)))
+    leasing.insert_leases(busy, host, Placement("box", gpus=(0,)))
     run = a_run("next", hardware=ONE_GPU)
     a_round()
     assert engine.jobs == []
@@ -139,7 +139,7 @@ def test_a_code_lives_as_long_as_its_job_waits(engine: Engine) -> None:
 def test_a_job_that_ends_without_a_host_is_told_and_tried_again_up_to_a_bound(engine: Engine) -> None:
     a_source(engine)
     run = a_run(hardware=ONE_GPU)
-    for job in range(1, demand.TRIES + 1):
+    for job in range(1, demand.MAX_TRIES + 1):
         a_round(timedelta(hours=1))
         assert len(engine.jobs) == job
         engine.set("NODE_FAIL", job=str(job))
@@ -148,10 +148,10 @@ def test_a_job_that_ends_without_a_host_is_told_and_tried_again_up_to_a_bound(en
     assert "5 requests to Cluster A for this run failed" in says(run)
     assert "Job 5 ended: its node failed." in says(run)
     a_round(timedelta(hours=1))
-    assert len(engine.jobs) == demand.TRIES
+    assert len(engine.jobs) == demand.MAX_TRIES
     MachineSource.objects.get().save()
     a_round()
-    assert len(engine.jobs) == demand.TRIES + 1
+    assert len(engine.jobs) == demand.MAX_TRIES + 1
 
 
 def test_a_refusal_is_told_at_once(engine: Engine) -> None:
@@ -159,10 +159,12 @@ def test_a_refusal_is_told_at_once(engine: Engine) -> None:
     engine.refuse("Invalid account")
     run = a_run(hardware=ONE_GPU)
     a_round()
-    assert says(run) == "Cluster A provides no machine: sbatch failed: Invalid account"
+    assert says(run) == "Cluster A provided no machine: sbatch failed: Invalid account"
     assert (the_request().state, the_request().sentence) == (State.FAILED, "sbatch failed: Invalid account")
     a_round()
-    assert says(run).startswith("A machine from Cluster A failed to start. The last: sbatch failed: Invalid account")
+    assert says(run).startswith(
+        "A machine from Cluster A failed to start. The last failure: sbatch failed: Invalid account"
+    )
 
 
 def test_an_answer_that_was_lost_brings_no_second_machine(engine: Engine) -> None:
@@ -184,11 +186,16 @@ def test_a_machine_joins_takes_the_run_and_leaves(engine: Engine) -> None:
     assert leaving.leave(host.name, Leaving.IDLE) == f"first is about to start on {host.name}."
     dispatching.dispatch_ready()
     assert (the_request().state, run.latest().host) == (State.JOINED, host)
-    assert leaving.leave(host.name, Leaving.IDLE) == "first is on cluster-a-" + host.name[-6:] + " or waits for it."
+    assert (
+        leaving.leave(host.name, Leaving.IDLE) == "first is on cluster-a-" + host.name[-6:] + " or is waiting for it."
+    )
     stopping.request_stop(run.latest(), StopMode.NOW, a_user())
     Attempt.objects.update(status=RunStatus.STOPPED)
     assert leaving.leave(host.name, Leaving.IDLE) == ""
-    assert (the_request().state, the_request().sentence) == (State.LEFT, "It left because it had no run for 10 min.")
+    assert (the_request().state, the_request().sentence) == (
+        State.LEFT,
+        "The machine left because it had no run for 10 min.",
+    )
     assert credentials.active(host.name) is None
     assert not Host.objects.exists()
 

@@ -103,7 +103,7 @@ def test_a_launch_that_fails_ends_with_what_skypilot_said(sky: SkyPilotServer) -
     state = provider().state(handle)
     assert (state.phase, state.sentence) == (
         MachinePhase.ENDED,
-        "SkyPilot got no machine: No launchable resource found.",
+        "SkyPilot couldn't get a machine: No launchable resource found.",
     )
 
 
@@ -123,7 +123,7 @@ def test_what_a_failed_launch_leaves_is_removed_once(sky: SkyPilotServer, monkey
     sky.finish(sky.launches()[0], "CANCELLED")
     sky.has(handle, "INIT")
     said = [provider().state(handle).sentence for _ in range(2)]
-    assert said == ["The request was withdrawn. Its remains are being removed."] * 2
+    assert said == ["The request was withdrawn. What is left of it is being removed."] * 2
     assert [each.name for each in sky.asked].count("sky.down") == 1
 
 
@@ -133,7 +133,7 @@ def test_an_unhealthy_machine_has_not_ended(sky: SkyPilotServer) -> None:
     sky.has(handle, "INIT", init_kind="unhealthy", init_status_reason="node terminated")
     state = provider().state(handle)
     assert state.phase == MachinePhase.RUNNING
-    assert state.sentence == "SkyPilot finds the machine unhealthy: node terminated."
+    assert state.sentence == "SkyPilot reports that the machine is unhealthy: node terminated."
 
 
 def test_a_machine_that_the_server_never_heard_of_is_lost(sky: SkyPilotServer) -> None:
@@ -180,7 +180,7 @@ def test_a_removal_that_takes_long_is_begun_once(sky: SkyPilotServer, monkeypatc
 def test_a_wrong_token_is_said_with_the_remedy(sky: SkyPilotServer) -> None:
     Secret.objects.all().delete()
     an_endpoint("SKY", "sky_wrong", kind=Secret.Kind.ENGINE, address=sky.url, private_too=True)
-    with pytest.raises(EngineError, match=r"refuses the token \(401\).*Settings, Secrets"):
+    with pytest.raises(EngineError, match=r"rejected the token \(401\).*Settings, Secrets"):
         asked()
 
 
@@ -199,7 +199,7 @@ def test_a_secret_for_judges_is_not_taken_for_it(db: None) -> None:
 def test_a_server_that_is_away_is_named(sky: SkyPilotServer) -> None:
     Secret.objects.all().delete()
     an_endpoint("SKY", "", kind=Secret.Kind.ENGINE, address="http://127.0.0.1:9", private_too=True)
-    with pytest.raises(EngineError, match=r"http://127\.0\.0\.1:9 can't be reached: The connection failed"):
+    with pytest.raises(EngineError, match=r"http://127\.0\.0\.1:9 is unreachable: The connection failed"):
         provider().state("grpo-cloud-1-000000")
 
 
@@ -226,7 +226,7 @@ def test_a_machine_would_never_join_by_plain_http(sky: SkyPilotServer) -> None:
 
 
 def test_a_gpu_without_a_kind_cannot_be_asked_for(sky: SkyPilotServer) -> None:
-    with pytest.raises(EngineError, match="needs the kind of GPU"):
+    with pytest.raises(EngineError, match="needs a GPU type"):
         provider().request(replace(SHAPE, gpu_kind=""), name="cloud-1", join=CODE)
 
 

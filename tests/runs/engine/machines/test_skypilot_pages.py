@@ -38,8 +38,8 @@ def test_the_form_begins_with_what_most_sources_want() -> None:
     page = admin().get(NEW).content.decode()
     assert 'name="cpus" value="8"' in page
     assert 'name="idle_minutes" value="10"' in page
-    assert "Required for GPUs unless an instance type is given." in page  # so it isn't called optional
-    assert "Kind of GPU</label>" in page
+    assert "Required for machines with GPUs unless you choose an instance type." in page  # so it isn't called optional
+    assert "GPU type</label>" in page
 
 
 def test_an_instance_type_of_aws_replaces_the_shape_that_was_entered(sky: SkyPilotServer) -> None:
@@ -57,9 +57,9 @@ def test_an_instance_type_of_aws_replaces_the_shape_that_was_entered(sky: SkyPil
     ("changed", "words"),
     [
         ({"option_secret": "OTHER"}, "There is no secret OTHER of the kind “API server of SkyPilot”."),
-        ({"gpu_kind": ""}, "SkyPilot needs the kind of GPU"),
+        ({"gpu_kind": ""}, "SkyPilot needs a GPU type"),
         ({"option_spot": "perhaps"}, "Select a valid choice"),
-        ({"option_image": "--privileged x"}, "Use an image&#x27;s name, such as"),
+        ({"option_image": "--privileged x"}, "Enter an image&#x27;s name, such as"),
     ],
 )
 def test_what_skypilot_could_not_do_is_said_at_once(sky: SkyPilotServer, changed: dict[str, str], words: str) -> None:

@@ -107,7 +107,7 @@ def test_an_engine_that_is_not_there_hangs_or_cannot_write_is_told(
 ) -> None:
     monkeypatch.setattr(slurm, "TIMEOUT_S", 0.2)
     engine.program("squeue", "exec tail -f /dev/null\n")
-    with pytest.raises(EngineError, match="didn't answer"):
+    with pytest.raises(EngineError, match="didn't respond"):
         a_provider(engine).state("1")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="squeue is not installed"):
@@ -149,4 +149,4 @@ def test_settings_as_people_write_them() -> None:
         "environment": "HF_HOME=/hf GRPO_X=a=b",
     }
     assert KIND.problems(options) == {}
-    assert KIND.problems({}) == {"folder": "Shared folder is needed."}
+    assert KIND.problems({}) == {"folder": "Shared folder is required."}

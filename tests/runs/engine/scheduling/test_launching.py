@@ -26,7 +26,7 @@ from workers.contract.wire.names import Task
 
 Commits = DjangoCaptureOnCommitCallbacks
 database = pytest.mark.django_db
-AWAY = "host box has not announced itself lately, so launches can't arrive there"
+AWAY = "host box has not announced itself recently, so launches can't reach it"
 
 
 def held() -> list[str]:
@@ -94,8 +94,8 @@ def test_a_gpu_in_use_by_something_else_is_taken_last(sent: Sent, commits: Commi
         ({"announced_at": None}, None, AWAY),
         # By a clock that was set back since.
         ({"announced_at": timezone.now() + timedelta(hours=1)}, None, AWAY),
-        ({"cpu_slots": 0}, None, "host box has no CPU slots, this run needs 1"),
-        ({"gpus": 1}, SERVER, "host box has 1 GPU, this run needs 2"),
+        ({"cpu_slots": 0}, None, "host box has no CPU slots; this run needs 1"),
+        ({"gpus": 1}, SERVER, "host box has 1 GPU; this run needs 2"),
     ],
 )
 def test_a_run_that_can_not_start_says_what_it_waits_for(
@@ -296,7 +296,7 @@ def test_the_first_supervisor_goes_and_may_ask_again(starting: Attempt) -> None:
 @database
 def test_a_supervisor_on_a_copy_of_the_host_starts_nothing(starting: Attempt) -> None:
     answer = claim(starting, Claim(schema=1, host="box", pid=100, boot_id="boot-2"))
-    assert (answer.go, answer.why) == (False, "Another machine announces itself as box.")
+    assert (answer.go, answer.why) == (False, "Another machine is announcing itself as box.")
     assert claim(starting, HERE).go
 
 

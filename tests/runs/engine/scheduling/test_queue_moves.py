@@ -79,12 +79,15 @@ def test_a_move_is_on_the_timeline_with_who_did_it(line: dict[str, Run]) -> None
     move(line["d"], "first", client=signed_in(user=make_user(Role.OPERATOR, name="ana")))
     event = line["d"].events.get(kind="queue_moved")
     assert event.actor == "ana"
-    assert sentences.of_event(event) == "Moved in the queue from place 4 to place 1. Priority normal, it was low."
+    assert (
+        sentences.of_event(event)
+        == "Moved in the queue from position 4 to position 1. Changed the priority from low to normal."
+    )
 
 
 def test_there_is_always_room_between_two(line: dict[str, Run]) -> None:
     for round_ in range(120):
-        reordering.put(line["c" if round_ % 2 else "b"], a_user(), before=line["b" if round_ % 2 else "c"])
+        reordering.move_run(line["c" if round_ % 2 else "b"], a_user(), before=line["b" if round_ % 2 else "c"])
     assert order() == "acbd"
     turns = [attempt.turn for attempt in gpu_queue.waiting()]
     assert len(set(turns)) == 4
@@ -93,12 +96,12 @@ def test_there_is_always_room_between_two(line: dict[str, Run]) -> None:
 def test_runs_of_the_same_instant_can_be_told_apart(line: dict[str, Run]) -> None:
     Attempt.objects.update(turn=1000.0, priority=Priority.NORMAL)
     first, second, *_ = [attempt.run for attempt in gpu_queue.waiting().select_related("run")]
-    assert reordering.put(second, a_user(), before=first)
+    assert reordering.move_run(second, a_user(), before=first)
     assert order()[:2] == second.name + first.name
 
 
 def test_who_is_put_last_is_before_who_comes_then(line: dict[str, Run]) -> None:
-    reordering.put(line["a"], a_user(), after=line["d"])
+    reordering.move_run(line["a"], a_user(), after=line["d"])
     a_run("e", priority=Priority.LOW)
     assert order() == "bcdae"
 
@@ -108,7 +111,7 @@ def test_a_priority_is_given_once_and_told(line: dict[str, Run]) -> None:
         operator().post(f"/hardware/queue/{line['c'].pk}/priority", {"priority": "1"})
     assert order() == "cabd"
     [event] = line["c"].events.filter(kind="priority")
-    assert sentences.of_event(event) == "Priority high, it was normal."
+    assert sentences.of_event(event) == "Changed the priority from normal to high."
 
 
 @pytest.mark.parametrize("act", ["move", "priority", "remove/"])
@@ -125,7 +128,7 @@ def test_a_run_that_has_started_is_left_alone_and_the_person_told(act: str, line
 
 def test_a_run_is_not_put_beside_one_that_has_started(line: dict[str, Run]) -> None:
     Attempt.objects.filter(run=line["a"]).update(status=RunStatus.RUNNING)
-    assert "a has left the queue meanwhile" in text(move(line["c"], "before", line["a"]))
+    assert "a has left the queue" in text(move(line["c"], "before", line["a"]))
     assert order() == "bcd"
 
 
@@ -158,7 +161,7 @@ def test_a_run_beside_itself_stays_where_it_is(line: dict[str, Run]) -> None:
 def test_a_run_is_removed_after_a_page_that_says_so(line: dict[str, Run]) -> None:
     client, path = operator(), f"/hardware/queue/{line['b'].pk}/remove/"
     assert "is 2nd of 4 in the queue" in text(client.get(path))
-    assert "b is removed from the queue." in text(client.post(path, follow=True))
+    assert "b was removed from the queue." in text(client.post(path, follow=True))
     assert order() == "acd"
     assert (line["b"].attempts.get().status, line["b"].attempts.get().reason) == ("stopped", "cancelled")
     assert "b had already left the queue" in text(client.post(path, follow=True))

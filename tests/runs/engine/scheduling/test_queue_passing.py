@@ -57,7 +57,7 @@ def walk(hosts: list[Host], running: Placed, queue: list[Job], sick: Placed) -> 
         if isinstance(found, Shortage):
             capacity.reserve(need, asked, run)
         else:
-            capacity.take(*found, run)
+            capacity.occupy(*found, run)
             started[name] = (found[0].pk, leasing.resources(found[1]))
     return started
 

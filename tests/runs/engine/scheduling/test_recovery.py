@@ -35,7 +35,7 @@ def a_running_attempt(resumes: int = 2, pause_s: int = 60) -> Attempt:
     attempt = an_attempt(RunStatus.STARTING, run=run)
     Attempt.objects.filter(pk=attempt.pk).update(host=run.host, claimed_at=timezone.now())
     attempt.refresh_from_db()
-    leasing.take(attempt, run.host, Placement("box", cpu_slots=(0,)))
+    leasing.insert_leases(attempt, run.host, Placement("box", cpu_slots=(0,)))
     ingest.accept(attempt, [event(1, "training", max_steps=20, step=0), saved(2, 10)])
     attempt.refresh_from_db()
     return attempt
@@ -194,7 +194,7 @@ def test_the_page_says_when_and_a_user_may_call_it_off(client: Client) -> None:
 def test_a_receipt_that_comes_again_does_not_plan_what_was_called_off() -> None:
     first = a_running_attempt()
     lose(first)
-    recovery.call_off(first.run, "olga")
+    recovery.cancel_planned(first.run, "olga")
     late_receipt(first, FREED, actor="reaper")
     first.refresh_from_db()
     assert first.resumes_at is None

@@ -47,7 +47,7 @@ def test_the_hardware_page_shows_who_holds_what_and_ends_it() -> None:
     end(attempt)
     client = operator()
     assert f"/hardware/warm/{server.pk}/end" in words(client.get("/hardware/"))
-    assert "ends now" in words(client.post(f"/hardware/warm/{server.pk}/end", follow=True))
+    assert "is ending" in words(client.post(f"/hardware/warm/{server.pk}/end", follow=True))
     assert the_server().leaving.startswith("Ended by")
 
 

@@ -151,7 +151,7 @@ def idle_server_of(run: Run, host: Host) -> WarmServer:
     attempt.placement = {"warm": {"attempt_id": "rother-1", "ports": [21001]}}
     lifecycle.begin(attempt, host, spec_of(run), Placement(host.name, server_gpus=(0,), ports=(21001,)))
     move(attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor="test")
-    lifecycle.let_go(attempt, proved=True)
+    lifecycle.detach(attempt, proved=True)
     return WarmServer.objects.get(pk="rother-1")
 
 

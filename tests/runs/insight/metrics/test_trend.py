@@ -38,11 +38,11 @@ def test_the_largest_numbers_have_a_mean() -> None:
 
 def test_a_gain_counts_if_it_is_more_than_chance() -> None:
     noisy = [0.1, 0.5] * 5
-    assert not gain.counts([*noisy, *(each + 0.03 for each in noisy)])
-    assert gain.counts([*noisy, *(each + 0.4 for each in noisy)])
-    assert gain.counts([-LARGEST] * 10 + [LARGEST] * 10)
-    assert not gain.counts([0.0] * 20)
-    assert not gain.counts([1.0])
+    assert not gain.is_significant([*noisy, *(each + 0.03 for each in noisy)])
+    assert gain.is_significant([*noisy, *(each + 0.4 for each in noisy)])
+    assert gain.is_significant([-LARGEST] * 10 + [LARGEST] * 10)
+    assert not gain.is_significant([0.0] * 20)
+    assert not gain.is_significant([1.0])
 
 
 def test_points_that_no_number_goes_with_are_begun_anew() -> None:

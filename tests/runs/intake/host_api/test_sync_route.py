@@ -19,7 +19,7 @@ from runs.engine.states import RunStatus
 from runs.intake.host_api import ingest, statements
 from runs.intake.host_api.group_writer import GroupWriter
 from runs.intake.host_api.ingest import Delivery
-from runs.intake.host_api.sync_route import SHORT, SyncRoute
+from runs.intake.host_api.sync_route import MAX_BODY_BYTES, SyncRoute
 from tests.runs.builders import a_run, an_attempt, train
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("sent")]
@@ -136,7 +136,7 @@ async def test_one_that_must_be_refused_holds_up_no_other() -> None:
         _body([0]),
         _body([1], turns_after=0),
         json.dumps({"lines": [{"seq": 1, "t": 1, "kind": "phase", "step": None, "data": {"phase": "x"}}]}).encode(),
-        b" " * SHORT + _body([1]),
+        b" " * MAX_BODY_BYTES + _body([1]),
     ],
     ids=["not JSON", "a bad line", "a chat", "an event that may move the status", "long"],
 )

@@ -113,7 +113,7 @@ def test_a_candidate_that_preflight_stops_says_why_and_the_others_run():
 def test_a_gpu_that_the_profile_names_and_the_host_lacks_is_said():
     pinned = a_profile("pinned", spec={"rollout": "transformers", "trainer_gpus": 1, "trainer_gpu_ids": [5]})
     trial = started(pinned, host=a_ready_host(gpus=2))
-    assert trial.refused[0]["why"] == "Host box has no GPU 5, which this run's profile names."
+    assert trial.refused[0]["why"] == "Host box has no GPU 5, which this run's profile requires."
 
 
 def test_a_second_click_finds_the_trial_of_the_first():

@@ -85,7 +85,7 @@ def test_revoking_ends_what_runs_there_and_its_tokens() -> None:
     assert (attempt.status, attempt.reason) == (RunStatus.FAILED, "host_lost")
     refused = to_attempt(attempt, "sync", {"lines": []})
     assert (refused.status_code, refused.json()["error"]["where"]) == (403, "revoked credentials")
-    assert ended_tokens.refused([attempt.pk, "gone-1"]) == {attempt.pk}
+    assert ended_tokens.with_invalid_tokens([attempt.pk, "gone-1"]) == {attempt.pk}
 
 
 def test_a_host_that_joins_again_gets_new_tokens_and_the_old_ones_stay_ended() -> None:
@@ -106,10 +106,10 @@ def test_the_token_of_an_attempt_ends_after_all_was_handed_over() -> None:
     assert to_attempt(attempt, "sync", {"lines": []}).status_code == 200  # its last line is still missing
     RunEvent.objects.create(run=attempt.run, attempt=attempt, at=long_ago, kind="ended")
     assert what(to_attempt(attempt, "sync", {"lines": []})).startswith("The attempt's token has expired")
-    assert ended_tokens.refused([attempt.pk]) == {attempt.pk}
+    assert ended_tokens.with_invalid_tokens([attempt.pk]) == {attempt.pk}
     assert to_attempt(attempt, "deleted", {"path": "checkpoints/checkpoint-1"}).status_code == 409  # nobody asked
     Attempt.objects.filter(pk=attempt.pk).update(ended_at=timezone.now())
-    assert ended_tokens.refused([attempt.pk]) == set()
+    assert ended_tokens.with_invalid_tokens([attempt.pk]) == set()
     assert to_attempt(attempt, "sync", {"lines": []}).status_code == 200
 
 

@@ -68,7 +68,7 @@ def test_a_database_of_an_earlier_version_is_said(
     monkeypatch.setattr(readiness, "_migrated_to", [])
     [newest] = MigrationLoader(connection).graph.leaf_nodes("accounts")
     MigrationRecorder(connection).record_unapplied(*newest)
-    assert "older than this version (migrations missing: 1)" in problems()[0]
+    assert "older than this version (missing migrations: 1)" in problems()[0]
 
 
 def test_a_redis_that_is_away_is_said(ticked: Path, settings: Any) -> None:
@@ -85,7 +85,7 @@ def test_an_old_tick_and_a_missing_one_are_said(ticked: Path, redis_url: str) ->
 
 
 def test_durations_of_all_processes_are_one_histogram(redis_url: str) -> None:
-    for process in (measured._Sums(), measured._Sums()):
+    for process in (measured._DurationSums(), measured._DurationSums()):
         process.add(measured.MeasuredDuration.TICK, 0.02)
         process.add(measured.MeasuredDuration.TICK, 60.0)
         process.flush()

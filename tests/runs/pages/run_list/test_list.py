@@ -232,7 +232,7 @@ def test_a_run_takes_so_many_tags_and_no_more() -> None:
 
 def test_a_tag_that_is_too_long_is_named_and_not_cut() -> None:
     run, client = a_run("one"), signed_in(user=make_user(Role.OPERATOR, name="ana"))
-    told = "“a tag that goes on for more than…” not added: a tag has at most 32 characters."
+    told = "“a tag that goes on for more than…” not added: a tag may have at most 32 characters."
     asked = {"run": run.pk, "add": "math, a tag that goes on for more than thirty-two letters"}
     assert told in client.post("/runs/tag", asked, follow=True).content.decode()
     assert told in client.post(f"/runs/{run.pk}/tags", asked, headers={"HX-Request": "true"}).content.decode()

@@ -371,7 +371,7 @@ def test_a_run_out_of_reach_says_since_when_and_what_a_stop_will_do(monkeypatch:
     monkeypatch.setattr(queries, "STARTED_AT", silent)
     attempt = an_attempt()
     Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=silent)
-    seen = queries.figures()
+    seen = queries.fingerprints()
     page = text(operator(), f"/runs/{attempt.run_id}/")
     assert f'Out of reach since <time datetime="{silent.isoformat()}">' in page
     assert "The host is unreachable: the run stops when it reconnects" in page
@@ -379,7 +379,7 @@ def test_a_run_out_of_reach_says_since_when_and_what_a_stop_will_do(monkeypatch:
     request_stop(attempt, StopMode.NOW, attempt.run.owner)
     assert "The host is unreachable: the run stops when it reconnects" in text(viewer(), f"/runs/{attempt.run_id}/")
     Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now(), stop_mode="")
-    assert queries.figures() != seen  # the list is told, though no line has come
+    assert queries.fingerprints() != seen  # the list is told, though no line has come
     assert "ut of reach" not in text(operator(), f"/runs/{attempt.run_id}/") + text(operator(), "/runs/")
 
 

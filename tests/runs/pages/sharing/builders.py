@@ -14,4 +14,4 @@ from runs.engine.sharing.models import SharedLink
 def a_link(run: Run, *, days: int = 7, with_completions: bool = False) -> tuple[SharedLink, str]:
     """The link and its token."""
     until = timezone.now() + timedelta(days=days)
-    return links.make(run, run.owner, until=until, with_completions=with_completions)
+    return links.create(run, run.owner, until=until, with_completions=with_completions)

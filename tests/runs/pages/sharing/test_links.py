@@ -114,7 +114,7 @@ def test_a_link_ends_with_its_day_by_hand_and_with_its_run(attempt: Attempt) -> 
     assert ends(three)[0] == 410, "what has ended stays so"
     assert list(links.open_links(run)) == []
     said = [each["text"] for each in timeline.events(Run.objects.get(pk=run.pk)) if "link" in each["text"]]
-    assert [text[:16] for text in said] == ["Shared by a link"] * 3 + ["Revoked a link t"]
+    assert [text[:16] for text in said] == ["Shared the run b"] * 3 + ["Revoked a link t"]
     SharedLink.objects.update(expires_at=timezone.now() - timedelta(days=100))
     tasks.forget_all(timezone.now())
     assert ends(three)[0] == 404

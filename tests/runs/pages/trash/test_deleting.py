@@ -80,7 +80,7 @@ def test_a_deleted_run_is_nowhere_and_comes_back_as_it_was(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(RunStatus.QUEUED, "remove it from the queue first"), (RunStatus.RUNNING, "is running: stop it first")],
+    [(RunStatus.QUEUED, "Remove it from the queue first"), (RunStatus.RUNNING, "is running. Stop it first")],
 )
 @pytest.mark.usefixtures("sent")
 def test_a_live_run_stays(status: RunStatus, words: str) -> None:
@@ -96,7 +96,7 @@ def test_a_run_stays_while_others_need_it_or_its_gpus_are_not_free(run: Run) -> 
     Lease.objects.create(attempt=run.latest(), host=Host.objects.get(), resource="gpu:0", state=Lease.QUARANTINED)
     with pytest.raises(deleting.NotDeletable) as refused:
         delete(run)
-    for words in (f"“{job.name}” is queued", "“further” is queued", "GPU 0 of gpu-1 is not proved free"):
+    for words in (f"“{job.name}” is queued", "“further” is queued", "GPU 0 of gpu-1 is in quarantine"):
         assert words in str(refused.value)
 
 
@@ -107,7 +107,7 @@ def test_its_jobs_go_and_come_back_with_it_but_not_one_that_was_deleted_before(r
     delete(jobs[1])
     delete(run)
     assert not Run.objects.exists()
-    with pytest.raises(deleting.NotRestorable, match="restore that run"):
+    with pytest.raises(deleting.NotRestorable, match="Restore that run"):
         restore(jobs[0])
     restore(run)
     assert set(Run.objects.all()) == {run, jobs[0]}
@@ -174,13 +174,13 @@ def test_for_good_waits_for_the_artifact_store_and_for_no_host_that_is_gone(run:
 
 def test_a_dataset_stays_while_runs_need_it_and_comes_back_with_them(run: Run) -> None:
     dataset = Dataset.objects.get()
-    with pytest.raises(deleting.NotDeletable, match="a resume needs its rows: sums"):
+    with pytest.raises(deleting.NotDeletable, match="resuming them needs its rows: sums"):
         delete(dataset, "dataset")
     delete(run)
     delete(dataset, "dataset")
     Dataset.objects.create(name="sums")
-    assert purging.waits_for(dataset, timezone.now()) == "Runs used it: it is deleted with the last of them."
-    assert "The name “sums” was taken meanwhile, so it is “sums 2” now." in restore(run)
+    assert purging.waits_for(dataset, timezone.now()) == "Runs used it, so it is deleted after the last of them."
+    assert "The name “sums” is now used by another one, so it became “sums 2”." in restore(run)
     assert Dataset.objects.get(pk=dataset.pk).name == "sums 2"
 
 
@@ -211,7 +211,7 @@ def test_a_name_is_free_again_and_a_restored_item_gets_the_next_one(run: Run) ->
     config = RewardConfig.objects.get()
     delete(config, "reward")
     rewards_named("tags")
-    assert restore(config, "reward") == "The name “tags” was taken meanwhile, so it is “tags 2” now."
+    assert restore(config, "reward") == "The name “tags” is now used by another one, so it became “tags 2”."
     assert set(RewardConfig.objects.values_list("name", flat=True)) == {"tags", "tags 2"}
 
 
@@ -236,10 +236,10 @@ def test_a_rename_keeps_names_unique_and_is_told_of_runs(run: Run) -> None:
 
 def test_hosts_have_runs_of_their_own_measured(run: Run) -> None:
     host, other = Host.objects.get(), a_host("gpu-2", inventory={"runs_folder": "same"})
-    disk.measured(host, {run.pk: 5 << 20, "unknown": 7})
+    disk.store_measurement(host, {run.pk: 5 << 20, "unknown": 7})
     assert disk.of_run(run).parts == ["5\N{NO-BREAK SPACE}MiB on gpu-1"]
     Host.objects.filter(pk=host.pk).update(inventory={"runs_folder": "same"})
-    disk.measured(other, {run.pk: 6 << 20})
+    disk.store_measurement(other, {run.pk: 6 << 20})
     assert list(RunDisk.objects.values_list("host__name", "bytes")) == [("gpu-2", 6 << 20)]
-    disk.measured(other, {})
+    disk.store_measurement(other, {})
     assert not RunDisk.objects.exists()

@@ -25,12 +25,12 @@ def test_what_goes_is_said_first_and_the_page_of_deleted_things_brings_it_back()
     asked = client.get("/deleted/run/", {"id": ids}).content.decode()
     assert "Delete 2 runs?" in asked
     assert re.findall(r'href="([^"]*)"[^>]*aria-current="page"', asked) == ["/runs/"]
-    assert "live is running: stop it first." in asked
+    assert "live is running. Stop it first." in asked
     assert Run.objects.count() == 3
     clicks = [client.post("/deleted/run/", {"id": ids}, follow=True).content.decode() for _ in range(2)]
     assert "they can be restored" in clicks[0]
     told = clicks[1]
-    assert "live is running: stop it first." in told
+    assert "live is running. Stop it first." in told
     assert list(Run.objects.all()) == [live]
     gone, restore = client.get(f"/runs/{ids[0]}/"), f'action="/deleted/run/{ids[0]}/restore"'
     assert gone.status_code == 404
@@ -44,7 +44,7 @@ def test_what_goes_is_said_first_and_the_page_of_deleted_things_brings_it_back()
     assert "one is back." in told
     client.post(f"/deleted/run/{ids[1]}/for-good")
     told = client.post(f"/deleted/run/{ids[1]}/restore", follow=True).content.decode()
-    assert "it can no longer be restored" in told
+    assert "can no longer be restored" in told
     assert "There is no run" in client.get(f"/runs/{ids[1]}/").content.decode()
 
 

@@ -3,7 +3,7 @@
 
 const BAD = ["well", "warning", "bad"];
 const STATES = /** @type {Record<string, string>} */ ({ succeeded: "Finished", failed: "Failed", stopped: "Stopped" });
-const OFF = "A notification, as long as this page is open in a tab.";
+const OFF = "Notifications appear as long as this page is open in a tab.";
 const ON = "On. Keep this page open in a tab.";
 const BLOCKED = "Your browser blocks notifications of this site. Allow them in its settings for this address, then try again.";
 const DISMISSED = "The browser has not given its permission. Try again, and choose “Allow”.";
