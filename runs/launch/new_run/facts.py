@@ -18,7 +18,7 @@ from workers.contract.run.hardware import HardwareSpec, WeightSync
 
 
 def kept_memory_on(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
-    """Look up memory of earlier runs that attached servers keep, only for a run that leaves some itself."""
+    """Look up, by GPU, the memory that attached servers keep for earlier runs; {} for a run that would add none."""
     server = hardware.vllm_server if hardware else None
     if server is None or not server.attached or server.weight_sync != WeightSync.NCCL:
         return {}

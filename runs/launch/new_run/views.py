@@ -19,7 +19,7 @@ from runs.engine.scheduling.limits import QueueFull
 from runs.insight import diagnosis
 from runs.launch.new_run import drafting, fixing, launching, prefill, several
 from runs.launch.new_run.dry_run import DryRun, NothingToShow, commands_of, of_form, of_run, write
-from runs.launch.new_run.fields.choice_fields import row_numbered
+from runs.launch.new_run.fields.choice_fields import row_by_id
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.launching import Submission
 from runs.launch.new_run.panel import panel_of
@@ -83,7 +83,7 @@ def fix(request: HttpRequest, run_id: str) -> HttpResponse:
     return render(request, "launch/new_run/_fix.html", {"fixed": fixed, "changes": changes})
 
 
-def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -> fixing.Fixed | None:
+def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -> fixing.AppliedFix | None:
     """Change the initial values as the requested diagnosis proposes; None if the run has no such diagnosis."""
     diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
     if not diagnosed:
@@ -232,7 +232,7 @@ def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
 
 
 def bound_form(request: HttpRequest) -> LaunchForm:
-    return LaunchForm(request.POST, schema=drafting.schema_of(row_numbered(Host, request.POST.get("host"))))
+    return LaunchForm(request.POST, schema=drafting.schema_of(row_by_id(Host, request.POST.get("host"))))
 
 
 def page(

@@ -12,7 +12,7 @@ from controlplane.catalogue.hardware.profiles import Profile, profile_of
 from runs.engine.hosts.view import HostView
 from runs.engine.sentences import counted
 from runs.launch.new_run.drafting import candidates
-from runs.launch.new_run.fields.choice_fields import model_name, offered_profiles, row_fields, row_numbered
+from runs.launch.new_run.fields.choice_fields import model_name, offered_profiles, row_by_id, row_fields
 from runs.launch.trials.trials import TrialSetup, too_small
 from workers.contract.run.hardware import Quantization, Rollout, ServerSpec, WeightSync
 from workers.contract.wire.documents import ContractError
@@ -86,7 +86,7 @@ class TrialForm(forms.Form):
 
     def chosen_host(self) -> Host | None:
         """Find the selected host, even if the form is invalid."""
-        return row_numbered(Host, self["host"].value())
+        return row_by_id(Host, self["host"].value())
 
     def candidates(self) -> list[Candidate]:
         """List all profiles, small to large, each with the selected host's capacity for it; those that fit first."""

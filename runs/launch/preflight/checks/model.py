@@ -15,7 +15,7 @@ ROOM_LEFT = 64 << 20
 
 def check(draft: Draft) -> Iterator[Finding]:
     if not draft.model:
-        yield stop("model", "No model is chosen.", "Give a folder on the host, or a hub id such as Qwen/Qwen3-0.6B.")
+        yield stop("model", "No model is chosen.", "Enter a folder on the host, or a hub id such as Qwen/Qwen3-0.6B.")
         return
     answer = draft.inspection
     if answer is None:

@@ -14,7 +14,7 @@ from workers.contract.stack.hardware_rules import hardware_problems
 
 def check(draft: Draft) -> Iterator[Finding]:
     if draft.hardware is None:
-        yield stop("profile", "No hardware profile is chosen.", "Choose one; CPU works everywhere.")
+        yield stop("profile", "No hardware profile is chosen.", "Choose one; the CPU profile works on every host.")
         return
     for problem in hardware_problems(draft.hardware):
         yield stop("profile", f"{draft.hardware.profile}: {problem}", "Correct the profile under Hardware.")

@@ -79,7 +79,7 @@ def test_each_process_of_a_draft_has_its_command_where_it_would_start(client):
 def test_a_draft_that_has_to_wait_is_shown_as_on_an_idle_host(client):
     Host.objects.update(draining=True)
     text = shown(client, servers())
-    assert "with nothing else running" in text
+    assert "nothing else is running" in text
     assert "CUDA_VISIBLE_DEVICES=2 " in text
 
 
@@ -107,7 +107,7 @@ def test_an_open_choice_is_named_in_place_of_commands(client):
 
 
 def test_a_wrong_field_is_not_turned_into_commands(client):
-    assert "Fix what Preflight marks red." in shown(client, sent(max_completion_length="x"))
+    assert "Fix the problems that Preflight marks red." in shown(client, sent(max_completion_length="x"))
 
 
 SENSELESS: list[dict[str, Any]] = [
@@ -188,7 +188,7 @@ def test_only_a_few_dry_runs_are_packed_at_once(client):
         answer = viewer().get(f"/runs/{run.pk}/dry-run", follow=True)
         assert "Other dry runs are being packed." in answer.content.decode()
     finally:
-        dry_run._packing.release(dry_run.PACKED_AT_ONCE)
+        dry_run._packing.release(dry_run.MAX_CONCURRENT_PACKS)
     assert unpacked(viewer().get(f"/runs/{run.pk}/dry-run"))
 
 

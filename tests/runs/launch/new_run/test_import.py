@@ -268,7 +268,7 @@ def test_the_guides_division_of_a_step_finds_the_profile_too(client):
 
 @pytest.mark.parametrize(
     ("announced", "reason"),
-    [(False, "No host has reported yet which arguments its TRL has."), (True, "The hosts' TRL has no such argument.")],
+    [(False, "No host has reported its TRL’s arguments yet."), (True, "TRL on the hosts has no such argument.")],
 )
 def test_an_argument_is_left_out_for_what_is_known_of_the_hosts_trl(announced: bool, reason: str) -> None:
     if announced:

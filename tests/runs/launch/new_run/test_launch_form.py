@@ -365,10 +365,7 @@ def test_a_value_that_overrules_a_profile_is_frozen_even_if_it_is_the_default(cl
 def test_a_clone_says_what_has_changed_since(client):
     run = a_run()
     saving.save(run.reward_version.config, [{"name": "other", "function": "length"}])
-    assert (
-        "There is a newer version of its reward config, tags v2"
-        in client.get(f"/runs/{run.pk}/clone/").content.decode()
-    )
+    assert "Its reward config has a newer version, tags v2" in client.get(f"/runs/{run.pk}/clone/").content.decode()
 
 
 def test_a_clone_of_no_run_is_not_found(client):
