@@ -52,7 +52,7 @@ def panel_of(form: LaunchForm, checks: Checks) -> dict[str, Any]:
     }
 
 
-def _memory(estimated: estimating.Estimated) -> MemoryView:
+def _memory(estimated: estimating.HostEstimate) -> MemoryView:
     host, length = estimated.host, estimated.settings.length
     ram = host.ram_mib / 1024
     return view(estimated.estimate, length=length, where=host.name, indexes=estimated.indexes, host_ram_gib=ram)

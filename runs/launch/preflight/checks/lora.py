@@ -1,4 +1,4 @@
-"""LoRA: existing target modules, settings that TRL or vLLM refuses, and its way to vLLM: merged or as an adapter."""
+"""Checks of a LoRA: its target modules, settings that TRL or vLLM refuses, and how its weights reach vLLM."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,13 +29,13 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     yield from _missing_targets(draft, draft.lora)
     if draft.lora.alpha < draft.lora.r / 4:
-        yield warn("lora_alpha", f"α = {draft.lora.alpha} scales the adapter by less than a quarter.", "Usually α ≥ r.")
+        yield warn("lora_alpha", f"α = {draft.lora.alpha} scales the adapter by less than 1/4.", "Usually α ≥ r.")
 
 
 def _without_head(lora: LoraSpec, problem: Problem) -> Iterator[Fix]:
-    rest = ", ".join(module for module in lora.target_modules if module != "lm_head")
-    if problem.field == "lora_targets" and "lm_head" in lora.target_modules and rest:
-        yield Fix("Leave it out", {"lora_targets": rest})
+    remaining = ", ".join(module for module in lora.target_modules if module != "lm_head")
+    if problem.field == "lora_targets" and "lm_head" in lora.target_modules and remaining:
+        yield Fix("Leave out lm_head", {"lora_targets": remaining})
 
 
 def _missing_targets(draft: Draft, lora: LoraSpec) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def _missing_targets(draft: Draft, lora: LoraSpec) -> Iterator[Finding]:
         offered = ", ".join(usual or [m for m in modules if m != "lm_head"][:4])
         yield stop(
             "lora_targets",
-            f"The model has no module {', '.join(missing)}.",
+            f"The model has no {'module' if len(missing) == 1 else 'modules'} {', '.join(missing)}.",
             f"It has: {', '.join(modules[:12])}.",
             Fix(f"Use {offered}", {"lora_targets": offered}),
         )
@@ -67,21 +67,21 @@ def check_weights(draft: Draft) -> Iterator[Finding]:
         return
     merges, measured = server.weight_sync == WeightSync.NCCL, measured_step_s(draft)
     how = (
-        "With NCCL the adapter is merged into the weights for each update, and all of them travel."
+        "With NCCL, each update merges the adapter into the weights and sends all of them."
         if merges
-        else "The adapter alone travels to the server, which adds it to each layer's product."
+        else "Only the adapter is sent to the server, which applies it in each layer."
     )
     if measured is None:
         if merges:
-            yield note("use_lora", how, "LoRA hot-swap sends the adapter alone.")
+            yield note("use_lora", how, "LoRA hot-swap sends only the adapter.")
         return
     adapter_s, merged_s = measured
     faster = WeightSync.NCCL if merged_s < adapter_s else WeightSync.LORA
-    times = f"a step's completions and its update took {merged_s:.2g} s merged, and {adapter_s:.2g} s as an adapter"
-    because = f"When this card was measured with such a model, {times}."
+    times = f"took {merged_s:.2g} s merged and {adapter_s:.2g} s as an adapter"
+    because = f"In a measurement on this GPU with such a model, a step's completions and weight update {times}."
     if faster == server.weight_sync:
-        pushes = "pushes merged weights" if merges else "sends the adapter alone"
-        yield note("use_lora", f"This run {pushes}: {because[:1].lower()}{because[1:]}")
+        sent = "merged weights" if merges else "only the adapter"
+        yield note("use_lora", f"This run sends {sent}. {because}")
     elif faster == WeightSync.LORA or (server.servers == 1 and not server.shared):
         changed = replace(hardware, server=replace(server, weight_sync=faster))
         fixes = [
@@ -89,17 +89,17 @@ def check_weights(draft: Draft) -> Iterator[Finding]:
             for profile in draft.profiles
             if profile.spec == replace(changed, profile=profile.spec.profile)
         ]
-        yield note("use_lora", f"{how} {because}", "Choose the other way in the profile.", *fixes[:1])
+        yield note("use_lora", f"{how} {because}", "Choose the other kind of weight update in the profile.", *fixes[:1])
 
 
 def _form_values(lora: LoraSpec) -> dict[str, str]:
-    """Return the form's values that keep the LoRA with any profile."""
+    """Return the form values that keep this LoRA with any profile."""
     sizes = {"lora_r": str(lora.r), "lora_alpha": str(lora.alpha), "lora_dropout": f"{lora.dropout:g}"}
     return {"use_lora": "on", **sizes, "lora_targets": ", ".join(lora.target_modules)}
 
 
 def measured_step_s(draft: Draft) -> tuple[float, float] | None:
-    """Return a step's seconds with an adapter and with merged weights, as measured; None: not both were measured."""
+    """Return a step's measured seconds with an adapter and with merged weights; None unless both were measured."""
     shape, work, lora = shape_for(draft.inspection), work_of(draft), draft.lora
     if shape is None or work is None or lora is None or draft.server is None:
         return None

@@ -157,7 +157,7 @@ def test_a_draft_that_can_not_be_launched_comes_back_with_what_was_typed(client)
     answer = client.post("/runs/new/dry-run", sent(max_completion_length="x", seed="77"))
     assert answer.status_code == 422
     page = answer.content.decode()
-    assert "No dry run yet" in page
+    assert "A dry run isn&#x27;t possible yet" in page
     assert 'value="77"' in page
 
 

@@ -139,7 +139,7 @@ def test_a_machine_that_has_still_to_be_asked_for_has_its_sources_price_or_says_
     found = re.search(r"<dt>GPU-hours</dt><dd>about ([\d.]+): \$([\d.]+)</dd>", text)
     assert found is not None
     assert float(found[2]) == pytest.approx(3.6 * float(found[1]), rel=0.01)
-    assert "A GPU-hour there costs $3.60; a machine of 2 GPUs is paid for as a whole" in text
+    assert "A GPU-hour there costs $3.60; the whole machine (2 GPUs) is charged" in text
     source.options = {}
     source.save()
     text = panel(profile=profile)

@@ -210,7 +210,7 @@ BAD = [
     ("reward_version", "-1", "no longer exists"),
     ("profile", "", "No hardware profile"),
     ("host", "999999999999999999999999999", "no longer exists"),
-    ("eval_rows", "100", "out of training"),
+    ("eval_rows", "100", "validation row"),
     ("max_steps", "0", "At least 1"),
     ("generation_kwargs", "{", "Enter a valid JSON"),
     ("generation_batch_size", "12", "not a whole number of groups"),
