@@ -61,7 +61,7 @@ def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
         have = counted(len(host.gpus), "GPU") if host.gpus else "no GPU"
         if server and hardware.trainer_gpus and len(host.gpus) == 1 and _streams(hardware):
             return (
-                f"{host.name} has one GPU, which the trainer and a server with NCCL weight updates can't share, because "
+                f"{host.name} has one GPU, which the trainer and a server with NCCL weight updates can't share: "
                 "NCCL refuses two ranks on one device"
             )
         return f"{host.name} has {have}, but the profile needs {count}"

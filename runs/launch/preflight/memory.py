@@ -33,7 +33,8 @@ def check(draft: Draft) -> Iterator[Finding]:
     elif fullest := _nearly_full(estimated):
         yield warn(
             "profile",
-            f"{_gpu_label(estimated, fullest)} will be nearly full: about {fullest.total:.3g} of {fullest.card_gib:.3g} GiB.",
+            f"{_gpu_label(estimated, fullest)} will be nearly full: about {fullest.total:.3g} of "
+            f"{fullest.card_gib:.3g} GiB.",
             "Estimates have been within 10 % of measurements, except for runs that stream all weights to vLLM, which "
             "took up to 29 GiB more. A run this close to the limit may still run out of memory.",
             *_fixes(draft, estimated, room=NEARLY_FULL),
@@ -57,7 +58,8 @@ def _over(draft: Draft, estimated: HostEstimate) -> Finding:
     fixes = _fixes(draft, estimated)
     return stop(
         "profile",
-        f"{_gpu_label(estimated, gpu)} needs about {estimated.needed[number]:.3g} GiB, but {limit}: {largest_parts(gpu)}.",
+        f"{_gpu_label(estimated, gpu)} needs about {estimated.needed[number]:.3g} GiB, but {limit}: "
+        f"{largest_parts(gpu)}.",
         f"The largest part is {gpu.largest}. {_remedy(draft, gpu)}",
         *fixes,
     )

@@ -8,7 +8,7 @@ from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, label, note, stop
 from workers.contract.run.hardware import Offload, Optimizer, Strategy, precision_of
 from workers.contract.run.settings import of_section
-from workers.contract.stack.deepspeed import RUNS, number_problems
+from workers.contract.stack.deepspeed import RUN_SETTINGS, number_problems
 from workers.contract.stack.hardware_rules import hardware_problems
 
 
@@ -18,7 +18,7 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     for problem in hardware_problems(draft.hardware):
         yield stop("profile", f"{draft.hardware.profile}: {problem}", "Correct the profile under Hardware.")
-    for problem in number_problems(draft.hardware, {name: draft.value(name) for name in RUNS.values()}):
+    for problem in number_problems(draft.hardware, {name: draft.value(name) for name in RUN_SETTINGS.values()}):
         yield stop("profile", f"{draft.hardware.profile}'s DeepSpeed config: {problem.sentence}", problem.fix)
 
 

@@ -176,7 +176,7 @@ def test_a_run_is_downloaded_as_it_was_frozen(client):
     files = unpacked(viewer().get(f"/runs/{run.pk}/dry-run"))
     assert json.loads(files["spec.json"])["run"] == run.spec
     assert f"--served-model-name {run.pk}-1" in unwrapped(files["run.sh"])
-    assert "its folder goes to ../../r1/1/checkpoints/checkpoint-2" in files["README.txt"]
+    assert "put its folder at ../../r1/1/checkpoints/checkpoint-2" in files["README.txt"]
 
 
 def test_only_a_few_dry_runs_are_packed_at_once(client):

@@ -60,7 +60,7 @@ def test_a_multi_turn_config_fills_the_coefficient_and_says_what_else_it_needs(c
         ["An", "environment"],
         ["A", "reward"],
     ]
-    assert "Make the search example" in answer.content.decode()
+    assert "Create the search example" in answer.content.decode()
     assert "Unknown keys" not in notes(answer)
 
 

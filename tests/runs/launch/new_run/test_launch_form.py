@@ -231,7 +231,7 @@ def test_a_label_and_its_finding_are_two_sentences(client):
     text = strip_tags(client.post("/runs/new/check", sent(max_steps="0", temperature="0")).content.decode())
     words = " ".join(text.split())
     assert "Steps: At least 1." in words
-    assert "Temperature: 0 is not a possible temperature. It must be above 0." in words
+    assert "Temperature: 0 is not a valid temperature. It must be above 0." in words
 
 
 def test_launch_stands_out_once_nothing_is_wrong(client):

@@ -178,10 +178,10 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (grpo(multi_objective_aggregation="sum"), Grade.STOP, "multi_objective_aggregation", "no value"),
     (grpo(vllm_importance_sampling_mode="mask"), Grade.STOP, "vllm_importance_sampling_mode", "no value"),
     (grpo(vllm_model_impl="hf"), Grade.STOP, "vllm_model_impl", "no value"),
-    (grpo(temperature=0.0), Grade.STOP, "temperature", "0 is not a possible temperature"),
-    (grpo(temperature=-1.0), Grade.STOP, "temperature", "-1 is not a possible temperature"),
-    (grpo(top_p=1.2), Grade.STOP, "top_p", "1.2 is not a possible top_p"),
-    (grpo(delta=0.5), Grade.STOP, "delta", "0.5 is not a possible delta"),
+    (grpo(temperature=0.0), Grade.STOP, "temperature", "0 is not a valid temperature"),
+    (grpo(temperature=-1.0), Grade.STOP, "temperature", "-1 is not a valid temperature"),
+    (grpo(top_p=1.2), Grade.STOP, "top_p", "1.2 is not a valid top_p"),
+    (grpo(delta=0.5), Grade.STOP, "delta", "0.5 is not a valid delta"),
     (grpo(max_steps=0), Grade.STOP, "max_steps", "0 steps"),
     # valid values far from the usual ones
     (grpo(learning_rate=5.0), Grade.WARN, "learning_rate", "5 is an unusual value"),
@@ -200,7 +200,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         "steps_per_generation",
         "can't both be set",
     ),
-    (grpo(generation_batch_size=12), Grade.STOP, "generation_batch_size", "can't be cut"),
+    (grpo(generation_batch_size=12), Grade.STOP, "generation_batch_size", "can't be divided"),
     (
         {"eval_rows": 8, **grpo(per_device_eval_batch_size=3)},
         Grade.STOP,
@@ -282,7 +282,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (grpo(bf16=True, fp16=True), Grade.STOP, "precision", "both on"),
     # LoRA
     ({"lora": replace(LORA, target_modules=())}, Grade.STOP, "lora_targets", "No LoRA target"),
-    ({"lora": replace(LORA, target_modules=("lm_head",))}, Grade.STOP, "lora_targets", "refuses LoRA on lm_head"),
+    ({"lora": replace(LORA, target_modules=("lm_head",))}, Grade.STOP, "lora_targets", "refuses a LoRA on lm_head"),
     ({"lora": replace(LORA, target_modules=("query",))}, Grade.STOP, "lora_targets", "no module query"),
     ({"lora": replace(LORA, alpha=1)}, Grade.WARN, "lora_alpha", "less than 1/4"),
     ({"hardware": SWAP, "hosts": (GPU_BOX,)}, Grade.STOP, "use_lora", "trains all weights"),

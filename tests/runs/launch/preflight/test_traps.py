@@ -84,4 +84,4 @@ def test_a_raw_count_beside_scores_from_0_to_1_is_said() -> None:
     finding = found(drafted(rewards=rewards), "reward_version", "the others hardly matter")
     assert finding is not None
     assert "weight near" in finding.fix
-    assert found(drafted(rewards=rewards[:1]), "reward_version", "hardly count") is None
+    assert found(drafted(rewards=rewards[:1]), "reward_version", "hardly matter") is None
