@@ -56,8 +56,8 @@ def newest() -> Run | None:
 
 
 def report(stage: Stage, detail: str = "") -> None:
-    before = _read()
-    since = before.since if before and before.stage == stage else time.time()
+    previous = _read()
+    since = previous.since if previous and previous.stage == stage else time.time()
     # Renamed into place, so that a page never reads half of it.
     draft = _file().with_suffix(".new")
     draft.write_text(json.dumps(asdict(DemoPreparing(stage, detail, since))))
@@ -77,12 +77,12 @@ def preparing() -> DemoPreparing | None:
     return _read() if fresh else None
 
 
-def steps(now: DemoPreparing) -> list[DemoStep]:
-    current = list(Stage).index(now.stage)
-    seconds = max(1, round(time.time() - now.since))
+def steps(progress: DemoPreparing) -> list[DemoStep]:
+    current = list(Stage).index(progress.stage)
+    seconds = max(1, round(time.time() - progress.since))
     return [
-        DemoStep(stage, "now", now.detail, seconds)
-        if stage == now.stage
+        DemoStep(stage, "now", progress.detail, seconds)
+        if stage == progress.stage
         else DemoStep(stage, "done" if index < current else "")
         for index, stage in enumerate(Stage)
     ]

@@ -88,7 +88,6 @@ class CheckResult:
 
     @property
     def rate_parts(self) -> list[dict[str, Any]]:
-        """Segments of the bar of solve rates."""
         return [
             {"label": label, "value": self.rates[name], "colour": colour}
             for name, (label, colour) in RATES.items()

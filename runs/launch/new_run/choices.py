@@ -136,7 +136,6 @@ class LaunchChoices(forms.Form):
         )
 
     def arguments(self) -> dict[str, Any]:
-        """Collect the keyword arguments of GRPOConfig, by TRL's names."""
         arguments: dict[str, Any] = {}
         for name in (argument.name for argument in ARGUMENTS):
             value = self.chosen(name)

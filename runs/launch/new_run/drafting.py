@@ -47,11 +47,9 @@ class Forecast:
 
     starts_now: bool
     button: str
-    """Label of the launch button."""
     waits: str = ""
     """Sentence under the button that says what the run would wait for."""
     placement: Placement | None = None
-    """The placement, if the run would start now."""
 
 
 def draft_of(
@@ -146,9 +144,9 @@ def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User
     preselected = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
     if not initial.get("profile"):
         idle = [facts.host_facts(view, {}, {}) for view in hosts]
-        fitting = {row.key: row.values for row in _profiles() if not all(shortage(host, row.spec) for host in idle)}
-        profile = next(iter(fitting)) if len(fitting) == 1 else _used_last(list(fitting), user)
-        preselected |= {"profile": profile, **fitting[profile]} if profile else {}
+        values = {row.key: row.values for row in _profiles() if not all(shortage(host, row.spec) for host in idle)}
+        profile = next(iter(values)) if len(values) == 1 else _used_last(list(values), user)
+        preselected |= {"profile": profile, **values[profile]} if profile else {}
     return preselected | initial
 
 
@@ -167,18 +165,18 @@ def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
     specs = {profile.key: profile.spec for profile in draft.profiles}
     labels: dict[str, str] = {}
     groups: dict[WordGroup, list[str]] = {}
-    fitting: set[WordGroup] = set()
+    fitting_groups: set[WordGroup] = set()
     for choice in choosing.choices(draft):
         key = choice.values["profile"]
         group = group_of(specs[key])
         labels[key] = f"{choice.name} · {choice.fit}"
         groups.setdefault(group, []).append(key)
-        fitting |= {group} if choice.fits else set()
+        fitting_groups |= {group} if choice.fits else set()
     for row in field.queryset or ():
         if str(row.pk) not in labels:  # saved under an older contract
             labels[str(row.pk)] = f"{row.name} · open it and save it again"
             groups.setdefault(WordGroup(0, 0.0), []).append(str(row.pk))
-    order = sorted(groups, key=lambda group: (group not in fitting, group))
+    order = sorted(groups, key=lambda group: (group not in fitting_groups, group))
     options = [(str(group), [(key, labels[key]) for key in groups[group]]) for group in order]
     field.choices = [("", field.empty_label or ""), *options]
     return labels
@@ -214,8 +212,8 @@ def host_to_ask(choices: LaunchChoices) -> Host | None:
     """Choose the reachable host to ask about the model: the chosen one, otherwise one that lists the model, otherwise
     any; None if there is none."""
     hosts = [view for view in candidates(choices.chosen("host")) if view.fresh]
-    listed = [view for view in hosts if choices.chosen("model") in view.models]
-    return next((view.row for view in (*listed, *hosts)), None)
+    listing_hosts = [view for view in hosts if choices.chosen("model") in view.models]
+    return next((view.row for view in (*listing_hosts, *hosts)), None)
 
 
 def known_models(views: list[HostView]) -> list[str]:

@@ -74,9 +74,9 @@ class DryRun:
 def of_form(form: LaunchForm) -> DryRun:
     """Build a dry run of the form's current values. Raises NothingToShow or ContractError."""
     if not form.is_valid():
-        rest = "" if form.to_choose else " Fix the problems that Preflight marks red."
+        hint = "" if form.to_choose else " Fix the problems that Preflight marks red."
         choose = f"Still to choose: {', '.join(form.to_choose).lower()}." if form.to_choose else ""
-        raise NothingToShow(f"{choose}{rest}".strip())
+        raise NothingToShow(f"{choose}{hint}".strip())
     draft_check = checked(form)
     spec = freeze(draft_check.request, "draft")
     location = _forecast_placement(draft_check) or _assumed_placement(spec, draft_check.hosts)
@@ -133,8 +133,8 @@ def _packed(dry: DryRun) -> IO[bytes]:
     files = _text_files(dry)
     file = tempfile.TemporaryFile()  # noqa: SIM115  # its sender closes it
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in files.items():
-            archive.writestr(_entry(dry, name), text)
+        for name, content in files.items():
+            archive.writestr(_entry(dry, name), content)
         dataset = _entry(dry, FileName.DATASET)
         dataset.compress_type = zipfile.ZIP_STORED  # Parquet is compressed
         with dry.version.rows_path.open("rb") as source, archive.open(dataset, "w", force_zip64=True) as target:

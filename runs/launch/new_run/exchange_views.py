@@ -41,8 +41,8 @@ def import_config(request: HttpRequest) -> HttpResponse:
         imported = importing.read(content, request.POST, schema)
     except UnreadableDocument as error:
         return _form_page(request, request.POST, schema, import_problem=str(error), status=422)
-    text = content.decode("utf-8-sig", "replace")
-    return _form_page(request, imported.data, schema, shown=imported.form(), imported=imported, import_text=text)
+    document = content.decode("utf-8-sig", "replace")
+    return _form_page(request, imported.data, schema, shown=imported.form(), imported=imported, import_text=document)
 
 
 @require_POST
@@ -66,7 +66,6 @@ def search_example(request: HttpRequest) -> HttpResponse:
 @require_POST
 @operator_required
 def export_draft(request: HttpRequest) -> HttpResponseBase:
-    """Export the form in the format that the button names."""
     form = bound_form(request)
     try:
         if not form.is_valid():
@@ -78,7 +77,6 @@ def export_draft(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def run_export(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Export a frozen run in the format named by `?format=`."""
     run = queries.run_for(request, run_id)
     try:
         return _file(replace(spec_of(run), name=run.name), request.GET.get("format", ""))
@@ -101,10 +99,10 @@ def _document(request: HttpRequest) -> bytes:
     file = request.FILES.get("import_file")
     if file is not None:
         return content_of(file)
-    text = request.POST.get("import_text", "")
-    if not text.strip():
+    document = request.POST.get("import_text", "")
+    if not document.strip():
         raise UnreadableDocument("Choose a file, or paste a config.")
-    return text.encode(errors="replace")
+    return document.encode(errors="replace")
 
 
 def _form_page(

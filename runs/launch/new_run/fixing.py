@@ -27,8 +27,6 @@ Findings = Callable[[LaunchForm], list[Finding]]
 
 @dataclass(frozen=True)
 class FieldChange:
-    """A field of the form that the fix has changed."""
-
     name: str
     label: str
     old: str
@@ -41,7 +39,6 @@ class AppliedFix:
     entry: CatalogueEntry
     changes: list[FieldChange]
     by_hand: list[str]
-    """Descriptions of the changes that only a person can make."""
 
 
 def fix(
@@ -49,7 +46,7 @@ def fix(
 ) -> AppliedFix:
     """Change the form's initial values by an entry's fix and describe the changes. `values` are the matches of the
     pattern's groups in the log."""
-    before, reasons = dict(initial), {}
+    old_values, reasons = dict(initial), {}
     by_hand = [change.why for change in entry.changes if change.how == CHOSEN_BY_HAND]
     fields = LaunchForm(schema=schema).fields
     halved = False
@@ -63,7 +60,7 @@ def fix(
     if entry.id.startswith(MEMORY_CAUSES):
         reasons |= _until_it_fits(initial, schema, findings_of)
     form = LaunchForm(initial=initial, schema=schema)
-    return AppliedFix(entry, list(_changes(form, before, initial, reasons)), by_hand)
+    return AppliedFix(entry, list(_changes(form, old_values, initial, reasons)), by_hand)
 
 
 def mark(form: LaunchForm, fixed: AppliedFix) -> None:
@@ -111,19 +108,19 @@ def _remedy(findings: list[Finding]) -> Fix | None:
 
 
 def _changes(
-    form: LaunchForm, before: dict[str, Any], after: dict[str, Any], reasons: dict[str, str]
+    form: LaunchForm, old_values: dict[str, Any], new_values: dict[str, Any], reasons: dict[str, str]
 ) -> Iterator[FieldChange]:
     for name, why in reasons.items():
-        old, new = _old_label(form, name, before), _label(form, name, after[name])
+        old, new = _old_label(form, name, old_values), _label(form, name, new_values[name])
         if new not in (old, old.removeprefix(DEFAULT)) and name in form.fields:
             yield FieldChange(name, str(form.fields[name].label), old, new, why)
 
 
-def _old_label(form: LaunchForm, name: str, before: dict[str, Any]) -> str:
+def _old_label(form: LaunchForm, name: str, old_values: dict[str, Any]) -> str:
     """Return the label of a field's old value. Unset gradient checkpointing is shown as the profile sets it."""
-    value = before.get(name)
+    value = old_values.get(name)
     if name == "gradient_checkpointing" and _as_string(value) == "":
-        profile = HardwareProfile.objects.filter(pk=before.get("profile") or 0).first()
+        profile = HardwareProfile.objects.filter(pk=old_values.get("profile") or 0).first()
         with suppress(ContractError):  # preflight reports a profile that can't be read
             value = hardware_of(profile).checkpoints_gradients if profile else value
     return _label(form, name, value)

@@ -40,7 +40,6 @@ class FilledField:
     label: str
     value: str
     key: str
-    """The key in the document."""
 
 
 @dataclass
@@ -51,7 +50,6 @@ class Imported:
     typed: Mapping[str, Any]
     schema: dict[str, Any] | None
     values: dict[str, Any] = field(default_factory=dict)
-    """Field -> value."""
     keys: dict[str, str] = field(default_factory=dict)
     """Field -> key in the document."""
     profile: HardwareProfile | None = None
@@ -125,7 +123,6 @@ def without_open_choices(form: LaunchForm) -> LaunchForm:
 
 
 def _rows(imported: Imported) -> None:
-    """Choose the catalogue rows that a spec names."""
     reading = imported.reading
     data, rewards, eval_rewards = (reading.pop(name) for name in ("data", "rewards", "eval_rewards"))
     if isinstance(data, dict):
@@ -133,11 +130,11 @@ def _rows(imported: Imported) -> None:
         name, sha256 = (str(data.get(key) or "").replace("\0", "") for key in ("name", "sha256"))
         version = offered_datasets().filter(dataset__name=name, number=number).first()
         if version is None and sha256 and (version := offered_datasets().filter(sha256=sha256).order_by("pk").last()):
-            text = f"Dataset {short(name)} doesn't exist here; {version} has the same rows."
-            reading.note(KeyVerdict.ASSUMED, "data.name", text)
+            message = f"Dataset {short(name)} doesn't exist here; {version} has the same rows."
+            reading.note(KeyVerdict.ASSUMED, "data.name", message)
         if version is None:
-            text = f"Dataset {short(data.get('name'))} v{number} doesn't exist here. Choose another."
-            reading.note(KeyVerdict.LEFT_OUT, "data", text, path="dataset_version")
+            message = f"Dataset {short(data.get('name'))} v{number} doesn't exist here. Choose another."
+            reading.note(KeyVerdict.LEFT_OUT, "data", message, path="dataset_version")
         else:
             imported.put("dataset_version", version.pk, "data")
             imported.put("eval_rows", data.get("eval_rows") or 0, "data.eval_rows")
@@ -162,8 +159,8 @@ def _environment(imported: Imported) -> None:
     if version is not None:
         imported.put("environment", version.pk, "episodes")
     elif parts:
-        text = "No environment here has these parts. Create one under Environments."
-        reading.note(KeyVerdict.LEFT_OUT, "episodes", text, path="environment")
+        message = "No environment here has these parts. Create one under Environments."
+        reading.note(KeyVerdict.LEFT_OUT, "episodes", message, path="environment")
     if reading.complete and version is not None:
         reading.values = prefill.with_differing_limits(reading.values, version.episode_limits)
     if reading.below("episodes") and not reading.below("episodes.gateway"):
@@ -194,8 +191,8 @@ def _put_rewards(
     """Choose and return the reward config with these components. If there is none, note that with its consequence."""
     name, chosen = f"{path.removesuffix('s')}_version", _reward_version(rewards, failed_share)
     if chosen is None:
-        text = f"No reward config here has these components. {consequence}"
-        imported.reading.note(KeyVerdict.LEFT_OUT, path, text, path=name)
+        message = f"No reward config here has these components. {consequence}"
+        imported.reading.note(KeyVerdict.LEFT_OUT, path, message, path=name)
     else:
         imported.put(name, chosen.pk, path)
     return chosen
@@ -223,8 +220,8 @@ def _settings(imported: Imported) -> None:
             imported.put(name, value, path)
         else:
             rule = trl.grpo_rule(name, {})
-            text = rule.reason if isinstance(rule, Leave) else NOT_IN_TRL if imported.schema else NO_SCHEMA
-            reading.note(KeyVerdict.LEFT_OUT, reading.sources.get(path, name), text)
+            message = rule.reason if isinstance(rule, Leave) else NOT_IN_TRL if imported.schema else NO_SCHEMA
+            reading.note(KeyVerdict.LEFT_OUT, reading.sources.get(path, name), message)
 
 
 def _lengths(imported: Imported) -> None:
@@ -291,8 +288,10 @@ def _batch(imported: Imported) -> None:
     processes = row.spec.get("processes", 1) if row else 1
     product = _number(sizes[0]) * _number(sizes[1]) * processes
     if product != total:
-        text = f"{total} is not {sizes[0]} × {sizes[1]} × {processes} (batch × accumulation × processes) = {product}."
-        reading.note(KeyVerdict.CONTRADICTION, "train_batch_size", text, path="grpo.per_device_train_batch_size")
+        message = (
+            f"{total} is not {sizes[0]} × {sizes[1]} × {processes} (batch × accumulation × processes) = {product}."
+        )
+        reading.note(KeyVerdict.CONTRADICTION, "train_batch_size", message, path="grpo.per_device_train_batch_size")
 
 
 def _number(digits: str) -> int:
@@ -300,7 +299,6 @@ def _number(digits: str) -> int:
 
 
 def _keep_wrong_values(imported: Imported) -> None:
-    """Put each unusable value into its field as it was written."""
     for note in imported.reading.notes:
         name = field_of(note.path)
         if note.verdict == KeyVerdict.WRONG and name and name not in imported.values:

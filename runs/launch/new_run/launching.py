@@ -54,9 +54,9 @@ def launch(form: LaunchForm, user: User, kind: str) -> Submission:
 
 def _add_stops(form: LaunchForm, findings: list[Finding]) -> None:
     """Add the findings that stop the launch to the errors of their fields, unless these already have errors."""
-    reported = set(form.errors)
+    fields_with_errors = set(form.errors)
     for finding in findings:
-        if finding.grade == Grade.STOP and finding.field not in reported:
+        if finding.grade == Grade.STOP and finding.field not in fields_with_errors:
             field = finding.field if finding.field in form.fields else None
             form.add_error(field, f"{finding.cause} {finding.fix}".strip())
 

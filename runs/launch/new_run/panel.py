@@ -23,7 +23,6 @@ from runs.launch.preflight.hosts import machine_to_ask
 
 
 def panel_of(form: LaunchForm, checks: Checks) -> dict[str, Any]:
-    """Build the context of the panel: findings, readiness, memory, time and cost."""
     draft_check, findings, parts = checks.checked, checks.findings, checks.parts
     draft = draft_check.draft
     estimated, machine = estimating.best(draft), machine_to_ask(draft)
@@ -67,7 +66,6 @@ class Readiness:
     icon: str
     verdict: str
     checks: str
-    """Label of the link to the checks."""
     link_tone: str
     button: str
     ready: bool = False
@@ -80,16 +78,16 @@ def readiness(findings: Sequence[Finding], to_choose: Sequence[str], launch: str
     once nothing is missing."""
     problems = count(sum(finding.grade == Grade.STOP for finding in findings), "problem,problems")
     warnings = count(sum(finding.grade == Grade.WARN for finding in findings), "warning,warnings")
-    missing = ", ".join(to_choose).lower()
+    missing_labels = ", ".join(to_choose).lower()
     if problems:
-        also = f"Still to choose: {missing}." if missing else ""
+        also = f"Still to choose: {missing_labels}." if missing_labels else ""
         fix = f"Fix {problems}"
         return Readiness("bad", "circle-x", f"{fix} first", problems, "bad", f"{fix} to launch", also=also)
     if to_choose:
         others = f" and {len(to_choose) - 1} more" if len(to_choose) > 1 else ""
         button = f"Choose a {to_choose[0].lower()}{others} to launch"
         link, link_tone = f"{len(to_choose)} to choose", "warn" if warnings else ""
-        return Readiness("open", "circle-dashed", f"Still to choose: {missing}", link, link_tone, button)
+        return Readiness("open", "circle-dashed", f"Still to choose: {missing_labels}", link, link_tone, button)
     if warnings:
         verdict = f"Ready to launch, with {warnings}"
         return Readiness("warn", "triangle-alert", verdict, warnings, "warn", launch, ready=True)

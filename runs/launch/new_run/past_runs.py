@@ -57,7 +57,6 @@ def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None
 
 
 def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) -> list[PastRun]:
-    """Read past runs of the model, newest first."""
     newest = Run.objects.order_by("-created_at").values("pk")[:MAX_NEWEST_RUNS]
     attempts = Attempt.objects.filter(
         run__in=newest,

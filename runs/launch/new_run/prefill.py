@@ -98,16 +98,16 @@ def _in_field(name: str, value: Any) -> Any:
 
 def changed_since(run: Run) -> list[str]:
     """Describe what has changed in the catalogue since the run was frozen and matters to its clone."""
-    changed = [*_version_changed(run.reward_version, "reward config")]
+    changes = [*_version_changed(run.reward_version, "reward config")]
     if run.spec.get("eval_rewards"):
-        changed += _version_changed(run.eval_reward_version, "evaluations’ reward config")
+        changes += _version_changed(run.eval_reward_version, "evaluations’ reward config")
     if run.environment_version or (run.spec.get("episodes") or {}).get("parts"):
-        changed += _version_changed(run.environment_version, "environment")
+        changes += _version_changed(run.environment_version, "environment")
     if run.profile is None:
-        changed.append("Its hardware profile was deleted. Choose another.")
+        changes.append("Its hardware profile was deleted. Choose another.")
     elif {**run.spec.get("hardware", {}), "profile": ""} != _full(run.profile, spec_of(run).hardware.vllm_share):
-        changed.append(f"Its profile {run.profile.name} has changed since. The clone uses its current settings.")
-    return changed
+        changes.append(f"Its profile {run.profile.name} has changed since. The clone uses its current settings.")
+    return changes
 
 
 def _version_changed(version: RewardVersion | EnvironmentVersion | None, label: str) -> Iterator[str]:
@@ -169,5 +169,5 @@ def _next_name(name: str) -> str:
     if not (dash and number.isascii() and number.isdigit() and len(number) < 6):
         stem, number = name, "1"
     stem = stem[:112]
-    taken = set(Run.objects.filter(name__startswith=f"{stem}-").values_list("name", flat=True))
-    return next(unused for n in count(int(number) + 1) if (unused := f"{stem}-{n}") not in taken)
+    taken_names = set(Run.objects.filter(name__startswith=f"{stem}-").values_list("name", flat=True))
+    return next(candidate for n in count(int(number) + 1) if (candidate := f"{stem}-{n}") not in taken_names)

@@ -31,8 +31,6 @@ KIND = "several"
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A variation and its preflight."""
-
     variation: Variation
     checked: Checked
     findings: list[Finding]
@@ -58,7 +56,6 @@ class Together:
 
     @property
     def alike(self) -> bool:
-        """True if all runs take equally long."""
         return len({(run.step_s, run.steps) for run in self.durations}) == 1
 
     @property
@@ -115,10 +112,10 @@ def check_single(choices: LaunchChoices, user: User) -> Checks:
 def _part(choices: LaunchChoices, variation: Variation, user: User, *, runs: int) -> PlannedRun:
     name = f"{choices.run_name()[: 118 - len(variation.label)]}, {variation.label}"[:120]
     single = dict.fromkeys(SEVERAL_FIELDS, "")
-    own = choices_of(choices.sent_values() | variation.values | single | {"name": name}, choices.schema)
-    draft_check = checked(own, user)
+    own_choices = choices_of(choices.sent_values() | variation.values | single | {"name": name}, choices.schema)
+    draft_check = checked(own_choices, user)
     draft_check = replace(draft_check, draft=replace(draft_check.draft, runs=runs))
-    return PlannedRun(variation, draft_check, findings_of(own, draft_check))
+    return PlannedRun(variation, draft_check, findings_of(own_choices, draft_check))
 
 
 def _findings(choices: LaunchChoices, parts: list[PlannedRun]) -> list[Finding]:

@@ -47,7 +47,6 @@ def new_run(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Show the page filled from a run's frozen spec."""
     if not person(request).may_operate:
         return _viewer_page(request)
     run = queries.run_for(request, run_id)
@@ -154,7 +153,6 @@ def check_run(request: HttpRequest) -> HttpResponse:
 @require_POST
 @operator_required
 def choose_profile(request: HttpRequest) -> HttpResponse:
-    """Rank every profile for the form's model and hosts."""
     draft = drafting.checked(bound_form(request), person(request)).draft
     choices = choosing.choices(draft)
     unfit = [choice for choice in choices if not (choice.fits or choice.chosen)]
@@ -193,7 +191,6 @@ def refused(request: HttpRequest, form: LaunchForm, error: str) -> HttpResponse:
 
 @require_safe
 def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Send the dry run of a frozen run."""
     run = queries.run_for(request, run_id)
     try:
         return _archive(request, of_run(run))
@@ -205,7 +202,6 @@ def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @require_POST
 @operator_required
 def inspect_model(request: HttpRequest) -> HttpResponse:
-    """Ask a host about the model in the form."""
     form = bound_form(request)
     form.is_valid()
     model, revision = str(form.chosen("model") or ""), str(form.chosen("revision") or "")

@@ -27,7 +27,6 @@ class Choice:
     """The memory use on the host that suits the profile best, or the reason why the profile doesn't fit."""
     reasons: tuple[str, ...]
     values: dict[str, str]
-    """Form values that choose the profile."""
     fit: str
     """Short label of the fit, such as `fits h1` or `needs 2 more GPUs`."""
     chosen: bool = False
@@ -57,9 +56,9 @@ def _choice(draft: Draft, profile: OtherProfile) -> Choice:
 
 
 def _fit(draft: Draft, spec: HardwareSpec, estimates: Sequence[HostEstimate]) -> tuple[bool, str]:
-    short = [shortage(host, spec) for host in draft.hosts]
-    if not draft.hosts or all(short):
-        return False, f"{short[0]}." if short else "No host has announced itself."
+    shortages = [shortage(host, spec) for host in draft.hosts]
+    if not draft.hosts or all(shortages):
+        return False, f"{shortages[0]}." if shortages else "No host has announced itself."
     if spec.trainer_gpus < 1:
         return True, "Runs on the CPU, for tiny models."
     best = min(estimates, key=lambda estimated: estimated.missing, default=None)
@@ -74,8 +73,8 @@ def _fit_label(draft: Draft, spec: HardwareSpec, hosts: Sequence[HostFacts], est
     if not draft.hosts:
         return "no host yet"
     if not hosts:
-        missing = spec.trainer_gpus + spec.server_gpus - max(len(host.gpus) for host in draft.hosts)
-        return f"needs {counted(missing, 'more GPU')}" if missing > 0 else "fits no host"
+        missing_gpus = spec.trainer_gpus + spec.server_gpus - max(len(host.gpus) for host in draft.hosts)
+        return f"needs {counted(missing_gpus, 'more GPU')}" if missing_gpus > 0 else "fits no host"
     names = [estimated.host.name for estimated in estimates if estimated.fits and _has_cache(estimated)]
     if estimates and not names:
         closest = min(estimates, key=lambda estimated: estimated.missing)

@@ -60,16 +60,13 @@ class HostFacts:
     """The CUDA version of that torch; "" for a CPU build."""
     shm_mib: int | None = None
     port_range: tuple[int, int] = (21000, 21999)
-    """The host's ports for vLLM servers."""
     ports_held: dict[int, str] = field(default_factory=dict)
     """Port -> name of the run that leases it."""
     listening: frozenset[int] = frozenset()
     sandbox: HostSandbox = _ISOLATED
     """The host's isolation of code run by rewards."""
     gpu_hour: Money | None = None
-    """The price of one GPU for one hour."""
     inventory: dict[str, Any] = field(default_factory=dict)
-    """The host's whole announcement."""
     to_ask: bool = False
     """True for a machine that a source of this name could still provide."""
 
@@ -85,7 +82,6 @@ class DataFacts:
     rows: int = 0
     """Training and validation rows together."""
     validation_rows: int = 0
-    """Rows that are never trained on."""
     columns: tuple[str, ...] = ()
     has_answer: bool = True
     chat: bool = False
@@ -100,14 +96,10 @@ class DataFacts:
 
 @dataclass(frozen=True)
 class OtherProfile:
-    """A profile that the form could choose instead."""
-
     key: str
-    """The profile's value in the form."""
     spec: HardwareSpec
     lora: LoraSpec | None = None
     batch: dict[str, int] = field(default_factory=dict)
-    """GRPOConfig settings that the profile fills in."""
     values: dict[str, str] = field(default_factory=dict)
     """The profile's batch settings and LoRA, as form values."""
 
@@ -155,7 +147,6 @@ class Draft(RunSettings):
 
     @property
     def every_reward(self) -> tuple[RewardSpec, ...]:
-        """All rewards that the run would compute."""
         return (*(self.rewards or ()), *(self.eval_rewards if self.eval_rows else ()))
 
     @property

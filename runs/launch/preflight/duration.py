@@ -36,7 +36,6 @@ class PastRun:
     grpo: Mapping[str, Any]
     lora: bool
     ahead: bool = False
-    """True if the run generated one step ahead."""
 
 
 @dataclass(frozen=True)
@@ -113,16 +112,18 @@ def work_of(draft: Draft) -> StepWorkload | None:
 
 def nearest(draft: Draft, past: Iterable[PastRun]) -> list[PastRun]:
     """Find the past runs of the draft's kind, most similar first. `past` is sorted newest first."""
-    now, hardware = work_of(draft), draft.hardware
-    if now is None or hardware is None:
+    current_work, hardware = work_of(draft), draft.hardware
+    if current_work is None or hardware is None:
         return []
     kind = (*_kind(hardware, lora=draft.lora is not None), draft.ahead)
     ranked = []
     for run in past:
-        then = work_of(_as_it_was(draft, run)) if (*_kind(run.hardware, lora=run.lora), run.ahead) == kind else None
-        if then is not None and then.steps_per_generation == now.steps_per_generation:
+        past_work = (
+            work_of(_as_it_was(draft, run)) if (*_kind(run.hardware, lora=run.lora), run.ahead) == kind else None
+        )
+        if past_work is not None and past_work.steps_per_generation == current_work.steps_per_generation:
             other_profile = run.hardware.profile != hardware.profile
-            ranked.append(((round(_distance(now, then), 3), other_profile), run))
+            ranked.append(((round(_distance(current_work, past_work), 3), other_profile), run))
     return [run for _, run in sorted(ranked, key=lambda pair: pair[0])]
 
 
@@ -145,12 +146,12 @@ def _as_it_was(draft: Draft, run: PastRun) -> Draft:
     return replace(draft, hardware=run.hardware, grpo=dict(run.grpo))
 
 
-def _distance(now: StepWorkload, then: StepWorkload) -> float:
+def _distance(current_work: StepWorkload, past_work: StepWorkload) -> float:
     """Sum up how many doublings lie between two workloads in completions, length and completions per pass."""
     pairs = (
-        (now.completions, then.completions),
-        (now.length, then.length),
-        (now.micro_batch, then.micro_batch),
+        (current_work.completions, past_work.completions),
+        (current_work.length, past_work.length),
+        (current_work.micro_batch, past_work.micro_batch),
     )
     return sum(abs(log2(first / second)) for first, second in pairs)
 
@@ -172,11 +173,11 @@ def pace(steps: Sequence[PastStep], steps_per_generation: int) -> Pace | None:
 
 
 def by_past(draft: Draft, run: PastRun, measured: Pace) -> Duration | None:
-    now, then = work_of(draft), work_of(_as_it_was(draft, run))
+    current_work, past_work = work_of(draft), work_of(_as_it_was(draft, run))
     host = next((host for host in draft.hosts if host.name == run.host), None)
-    if now is None or then is None or host is None or draft.hardware is None:
+    if current_work is None or past_work is None or host is None or draft.hardware is None:
         return None
-    tokens = measured.tokens * now.tokens / then.tokens
+    tokens = measured.tokens * current_work.tokens / past_work.tokens
     gpus = draft.hardware.trainer_gpus + draft.hardware.server_gpus
     return Duration(host, tokens / measured.tokens_per_s, tokens, total_steps(draft), gpus, run, measured)
 

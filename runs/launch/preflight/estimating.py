@@ -26,13 +26,10 @@ OPTIMIZERS = {
 
 @dataclass(frozen=True)
 class HostEstimate:
-    """An estimate of the memory on a host's GPUs."""
-
     host: HostFacts
     estimate: Estimate
     settings: Settings
     indexes: tuple[int, ...]
-    """NVML indexes of the estimate's GPUs."""
 
     @property
     def needed(self) -> list[float]:
@@ -126,9 +123,9 @@ def on_host(draft: Draft, hardware: HardwareSpec, shape: Shape, host: HostFacts)
     trainer_gpus = [index for index in pinned if index in sizes] or [
         gpu.index for gpu in ordered[: hardware.trainer_gpus]
     ]
-    rest = [gpu.index for gpu in ordered if gpu.index not in trainer_gpus]
+    other_gpus = [gpu.index for gpu in ordered if gpu.index not in trainer_gpus]
     server = hardware.vllm_server
-    server_gpus = [index for index in (server.gpu_ids if server else ()) if index in sizes] or rest[:servers]
+    server_gpus = [index for index in (server.gpu_ids if server else ()) if index in sizes] or other_gpus[:servers]
     settings = settings_of(draft, hardware)
     result = estimate(
         shape,
@@ -152,5 +149,4 @@ def everywhere(draft: Draft) -> list[HostEstimate]:
 
 
 def best(draft: Draft) -> HostEstimate | None:
-    """Return the estimate on the host with the most room; None if there is no estimate."""
     return min(everywhere(draft), key=lambda estimated: estimated.missing, default=None)

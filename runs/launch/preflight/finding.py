@@ -26,7 +26,6 @@ class Finding:
     """Name of the form field; "" for the launch as a whole."""
     cause: str
     fix: str
-    """Sentence that says what to do."""
     fixes: tuple[Fix, ...] = ()
     detail: str = ""
     """Original message of a failure, folded away on the New run page."""

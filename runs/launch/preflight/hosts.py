@@ -59,7 +59,7 @@ def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
         return f"{host.name} can't read its GPUs: {host.gpu_error.rstrip('.')}"
     if count > len(host.gpus):
         have = counted(len(host.gpus), "GPU") if host.gpus else "no GPU"
-        if server and hardware.trainer_gpus and len(host.gpus) == 1 and _streams(hardware):
+        if server and hardware.trainer_gpus and len(host.gpus) == 1 and _uses_nccl(hardware):
             return (
                 f"{host.name} has one GPU, which the trainer and a server with NCCL weight updates can't share: "
                 "NCCL refuses two ranks on one device"
@@ -82,7 +82,7 @@ def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding
     if not all(foreign):
         return
     for host, gpu in filter(None, foreign):
-        attached = hardware.vllm_server.attached if hardware.vllm_server and _streams(hardware) else ()
+        attached = hardware.vllm_server.attached if hardware.vllm_server and _uses_nccl(hardware) else ()
         leftover = (
             f" The attached server keeps some of each run's memory there. Restart {_listed([*attached])} to free it."
         )
@@ -112,21 +112,20 @@ def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
 
 
 def _gpu_range(indexes: set[int]) -> str:
-    """Format 0, 1, 2 as “GPUs 0 to 2”."""
     ordered = sorted(indexes)
     if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
         return f"GPUs {ordered[0]} to {ordered[-1]}"
     return f"GPU {', '.join(map(str, ordered))}"
 
 
-def _streams(hardware: HardwareSpec) -> bool:
+def _uses_nccl(hardware: HardwareSpec) -> bool:
     return hardware.server is not None and hardware.server.weight_sync == WeightSync.NCCL
 
 
 def _needs_vllm(hardware: HardwareSpec) -> bool:
     """Return whether the host needs vLLM. It doesn't for an external server that gets only an adapter over HTTP."""
     if hardware.vllm_server and hardware.vllm_server.attached:
-        return _streams(hardware)
+        return _uses_nccl(hardware)
     return hardware.rollout != Rollout.TRANSFORMERS
 
 

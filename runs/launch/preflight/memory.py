@@ -53,7 +53,9 @@ def _over(draft: Draft, estimated: HostEstimate) -> Finding:
     gpu = estimated.estimate.gpus[number]
     cap = draft.hardware.memory_cap_gib if draft.hardware else None
     limit = (
-        f"the profile caps it at {cap:.3g} GiB" if cap and _capped(estimated, gpu) else f"it has {gpu.card_gib:.3g} GiB"
+        f"the profile caps it at {cap:.3g} GiB"
+        if cap and _is_capped(estimated, gpu)
+        else f"it has {gpu.card_gib:.3g} GiB"
     )
     fixes = _fixes(draft, estimated)
     return stop(
@@ -65,7 +67,7 @@ def _over(draft: Draft, estimated: HostEstimate) -> Finding:
     )
 
 
-def _capped(estimated: HostEstimate, gpu: GpuEstimate) -> bool:
+def _is_capped(estimated: HostEstimate, gpu: GpuEstimate) -> bool:
     sizes = {card.index: card.memory_mib / 1024 for card in estimated.host.gpus}
     index = estimated.indexes[list(estimated.estimate.gpus).index(gpu)]
     return gpu.card_gib < sizes[index]
@@ -105,7 +107,7 @@ def _remedy(draft: Draft, gpu: GpuEstimate) -> str:
 
 def _fixes(draft: Draft, estimated: HostEstimate, room: float = 1.0) -> list[Fix]:
     """List the remedies that each suffice alone or, if none does, a combination that suffices, and another profile."""
-    singles = [fix for fix, changed in _savings(draft, estimated) if _is_enough(changed, room)]
+    singles = [fix for fix, changed_draft in _savings(draft, estimated) if _is_enough(changed_draft, room)]
     return [*(singles or _together(draft, estimated, room)), *_profile_fix(draft, room)][:4]
 
 
@@ -123,7 +125,9 @@ def _together(draft: Draft, estimated: HostEstimate, room: float) -> list[Fix]:
     labels: list[str] = []
     values: dict[str, str] = {}
     for _ in range(4):
-        saving = next(((fix, changed) for fix, changed in _savings(draft, estimated) if fix.label not in labels), None)
+        saving = next(
+            ((fix, changed_draft) for fix, changed_draft in _savings(draft, estimated) if fix.label not in labels), None
+        )
         if saving is None:
             return []
         fix, draft = saving
@@ -144,8 +148,8 @@ def _savings(draft: Draft, estimated: HostEstimate) -> Iterator[tuple[Fix, Draft
     if draft.lora is None:
         yield Fix("Train a LoRA", {"use_lora": "on"}), replace(draft, lora=LoraSpec())
         if _may_use_8bit_optimizer(draft):
-            changed = replace(draft, grpo={**grpo, "optim": "adamw_8bit"})
-            yield Fix("Use 8-bit AdamW", {"optim": "adamw_8bit"}), changed
+            changed_draft = replace(draft, grpo={**grpo, "optim": "adamw_8bit"})
+            yield Fix("Use 8-bit AdamW", {"optim": "adamw_8bit"}), changed_draft
 
 
 def _smaller_batch(draft: Draft, estimated: HostEstimate) -> Iterator[tuple[Fix, Draft]]:
@@ -157,10 +161,10 @@ def _smaller_batch(draft: Draft, estimated: HostEstimate) -> Iterator[tuple[Fix,
     drafts = [(size, batch // size * passes) for size in sizes]
     for size, passes_ in drafts:
         values = {"per_device_train_batch_size": size, "gradient_accumulation_steps": passes_}
-        changed = replace(draft, grpo={**draft.grpo, **values})
-        if _is_enough(changed, 1.0) or size == 1:
+        changed_draft = replace(draft, grpo={**draft.grpo, **values})
+        if _is_enough(changed_draft, 1.0) or size == 1:
             form_values = {name: str(value) for name, value in values.items()}
-            yield Fix(f"Use a batch of {size} per process and {passes_} passes", form_values), changed
+            yield Fix(f"Use a batch of {size} per process and {passes_} passes", form_values), changed_draft
             return
 
 
@@ -168,9 +172,12 @@ def _shorter(draft: Draft) -> Iterator[tuple[Fix, Draft]]:
     length = draft.value("max_completion_length")
     shorter = length // 2 if isinstance(length, int) else 0
     while shorter >= MIN_COMPLETION_LENGTH:
-        changed = replace(draft, grpo={**draft.grpo, "max_completion_length": shorter})
-        if _is_enough(changed, 1.0) or shorter // 2 < MIN_COMPLETION_LENGTH:
-            yield Fix(f"Shorten completions to {shorter:,} tokens", {"max_completion_length": str(shorter)}), changed
+        changed_draft = replace(draft, grpo={**draft.grpo, "max_completion_length": shorter})
+        if _is_enough(changed_draft, 1.0) or shorter // 2 < MIN_COMPLETION_LENGTH:
+            yield (
+                Fix(f"Shorten completions to {shorter:,} tokens", {"max_completion_length": str(shorter)}),
+                changed_draft,
+            )
             return
         shorter //= 2
 
@@ -202,7 +209,6 @@ def slowness(profile: OtherProfile) -> tuple[bool, bool, bool, bool]:
 
 
 def with_profile(draft: Draft, profile: OtherProfile) -> Draft:
-    """Return the draft with another profile and its values."""
     return replace(draft, hardware=profile.spec, lora=profile.lora, grpo={**draft.grpo, **profile.batch})
 
 
@@ -232,11 +238,11 @@ def _cache(draft: Draft, estimated: HostEstimate, vllm: Serving) -> Iterator[Fin
         )
         return
     at_once = int(vllm.sequences(estimated.settings.length))
-    needed = draft.batch.completions // max(_servers(draft), 1)
-    if at_once < needed:
+    completions = draft.batch.completions // max(_servers(draft), 1)
+    if at_once < completions:
         yield note(
             "profile",
-            f"vLLM has room for about {at_once:,} of a step's {needed:,} completions at once; the others wait.",
+            f"vLLM has room for about {at_once:,} of a step's {completions:,} completions at once; the others wait.",
             "A larger share or shorter completions would make generation faster.",
         )
 
@@ -247,10 +253,10 @@ def longest(draft: Draft) -> int:
     if hardware is None:
         return 0
     if hardware.rollout is Rollout.COLOCATE:
-        stated = hardware.colocate_max_model_len
+        set_length = hardware.colocate_max_model_len
     else:
-        stated = hardware.server.max_model_len if hardware.server else None
-    return stated or draft.model_size("context_length")
+        set_length = hardware.server.max_model_len if hardware.server else None
+    return set_length or draft.model_size("context_length")
 
 
 def _servers(draft: Draft) -> int:
@@ -264,11 +270,11 @@ def _servers(draft: Draft) -> int:
 
 
 def _ram(estimated: HostEstimate) -> Iterator[Finding]:
-    available, needed = estimated.host.ram_mib / 1024, estimated.estimate.ram_gib
-    if available and needed > available:
+    ram_gib, needed_gib = estimated.host.ram_mib / 1024, estimated.estimate.ram_gib
+    if ram_gib and needed_gib > ram_gib:
         yield stop(
             "profile",
-            f"The run needs about {needed:.3g} GiB of memory on {estimated.host.name}, which has {available:.3g} GiB, "
-            "so the kernel would kill the trainer.",
+            f"The run needs about {needed_gib:.3g} GiB of memory on {estimated.host.name}, which has {ram_gib:.3g} "
+            "GiB, so the kernel would kill the trainer.",
             "Train a LoRA, or choose a profile that offloads less.",
         )

@@ -23,7 +23,6 @@ class DivisionOffer:
     current: Division
     offered: Division
     draft: Draft
-    """The draft with the offered division."""
     current_s: float
     """Seconds of a step with the current division, by the rule of thumb."""
     offered_s: float
@@ -35,7 +34,6 @@ class DivisionOffer:
 
     @property
     def values(self) -> dict[str, str]:
-        """Form values of the offered division."""
         values = {
             "per_device_train_batch_size": str(self.offered.micro_batch),
             "gradient_accumulation_steps": str(self.offered.passes),
@@ -92,9 +90,13 @@ def offer(draft: Draft) -> DivisionOffer | None:
     parameters = shape.total
 
     def seconds(division: Division) -> float | None:
-        changed = _with_division(draft, division)
-        work, estimates, profile = work_of(changed), everywhere(changed), hardware.with_vllm_share(division.share)
-        length, share_changed = longest(changed), division.share != current.share
+        changed_draft = _with_division(draft, division)
+        work, estimates, profile = (
+            work_of(changed_draft),
+            everywhere(changed_draft),
+            hardware.with_vllm_share(division.share),
+        )
+        length, share_changed = longest(changed_draft), division.share != current.share
         fits = all(is_roomy(host.estimate, longest=length, servers_too=share_changed) for host in estimates)
         if work is None or not estimates or not fits:
             return None

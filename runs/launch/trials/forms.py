@@ -22,8 +22,6 @@ MAX_PROFILES = 40
 
 @dataclass(frozen=True)
 class Candidate:
-    """A profile as a row of the form."""
-
     row: HardwareProfile
     summary: str
     room: str
@@ -95,8 +93,8 @@ class TrialForm(forms.Form):
         value = self["profiles"].value() or []
         chosen = {str(pk) for pk in (value if isinstance(value, list | tuple) else [value])}
         rows = (row for _, rows in grouped(offered_profiles()) for row in rows)
-        listed = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
-        return sorted(listed, key=lambda candidate: not candidate.fits)
+        all_candidates = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
+        return sorted(all_candidates, key=lambda candidate: not candidate.fits)
 
 
 def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Candidate:
@@ -130,8 +128,8 @@ def summary(profile: Profile) -> str:
 
 
 def _server_summary(server: ServerSpec) -> str:
-    how = "LoRA by HTTP" if server.weight_sync == WeightSync.LORA else "weights by NCCL"
+    transport = "LoRA by HTTP" if server.weight_sync == WeightSync.LORA else "weights by NCCL"
     if server.attached:
-        return f"{counted(server.servers, 'attached vLLM server')}, {how}"
-    where = "on the trainer's GPU" if server.shared else f"on {counted(server.own_gpus, 'GPU')}"
-    return f"{'vLLM server' if server.count == 1 else f'{server.count} vLLM servers'} {where}, {how}"
+        return f"{counted(server.servers, 'attached vLLM server')}, {transport}"
+    location = "on the trainer's GPU" if server.shared else f"on {counted(server.own_gpus, 'GPU')}"
+    return f"{'vLLM server' if server.count == 1 else f'{server.count} vLLM servers'} {location}, {transport}"

@@ -182,12 +182,12 @@ def _measured(train: Sequence[MetricRow], attempt: Attempt) -> TrialTimes:
     first_step = waited if waited is not None and waited >= 0 else None
     if first is second:
         return TrialTimes(first_step_s=first_step)
-    (before, first_s), (tokens, seconds) = (
+    (first_tokens, first_s), (tokens, seconds) = (
         (number(row.values.get("num_tokens")) or 0.0, number(row.values["step_time"]) or 0.0) for row in (first, second)
     )
     duration = seconds
-    if tokens > before:
-        tokens -= before
+    if tokens > first_tokens:
+        tokens -= first_tokens
     else:
         duration += first_s
     return TrialTimes(tokens / duration if tokens > 0 and duration > 0 else None, seconds, first_step)
@@ -230,7 +230,6 @@ def _new_run_query(trial: ProfileTrial, run: Run) -> str:
 
 
 def _with_best(results: list[CandidateResult]) -> list[CandidateResult]:
-    """Return the results with the fastest of the candidates that fit marked as the best."""
     fitting = [result for result in results if result.fits == "yes" and result.measured.tokens_per_s]
     best = max(fitting, key=lambda result: result.measured.tokens_per_s or 0.0, default=None)
     return [dataclasses.replace(result, best=result is best) for result in results]

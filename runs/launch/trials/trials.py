@@ -83,7 +83,6 @@ def start(
 
 
 def is_of(trial: ProfileTrial, setup: TrialSetup, profiles: Iterable[HardwareProfile]) -> bool:
-    """Return whether a trial has this setup and these candidates."""
     runs = list(trial.runs.all())
     candidates = {run.profile_id for run in runs} | {refused["profile"] for refused in trial.refused}
     environment = setup.environment_version.pk if setup.environment_version else None
@@ -116,8 +115,8 @@ def refusal(row: HardwareProfile, setup: TrialSetup, view: HostView) -> Refusal 
     excess = next((finding for finding in memory.check(draft) if finding.grade == Grade.STOP), None)
     if excess:
         return Refusal(excess.cause, fits=False)
-    first = next((finding for finding in preflight.check(draft) if finding.grade == Grade.STOP), None)
-    return Refusal(f"{first.cause} {first.fix}".strip()) if first else None
+    first_stop = next((finding for finding in preflight.check(draft) if finding.grade == Grade.STOP), None)
+    return Refusal(f"{first_stop.cause} {first_stop.fix}".strip()) if first_stop else None
 
 
 def too_small(profile: Profile, view: HostView) -> str:

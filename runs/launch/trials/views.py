@@ -85,7 +85,6 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
 
 
 def _sole_choices() -> dict[str, int]:
-    """Return the values of fields that have only one choice."""
     rows = {"dataset_version": offered_datasets(), "reward_version": offered_versions(RewardVersion)}
     choices = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}
     return {name: pks[0] for name, pks in choices.items() if len(pks) == 1}

@@ -34,7 +34,6 @@ class GpuEstimate:
     phase: str
     """Phase with the highest memory use; "" for a server, whose memory stays the same."""
     parts: Mapping[Part, float]
-    """GiB by part in that phase."""
 
     @property
     def total(self) -> float:
@@ -62,7 +61,6 @@ class Estimate:
     parameters: int
     trained: int
     ram_gib: float
-    """Host memory of the whole run."""
     checkpoint_gib: float
     serving: Serving | None
     """vLLM on one of its GPUs; None if the run has no vLLM of its own."""

@@ -34,11 +34,9 @@ class Settings:
     """The settings of a run that determine its memory."""
 
     batch: int
-    """Completions per process in one pass."""
     prompt_tokens: int
     completion_tokens: int
     passes: int = 1
-    """Passes whose gradients are accumulated."""
     generated: int = 0
     """Completions that the trainer process generates at a time; 0 if vLLM generates them."""
     reference: bool = False

@@ -20,7 +20,6 @@ class Division:
     """A way for a process to divide its completions of a step into passes."""
 
     micro_batch: int
-    """Completions in a pass."""
     passes: int
     share: float | None = None
     """Share of a GPU's memory for the run's own vLLM; None if it has none."""

@@ -24,7 +24,6 @@ class Shape:
     hidden: int
     layers: int
     query: int
-    """Width of all query heads together."""
     key: int
     """Width of all key heads together, and of all value heads."""
     inner: int
@@ -38,7 +37,6 @@ class Shape:
     experts: int = 0
     """Weights of experts stored as one tensor per layer, which bitsandbytes doesn't quantize."""
     small: int = 0
-    """Weights of norms, biases and routers."""
     heads: int = 1
     active_experts: int = 0
     """Experts per token; 0 for a dense model."""
@@ -52,7 +50,6 @@ class Shape:
 
     @property
     def largest(self) -> int:
-        """Weights of the largest single tensor."""
         return max(self.embedding, self.head, self.experts // max(self.layers, 1))
 
     @property
@@ -126,7 +123,6 @@ def _shape_from_config(config: Mapping[str, Any], family: str) -> Shape | None:
 
 
 def _layers_by_kind(config: Mapping[str, Any], layers: int, experts: int) -> tuple[int, int]:
-    """Count the dense layers, and the layers with experts."""
     if not experts:
         return layers, 0
     step = _size(config, "decoder_sparse_step") or 1

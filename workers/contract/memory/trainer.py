@@ -323,14 +323,12 @@ def optimizer_bytes(hardware: HardwareSpec, settings: Settings) -> float:
 
 
 def merges(hardware: HardwareSpec) -> bool:
-    """Return whether a LoRA is merged into the weights that vLLM gets."""
     if hardware.vllm_server:
         return hardware.vllm_server.weight_sync is WeightSync.NCCL
     return hardware.rollout is Rollout.COLOCATE
 
 
 def sends_weights(hardware: HardwareSpec) -> bool:
-    """Return whether the main process streams all weights to a vLLM server."""
     return bool(hardware.vllm_server and hardware.vllm_server.weight_sync is WeightSync.NCCL)
 
 

@@ -24,7 +24,6 @@ class Serving:
     cache: float
     """GiB of the KV cache; below 0 if the share is too small even for the weights."""
     tokens: int
-    """Tokens that the KV cache holds."""
 
     def sequences(self, length: int) -> float:
         """Return how many sequences of `length` tokens the KV cache holds at the same time."""

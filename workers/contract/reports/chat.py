@@ -20,8 +20,6 @@ REQUESTS = "serve/requests"
 
 
 class Finish(StrEnum):
-    """Reasons why an answer ended."""
-
     STOP = "stop"  # the model ended it
     LENGTH = "length"  # at the limit of tokens
     STOPPED = "stopped"  # by a person
@@ -40,8 +38,6 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question to one model."""
-
     model: str
     messages: tuple[dict[str, Any], ...] = ()
     plain: str = ""
@@ -66,6 +62,5 @@ class ChatNews:
     stopped: int = 0
     """Number of the question up to which all answers are ended at once."""
     present: bool = False
-    """True while the chat is open on a page."""
     wanted: bool = False
     """True while another run waits for the GPUs of the served model."""

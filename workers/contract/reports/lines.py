@@ -122,20 +122,20 @@ def metrics_line(
     The line is formatted by hand, a third faster than by the encoder, since every step passes here.
     """
     pairs: list[str] = []
-    left_out: list[str] = []
+    omitted_names: list[str] = []
     for name, value in values.items():
         key = quoted_key(name)
         # Nearly all are floats, which are checked without calling is_finite.
         if key and (isfinite(value) if value.__class__ is float else is_finite(value)):
             pairs.append(f"{key}{value!r}")
         elif value is not None:
-            left_out.append(name[:LONGEST_NAME])
+            omitted_names.append(name[:LONGEST_NAME])
     if len(pairs) > MAX_METRICS:
-        left_out += [name for name in values if is_metric(name, values[name])][MAX_METRICS:]
+        omitted_names += [name for name in values if is_metric(name, values[name])][MAX_METRICS:]
         del pairs[MAX_METRICS:]
     number = "null" if step is None else step
     line = f'{{"t":{t!r},"kind":"{kind}","step":{number},"data":{{{",".join(pairs)}}}}}'
-    return line.encode(errors="replace"), left_out
+    return line.encode(errors="replace"), omitted_names
 
 
 def numbered(line: bytes, seq: int) -> bytes:
@@ -154,7 +154,6 @@ class Line(NamedTuple):
     """A stored line, of which only the part before its data has been parsed."""
 
     text: bytes
-    """The line without its newline."""
     seq: int
     """Sequence number; 0 if the line has none yet."""
     t: float
@@ -167,21 +166,21 @@ class Line(NamedTuple):
         return object_of(self.text[self.data_at : -1])
 
 
-def read_line(text: bytes) -> Line | None:
+def read_line(raw: bytes) -> Line | None:
     """Parse a line; None for anything that `event_line` and `metrics_line` don't write, such as zeros left by a power
     failure."""
-    head = _HEAD.match(text)
-    if head is None or not text.endswith(b"}}") or b"\0" in text:
+    head = _HEAD.match(raw)
+    if head is None or not raw.endswith(b"}}") or b"\0" in raw:
         return None
     seq, t, kind, step = head.groups()
-    line = Line(text, int(seq or 0), float(t), kind.decode(), None if step == b"null" else int(step), head.end())
+    line = Line(raw, int(seq or 0), float(t), kind.decode(), None if step == b"null" else int(step), head.end())
     return line if is_finite(line.t) else None
 
 
-def object_of(text: bytes) -> dict[str, Any] | None:
+def object_of(document: bytes) -> dict[str, Any] | None:
     """Parse a JSON object; None for anything else. NaN and Infinity are not JSON."""
     try:
-        value = _decode(text.decode())
+        value = _decode(document.decode())
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -259,8 +258,8 @@ def problem_of(kind: str, step: int | None, data: Mapping[str, Any]) -> str:
         return f"step {step} is out of range"
     if kind in METRIC_KINDS:
         return metrics_problem(kind, data)
-    wrong = next((name for name, test in EVENT_DATA.get(kind, {}).items() if not _fits(test, data.get(name))), None)
-    return "" if wrong is None else f"data.{wrong} of {kind} is missing, has the wrong type or is out of range"
+    bad_field = next((name for name, test in EVENT_DATA.get(kind, {}).items() if not _fits(test, data.get(name))), None)
+    return "" if bad_field is None else f"data.{bad_field} of {kind} is missing, has the wrong type or is out of range"
 
 
 def _fits(test: type | Callable[[object], bool], value: object) -> bool:

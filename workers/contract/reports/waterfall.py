@@ -11,7 +11,6 @@ TRAINER, REWARDS, REWARD = "trainer", "rewards", "reward:"
 """Lanes, in addition to SERVER_ROLES of the vLLM servers: the first rank's GPU, the wait for rewards, and for each
 component REWARD with its name."""
 SERVER = "vllm"
-"""Prefix of servers' lanes."""
 OPTIMIZER, EXTRA = "optimizer", "extra"
 """Phases in addition to those of StepPart: the optimizer's step, and an additional round of dynamic sampling."""
 MAX_SPANS = 120
@@ -25,7 +24,6 @@ class Span(NamedTuple):
     lane: str
     phase: str
     start: float
-    """Seconds since the start of the step."""
     seconds: float
 
     @property
@@ -37,25 +35,29 @@ def packed(spans: Iterable[Span], window: float) -> list[Span]:
     """Join spans until there are at most MAX_SPANS: overlapping ones of the same lane and phase and, if that isn't
     enough, those with the shortest gaps between them. `window` is the step's duration in seconds."""
     merged = _join(spans, 0.0)
-    visible = [span for span in merged if span.seconds >= window * _MIN_VISIBLE_SHARE]
+    visible_spans = [span for span in merged if span.seconds >= window * _MIN_VISIBLE_SHARE]
     gap = window * _MIN_VISIBLE_SHARE
-    while len(visible) > MAX_SPANS:
-        visible, gap = _join(visible, gap), 2 * gap
-    return [Span(lane, phase, round(start, 4), round(seconds, 4)) for lane, phase, start, seconds in visible]
+    while len(visible_spans) > MAX_SPANS:
+        visible_spans, gap = _join(visible_spans, gap), 2 * gap
+    return [Span(lane, phase, round(start, 4), round(seconds, 4)) for lane, phase, start, seconds in visible_spans]
 
 
 def _join(spans: Iterable[Span], gap: float) -> list[Span]:
     """Join spans of the same lane and phase that overlap or are at most `gap` seconds apart. Without a gap, spans that
     only touch stay separate, such as the micro-batches of a step."""
-    last: dict[tuple[str, str], int] = {}
+    last_index: dict[tuple[str, str], int] = {}
     merged: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         key = (span.lane, span.phase)
-        before = merged[last[key]] if key in last else None
-        if before is not None and (span.start < before.end or (gap and span.start <= before.end + gap)):
-            merged[last[key]] = before._replace(seconds=max(before.end, span.end) - before.start)
+        previous_span = merged[last_index[key]] if key in last_index else None
+        if previous_span is not None and (
+            span.start < previous_span.end or (gap and span.start <= previous_span.end + gap)
+        ):
+            merged[last_index[key]] = previous_span._replace(
+                seconds=max(previous_span.end, span.end) - previous_span.start
+            )
         else:
-            last[key] = len(merged)
+            last_index[key] = len(merged)
             merged.append(span)
     return merged
 

@@ -55,14 +55,12 @@ class Batch:
 
     @property
     def slices(self) -> int:
-        """Micro-batches per generation."""
         if self.generation_batch_size is not None:
             return max(self.generation_batch_size // self.micro_batch, 1)
         return self.steps_per_generation or self.gradient_accumulation_steps
 
     @property
     def completions(self) -> int:
-        """Completions per generation."""
         return self.generation_batch_size or self.micro_batch * self.slices
 
     @property

@@ -34,7 +34,6 @@ def name_and_version(title: str) -> tuple[str, int] | None:
 
 
 def path_in(folder: Path, sha256: str) -> Path:
-    """Return a corpus file's path in an attempt's folder."""
     return folder / FileName.CORPORA / f"{sha256}.parquet"
 
 

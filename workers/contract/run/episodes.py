@@ -28,15 +28,12 @@ class ToolError(StrEnum):
     UNREADABLE = "unreadable"
     """The model began a call and wrote something that can't be parsed. The result then has no name."""
     UNKNOWN = "unknown"
-    """There is no tool of that name."""
     ARGUMENTS = "arguments"
-    """The arguments don't fit the tool's schema."""
     RAISED = "raised"
     TIMEOUT = "timeout"
     OUTPUT = "output"
     """The tool's output is too long to be read."""
     LIMIT = "limit"
-    """The turn has more calls than the limit."""
     UNAVAILABLE = "unavailable"
     """Something that the tool needs is missing: a sandbox, a server, an interpreter."""
 
@@ -88,9 +85,7 @@ class CorpusSpec:
 @dataclass(frozen=True)
 class EpisodeLimits:
     turns: int = 6
-    """Maximum number of the model's messages in one episode."""
     calls: int = 4
-    """Maximum number of tool calls in one turn."""
     output_tokens: int = 512
     """Maximum number of tokens of one result; longer ones are truncated, with a note that says so."""
     call_s: float = 20.0
@@ -129,7 +124,6 @@ class EpisodeSpec:
     """Name of the environment on pages."""
     version: int = 0
     parts: tuple[PartSpec, ...] = ()
-    """Tools, and at most one game."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
     corpora: tuple[CorpusSpec, ...] = ()
     turn_advantage_coef: float = 1.0
@@ -152,10 +146,10 @@ CALLS, FAILURES = "tools/call_frequency", "tools/failure_frequency"
 MAX_TURNS_CHARTED = 8
 
 
-def tool_metric(name: str, figure: str) -> str:
-    """Return the name of a tool's metric. `figure` is calls (per episode), failed (share of its calls), p50_s or p95_s
+def tool_metric(name: str, measure: str) -> str:
+    """Return the name of a tool's metric. `measure` is calls (per episode), failed (share of its calls), p50_s or p95_s
     (seconds of a call)."""
-    return f"tools/{name}/{figure}"
+    return f"tools/{name}/{measure}"
 
 
 def turn_reward(number: int) -> str:

@@ -12,7 +12,6 @@ BATCH_FIELDS = (
     "max_completion_length",
     "num_iterations",
 )
-"""Batch settings of a profile, by GRPOConfig's names."""
 
 
 class Rollout(StrEnum):
@@ -115,7 +114,6 @@ class ServerSpec:
 
     @property
     def own_gpus(self) -> int:
-        """GPUs to lease in addition to the trainer's."""
         return 0 if self.shared or self.attached else self.count * self.gpus
 
 
@@ -169,7 +167,6 @@ class HardwareSpec:
 
     @property
     def server_gpus(self) -> int:
-        """GPUs to lease for servers, in addition to the trainer's."""
         return self.vllm_server.own_gpus if self.vllm_server else 0
 
     @property

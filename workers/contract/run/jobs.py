@@ -102,7 +102,6 @@ class GgufSettings:
     name: str
     """Name of the file without its extension."""
     type: str
-    """One of GGUF_TYPES."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,6 @@ class WarmNews:
 @dataclass(frozen=True)
 class JobKind:
     label: str
-    """Title of a job on pages."""
     many: str
     reads_rows: bool = False
     """True if the job needs the dataset's rows on its host."""

@@ -11,7 +11,6 @@ class NoBetterSpec:
     """The metric's name as the trainer logs it, such as `eval_reward` or `rewards/<name>/mean`."""
     steps: int
     higher: bool = True
-    """True if higher values are better."""
     least_gain: float = 0.0
     """Minimum gain that is an improvement."""
 

@@ -45,22 +45,22 @@ def ahead_problems(
 ) -> Iterator[Problem]:
     """Yield the reasons why a run can't generate one step ahead, with AHEAD_FIELD as the field. The rollout is checked
     only if `hardware` is given."""
-    off = "Turn it off, or "
+    turn_off = "Turn it off, or "
     if hardware is not None and hardware.rollout != Rollout.SERVER:
-        where = "inside the trainer" if hardware.rollout == Rollout.COLOCATE else "by the trainer itself"
-        sentence = f"Generating one step ahead needs a vLLM server, but this profile generates {where}."
-        yield Problem(AHEAD_FIELD, sentence, f"{off}choose a profile with vLLM servers.")
+        source = "inside the trainer" if hardware.rollout == Rollout.COLOCATE else "by the trainer itself"
+        sentence = f"Generating one step ahead needs a vLLM server, but this profile generates {source}."
+        yield Problem(AHEAD_FIELD, sentence, f"{turn_off}choose a profile with vLLM servers.")
     if episodes is not None:
         sentence = "Episodes can't be generated one step ahead, because their turns alternate with the environment."
-        yield Problem(AHEAD_FIELD, sentence, f"{off}train without an environment.")
+        yield Problem(AHEAD_FIELD, sentence, f"{turn_off}train without an environment.")
     if prompts.by_difficulty:
         sentence = (
             "Prompts are drawn by difficulty, from the rewards of the previous batch, so the next can't be known ahead."
         )
-        yield Problem(AHEAD_FIELD, sentence, f"{off}draw prompts in epochs.")
+        yield Problem(AHEAD_FIELD, sentence, f"{turn_off}draw prompts in epochs.")
     if grpo.get(CORRECTION) is False:
         sentence = "The correction of vLLM's sampling is off, so batches from older weights would bias every update."
-        yield Problem(AHEAD_FIELD, sentence, f"{off}leave {CORRECTION} on.")
+        yield Problem(AHEAD_FIELD, sentence, f"{turn_off}leave {CORRECTION} on.")
 
 
 def rewards_problem(hardware: HardwareSpec, episodes: EpisodeSpec | None) -> Problem | None:
@@ -72,6 +72,6 @@ def rewards_problem(hardware: HardwareSpec, episodes: EpisodeSpec | None) -> Pro
         return Problem(REWARDS_FIELD, sentence, "Turn it off.")
     if hardware.rollout is Rollout.SERVER:
         return None
-    where = "vLLM inside the trainer" if hardware.rollout is Rollout.COLOCATE else "transformers"
-    sentence = f"This profile generates each batch as a whole, by {where}, so no group is complete before the others."
+    source = "vLLM inside the trainer" if hardware.rollout is Rollout.COLOCATE else "transformers"
+    sentence = f"This profile generates each batch as a whole, by {source}, so no group is complete before the others."
     return Problem(REWARDS_FIELD, sentence, "Choose a profile with vLLM servers, or turn it off.")

@@ -25,12 +25,10 @@ REPLACED = "replaced"
 
 
 def share_of_prompts(kind: str) -> str:
-    """Return the name of the metric with the share of prompts of this kind."""
     return f"prompts/share_{kind}"
 
 
 def share_of_draws(kind: str) -> str:
-    """Return the name of the metric with this kind's share of all draws, by weight."""
     return f"prompts/draws_{kind}"
 
 

@@ -30,7 +30,6 @@ class Setting:
     low: float | None = None
     high: float | None = None
     longest: int | None = None
-    """Maximum length of a string, in characters."""
     if_empty: Any = None
     """Value for an empty field if the spec's dataclass has no default."""
     kinds: frozenset[str] | None = None
@@ -51,7 +50,6 @@ class Setting:
 
     @property
     def default(self) -> Any:
-        """The default; None if the spec's dataclass requires a value."""
         return _declared(self.path)[1]
 
 
@@ -167,8 +165,8 @@ def chosen_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def only_for(kind: str, settings: RunSettings) -> RunSettings:
     """Return the settings with the default for each one that runs of this kind don't use."""
-    unused = {s.path.partition(".")[0] for s in SETTINGS if s.kinds is not None and kind not in s.kinds}
-    defaults = {field.name: _default(field) for field in dataclasses.fields(RunSettings) if field.name in unused}
+    unused_names = {s.path.partition(".")[0] for s in SETTINGS if s.kinds is not None and kind not in s.kinds}
+    defaults = {field.name: _default(field) for field in dataclasses.fields(RunSettings) if field.name in unused_names}
     return dataclasses.replace(settings, **defaults)
 
 
@@ -184,7 +182,6 @@ def _plain(value: Any) -> Any:
 
 @functools.cache
 def _declared(path: str) -> tuple[Any, Any]:
-    """Look up the type and the default of a path in the spec."""
     section, _, name = path.rpartition(".")
     cls = _class_of(section)
     field = next(field for field in dataclasses.fields(cls) if field.name == name)

@@ -26,7 +26,6 @@ class SinkSpec:
     project: str = ""
     """Name of the project; in W&B optionally entity/project."""
     name: str = ""
-    """Name of the run in the sink; "" for its own name."""
     secret: str = ""
     """The endpoint among the secrets, with its address and key; "" to write into the attempt's folder. An address can't
     be given otherwise, so that an admin decides where hosts send metrics."""
@@ -38,7 +37,6 @@ def joined(entity: str, project: str) -> str:
 
 
 def parted(project: str) -> tuple[str, str]:
-    """Split a project into (entity, project)."""
     entity, _, name = project.rpartition("/")
     return entity, name
 

@@ -129,7 +129,6 @@ class RunSettings:
     ahead: bool = False
     """True to generate each batch while the previous one is trained on (see workers.contract.run.overlapping)."""
     sinks: tuple[SinkSpec, ...] = ()
-    """Other programs to which the run's metrics are sent."""
 
     def chosen_settings(self) -> dict[str, Any]:
         """Return these settings by name, for use in another dataclass that has them."""
@@ -176,7 +175,6 @@ class RunSpec(RunSettings, FrozenRows):
 
     @property
     def every_entry(self) -> tuple[RewardSpec | PartSpec, ...]:
-        """The run's rewards, and its environment's parts."""
         return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
 
 
@@ -199,7 +197,6 @@ class Placement:
     ports: tuple[int, ...] = ()
     """The HTTP port on loopback of each vLLM server that the attempt starts, then the ports on which a job listens."""
     group_port: int | None = None
-    """The port of the NCCL group for weight updates."""
     lora_kernels: str = ""
     """The version of vLLM whose LoRA kernels were tuned for the servers' GPU model; "" for vLLM's own configs."""
     unsandboxed: bool = False

@@ -50,8 +50,6 @@ one being loaded."""
 
 @dataclass(frozen=True)
 class Variable:
-    """An environment variable that a hardware profile may set."""
-
     help: str
     values: str
     """A regular expression for the whole value."""
@@ -117,7 +115,6 @@ def is_local(model: str) -> bool:
 
 
 def hub_models(run: RunSpec) -> tuple[ModelSpec, ...]:
-    """List the run's models that must be downloaded from the hub first."""
     return tuple(model for model in models_of(run) if not is_local(model.path))
 
 
@@ -138,7 +135,6 @@ class Programs:
 
 
 def server_argv(spec: AttemptSpec, endpoint: ServerPlace, programs: Programs) -> list[str]:
-    """Build the `vllm serve` command for one of the attempt's own servers."""
     server, model = _server(spec), spec.run.model
     arguments = [*programs.vllm, "serve", model.path, "--host", HOST, "--port", str(endpoint.port)]
     arguments += ["--served-model-name", served_name(spec, endpoint), "--dtype", server.dtype]
@@ -265,7 +261,6 @@ def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
 
 
 def fitting_rank(lora: LoraSpec) -> int:
-    """Choose the smallest --max-lora-rank for an adapter."""
     return next((allowed for allowed in LORA_RANKS if allowed >= lora.r), LORA_RANKS[-1])
 
 

@@ -32,7 +32,6 @@ ALLOWED_KEYS = frozenset(
         *("use_data_before_expert_parallelism", "graph_harvesting"),
     }
 )
-"""Top-level keys that a profile's config may have."""
 REFUSED_KEYS = {
     "scheduler": "The run's own scheduler sets the learning rate.",
     "amp": "Apex isn't used; the profile sets the precision.",
@@ -161,7 +160,6 @@ def _value_at(tree: Mapping[str, Any], path: str) -> Any:
 
 
 def _strings(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (path, string) for every string in a JSON value."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

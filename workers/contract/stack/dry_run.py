@@ -20,7 +20,6 @@ TRAINER_MODULE = ("-m", "workers.trainer")
 _SCRIPT = Path(__file__).with_name("dry_run.sh")
 """Template of the script, with placeholders such as @steps@ for what depends on the spec."""
 _WAITING_FUNCTIONS = Path(__file__).with_name("dry_run_servers.sh")
-"""Shell functions of a script that waits for vLLM servers."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,11 @@ def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[
 def shell(process: PlannedProcess) -> str:
     """Format a process as a shell command, with one option per line."""
     lines = [*_assignments(process.environment), shlex.quote(process.argv[0])]
-    for word in process.argv[1:]:
-        if word.startswith("--"):
-            lines.append(shlex.quote(word))
+    for argument in process.argv[1:]:
+        if argument.startswith("--"):
+            lines.append(shlex.quote(argument))
         else:
-            lines[-1] += f" {shlex.quote(word)}"
+            lines[-1] += f" {shlex.quote(argument)}"
     return " \\\n  ".join(lines)
 
 
@@ -179,7 +178,6 @@ pids+=("$trainer")
 
 
 def _variable(endpoint: ServerPlace) -> str:
-    """Return a server's variable in the script: vllm-2 -> $vllm_2."""
     return "$" + endpoint.role.replace("-", "_")
 
 
@@ -188,7 +186,6 @@ def _assignments(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _wrapped_command(*arguments: str) -> str:
-    """Format a command on lines of readable length."""
     lines = [""]
     for argument in arguments:
         if lines[-1] and len(lines[-1]) + len(argument) > 100:

@@ -29,13 +29,12 @@ def hardware_problems(spec: HardwareSpec) -> list[Problem]:
     if spec.rollout == Rollout.COLOCATE:
         problems += _colocate(spec)
     if spec.rollout == Rollout.SERVER:
-        missing = Problem("rollout", "A vLLM server needs its own settings.")
-        problems += servers(spec, spec.server) if spec.server else [missing]
+        no_server = Problem("rollout", "A vLLM server needs its own settings.")
+        problems += servers(spec, spec.server) if spec.server else [no_server]
     return problems
 
 
 def problems_with_lora(spec: HardwareSpec, lora: LoraSpec | None) -> list[Problem]:
-    """List the hardware's problems, and those of the run's or profile's LoRA."""
     return [*hardware_problems(spec), *lora_problems(spec, lora)]
 
 
@@ -47,7 +46,6 @@ def run_problems(run: RunSpec) -> list[Problem]:
 
 
 def start_problems(spec: HardwareSpec) -> Iterator[Problem]:
-    """Yield the problems of a run that starts from the weights of a checkpoint."""
     if spec.strategy in (Strategy.ZERO3, Strategy.FSDP2):
         yield Problem(
             "start_from",
@@ -182,7 +180,6 @@ def _colocate(spec: HardwareSpec) -> Iterator[Problem]:
 
 
 def lora_problems(spec: HardwareSpec, lora: LoraSpec | None) -> Iterator[Problem]:
-    """Yield the problems of a LoRA, or of a missing one if the hardware needs it."""
     server = spec.vllm_server
     swaps = server is not None and server.weight_sync == WeightSync.LORA
     if lora is None:

@@ -7,7 +7,6 @@ with a GPU, everything comes from a separate lock, since vLLM's pins differ from
 from dataclasses import dataclass
 
 ENVIRONMENT = ".venv-environments"
-"""Folder of the environment, next to the source."""
 GROUP = "environments"
 """Dependency group, installed by `python3 -m controlplane.setup.bootstrap.on_demand environments`."""
 PYTHON = "GRPO_ENVIRONMENTS_PYTHON"

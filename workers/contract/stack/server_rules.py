@@ -27,15 +27,15 @@ def pins(spec: HardwareSpec) -> Iterator[Problem]:
     if server.shared and server.gpu_ids:
         yield Problem("server_gpu_ids", "Shared servers run on the trainer's GPUs. Name none here, or don't share.")
         return
-    needed = server.count * server.gpus
-    yield from _indexes("server_gpu_ids", server.gpu_ids, needed, f"GPUs of {server.count} × {server.gpus}")
+    gpu_count = server.count * server.gpus
+    yield from _indexes("server_gpu_ids", server.gpu_ids, gpu_count, f"GPUs of {server.count} × {server.gpus}")
     shared = sorted(set(server.gpu_ids) & set(spec.trainer_gpu_ids))
     if shared:
         fix = "Name another, or choose to share the trainer's GPUs."
         yield Problem("server_gpu_ids", f"GPU {shared[0]} is also the trainer's.", fix)
 
 
-def _indexes(name: str, ids: tuple[int, ...], needed: int, gpus: str) -> Iterator[Problem]:
+def _indexes(name: str, ids: tuple[int, ...], gpu_count: int, gpus: str) -> Iterator[Problem]:
     if not ids:
         return
     repeated = sorted({index for index in ids if ids.count(index) > 1})
@@ -43,8 +43,8 @@ def _indexes(name: str, ids: tuple[int, ...], needed: int, gpus: str) -> Iterato
         yield Problem(name, f"GPU {repeated[0]} is named twice.")
     if min(ids) < 0 or max(ids) > MAX_GPU:
         yield Problem(name, f"GPU indexes must be between 0 and {MAX_GPU}.")
-    if len(ids) != needed:
-        yield Problem(name, f"{len(ids)} named for {needed} {gpus}. Name each one, or none.")
+    if len(ids) != gpu_count:
+        yield Problem(name, f"{len(ids)} named for {gpu_count} {gpus}. Name each one, or none.")
 
 
 def servers(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
@@ -151,5 +151,5 @@ def count(gpus: int) -> str:
     return f"{gpus} GPU{'' if gpus == 1 else 's'}"
 
 
-def short(text: str) -> str:
-    return text if len(text) <= 60 else text[:59] + "…"
+def short(value: str) -> str:
+    return value if len(value) <= 60 else value[:59] + "…"

@@ -31,10 +31,7 @@ QUANTIZED_FACTOR = 2
 
 @dataclass(frozen=True)
 class StepWorkload:
-    """The work of a step, derived from a run's settings."""
-
     completions: float
-    """Completions generated for one step."""
     length: int
     """Maximum number of tokens of a prompt with its completion."""
     micro_batch: int
@@ -59,8 +56,8 @@ class StepWorkload:
 def step_s(
     work: StepWorkload, hardware: HardwareSpec, parameters: int, *, room: float = inf, ahead: bool = False
 ) -> float:
-    """Estimate how many seconds a step takes. `room` is the number of sequences that one vLLM engine's KV cache holds; `ahead`
-    is true if the next batch is generated while this one is trained on."""
+    """Estimate how many seconds a step takes. `room` is the number of sequences that one vLLM engine's KV cache holds;
+    `ahead` is true if the next batch is generated while this one is trained on."""
     parts = generation_s(work, hardware, parameters, room=room), training_s(work, hardware, parameters)
     return max(parts) if ahead else sum(parts)
 

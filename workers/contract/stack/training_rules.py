@@ -1,4 +1,4 @@
-"""GRPOConfig values whose faults TRL notices only after loading the model, or never, and arguments that runs can't set."""
+"""GRPOConfig values that TRL refuses only after loading the model, or never, and arguments that runs can't set."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -106,7 +106,6 @@ class UsualRange:
     low: float
     high: float
     otherwise: str
-    """Effect of lower and higher values."""
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high

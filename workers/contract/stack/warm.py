@@ -61,7 +61,7 @@ def fits(graphs: int, run: RunSpec) -> bool:
 
 
 def spec_of(run: RunSpec, run_id: str) -> RunSpec:
-    """Build the spec of the server that this run starts, with only the run's model and servers: no rewards, no data, and
+    """Build the spec of the server that this run starts, with only the run's model and servers: no reward, no data and
     no secret except the one for the model's download."""
     lora = run.lora or LoraSpec()
     hardware = HardwareSpec(

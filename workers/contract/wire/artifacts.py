@@ -15,7 +15,6 @@ STORES = "GRPO_STORES_CHECKPOINTS"
 
 RUN_FOLDER = re.compile(r"(?P<run>[A-Za-z0-9_-]{1,64})")
 ATTEMPT_FOLDER = re.compile(rf"{RUN_FOLDER.pattern}/(?P<attempt>[1-9][0-9]{{0,5}})")
-"""Pattern of an attempt's folder, relative to RUNS_DIR."""
 CHECKPOINT_FOLDER = re.compile(rf"{ATTEMPT_FOLDER.pattern}/(?P<path>checkpoints/checkpoint-[0-9]{{1,9}})")
 """Pattern of a checkpoint's folder, relative to RUNS_DIR, which is also the name of its copy in the store."""
 
@@ -31,8 +30,6 @@ class Storing(StrEnum):
 
 @dataclass(frozen=True)
 class Store:
-    """An S3-compatible store."""
-
     endpoint: str
     bucket: str
     prefix: str = ""

@@ -22,7 +22,7 @@ def to_json(value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """Hash any contract dataclass, or plain JSON, with SHA-256, regardless of the order of keys, which databases change."""
+    """Hash any contract dataclass or plain JSON with SHA-256, whatever the order of its keys: databases change it."""
     document = json.dumps(value if isinstance(value, dict) else to_dict(value), separators=(",", ":"), sort_keys=True)
     return hashlib.sha256(document.encode()).hexdigest()
 
@@ -45,11 +45,11 @@ def from_dict(cls: type[T], data: Any, *, at: str = "") -> T:
         raise ContractError(f"{at or cls.__name__}: unknown field {unknown[0]!r}")
     values = {}
     for name, f in fields.items():
-        where = f"{at}.{name}" if at else name
+        path = f"{at}.{name}" if at else name
         if name in data:
-            values[name] = _convert(hints[name], data[name], where)
+            values[name] = _convert(hints[name], data[name], path)
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise ContractError(f"{where}: missing")
+            raise ContractError(f"{path}: missing")
     return cls(**values)
 
 

@@ -13,7 +13,6 @@ UNWANTED = ("*/*.safetensors", "consolidated*.safetensors", "original/*", "onnx/
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 NEWEST = "main"
-"""Revision of a model that names none."""
 REVISION = r"(?!.*\.\.)\w[\w./-]{0,199}"
 """Pattern of a branch, tag or commit. Git doesn't allow two consecutive dots."""
 INDEX = "model.safetensors.index.json"

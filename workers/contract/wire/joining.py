@@ -22,7 +22,6 @@ class Leaving(StrEnum):
     STOPPING = "stopping"
     """It accepts no more runs, and its runs are ending."""
     STOPPED = "stopped"
-    """Its runs have ended."""
     IDLE = "idle"
     """It has been idle for a long time."""
 
@@ -57,7 +56,6 @@ def is_loopback(host: str) -> bool:
 
 
 def queue_of(host: str) -> str:
-    """Return the name of the queue of a host's commands."""
     return f"host.{host}"
 
 
@@ -76,7 +74,6 @@ def redis_keys(host: str) -> tuple[str, ...]:
 
 
 def host_worker(python: str, host: str) -> list[str]:
-    """Build the command of a host's Celery worker."""
     return celery_worker(python, "workers.host.celery", queue_of(host), f"host@{host}", concurrency=2)
 
 

@@ -22,6 +22,6 @@ def die_with_parent(parent: int, by: signal.Signals) -> None:
 
 
 def niceness() -> int:
-    """Return the niceness of processes that gather, send and show metrics, since a core that feeds a GPU must not wait for
-    one that reports on it; 0 on a machine without GPUs."""
+    """Return the niceness of processes that gather, send and show metrics, since a core that feeds a GPU must not wait
+    for one that reports on it; 0 on a machine without GPUs."""
     return NICENESS if GPU_DEVICE.exists() else 0

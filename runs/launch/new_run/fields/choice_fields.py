@@ -81,9 +81,9 @@ def row_by_id(model: type[ModelT], sent_id: Any) -> ModelT | None:
     return model._default_manager.filter(pk=int(number)).first() if is_number else None
 
 
-def model_name(text: str) -> str:
+def model_name(raw_name: str) -> str:
     """Strip a model's name or path. Raises ValidationError if it can't be one."""
-    model = text.strip()
+    model = raw_name.strip()
     if any(ord(c) < 32 for c in model) or model.startswith("-"):
         raise forms.ValidationError("This is neither a folder nor a hub id.")
     return model

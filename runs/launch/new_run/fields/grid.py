@@ -17,13 +17,10 @@ MAX_GROUP_RUNS = MAX_RUNS
 NOT_IN_A_GRID = frozenset({*SEVERAL_FIELDS, "key", "cloned_from", "name", "host", "priority"})
 
 Axes = Sequence[tuple[str, list[str]]]
-"""Names of fields, each with its values."""
 
 
 @dataclass(frozen=True)
 class Variation:
-    """One run of a group."""
-
     values: dict[str, str]
     """Field -> value, as the form sends it."""
 
@@ -50,7 +47,7 @@ def names(fields: Mapping[str, forms.Field]) -> list[tuple[str, str]]:
 
 def read(values: Mapping[str, Any], fields: Mapping[str, forms.Field]) -> tuple[Axes, list[str]]:
     """Read the axes, and describe each problem: a line of the grid that can't be read, or too many runs."""
-    seeds, first = int(values.get("seeds") or 1), int(values.get("seed") or 0)
+    seeds, first_seed = int(values.get("seeds") or 1), int(values.get("seed") or 0)
     axes: list[tuple[str, list[str]]] = []
     problems: list[str] = []
     for line in filter(None, map(str.strip, str(values.get("grid") or "").splitlines())):
@@ -63,7 +60,7 @@ def read(values: Mapping[str, Any], fields: Mapping[str, forms.Field]) -> tuple[
             problems += _line_problems(line, name, setting_values, fields)
         axes.append((name, setting_values))
     if seeds > 1:
-        axes.append(("seed", [str(first + n) for n in range(seeds)]))
+        axes.append(("seed", [str(first_seed + n) for n in range(seeds)]))
     runs = prod(max(1, len(setting_values)) for _, setting_values in axes)
     if runs > MAX_GROUP_RUNS:
         problems.append(f"This makes {runs} runs; the limit is {MAX_GROUP_RUNS}.")

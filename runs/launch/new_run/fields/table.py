@@ -35,18 +35,13 @@ class LaunchField:
     low: float | None = None
     high: float | None = None
     longest: int | None = None
-    """Maximum length of a string, in characters."""
     choices: tuple[tuple[str, str], ...] = ()
     empty: str = ""
-    """Label of the choice of no row."""
     missing: str = ""
-    """Error message if a required value is missing."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """HTML attributes of the field's input."""
 
     @property
     def form_arguments(self) -> dict[str, Any]:
-        """Keyword arguments that every form field takes."""
         arguments: dict[str, Any] = {"label": self.label, "help_text": self.help, "required": self.required}
         return arguments | ({"error_messages": {"required": self.missing}} if self.missing else {})
 
@@ -70,7 +65,6 @@ class LaunchField:
         return forms.CharField(**common, max_length=self.longest, widget=text_input(attrs=attributes))
 
     def json_schema(self) -> dict[str, Any]:
-        """Describe the field's value as JSON Schema, for the API."""
         default = float(self.default) if self.kind is float and self.default is not None else self.default
         bounds = {"minimum": self.low, "maximum": self.high, "maxLength": self.longest, "default": default}
         values = [value for value, _ in self.choices]
@@ -119,7 +113,6 @@ CARDS = {
 BY_FIELD = {launch_field.name: launch_field for fields in CARDS.values() for launch_field in fields}
 ARGUMENTS = tuple(launch_field for launch_field in BY_FIELD.values() if launch_field.argument)
 FOLDS = tuple(card for card in CARDS if card[0].isupper())
-"""The folds of the Training card."""
 
 
 def names_of(card: str) -> tuple[str, ...]:

@@ -100,14 +100,14 @@ def _limits(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
         yield warn("episode_call_s", cause, "Lower the seconds per call, or raise the seconds per episode.")
     if not isinstance(length, int) or not limits.count_outputs or limits.turns < 2:
         return
-    needed = (limits.turns - 1) * (limits.output_tokens if has_tools(spec) else 0) + limits.turns * MIN_TURN_TOKENS
-    if needed <= length:
+    minimum = (limits.turns - 1) * (limits.output_tokens if has_tools(spec) else 0) + limits.turns * MIN_TURN_TOKENS
+    if minimum <= length:
         return
     without_results = Fix("Don’t count results", {"episode_count_outputs": "false"})
-    longer = Fix(f"Set it to {needed}", {"max_completion_length": str(needed)})
+    longer = Fix(f"Set it to {minimum}", {"max_completion_length": str(minimum)})
     yield warn(
         "max_completion_length",
-        f"{limits.turns} turns with results of up to {limits.output_tokens:,} tokens need {needed:,} tokens, but a "
+        f"{limits.turns} turns with results of up to {limits.output_tokens:,} tokens need {minimum:,} tokens, but a "
         f"completion has {length:,}, including results: episodes will be truncated before their last turn.",
         "Lengthen the completions, allow fewer turns or shorter results, or don’t count results as length.",
         *((longer, without_results) if has_tools(spec) else (longer,)),

@@ -33,22 +33,22 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def _without_head(lora: LoraSpec, problem: Problem) -> Iterator[Fix]:
-    remaining = ", ".join(module for module in lora.target_modules if module != "lm_head")
-    if problem.field == "lora_targets" and "lm_head" in lora.target_modules and remaining:
-        yield Fix("Leave out lm_head", {"lora_targets": remaining})
+    other_targets = ", ".join(module for module in lora.target_modules if module != "lm_head")
+    if problem.field == "lora_targets" and "lm_head" in lora.target_modules and other_targets:
+        yield Fix("Leave out lm_head", {"lora_targets": other_targets})
 
 
 def _missing_targets(draft: Draft, lora: LoraSpec) -> Iterator[Finding]:
     modules = (draft.inspection or {}).get("linear_modules")
     if not modules or lora.target_modules == ("all-linear",):
         return
-    missing = [m for m in lora.target_modules if m != "lm_head" and not _matches_module(m, modules)]
-    if missing:
+    missing_modules = [m for m in lora.target_modules if m != "lm_head" and not _matches_module(m, modules)]
+    if missing_modules:
         usual = [m for m in ("q_proj", "k_proj", "v_proj", "o_proj") if _matches_module(m, modules)]
         offered = ", ".join(usual or [m for m in modules if m != "lm_head"][:4])
         yield stop(
             "lora_targets",
-            f"The model has no {'module' if len(missing) == 1 else 'modules'} {', '.join(missing)}.",
+            f"The model has no {'module' if len(missing_modules) == 1 else 'modules'} {', '.join(missing_modules)}.",
             f"It has: {', '.join(modules[:12])}.",
             Fix(f"Use {offered}", {"lora_targets": offered}),
         )
@@ -66,14 +66,14 @@ def check_weights(draft: Draft) -> Iterator[Finding]:
     if server is None or hardware is None or draft.lora is None:
         return
     merges, measured = server.weight_sync == WeightSync.NCCL, measured_step_s(draft)
-    how = (
+    explanation = (
         "With NCCL, each update merges the adapter into the weights and sends all of them."
         if merges
         else "Only the adapter is sent to the server, which applies it in each layer."
     )
     if measured is None:
         if merges:
-            yield note("use_lora", how, "LoRA hot-swap sends only the adapter.")
+            yield note("use_lora", explanation, "LoRA hot-swap sends only the adapter.")
         return
     adapter_s, merged_s = measured
     faster = WeightSync.NCCL if merged_s < adapter_s else WeightSync.LORA
@@ -83,17 +83,18 @@ def check_weights(draft: Draft) -> Iterator[Finding]:
         sent = "merged weights" if merges else "only the adapter"
         yield note("use_lora", f"This run sends {sent}. {because}")
     elif faster == WeightSync.LORA or (server.servers == 1 and not server.shared):
-        changed = replace(hardware, server=replace(server, weight_sync=faster))
+        other_hardware = replace(hardware, server=replace(server, weight_sync=faster))
         fixes = [
             Fix(f"Use “{profile.spec.profile}”", {"profile": profile.key, **_form_values(draft.lora)})
             for profile in draft.profiles
-            if profile.spec == replace(changed, profile=profile.spec.profile)
+            if profile.spec == replace(other_hardware, profile=profile.spec.profile)
         ]
-        yield note("use_lora", f"{how} {because}", "Choose the other kind of weight update in the profile.", *fixes[:1])
+        yield note(
+            "use_lora", f"{explanation} {because}", "Choose the other kind of weight update in the profile.", *fixes[:1]
+        )
 
 
 def _form_values(lora: LoraSpec) -> dict[str, str]:
-    """Return the form values that keep this LoRA with any profile."""
     sizes = {"lora_r": str(lora.r), "lora_alpha": str(lora.alpha), "lora_dropout": f"{lora.dropout:g}"}
     return {"use_lora": "on", **sizes, "lora_targets": ", ".join(lora.target_modules)}
 
@@ -104,8 +105,8 @@ def measured_step_s(draft: Draft) -> tuple[float, float] | None:
     if shape is None or work is None or lora is None or draft.server is None:
         return None
     hosts = [host for host in fitting_hosts(draft) if host.gpus]
-    listed = [gpu for host in hosts for gpu in host.inventory.get("gpus") or () if isinstance(gpu, dict)]
-    cards = {str(gpu.get("name")) for gpu in listed}
+    gpus = [gpu for host in hosts for gpu in host.inventory.get("gpus") or () if isinstance(gpu, dict)]
+    cards = {str(gpu.get("name")) for gpu in gpus}
     requests = round(work.completions / work.generations / max(draft.server.servers, 1))
     speed = adapters.speed_of(cards, shape.total, lora.r, requests)
     if speed is None:

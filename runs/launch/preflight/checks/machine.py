@@ -40,11 +40,11 @@ def _why_unusable(host: HostFacts) -> tuple[str, str]:
             "Remove the trainer's environment there and restart the host. If its driver is recent enough, it then "
             "installs torch with CUDA.",
         )
-    needed = MIN_DRIVER.get(_major(host.cuda_built_for), 0)
-    if 0 < _major(host.driver) < needed:
+    min_driver = MIN_DRIVER.get(_major(host.cuda_built_for), 0)
+    if 0 < _major(host.driver) < min_driver:
         return (
             f"The NVIDIA driver {host.driver} on {host.name} is too old for CUDA {host.cuda_built_for}, for which its "
-            f"torch is built. Driver {needed} or later is needed.",
+            f"torch is built. Driver {min_driver} or later is needed.",
             "Update the driver.",
         )
     return (
@@ -54,8 +54,8 @@ def _why_unusable(host: HostFacts) -> tuple[str, str]:
 
 
 def _major(version: str) -> int:
-    first = version.partition(".")[0]
-    return int(first) if first.isascii() and first.isdigit() else 0
+    major = version.partition(".")[0]
+    return int(major) if major.isascii() and major.isdigit() else 0
 
 
 def _bf16(draft: Draft, hardware: HardwareSpec, hosts: list[HostFacts]) -> Iterator[Finding]:
@@ -86,12 +86,12 @@ def _number(capability: str) -> float:
 
 
 def _kernels(draft: Draft, hardware: HardwareSpec, hosts: list[HostFacts]) -> Iterator[Finding]:
-    reported = [host for host in hosts if host.versions]
-    if not reported:
+    reporting_hosts = [host for host in hosts if host.versions]
+    if not reporting_hosts:
         return
-    host = reported[0]
+    host = reporting_hosts[0]
     chosen = draft.attn_implementation or ""
-    if chosen.startswith("flash_attention") and not any(h.versions.get("flash-attn") for h in reported):
+    if chosen.startswith("flash_attention") and not any(h.versions.get("flash-attn") for h in reporting_hosts):
         yield stop(
             "attn_implementation",
             f"{chosen} needs the package flash-attn, which {host.name} doesn't have in its trainer's environment.",
@@ -100,7 +100,7 @@ def _kernels(draft: Draft, hardware: HardwareSpec, hosts: list[HostFacts]) -> It
         )
     override = draft.grpo.get("use_liger_kernel")
     is_on = hardware.liger_kernels if override is None else bool(override)
-    if is_on and not any(h.versions.get("liger-kernel") for h in reported):
+    if is_on and not any(h.versions.get("liger-kernel") for h in reporting_hosts):
         yield stop(
             "use_liger_kernel" if override else "profile",
             f"Liger kernels need the package liger-kernel, which {host.name} doesn't have in its trainer's "

@@ -64,11 +64,11 @@ def _download(draft: Draft, inspection: dict[str, Any]) -> Finding:
             "The run fails if it still can't when it starts. Check the host's connection, or enter a folder there.",
         )
         return replace(finding, detail=str(inspection.get("why") or ""))
-    size, free = draft.model_size("bytes"), draft.model_size("free_bytes")
+    size, free_bytes = draft.model_size("bytes"), draft.model_size("free_bytes")
     if not size:
         return note("model", "The host has no copy of this model and downloads it when the run starts.")
-    sizes = f"{download_size(size)} to download, {download_size(free)} free on {host}."
-    if size + MIN_FREE_BYTES <= free:
+    sizes = f"{download_size(size)} to download, {download_size(free_bytes)} free on {host}."
+    if size + MIN_FREE_BYTES <= free_bytes:
         return note("model", sizes, "The run starts with the download.")
     elsewhere = not draft.host_chosen and sum(host.usable for host in draft.hosts) > 1
     return (warn if elsewhere else stop)(

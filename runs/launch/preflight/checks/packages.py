@@ -26,9 +26,9 @@ def check(draft: Draft) -> Iterator[Finding]:
     # An environment that is missing or still being inspected is reported by another check.
     hosts = [host for host in fitting_hosts(draft) if host.usable and host.versions]
     optim = str(draft.grpo.get("optim") or "")
-    missing = {host.name: _missing(host, draft.hardware, optim) for host in hosts}
-    if hosts and all(missing.values()):
-        for name, ((package, why), *_) in missing.items():
+    missing_packages = {host.name: _missing(host, draft.hardware, optim) for host in hosts}
+    if hosts and all(missing_packages.values()):
+        for name, ((package, why), *_) in missing_packages.items():
             yield stop(
                 "profile",
                 f"{name} has no {package} in its trainer's environment, but the profile needs it for {why}.",
@@ -84,11 +84,11 @@ def _missing(host: HostFacts, hardware: HardwareSpec, optim: str) -> list[tuple[
 def _pair(host: HostFacts) -> Iterator[Finding]:
     vllm, torch = _plain(host.versions.get("vllm", "")), _plain(host.versions.get("torch", ""))
     minor = tuple(int(part) for part in vllm.split(".")[:2]) if re.match(r"\d+\.\d+", vllm) else ()
-    first, last = TRL_VLLM_RANGE
-    if minor and not first <= minor <= last:
+    oldest, newest = TRL_VLLM_RANGE
+    if minor and not oldest <= minor <= newest:
         yield warn(
             "host",
-            f"{host.name} has vLLM {vllm}, but TRL supports {'.'.join(map(str, first))} to {'.'.join(map(str, last))}.",
+            f"{host.name} has vLLM {vllm}; TRL supports {'.'.join(map(str, oldest))} to {'.'.join(map(str, newest))}.",
             "Weight updates may fail. Install a version in that range there.",
         )
     elif minor and torch and (torch, vllm) not in KNOWN_SETS:
@@ -97,5 +97,4 @@ def _pair(host: HostFacts) -> Iterator[Finding]:
 
 
 def _plain(version: str) -> str:
-    """Return a version without its build: 2.11.0+cu130 -> 2.11.0."""
     return version.partition("+")[0]

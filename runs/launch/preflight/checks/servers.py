@@ -10,7 +10,6 @@ from workers.contract.run.hardware import Rollout, WeightSync
 from workers.contract.wire.joining import is_loopback
 
 MAX_TENSOR_PARALLEL = 16
-"""Largest tensor parallel size to suggest."""
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Keys under which configs of mixture-of-experts models have their number of experts."""
 
@@ -111,11 +110,11 @@ def _free_ports(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
     """Warn of hosts with fewer than `count` free ports: one for each server and, with NCCL, one for the weights."""
     for host in hosts:
         first, last = host.port_range
-        free = sum(port not in host.ports_held and port not in host.listening for port in range(first, last + 1))
-        if free < count:
+        unused = sum(port not in host.ports_held and port not in host.listening for port in range(first, last + 1))
+        if unused < count:
             yield warn(
                 "host",
-                f"{host.name} reserves ports {first} to {last} for vLLM servers. The run needs {count}; free: {free}.",
+                f"The run needs {count} of the ports {first} to {last} that {host.name} reserves; free: {unused}.",
                 "Stop the programs that use them, or give the host a wider GRPO_PORT_RANGE.",
             )
 

@@ -61,24 +61,24 @@ def check_combinations(draft: Draft) -> Iterator[Finding]:
 def _reference(draft: Draft) -> Iterator[Finding]:
     if not draft.value("sync_ref_model"):
         return
-    off = Fix("Turn sync_ref_model off", {"sync_ref_model": ""})
+    turn_off = Fix("Turn sync_ref_model off", {"sync_ref_model": ""})
     if not draft.value("beta"):
         cause = "sync_ref_model updates a reference model, but β = 0 keeps none."
-        yield stop("sync_ref_model", cause, "Set β above 0, or turn sync_ref_model off.", off)
+        yield stop("sync_ref_model", cause, "Set β above 0, or turn sync_ref_model off.", turn_off)
     elif draft.lora:
         cause = "sync_ref_model needs a separate reference model; with LoRA the base model is the reference."
-        yield stop("sync_ref_model", cause, "Turn it off, or train without LoRA.", off)
+        yield stop("sync_ref_model", cause, "Turn it off, or train without LoRA.", turn_off)
 
 
 def _losses(draft: Draft) -> Iterator[Finding]:
     loss, level = draft.value("loss_type"), draft.value("importance_sampling_level")
-    needed, samples = LOSS_LEVELS.get(str(loss), (level, ""))
-    if level != needed:
+    required_level, samples = LOSS_LEVELS.get(str(loss), (level, ""))
+    if level != required_level:
         yield warn(
             "loss_type",
             f"The {loss.upper()} loss is defined for importance sampling of {samples}.",
-            f"Set importance_sampling_level to {needed}.",
-            Fix(f"Use {needed} level", {"importance_sampling_level": needed}),
+            f"Set importance_sampling_level to {required_level}.",
+            Fix(f"Use {required_level} level", {"importance_sampling_level": required_level}),
         )
     if level == "sequence" and loss in ("bnpo", "dr_grpo", "dapo", "cispo"):
         yield warn(

@@ -10,7 +10,6 @@ from runs.launch.preflight.finding import Finding, Fix, note, warn
 from workers.contract.run.hardware import Rollout
 
 NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": 0.0}
-"""Sampling limit -> its neutral value."""
 NOISE = (0.015, 0.05)
 """Standard deviation of the difference in a token's log-probability between vLLM and the trainer: the usual one, and
 one with different kernels."""

@@ -25,7 +25,6 @@ class Speed:
     """Measured speed of one engine with all requests of a step at the same time; None where it wasn't measured."""
 
     card: str
-    """The GPU's name in NVML and torch."""
     vllm: str
     parameters: int
     rank: int
@@ -53,8 +52,8 @@ def speeds() -> tuple[Speed, ...]:
 def speed_of(cards: Iterable[str], parameters: int, rank: int, requests: int) -> Speed | None:
     """Find the nearest measurement with this rank on one of the GPU models; None if no similar model was measured."""
     measured = [speed for speed in speeds() if speed.card in set(cards) and speed.rank == rank]
-    near = [speed for speed in measured if abs(log2(speed.parameters / max(parameters, 1))) <= MAX_DISTANCE]
-    return min(near, key=lambda speed: abs(log2(speed.requests / max(requests, 1))), default=None)
+    similar = [speed for speed in measured if abs(log2(speed.parameters / max(parameters, 1))) <= MAX_DISTANCE]
+    return min(similar, key=lambda speed: abs(log2(speed.requests / max(requests, 1))), default=None)
 
 
 def kernels(card: str, vllm: str) -> Path | None:
