@@ -101,7 +101,7 @@ class LaunchChoices(forms.Form):
 
     @property
     def variations(self) -> list[Variation]:
-        """The settings of each run of a valid launch that has several; [] for a single run."""
+        """The variations of a valid launch of several runs; [] for a single run."""
         return grid.variations(self.axes) if self.is_valid() and self.axes else []
 
     def run_name(self) -> str:

@@ -43,7 +43,7 @@ from workers.contract.wire.documents import ContractError
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the launch button would do: start the run now, or queue it."""
+    """The effect of the launch button: the run starts now, or is queued."""
 
     starts_now: bool
     button: str
@@ -121,7 +121,7 @@ class Checked:
 
 
 def checked(choices: LaunchChoices, user: User | None = None) -> Checked:
-    """Build the request and draft of choices, omitting invalid values. `user` is the person who would launch."""
+    """Build the request and the draft for choices, omitting invalid values. `user` is the person who would launch."""
     choices.is_valid()
     request, hosts = choices.request(), candidates(choices.chosen("host"))
     owner = limits.allowance(user) if user else None

@@ -95,7 +95,7 @@ class Imported:
 
 
 def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None) -> Imported:
-    """Read a document over the values typed in a form. Raises UnreadableDocument."""
+    """Read a document whose settings replace the values typed in a form. Raises UnreadableDocument."""
     fields = trl.fields_of(schema) | {argument.name: argument.kind.__name__ for argument in ARGUMENTS if argument.kind}
     imported = Imported(documents.read(content, fields), typed, schema)
     if imported.reading.complete:

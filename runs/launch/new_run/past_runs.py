@@ -22,7 +22,7 @@ from workers.contract.wire.names import EventKind
 MAX_NEWEST_RUNS = 200
 """Maximum number of newest runs to consider, of any model."""
 MAX_COMPARED = 30
-"""Maximum number of attempts to compare: at runs of the model on the same number of training GPUs."""
+"""Maximum number of attempts to compare, of runs of the model on the same number of training GPUs."""
 MAX_READ = 3
 """Maximum number of runs whose steps are read while looking for one with enough of them."""
 MAX_STEPS_READ = 60

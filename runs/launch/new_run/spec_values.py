@@ -18,7 +18,7 @@ PRECISION_FLAGS: dict[str, dict[str, bool]] = {
     "fp32": {"bf16": False, "fp16": False},
 }
 CHOSEN_PER_RUN = frozenset({"name", "model", "dataset_version", "reward_version", "profile", "host", "priority"})
-"""Fields whose values no default replaces if a document omits them."""
+"""Fields that stay as they are if a document omits them, since they have no default."""
 
 
 def sent(value: Any) -> str:

@@ -20,7 +20,7 @@ def problems(
     profile: Mapping[str, Any] | None,
     host: Host | None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield (field, sentence) for each problem of the checkpoint, and of the other choices with it."""
+    """Yield (field, sentence) for each problem of the checkpoint and each choice that doesn't fit it."""
     if checkpoint is None:
         yield "start_from", "No checkpoint has this folder. Copy the folder from the Checkpoints tab of its run."
         return

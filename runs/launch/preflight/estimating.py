@@ -38,7 +38,7 @@ class HostEstimate:
 
     @property
     def missing(self) -> float:
-        """GiB that the GPU with the largest shortage lacks; at most 0 if everything fits."""
+        """Largest shortage of any GPU, in GiB; at most 0 if everything fits."""
         cards = (gpu.card_gib for gpu in self.estimate.gpus)
         return max((need - card for need, card in zip(self.needed, cards, strict=True)), default=0.0)
 
@@ -95,7 +95,7 @@ def settings_of(draft: Draft, hardware: HardwareSpec) -> Settings:
 
 
 def _optimizer(draft: Draft, hardware: HardwareSpec) -> Optimizer:
-    """Return the run's own optimizer, otherwise the profile's. One that isn't listed is taken for AdamW."""
+    """Return the run's own optimizer, otherwise the profile's. One that isn't listed is treated as AdamW."""
     chosen = draft.grpo.get("optim")
     return hardware.optimizer if not chosen else OPTIMIZERS.get(str(chosen), Optimizer.ADAMW)
 

@@ -49,8 +49,8 @@ def quickest(current: Division, seconds: Callable[[Division], float | None]) -> 
 
 
 def is_roomy(estimate: Estimate, *, longest: int, servers_too: bool) -> bool:
-    """Return whether vLLM's cache holds a sequence of `longest` tokens and no trainer's GPU is nearly full, nor any of
-    the servers' with `servers_too`."""
+    """Return whether vLLM's cache holds a sequence of `longest` tokens and no GPU is nearly full. The servers' GPUs are
+    judged only with `servers_too`."""
     cards = (gpu for gpu in estimate.gpus if servers_too or gpu.role != "server")
     fits_cache = estimate.serving is None or estimate.serving.tokens >= max(longest, 1)
     return fits_cache and all(gpu.total <= NEARLY_FULL * gpu.card_gib for gpu in cards)

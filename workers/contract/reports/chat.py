@@ -30,7 +30,7 @@ class Finish(StrEnum):
 @dataclass(frozen=True)
 class Sampling:
     temperature: float = 0.7
-    """0 samples greedily."""
+    """Sampling temperature; 0 samples greedily."""
     top_p: float = 1.0
     max_tokens: int = 512
     seed: int = 0

@@ -30,7 +30,7 @@ def chat_in(metadata: Mapping[bytes, bytes] | None) -> bool:
 
 
 def row_for_rewards(row: Mapping[str, Any], metadata: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """Convert a row to what rewards take: its metadata, "row", "prompt" (messages or a string), "answer" and
+    """Convert a row to the columns that rewards get: its metadata, "row", "prompt" (messages or a string), "answer" and
     "test_cases"."""
     prompt = row["prompt"] if chat else row["prompt"][0]["content"]
     columns = {"row": row["row_id"], "prompt": prompt, "answer": row["answer"], "test_cases": row["test_cases"]}

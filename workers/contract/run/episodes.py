@@ -69,7 +69,7 @@ class PartSpec:
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """A file of documents that a search reads (workers.contract.run.corpora). Fetched at the claim. A part's parameter
+    """A file of documents that a search reads (workers.contract.run.corpora), fetched at the claim. A part's parameter
     names it by its title, "<name> v<version>"."""
 
     name: str

@@ -20,7 +20,7 @@ WAITS = "gateway/waits_s"
 QUIET = "gateway/quiet_s"
 """Seconds of that wait, up to now, in which no program has worked on an episode."""
 LIVE = (SESSIONS_OPEN, WAITS, QUIET)
-"""Metrics that are repeated while the trainer waits; the others are reported once a step."""
+"""Metrics that are repeated while the trainer waits; the others are reported once per step."""
 GONE = "gateway/gone"
 """Number of sessions of a step whose agent went away."""
 DROPPED = "gateway/branches_dropped"

@@ -79,12 +79,12 @@ class ArchiveSettings:
 @dataclass(frozen=True)
 class PushSettings:
     repository: str
-    """owner/name on the hub."""
+    """Repository on the hub, as owner/name."""
     card: str
     base: str
     """The name that replaces the base model's folder on this host in all files."""
     private: bool = True
-    """Visibility of a repository that the push creates."""
+    """True if a repository that the push creates is private."""
     add: bool = False
     """True to push into an existing repository."""
 
@@ -189,10 +189,10 @@ def ports_of(kind: str, job: dict[str, Any]) -> int:
 
 
 def is_gguf_name(name: str) -> bool:
-    """Return whether a name can be a file name, since it becomes part of a path."""
+    """Return whether a name is safe as a file name, which becomes part of a path."""
     return bool(_GGUF_NAME.fullmatch(name))
 
 
 def is_benchmark_name(task: str) -> bool:
-    """Return whether a name can be that of a task, since it becomes part of a path."""
+    """Return whether a name is safe as a task's name, which becomes part of a path."""
     return bool(_BENCHMARK_NAME.fullmatch(task))

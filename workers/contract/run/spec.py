@@ -160,7 +160,7 @@ class RunSpec(RunSettings, FrozenRows):
 
     grpo: dict[str, Any]
     failed_share: float = 0.5
-    """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
+    """Largest share of a reward's rows over its last batches that may fail before the run ends; 1 never ends it."""
     eval_rewards: tuple[RewardSpec, ...] = ()
     """Rewards computed only in evaluations, which don't affect training. Their metrics are
     eval_rewards/<name>/mean, and their weighted sum workers.contract.run.evaluation.OTHER_REWARD."""

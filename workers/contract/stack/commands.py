@@ -236,8 +236,8 @@ def trainer_environment(spec: AttemptSpec) -> dict[str, str]:
 
 
 def devices(gpus: tuple[int, ...]) -> dict[str, str]:
-    """Build the variables that select GPUs by NVML's indexes, which leases use. They set the order of the bus, as CUDA
-    orders GPUs by speed by default."""
+    """Build the variables that select GPUs by NVML's indexes, which leases use: in the order of the bus, since CUDA's
+    default order is by speed."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}
 
 

@@ -23,7 +23,7 @@ from workers.contract.wire.names import MAX_GPUS
 
 
 def hardware_problems(spec: HardwareSpec) -> list[Problem]:
-    """List the problems of a profile with which no run could work."""
+    """List the problems of a profile that would make any run fail."""
     problems = [*_processes(spec), *pins(spec), *_sharding(spec), *_numbers(spec), *_environment(spec)]
     problems += deepspeed_problems(spec)
     if spec.rollout == Rollout.COLOCATE:

@@ -46,7 +46,7 @@ def no_revision(model: str, revision: str, hub: str) -> str:
 
 
 def missing(model: str, hub: str) -> str:
-    """Return the sentence for a model that the hub doesn't show, as it does for private and for missing ones."""
+    """Return the error for a model that the hub doesn't show; private and missing ones can't be told apart."""
     return f"There is no model {model} on {hub}, or it is private and this host has no token with access to it."
 
 

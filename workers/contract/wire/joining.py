@@ -20,10 +20,10 @@ class Leaving(StrEnum):
     """The stages of a host that leaves permanently."""
 
     STOPPING = "stopping"
-    """It accepts no more runs, and its runs are ending."""
+    """The host accepts no more runs, and its runs are ending."""
     STOPPED = "stopped"
     IDLE = "idle"
-    """It has been idle for a long time."""
+    """The host has been idle for a long time."""
 
 
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})(\.\d{1,6})?([.a-z+-].{0,40})?")

@@ -124,7 +124,7 @@ class StepPart(StrEnum):
 
 
 def reward_time(name: str) -> str:
-    """Return the name of the metric with the seconds of one reward for a batch of completions, on the first rank."""
+    """Return the name of the metric for the seconds that a reward takes to score a batch, on the first rank."""
     return f"time/{StepPart.REWARDS}/{name}_s"
 
 

@@ -113,7 +113,7 @@ def _is_only_divided(draft: Draft) -> bool:
 
 
 def _precision(draft: Draft) -> Iterator[Finding]:
-    """Report a precision of the form, which a run expresses in two flags, that differs from the profile's."""
+    """Report a precision that differs from the profile's. A run expresses its precision in two flags."""
     flags: dict[str, Any] = {name: draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo}
     if draft.hardware is None or not flags or all(flags.values()):
         return
