@@ -247,7 +247,7 @@ class _ProcessMemory:
         leftovers = self._int8_leftovers()
         if self.settings.checkpointing:
             return leftovers + self.tokens * shape.hidden * (4 if self.fp32_weights else 2) * (shape.layers + 2)
-        return leftovers + self.tokens * shape.layers * self._layer_kept_activations()
+        return leftovers + self.tokens * shape.layers * self._layer_activations()
 
     def _int8_leftovers(self) -> float:
         """Count the bytes that bitsandbytes' 8-bit layers keep until the next pass: their inputs and a second form of
@@ -258,7 +258,7 @@ class _ProcessMemory:
         inputs = 3 * shape.hidden + shape.query + 2 * shape.hidden + shape.inner
         return shape.linear + self.tokens * shape.layers * inputs
 
-    def _layer_saved(self) -> float:
+    def _layer_activations(self) -> float:
         """Count the bytes per token that one layer keeps for its backward pass."""
         shape = self.shape
         hidden, query, key, inner = shape.hidden, shape.query, shape.key, shape.inner
@@ -276,7 +276,7 @@ class _ProcessMemory:
         shape = self.shape
         mlp = bool(self.settings.lora and targets_mlp(shape, self.settings.lora))
         extra = 5.3 if not mlp else 6.8 if self._adapter_weight_bytes() == 4 else 2.3
-        recomputed = self._layer_kept_activations() if self.settings.checkpointing else 0
+        recomputed = self._layer_activations() if self.settings.checkpointing else 0
         unpacked = 2 * shape.largest_linear if self.quantized else 0
         share = 1.0 if self.settings.checkpointing else 0.3
         return (

@@ -18,7 +18,7 @@ from runs.launch.preflight.finding import Finding, Grade
 from tests.runs.launch.preflight.test_preflight import FINE
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec, PartSpec
 from workers.contract.run.spec import RewardSpec
-from workers.contract.stack.step_time import ANSWER_S
+from workers.contract.stack.step_time import TOOLS_S
 from workers.environments.library import LIBRARY as ENVIRONMENTS
 from workers.rewards.reward import Cost
 
@@ -147,4 +147,4 @@ def test_results_beyond_the_length_count_for_memory_and_time() -> None:
     assert counted - single == 2 * 500
     work = work_of(long)
     assert work is not None
-    assert work.answers * ANSWER_S == 2.0
+    assert work.answers * TOOLS_S == 2.0
