@@ -84,7 +84,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ),
     # GPUs
     (hardware(COLOCATE, trainer_gpu_ids=(7,)), Grade.STOP, "profile", "has no GPU 7, which the profile names"),
-    (server(gpu_ids=(9,)), Grade.STOP, "profile", "it has GPUs 0 to 3"),
+    (server(gpu_ids=(9,)), Grade.STOP, "profile", "has GPUs 0 to 3"),
     ({**hardware(COLOCATE), **box(gpus=(), gpu_error="NVML: Driver/library mismatch")}, Grade.STOP, "profile", "NVML"),
     (server(gpu_ids=(0,), gpus=1) | hardware(NCCL, trainer_gpus=9, processes=9), Grade.STOP, "profile", "has 4 GPUs"),
     (box(gpus=(replace(GPUS[0], foreign_mib=70_000),)) | hardware(COLOCATE), Grade.WARN, "profile", "68.4 GiB in use"),
