@@ -25,7 +25,7 @@ from runs.launch.new_run import importing, past_runs, several
 from runs.launch.new_run.choices import LaunchChoices, choices_of, launch_fields
 from runs.launch.new_run.drafting import Checked, host_to_ask, schema_of
 from runs.launch.new_run.fields.table import ARGUMENTS, BY_FIELD
-from runs.launch.new_run.spec_values import field_of, left_to_trl
+from runs.launch.new_run.spec_values import field_of, trl_default
 from runs.launch.preflight.finding import Finding, Grade
 from workers.contract.run.learnability import CHECK
 from workers.contract.stack.training_rules import TRL_DEFAULTS
@@ -114,7 +114,7 @@ class CheckedDocument:
         request = replace(self.checked.request, kind=self.kind)
         if not self.complete:
             return request
-        assumed = {argument.name: left_to_trl(argument, self.schema) for argument in ARGUMENTS}
+        assumed = {argument.name: trl_default(argument, self.schema) for argument in ARGUMENTS}
         defaults = {**TRL_DEFAULTS, **assumed, **((self.schema or {}).get("defaults") or {})}
         chosen = {
             name: value for name, value in request.grpo.items() if name in self.grpo or defaults.get(name) != value
@@ -172,7 +172,7 @@ def launch(document: RunDocument, user: User, idempotency_key: str) -> tuple[Run
         raise Problem(422, "These settings make several runs.", where="set", fix=fix)
     request = draft.request()
     key = key_of_api(user, idempotency_key)
-    # After preflight, which may have seen a queue that the first request has just filled.
+    # Looked up after preflight, which may have seen a queue just filled by the first request.
     earlier = Run.every.filter(launch_key=key).first() if key else None
     if earlier is None:
         _refuse(draft, accept_notes=document.accept_notes)

@@ -1,4 +1,4 @@
-"""The demo run, and the stage that `manage.py demo` has reached before there is one: a file in the data folder."""
+"""The demo run, and the stage of `manage.py demo` before that run exists, kept in a file in the data folder."""
 
 import json
 import time
@@ -11,29 +11,29 @@ from django.conf import settings
 from runs.engine.models import Run
 
 NAME = "Demo: arithmetic"
-FRESH_S = 120.0
-"""The longest time between two reports; an older file was left by a demo that was killed."""
+MAX_REPORT_AGE_S = 120.0
+"""Maximum time between two reports; an older file was left by a demo that was killed."""
 
 
 class Stage(StrEnum):
-    """Stages of the demo, in order; the values are the page's words."""
+    """Stages of the demo, in order; their values are shown on the page."""
 
     INSTALL = "Install the trainer"
-    DATA = "Make a dataset of sums, and rewards for them"
-    MODEL = "Teach a small language model the form of an answer"
+    DATA = "Create a dataset of sums, and rewards for them"
+    MODEL = "Teach a small language model the format of an answer"
     HOST = "Wait for this machine’s worker"
     START = "Start the trainer"
 
 
 @dataclass(frozen=True)
 class DemoPreparing:
-    """The step that the demo is preparing now."""
+    """The stage that the demo is at, before its run exists."""
 
     stage: Stage
     detail: str = ""
-    """The last line of the running program."""
+    """Last output line of the running program."""
     since: float = 0.0
-    """When the stage began, in Unix seconds."""
+    """Start of the stage, in Unix seconds."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def newest() -> Run | None:
 
 
 def report(stage: Stage, detail: str = "") -> None:
-    before = _read()
-    since = before.since if before and before.stage == stage else time.time()
-    # Renamed into place: a page that asks meanwhile never reads half of it.
+    previous = _read()
+    since = previous.since if previous and previous.stage == stage else time.time()
+    # Renamed into place, so that a page never reads half of it.
     draft = _file().with_suffix(".new")
     draft.write_text(json.dumps(asdict(DemoPreparing(stage, detail, since))))
     draft.replace(_file())
@@ -69,29 +69,29 @@ def finish() -> None:
 
 
 def preparing() -> DemoPreparing | None:
-    """Read the demo's preparation; None if there is none."""
+    """Read the stage of a running demo; None if no demo has reported recently."""
     try:
-        fresh = time.time() - _file().stat().st_mtime < FRESH_S
+        fresh = time.time() - _file().stat().st_mtime < MAX_REPORT_AGE_S
     except FileNotFoundError:
         return None
     return _read() if fresh else None
 
 
-def steps(now: DemoPreparing) -> list[DemoStep]:
-    reached = list(Stage).index(now.stage)
-    seconds = max(1, round(time.time() - now.since))
+def steps(progress: DemoPreparing) -> list[DemoStep]:
+    current = list(Stage).index(progress.stage)
+    seconds = max(1, round(time.time() - progress.since))
     return [
-        DemoStep(stage, "now", now.detail, seconds)
-        if stage == now.stage
-        else DemoStep(stage, "done" if index < reached else "")
+        DemoStep(stage, "now", progress.detail, seconds)
+        if stage == progress.stage
+        else DemoStep(stage, "done" if index < current else "")
         for index, stage in enumerate(Stage)
     ]
 
 
 def _read() -> DemoPreparing | None:
     try:
-        read = json.loads(_file().read_text())
-        return DemoPreparing(Stage(read["stage"]), str(read["detail"]), float(read["since"]))
+        report_values = json.loads(_file().read_text())
+        return DemoPreparing(Stage(report_values["stage"]), str(report_values["detail"]), float(report_values["since"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

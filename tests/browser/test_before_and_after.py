@@ -28,7 +28,7 @@ def test_a_check_gives_a_verdict_and_the_dataset_is_filtered_by_it(
     expect(check.get_by_text("All resources are released.")).to_be_visible()
     expect(page.get_by_role("heading", name="Clone of short")).to_be_visible()  # its form stays as it was
     check.get_by_label("Keep prompts solved").fill("1")
-    check.get_by_role("button", name="Make a dataset version").click()
+    check.get_by_role("button", name="Create a dataset version").click()
     expect(check.get_by_text("ready to train on")).to_be_visible(timeout=real_runs.JOB_MS)
     expect(check.get_by_text("solved 1 to 80 % in run")).to_be_visible()
     assert complaints.heard == []

@@ -52,7 +52,7 @@ def check_and_filter(page: Page, context: BrowserContext, settings: str) -> str:
     check = opened.value
     expect(check.get_by_text("Groups with spread", exact=True)).to_be_visible(timeout=JOB_MS)
     check.get_by_label("Keep prompts solved").fill("1")
-    check.get_by_role("button", name="Make a dataset version").click()
+    check.get_by_role("button", name="Create a dataset version").click()
     expect(check.get_by_text("ready to train on")).to_be_visible(timeout=JOB_MS)
     check.close()
     return "Arithmetic v2"

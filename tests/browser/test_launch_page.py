@@ -65,10 +65,10 @@ def test_a_verdict_that_the_network_keeps_old_says_so_until_it_is_new(
     page.locator("#id_temperature").fill("0")
     expect(page.locator("#preflight .outdated")).to_contain_text("may be out of date")
     context.set_offline(False)
-    expect(page.locator("#preflight .finding.stop")).to_contain_text("0 is not a possible temperature")
+    expect(page.locator("#preflight .finding.stop")).to_contain_text("0 is not a valid temperature")
     expect(page.locator("#preflight .outdated")).to_be_hidden()
     temperature = page.locator("#id_temperature")
-    expect(temperature).to_have_accessible_description(re.compile("0 is not a possible temperature"))
+    expect(temperature).to_have_accessible_description(re.compile("0 is not a valid temperature"))
     temperature.fill("1")
     expect(page.locator("#id_temperature_error")).to_have_count(0)
 

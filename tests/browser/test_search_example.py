@@ -85,7 +85,7 @@ def example(stack: Stack, page: Page) -> None:
     page.get_by_role("link", name="Import a config").click()
     page.locator("#id_import_text").fill(SETTINGS)
     page.get_by_role("button", name="Fill the form").click()
-    page.get_by_role("button", name="Make the search example").click()
+    page.get_by_role("button", name="Create the search example").click()
     again = page.get_by_role("button", name="Choose the sample")
     for _ in range(60):
         page.wait_for_load_state()

@@ -159,10 +159,10 @@ def test_a_gated_model_asks_for_its_terms_and_a_token(hub, fetch) -> None:
     hub.add("Org/Model", FILES, token="right")
     status, said = fetch("Org/Model")
     assert status == 6
-    assert f"accept its terms at {hub.url}/Org/Model, and give the host a token" in said
+    assert f"Accept its terms at {hub.url}/Org/Model, and give the host a token" in said
     status, said = fetch("Org/Model", HF_TOKEN="wrong")
     assert status == 6
-    assert "the account of this host's token may not fetch it" in said
+    assert "the account of this host's token may not download it" in said
     assert fetch("Org/Model", HF_TOKEN="right")[0] == 0
 
 
@@ -179,7 +179,7 @@ def test_the_token_stays_with_the_hub(hub, fetch) -> None:
         (("Org/Nothing",), {}, "There is no model Org/Nothing on http"),
         (("Org/Model", "--revision", "v9"), {}, "Org/Model has no revision v9 on http"),
         (("a/b/c",), {}, "'a/b/c' is not a valid name for a model on the hub"),
-        (("Org/Pickles",), {}, "Org/Pickles can't be used. The weights are pickles (.bin), which can hold code"),
+        (("Org/Pickles",), {}, "Org/Pickles can't be used. The weights are pickles (.bin), which can contain code"),
         (("Org/Huge",), {}, "Org/Huge needs 1,000,000 GB more in"),
         (("Org/Model",), {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE keeps it from asking"),
         (("Org/Model",), {"HF_ENDPOINT": "http://127.0.0.1:9"}, "http://127.0.0.1:9 can't be reached from this host"),

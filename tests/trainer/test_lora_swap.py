@@ -163,7 +163,7 @@ def test_a_run_without_lora_is_refused_before_torch(start: Start, tiny_model: Pa
     trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 3
-    assert "The hot-swap sends a LoRA adapter to vLLM, and this trains all weights. Train a LoRA" in stderr
+    assert "The hot-swap sends a LoRA adapter to vLLM, but all weights are trained. Train a LoRA" in stderr
 
 
 def test_weights_over_nccl_are_refused_where_vllm_is_not_installed(

@@ -46,7 +46,7 @@ def model(tmp_path: Path) -> Path:
         ({"rewards": (RewardSpec("x", "python", params={"source": "x = 1"}),)}, "it defines no function reward"),
         ({"hardware": {"rollout": Rollout.COLOCATE}}, "needs a GPU"),
         ({"hardware": {"rollout": Rollout.SERVER}}, "needs its own settings"),
-        ({"run": {"ahead": True}}, "needs a vLLM server, and this profile generates by the trainer itself"),
+        ({"run": {"ahead": True}}, "needs a vLLM server, but this profile generates by the trainer itself"),
         ({"resume_from": "/nowhere/checkpoint-3"}, "no checkpoint to resume from in /nowhere/checkpoint-3"),
         ({"eval_rows": 8, "validation": 4}, "8 rows are to be evaluated, and the dataset has 4 validation rows"),
         ({"eval_rows": 8, "validation": 0}, "the dataset has no validation rows"),

@@ -23,7 +23,7 @@ LIMITS = "limits"
 _NUMBERS: dict[str, tuple[str, float, float, str]] = {
     "turns": ("Turns", 1, 200, "Messages of the model in one episode."),
     "calls": ("Calls in one turn", 1, 64, "Calls that run in one turn; the model gets an error for any others."),
-    "output_tokens": ("Tokens of a result", 1, 32_768, "Longer results are cut, and marked as cut."),
+    "output_tokens": ("Tokens per result", 1, 32_768, "Longer results are truncated, and a note says so."),
     "call_s": ("Time for a call (s)", 0.1, 3600, "A longer call ends, and the model reads that it timed out."),
     "episode_s": ("Time for an episode (s)", 1, 86_400, "Including the model's own time."),
     "at_once": ("Concurrent calls on a host", 1, 128, "Calls that run concurrently on the host."),

@@ -49,9 +49,9 @@ SIGNS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train
 
 def otherwise(key: str, _fields: Mapping[str, str]) -> Rule | None:
     top = key.partition(".")[0]
-    if top in deepspeed.REFUSED:
-        return Leave(deepspeed.REFUSED[top])
-    return Take(KEEP + key, same) if top in deepspeed.KEPT and not key.startswith("optimizer.") else None
+    if top in deepspeed.REFUSED_KEYS:
+        return Leave(deepspeed.REFUSED_KEYS[top])
+    return Take(KEEP + key, same) if top in deepspeed.ALLOWED_KEYS and not key.startswith("optimizer.") else None
 
 
 def finish(reading: Reading) -> None:
@@ -77,7 +77,7 @@ def finish(reading: Reading) -> None:
     if offload != Offload.NONE:
         reading.put("hardware.offload", offload, "zero_optimization.offload_optimizer")
     _training(reading, offload)
-    if tuned.get("steps_per_print") == deepspeed.SELDOM:
+    if tuned.get("steps_per_print") == deepspeed.STEPS_PER_PRINT:
         del tuned["steps_per_print"]
     hardware = HardwareSpec("", trainer_gpus=1, strategy=strategy, offload=offload, deepspeed=tuned)
     if any(deepspeed.deepspeed_problems(hardware)) or deepspeed.config_of(hardware) != deepspeed.usual_config(hardware):
@@ -142,7 +142,7 @@ def _scheduler(reading: Reading) -> None:
         text = f"{kind} is the run's own scheduler {SCHEDULERS[kind]}."
         reading.note(KeyVerdict.ASSUMED, "scheduler.type", text, path="grpo.lr_scheduler_type")
     elif kind:
-        reading.note(KeyVerdict.LEFT_OUT, "scheduler.type", deepspeed.REFUSED["scheduler"])
+        reading.note(KeyVerdict.LEFT_OUT, "scheduler.type", deepspeed.REFUSED_KEYS["scheduler"])
 
 
 def _batch(reading: Reading) -> None:

@@ -13,7 +13,7 @@ from runs.insight.completions import difficulty
 
 @dataclass(frozen=True)
 class Coverage:
-    """Training prompts of the run's dataset."""
+    """The number of training prompts in a run's dataset, and how many of them the run has sampled."""
 
     sampled: int
     rows: int
@@ -31,21 +31,21 @@ def coverage(run: Run) -> Coverage:
 def keep_solved(run: Run, low: int, high: int, user: User) -> DatasetVersion:
     """Derive a version with the prompts that `low` to `high` percent of the run's completions solve, bounds included.
 
-    Prompts that were not sampled and validation rows stay. Raises DatasetError if nothing would change or stay.
+    Unsampled prompts and validation rows stay. Raises DatasetError if no prompt or every prompt would be filtered out.
     """
     if low > high:
-        raise DatasetError(f"{low} % is more than {high} %: the lower percentage comes first.")
+        raise DatasetError(f"{low} % is more than {high} %. Enter the lower percentage first.")
     counts = list(difficulty.prompts(run).values_list("row", "solved", "completions"))
-    left_out = tuple(sorted(row for row, solved, count in counts if not low <= 100 * solved / count <= high))
-    if not left_out:
+    excluded = tuple(sorted(row for row, solved, count in counts if not low <= 100 * solved / count <= high))
+    if not excluded:
         raise DatasetError(
-            f"Every sampled prompt is solved {low} to {high} % of the time, so there is nothing to leave out."
+            f"Every sampled prompt is solved {low} to {high} % of the time, so there is nothing to filter out."
         )
-    if len(left_out) == len(counts) and not coverage(run).unsampled:
-        raise DatasetError(f"No prompt is solved {low} to {high} % of the time, so no row would be left.")
+    if len(excluded) == len(counts) and not coverage(run).unsampled:
+        raise DatasetError(f"No prompt is solved {low} to {high} % of the time, so no prompt would be left.")
     return deriving.derive(
         user,
         run.dataset_version,
-        RowFilter(left_out=left_out),
+        RowFilter(left_out=excluded),
         why=f"keeping prompts solved {low} to {high} % in run {run.pk}",
     )

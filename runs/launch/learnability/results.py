@@ -1,4 +1,4 @@
-"""Results of a check: groups without spread, cut and failed completions, rewards, step time, and a verdict."""
+"""Results of a check: groups without spread, truncated and unscored completions, rewards, step time, and a verdict."""
 
 import sys
 from collections import Counter
@@ -18,10 +18,10 @@ from runs.launch.preflight import duration
 from workers.contract.run.batch_rules import Batch
 from workers.contract.wire.names import reward_time
 
-MAX_READ = 2048
-"""Groups that are read; a check with huge generations has more."""
+MAX_GROUPS_READ = 2048
+"""Maximum number of groups to read; a check with huge generations has more."""
 FLAT_BAD, FLAT_WARN = 0.9, 0.6
-"""Shares of groups without spread: nothing, or little, can be learned."""
+"""Shares of groups without spread at which nothing, or only little, can be learned."""
 CUT_BAD, CUT_WARN = 0.5, 0.2
 FAILED_BAD, FAILED_WARN = 0.5, 0.05
 HARD, EASY = 0.1, 0.9
@@ -33,23 +33,23 @@ RATES = {
     "easy": ("over 80 %", "c1"),
     "always": ("always solved", "c8"),
 }
-"""Solve rate -> its label, and the colour of its segment."""
+"""Range of solve rates -> its label, and the colour of its segment."""
 
 
 @dataclass(frozen=True)
 class ComponentRange:
-    """One reward over all completions; its failures are completions without a score."""
+    """The scores of one reward over all completions."""
 
     name: str
     low: float | None
     mean: float | None
     high: float | None
     flat: float
-    """The share of groups in which all its scores are equal, 0 to 1."""
+    """Share of groups in which all scores of the reward are equal, 0 to 1."""
     failed: float
-    """The share of completions without a score, 0 to 1; rewards that don't apply to a row count, too."""
+    """Share of completions without a score, 0 to 1, including those to whose row the reward doesn't apply."""
     time_s: float | None = None
-    """Seconds for a batch of completions on the first rank; None: a model, which TRL calls itself."""
+    """Seconds for a batch of completions on the first rank; None for a reward model, which TRL calls itself."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,18 @@ class CheckResult:
     flat: float = 0.0
     """Share of groups in which all rewards are equal, so every advantage is 0."""
     cut: float = 0.0
-    """Share of completions cut off at max_completion_length."""
+    """Share of completions truncated at max_completion_length."""
     mean_tokens: float | None = None
     solve_rate: float | None = None
     """Mean over all completions; None if no reward shows whether a completion is right."""
     rates: Mapping[str, int] = field(default_factory=dict)
-    """Groups by their solve rate, with the keys of RATES."""
+    """Number of groups by range of solve rates, with the keys of RATES."""
     components: tuple[ComponentRange, ...] = ()
     step_s: float | None = None
     run_s: float | None = None
-    """All steps of the run that would be launched; None if its settings don't give their number."""
+    """Seconds of the run that would be launched; None if its settings don't say how many steps it has."""
     solving: str = ""
-    """A sentence on what counts as solved."""
+    """Sentence that says when a completion is solved."""
 
     @property
     def spread(self) -> float:
@@ -88,7 +88,6 @@ class CheckResult:
 
     @property
     def rate_parts(self) -> list[dict[str, Any]]:
-        """Segments of the bar."""
         return [
             {"label": label, "value": self.rates[name], "colour": colour}
             for name, (label, colour) in RATES.items()
@@ -97,10 +96,10 @@ class CheckResult:
 
 
 def of_run(run: Run) -> CheckResult:
-    """Read the groups stored so far. Raises ContractError for a spec of another version."""
+    """Compute the results from the groups stored so far. Raises ContractError for a spec of another version."""
     spec = spec_of(run)
     solved = solving.of(run.spec)
-    rows = valid(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")[:MAX_READ]
+    rows = valid(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")[:MAX_GROUPS_READ]
     sampled = [(groups.completions(data), right, count) for data, right, count in rows]
     batch = Batch.of(spec.grpo, spec.hardware.processes)
     pace = duration.pace(past_runs.steps_of(run.pk, run.latest().pk), batch.steps_per_generated)
@@ -110,7 +109,7 @@ def of_run(run: Run) -> CheckResult:
     return CheckResult(
         **_of_groups([group for group, _, _ in sampled], names, _times(run, names)),
         solve_rate=_share(sum(n for _, n, _ in sampled), sum(n for _, _, n in sampled)) if solved.bounds else None,
-        rates=Counter(_rate(n / count) for _, n, count in sampled if count) if solved.bounds else {},
+        rates=Counter(_rate_range(n / count) for _, n, count in sampled if count) if solved.bounds else {},
         step_s=step_s,
         run_s=step_s * steps if step_s and isinstance(steps, int) and steps > 0 else None,
         solving=solved.sentence(),
@@ -148,19 +147,19 @@ def _component(name: str, sampled: Sequence[list[StoredCompletion]], time_s: flo
 
 
 def _times(run: Run, names: Sequence[str]) -> dict[str, float]:
-    """Average each reward's time for a batch, without the first one, which includes one-time work."""
+    """Average each reward's time for a batch, leaving out the first batch, which includes one-time work."""
     histories = series(run, [reward_time(name) for name in names], sys.maxsize)["series"]
     values = {name: histories[reward_time(name)]["value"] for name in names if reward_time(name) in histories}
-    return {name: fmean(taken[1:] or taken) for name, taken in values.items() if taken}
+    return {name: fmean(seconds[1:] or seconds) for name, seconds in values.items() if seconds}
 
 
 def _is_flat(scores: Iterable[float | None]) -> bool:
-    """Return True if a group teaches nothing: TRL subtracts its mean, and nothing is left."""
-    numbers = [score for score in scores if score is not None]
-    return not numbers or max(numbers) - min(numbers) < 1e-9
+    """Return whether a group teaches nothing because its scores are equal and TRL subtracts their mean."""
+    present = [score for score in scores if score is not None]
+    return not present or max(present) - min(present) < 1e-9
 
 
-def _rate(share: float) -> str:
+def _rate_range(share: float) -> str:
     if share in (0, 1):
         return "always" if share else "never"
     return "hard" if share < 0.2 else "easy" if share > 0.8 else "fit"
@@ -174,45 +173,44 @@ def _share(part: float, whole: float) -> float:
 
 
 def verdict(result: CheckResult) -> LearnabilityVerdict:
-    """Choose the most serious finding; a warning counts only if nothing is worse."""
+    """Return the most serious finding, or a good verdict if there is none."""
     findings = list(_findings(result))
     worst = next((finding for grade in ("bad", "warn") for finding in findings if finding.grade == grade), None)
     return worst or LearnabilityVerdict(
         "good",
-        f"The model can learn from this: in {result.spread:.0%} of the groups the completions differ in their reward.",
+        f"The model can learn from this: in {result.spread:.0%} of the groups, the completions differ in reward.",
     )
 
 
 def _findings(result: CheckResult) -> Iterator[LearnabilityVerdict]:
     if not result.groups:
-        yield LearnabilityVerdict("bad", "No completion was sampled, so nothing is known.", "The run's log says why.")
+        yield LearnabilityVerdict("bad", "No completion was sampled, so nothing is known.", "See the run's log.")
         return
     for component in result.components:
         if component.failed >= FAILED_WARN:
             yield LearnabilityVerdict(
                 _grade(component.failed, FAILED_BAD),
                 f"The reward {component.name} gave no score for {component.failed:.0%} of the completions.",
-                "Its failures are in the run's events; try it in the playground on these completions.",
+                "The run's events show its failures. Try it on these completions in the playground.",
             )
     if result.cut >= CUT_WARN:
         yield LearnabilityVerdict(
             _grade(result.cut, CUT_BAD),
-            f"{result.cut:.0%} of the completions were cut off before their end.",
+            f"{result.cut:.0%} of the completions were truncated.",
             "Allow longer completions, or ask for shorter ones in the prompt.",
         )
     for component in result.components:
         if result.flat < FLAT_WARN and component.flat >= FLAT_BAD and component.low is not None:
             yield LearnabilityVerdict(
                 "warn",
-                f"In {component.flat:.0%} of the groups the reward {component.name} is the same for every completion: "
-                "the model would learn from the others alone.",
-                "If it is the one that matters, choose other prompts or give it finer steps.",
+                f"In {component.flat:.0%} of the groups, the reward {component.name} is the same for every completion, "
+                "so the model would learn only from the others.",
+                "If this is the reward that matters, choose other prompts or make its scores finer-grained.",
             )
     if result.flat >= FLAT_WARN:
         yield LearnabilityVerdict(
             _grade(result.flat, FLAT_BAD),
-            f"In {result.flat:.0%} of the groups every completion got the same reward, and such a group teaches "
-            "nothing.",
+            f"In {result.flat:.0%} of the groups, every completion got the same reward. Such a group teaches nothing.",
             _help_for_flat(result),
         )
 
@@ -220,13 +218,13 @@ def _findings(result: CheckResult) -> Iterator[LearnabilityVerdict]:
 def _help_for_flat(result: CheckResult) -> str:
     if result.solve_rate is not None and result.solve_rate <= HARD:
         return (
-            "The model hardly ever solves a prompt: choose easier prompts, add a reward for partial success, fine-tune "
+            "The model hardly ever solves a prompt. Choose easier prompts, add a reward for partial success, fine-tune "
             "on examples first, or sample more completions for each prompt."
         )
     if result.solve_rate is not None and result.solve_rate >= EASY:
-        return "The model solves nearly everything already: choose harder prompts."
+        return "The model already solves nearly everything. Choose harder prompts."
     return (
-        "Raise the temperature, sample more completions for each prompt, use a reward with finer steps, or let dynamic "
+        "Raise the temperature, sample more completions for each prompt, use a finer-grained reward, or let dynamic "
         "sampling replace such groups."
     )
 

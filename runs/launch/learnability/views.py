@@ -25,7 +25,7 @@ class SolvedForm(forms.Form):
 
 @require_safe
 def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Show the check. An htmx request gets only the result, until the check has ended."""
+    """Show a learnability check. An htmx request gets only the results, and stops polling once the check has ended."""
     run = queries.run_for(request, run_id)
     if run.kind != CHECK:
         return redirect("run", run.pk)
@@ -43,7 +43,7 @@ def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
         try:
             context["result"] = result = results.of_run(run)
         except ContractError as error:
-            messages.error(request, f"{run.name} can't be read: another version froze its spec ({error}).")
+            messages.error(request, f"{run.name} can't be read, because another version wrote its spec ({error}).")
             return redirect("run", run.pk)
         context["verdict"] = results.verdict(result)
         context["prompts"] = filtering.coverage(run)
@@ -55,11 +55,11 @@ def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @require_POST
 @operator_required
 def filter_prompts(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Make a version of the run's dataset without the prompts that are solved too rarely or too often."""
+    """Create a version of the run's dataset without the prompts that are solved too rarely or too often."""
     run = queries.run_for(request, run_id)
     form = SolvedForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "The bounds must be whole percentages from 0 to 100.")
+        messages.error(request, "Enter whole percentages from 0 to 100.")
         return redirect("learnability", run.pk)
     try:
         return redirect(

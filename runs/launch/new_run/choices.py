@@ -35,29 +35,29 @@ REQUIRED_CHOICES = ("model", "dataset_version", "reward_version", "profile")
 EVALUATION_ONLY = ("eval_steps", "per_device_eval_batch_size", "eval_reward_version")
 EPISODE_LIMITS = of_section("episodes.limits")
 NEEDED_TOGETHER = (
-    ("stop_metric", "stop_steps", "Enter for how many steps it may fail to improve."),
+    ("stop_metric", "stop_steps", "Enter the number of steps without improvement after which the run ends."),
     ("stop_steps", "stop_metric", "Enter the metric that has to improve."),
     ("bound_metric", "bound_value", "Enter the bound."),
-    ("bound_value", "bound_metric", "Enter the metric that must not cross it."),
+    ("bound_value", "bound_metric", "Enter the metric that must not cross the bound."),
     ("bound_steps", "bound_metric", "Enter the metric that must not cross the bound."),
 )
-"""(the filled field, the field that it needs, the error shown at the latter)"""
+"""Fields that need each other: (filled field, field it needs, error shown at the field it needs)."""
 
 
 def launch_fields(schema: Mapping[str, Any] | None, chosen: Mapping[str, Any]) -> dict[str, forms.Field]:
-    """Make every field of a launch. `schema`: the fields of a host's trainer; `chosen`: the rows chosen already."""
+    """Build every field of a launch. `schema` holds the fields of a host's trainer; `chosen`, the chosen rows."""
     priorities = [(priority.value, priority.label) for priority in reversed(Priority) if priority != Priority.JOB]
     fields: dict[str, forms.Field] = {
         "key": forms.CharField(required=False, max_length=64, widget=forms.HiddenInput),
         "cloned_from": CloneField(required=False),
         "priority": forms.TypedChoiceField(
-            choices=priorities, coerce=int, initial=Priority.NORMAL.value, **BY_FIELD["priority"].texts
+            choices=priorities, coerce=int, initial=Priority.NORMAL.value, **BY_FIELD["priority"].form_arguments
         ),
         **row_fields(chosen),
     }
     for name, launch_field in BY_FIELD.items():
         if name.endswith("_secret"):
-            fields[name] = StoredChoiceField(stored=endpoints, **launch_field.texts)
+            fields[name] = StoredChoiceField(stored=endpoints, **launch_field.form_arguments)
         elif name not in fields:
             fields[name] = launch_field.form_field()
     return fields | {name: field for _, name, field in advanced_fields.fields(schema)}
@@ -67,7 +67,7 @@ class LaunchChoices(forms.Form):
     """The choices of a launch so far. Each method reads only valid values."""
 
     axes: Axes = ()
-    """The fields that the runs of a valid launch differ by, with their values; empty for a single run."""
+    """The fields in which the runs of a valid launch differ, with their values; empty for a single run."""
 
     def __init__(self, *args: Any, schema: dict[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -75,7 +75,7 @@ class LaunchChoices(forms.Form):
         self.initial.setdefault("key", secrets.token_urlsafe(16))
         self.fields = launch_fields(self.schema, self.data if self.is_bound else self.initial)
         if self.is_bound:
-            self._unused = self.require_only_what_counts(self.data)
+            self._unused = self.make_unused_optional(self.data)
 
     def clean(self) -> dict[str, Any]:
         super().clean()
@@ -86,12 +86,12 @@ class LaunchChoices(forms.Form):
         return {name: self.data[name] for name in self.data}
 
     def chosen(self, name: str) -> Any:
-        """Return a field's valid value, or None. Any: the type depends on the field."""
+        """Return a field's valid value, or None. The type depends on the field."""
         return getattr(self, "cleaned_data", {}).get(name)
 
     @property
     def to_choose(self) -> list[str]:
-        """Labels of the choices still open: no errors, but nothing to launch yet."""
+        """Labels of the required choices still missing. They aren't errors, but they prevent a launch."""
         data = self.errors.as_data()
         return [
             BY_FIELD[name].label
@@ -101,7 +101,7 @@ class LaunchChoices(forms.Form):
 
     @property
     def variations(self) -> list[Variation]:
-        """The settings by which the runs of a valid launch differ; [] for a single run."""
+        """The variations of a valid launch of several runs; [] for a single run."""
         return grid.variations(self.axes) if self.is_valid() and self.axes else []
 
     def run_name(self) -> str:
@@ -136,7 +136,6 @@ class LaunchChoices(forms.Form):
         )
 
     def arguments(self) -> dict[str, Any]:
-        """Collect the keyword arguments of GRPOConfig, by TRL's names."""
         arguments: dict[str, Any] = {}
         for name in (argument.name for argument in ARGUMENTS):
             value = self.chosen(name)
@@ -152,10 +151,10 @@ class LaunchChoices(forms.Form):
         arguments |= PRECISION_FLAGS.get(self.chosen("precision") or "profile", {})
         if self._held_out:
             arguments["eval_strategy"] = "steps"
-        return arguments | advanced_fields.changed(self.schema, getattr(self, "cleaned_data", {}))
+        return arguments | advanced_fields.changed_values(self.schema, getattr(self, "cleaned_data", {}))
 
     def episodes(self) -> EpisodeSpec | None:
-        """Build the environment and limits of episodes; None: each completion is one turn."""
+        """Build the environment and limits of the run's episodes; None if each completion is one turn."""
         version, kind = self.chosen("environment"), self.chosen("driven_by")
         if version is None and not kind:
             return None
@@ -193,35 +192,35 @@ class LaunchChoices(forms.Form):
 
     # --- checks of values that belong together ---
 
-    def require_only_what_counts(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Drop the requirements of fields that another field switches off; returns their names."""
-        off: list[str] = []
+    def make_unused_optional(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Make the fields that another field switches off optional, and return their names."""
+        unused: list[str] = []
         if values.get("use_lora") in (None, "", False, "false"):
-            off += names_of("LoRA")
+            unused += names_of("LoRA")
         if str(values.get("eval_rows") or "0").strip() == "0":
-            off += EVALUATION_ONLY
+            unused += EVALUATION_ONLY
         if values.get("max_steps"):
-            off.append("num_train_epochs")
+            unused.append("num_train_epochs")
         if values.get("save_strategy") == "epoch":
-            off.append("save_steps")
-        for name in off:
+            unused.append("save_steps")
+        for name in unused:
             self.fields[name].required = False
-        return tuple(off)
+        return tuple(unused)
 
     def check_together(self, unused: tuple[str, ...]) -> None:
-        """Add an error for each value that another one excludes or demands. Unused fields may hold anything."""
-        for filled, needed, text in NEEDED_TOGETHER:
+        """Add an error for each value that another field requires or rules out. Unused fields may hold anything."""
+        for filled, needed, message in NEEDED_TOGETHER:
             empty = self.chosen(needed) in (None, "") and needed not in self.errors
             if empty and self.chosen(filled) not in (None, ""):
-                self.add_error(needed, text)
+                self.add_error(needed, message)
         self._check_sinks()
         self.axes, problems = grid.read(self.cleaned_data, self.fields)
-        for text in problems:
-            self.add_error("grid", text)
+        for problem in problems:
+            self.add_error("grid", problem)
         for name in unused:
             self.errors.pop(name, None)
         if self.chosen("revision") and str(self.chosen("model") or "").startswith(("/", ".", "~")):
-            self.add_error("revision", "A folder has no revisions. Leave this empty, or give a model of the hub.")
+            self.add_error("revision", "A folder has no revisions. Leave this empty, or enter a model from the hub.")
         if self.chosen("start_from"):
             self._check_start(self.chosen("start_from"))
 
@@ -234,7 +233,7 @@ class LaunchChoices(forms.Form):
     def clean_revision(self) -> str:
         revision = str(self.cleaned_data["revision"])
         if revision and not re.fullmatch(hub_files.REVISION, revision):
-            raise ValidationError("Use letters, digits and . / _ - only.")
+            raise ValidationError("Use only letters, digits and . / _ -")
         return revision
 
     def _check_sinks(self) -> None:
@@ -243,9 +242,9 @@ class LaunchChoices(forms.Form):
             if name not in self.fields or not self.chosen(f"send_{kind}"):
                 continue
             secret = self.chosen(name) or ""
-            text = vault.problem(secret) if secret else sinks.problem(SinkSpec(kind)).removeprefix("sinks: ")
-            if text:
-                self.add_error(name, text)
+            problem = vault.problem(secret) if secret else sinks.problem(SinkSpec(kind)).removeprefix("sinks: ")
+            if problem:
+                self.add_error(name, problem)
 
     def _check_start(self, folder: str) -> None:
         checkpoint = checkpoints.by_folder(folder)
@@ -260,7 +259,7 @@ class LaunchChoices(forms.Form):
 
 
 def choices_of(values: Mapping[str, Any], schema: dict[str, Any] | None = None) -> LaunchChoices:
-    """Read the choices that a program sends: values as JSON has them, by the fields' names."""
+    """Read and validate the choices that a program sends as JSON values by field name."""
     choices = LaunchChoices({name: sent(value) for name, value in values.items()}, schema=schema)
     choices.is_valid()
     return choices

@@ -43,15 +43,13 @@ from workers.contract.wire.documents import ContractError
 
 @dataclass(frozen=True)
 class Forecast:
-    """The effect of the launch button."""
+    """The effect of the launch button: the run starts now, or is queued."""
 
-    now: bool
+    starts_now: bool
     button: str
-    """Short text of the launch button."""
     waits: str = ""
-    """A sentence under the button on what the run would wait for."""
+    """Sentence under the button that says what the run would wait for."""
     placement: Placement | None = None
-    """The placement, if the run would start now."""
 
 
 def draft_of(
@@ -61,8 +59,8 @@ def draft_of(
     made_for: Mapping[str, str] | None = None,
     owner: Allowance | None = None,
 ) -> Draft:
-    """Prepare the draft of a launch. `hosts`: those that may take the run. `made_for`: the form values of the chosen
-    profile."""
+    """Build the draft of a launch. `hosts` are those that may take the run; `made_for` holds the form values of the
+    chosen profile."""
     holds, rewards = leasing.leased(), _rewards(request.reward_version)
     eval_rewards = _rewards(request.eval_reward_version) or ()
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
@@ -96,10 +94,10 @@ def draft_of(
 
 
 def with_idle(draft: Draft, user: User, request: LaunchRequest, hosts: list[HostView]) -> Draft:
-    """Add the user's idle warm servers that the run could use."""
+    """Return the draft with the user's idle warm servers that the run could use."""
     if draft.hardware is None:
         return draft
-    like = RunSpec(
+    spec = RunSpec(
         run_id="",
         name="",
         kind=request.kind,
@@ -110,7 +108,7 @@ def with_idle(draft: Draft, user: User, request: LaunchRequest, hosts: list[Host
         **draft.chosen_settings(),
     )
     fresh = [view.row for view in hosts if view.fresh]
-    return replace(draft, idle=tuple(IdleServers.read().for_run(user.pk, like, fresh)))
+    return replace(draft, idle=tuple(IdleServers.read().for_run(user.pk, spec, fresh)))
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ class Checked:
 
 
 def checked(choices: LaunchChoices, user: User | None = None) -> Checked:
-    """Read choices that may have errors; invalid values are left out. `user`: the person who would launch."""
+    """Build the request and the draft for choices, omitting invalid values. `user` is the person who would launch."""
     choices.is_valid()
     request, hosts = choices.request(), candidates(choices.chosen("host"))
     owner = limits.allowance(user) if user else None
@@ -135,25 +133,25 @@ def checked(choices: LaunchChoices, user: User | None = None) -> Checked:
 
 
 def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User) -> dict[str, Any]:
-    """Add choices without an alternative: the only model, dataset or reward config, and among the profiles for which a
-    host has the GPUs the one that this person, or else anybody, used last. Choices made already stay."""
+    """Preselect the model, dataset or reward config if only one is offered, and the profile: of those for which a host
+    has the GPUs, the one that this person or otherwise anybody used last. Choices already made stay."""
     datasets = dict(offered_datasets().order_by("number").values_list("dataset", "pk"))  # the newest version of each
     offered: dict[str, list[Any]] = {
         "model": known_models(hosts),
         "dataset_version": list(datasets.values()),
         "reward_version": list(offered_versions(RewardVersion, None).values_list("pk", flat=True)),
     }
-    only = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
+    preselected = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
     if not initial.get("profile"):
         idle = [facts.host_facts(view, {}, {}) for view in hosts]
-        fitting = {row.key: row.values for row in _profiles() if not all(shortage(host, row.spec) for host in idle)}
-        profile = next(iter(fitting)) if len(fitting) == 1 else _used_last(list(fitting), user)
-        only |= {"profile": profile, **fitting[profile]} if profile else {}
-    return only | initial
+        values = {row.key: row.values for row in _profiles() if not all(shortage(host, row.spec) for host in idle)}
+        profile = next(iter(values)) if len(values) == 1 else _used_last(list(values), user)
+        preselected |= {"profile": profile, **values[profile]} if profile else {}
+    return preselected | initial
 
 
 def _used_last(profiles: list[str], user: User) -> str:
-    """Find the profile used last; "" if nobody has trained with any of these."""
+    """Find the profile used last, by this user if possible; "" if nobody has trained with any of these."""
     trained = Run.objects.filter(kind="train", profile__in=[int(key) for key in profiles]).order_by("-created_at")
     runs = trained.values_list("profile", flat=True)
     newest = runs.filter(owner=user).first() or runs.first()
@@ -161,32 +159,32 @@ def _used_last(profiles: list[str], user: User) -> str:
 
 
 def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
-    """Group the form's profiles by GPUs and memory, and label each with its fit: those that fit come first, the
-    best first. Returns the labels by the profile's key, with which the page follows a changed model."""
+    """Group the form's profiles by GPUs and memory, best fit first, and label each with its fit. Return the labels by
+    profile key, so that the page can relabel the profiles when the model changes."""
     field = cast("forms.ModelChoiceField[HardwareProfile]", form.fields["profile"])
     specs = {profile.key: profile.spec for profile in draft.profiles}
     labels: dict[str, str] = {}
     groups: dict[WordGroup, list[str]] = {}
-    fitting: set[WordGroup] = set()
+    fitting_groups: set[WordGroup] = set()
     for choice in choosing.choices(draft):
         key = choice.values["profile"]
         group = group_of(specs[key])
         labels[key] = f"{choice.name} · {choice.fit}"
         groups.setdefault(group, []).append(key)
-        fitting |= {group} if choice.fits else set()
+        fitting_groups |= {group} if choice.fits else set()
     for row in field.queryset or ():
-        if str(row.pk) not in labels:  # of an older contract
+        if str(row.pk) not in labels:  # saved under an older contract
             labels[str(row.pk)] = f"{row.name} · open it and save it again"
             groups.setdefault(WordGroup(0, 0.0), []).append(str(row.pk))
-    order = sorted(groups, key=lambda group: (group not in fitting, group))
+    order = sorted(groups, key=lambda group: (group not in fitting_groups, group))
     options = [(str(group), [(key, labels[key]) for key in groups[group]]) for group in order]
     field.choices = [("", field.empty_label or ""), *options]
     return labels
 
 
 def findings_of(choices: LaunchChoices, draft_check: Checked) -> list[Finding]:
-    """List errors of the choices, and preflight's findings about fields that have none. Missing choices are reported
-    separately."""
+    """List the errors of the choices, and preflight's findings about fields without errors. Missing choices are
+    reported separately."""
     errors = [
         stop(name, " ".join(error.messages), "")
         for name, field_errors in choices.errors.as_data().items()
@@ -202,7 +200,7 @@ def candidates(chosen: Host | None) -> list[HostView]:
 
 
 def schema_of(chosen: Host | None) -> dict[str, Any] | None:
-    """Return the trainer's fields as the chosen host reported them, otherwise the first host that has."""
+    """Return the trainer's fields as reported by the chosen host, or otherwise by the first host that reported any."""
     return schema_among(candidates(chosen))
 
 
@@ -211,11 +209,11 @@ def schema_among(hosts: list[HostView]) -> dict[str, Any] | None:
 
 
 def host_to_ask(choices: LaunchChoices) -> Host | None:
-    """Choose the host to ask about the model: the chosen one, otherwise one that lists the model, otherwise any
-    reachable one."""
+    """Choose the reachable host to ask about the model: the chosen one, otherwise one that lists the model, otherwise
+    any; None if there is none."""
     hosts = [view for view in candidates(choices.chosen("host")) if view.fresh]
-    listed = [view for view in hosts if choices.chosen("model") in view.models]
-    return next((view.row for view in (*listed, *hosts)), None)
+    listing_hosts = [view for view in hosts if choices.chosen("model") in view.models]
+    return next((view.row for view in (*listing_hosts, *hosts)), None)
 
 
 def known_models(views: list[HostView]) -> list[str]:
@@ -225,22 +223,24 @@ def known_models(views: list[HostView]) -> list[str]:
 def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     """Forecast where the launch would start now, or what it would wait for behind the queue."""
     if machine := machine_to_ask(draft):
-        return Forecast(False, "Queue run", f"It asks for a machine of {machine.name}.")
+        return Forecast(False, "Queue run", f"It requests a machine from {machine.name}.")
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
-    floor, ahead = gpu_queue.capacity_behind(draft.priority)
-    floor.hosts = [view.row for view in hosts]
+    capacity, ahead = gpu_queue.capacity_behind(draft.priority)
+    capacity.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, "Queue run", sentences.as_sentence(draft.owner.wait))
-    result = floor.find_with(leasing.need_of(draft.hardware, draft.every_entry), draft.hardware, None, draft.idle)
+    result = capacity.find_with(leasing.need_of(draft.hardware, draft.every_entry), draft.hardware, None, draft.idle)
     if not isinstance(result, Shortage):
         host, placement = result
         warm = ", warm server" if placement.warm else ""
         return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}{warm}", placement=placement)
-    return Forecast(False, f"Queue: {ahead} ahead" if ahead else "Queue run", sentences.as_sentence(_waits(result)))
+    return Forecast(
+        False, f"Queue: {ahead} ahead" if ahead else "Queue run", sentences.as_sentence(_wait_reason(result))
+    )
 
 
-def _waits(short: Shortage) -> str:
+def _wait_reason(short: Shortage) -> str:
     hold = short.hold
     if hold is None:
         return short.text
@@ -255,7 +255,7 @@ def per_turn_configs(form: LaunchForm) -> list[int]:
 
 
 def _profiles() -> tuple[OtherProfile, ...]:
-    """Read every profile of the catalogue but those of an older contract."""
+    """Read every profile of the catalogue except those saved under an older contract."""
     profiles = []
     for row in offered_profiles():
         try:
@@ -275,9 +275,9 @@ def _inspected(hosts: list[HostView], model: ModelSpec) -> dict[str, Any] | None
     if not model.path:
         return None
     rows = (inspections.latest(view.row, model.path, model.revision or "") for view in hosts)
-    answers = [row.answer for row in rows if row is not None and isinstance(row.answer, dict)]
+    results = [row.answer for row in rows if row is not None and isinstance(row.answer, dict)]
     # Any host may take the run, so one that has the model is enough.
-    return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
+    return next((result for result in results if result.get("ok")), results[0] if results else None)
 
 
 def _corpus_problem(request: LaunchRequest) -> str:
@@ -289,7 +289,7 @@ def _corpus_problem(request: LaunchRequest) -> str:
 
 
 def _tool_template(request: LaunchRequest, model: ModelSpec, inspection: dict[str, Any] | None) -> ToolTemplate | None:
-    """Read the model's chat template, only for a run whose episodes have tools."""
+    """Read the model's chat template; None for a run without episodes or with ones driven by other programs."""
     if request.episodes is None or request.episodes.gateway or not model.path:
         return None
     model_type = str((inspection or {}).get("model_type") or "")

@@ -33,12 +33,12 @@ from workers.contract.stack.commands import Programs
 from workers.contract.wire.documents import ContractError, from_dict, to_json
 from workers.contract.wire.names import FileName
 
-PACKED_AT_ONCE = 2
-_packing = threading.BoundedSemaphore(PACKED_AT_ONCE)
+MAX_CONCURRENT_PACKS = 2
+_packing = threading.BoundedSemaphore(MAX_CONCURRENT_PACKS)
 
 
 class NothingToShow(Exception):
-    """The choices don't make a spec yet, or rows behind them were deleted."""
+    """Error of choices that don't make a spec yet, or whose catalogue rows were deleted."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class ShownPlacement:
     placement: Placement
     programs: Programs
     sentence: str
-    """The place where the commands would run, or the reason why they would not."""
+    """Where the commands would run, or why they could not run now."""
     certain: bool = True
-    """False: an assumed placement, because the resources are in use or don't exist."""
+    """False for an assumed placement, made because the resources are in use or don't exist."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class DryRun:
     description: str
 
     def commands(self) -> list[dict[str, Any]]:
-        """Write the commands for the page. Raises NothingToShow if the profile's parts don't fit together."""
+        """List each process's role and command. Raises NothingToShow if the profile's settings don't fit together."""
         try:
             processes = dry_run.processes(self.spec, self.location.programs, folder="FOLDER")
             return [{"role": process.role, "text": dry_run.shell(process)} for process in processes]
         except ValueError as error:  # ContractError is one
-            raise NothingToShow(f"The profile makes no commands: {error}.") from error
+            raise NothingToShow(f"No commands can be built from the profile: {error}.") from error
 
     @property
     def file_name(self) -> str:
@@ -72,20 +72,20 @@ class DryRun:
 
 
 def of_form(form: LaunchForm) -> DryRun:
-    """Make the dry run of the form's current values. Raises NothingToShow or ContractError."""
+    """Build a dry run of the form's current values. Raises NothingToShow or ContractError."""
     if not form.is_valid():
-        rest = "" if form.to_choose else " Fix what Preflight marks red."
+        hint = "" if form.to_choose else " Fix the problems that Preflight marks red."
         choose = f"Still to choose: {', '.join(form.to_choose).lower()}." if form.to_choose else ""
-        raise NothingToShow(f"{choose}{rest}".strip())
+        raise NothingToShow(f"{choose}{hint}".strip())
     draft_check = checked(form)
     spec = freeze(draft_check.request, "draft")
-    location = _forecast(draft_check) or _imagined(spec, draft_check.hosts)
+    location = _forecast_placement(draft_check) or _assumed_placement(spec, draft_check.hosts)
     description = str(form.chosen("profile").description)
     return DryRun(_attempt(spec, location), location, form.chosen("dataset_version"), description)
 
 
 def of_run(run: Run) -> DryRun:
-    """Make the dry run of a frozen run, with its last attempt's placement, from the first step."""
+    """Build a dry run of a frozen run, from its first step and with its last attempt's placement."""
     spec, attempt = spec_of(run), run.latest()
     if attempt.placement:
         placement = with_own_servers(from_dict(Placement, attempt.placement))
@@ -93,15 +93,15 @@ def of_run(run: Run) -> DryRun:
         sentence = f"As on {placement.host}, where attempt {attempt.number} ran."
         location = ShownPlacement(placement, programs_of(host), sentence)
     else:
-        location = _imagined(spec, candidates(run.host))
+        location = _assumed_placement(spec, candidates(run.host))
     description = run.profile.description if run.profile else ""
     return DryRun(_attempt(spec, location), location, run.dataset_version, description)
 
 
-def commands_of(make: Callable[[], DryRun]) -> dict[str, Any]:
-    """Build the context of the page: the commands and where they would run, or why there are none."""
+def commands_of(build: Callable[[], DryRun]) -> dict[str, Any]:
+    """Build the context of the page: the commands and where they would run, or the reason why there are none."""
     try:
-        dry = make()
+        dry = build()
         return {"commands": dry.commands(), "location": dry.location, "exports": formats(dry.spec.run.hardware)}
     except (NothingToShow, ContractError) as error:
         return {"problem": str(error)}
@@ -116,11 +116,11 @@ def programs_of(host: Host | None) -> Programs:
 
 
 def write(dry: DryRun) -> IO[bytes]:
-    """Write the .zip, as a file that is deleted when closed. Raises NothingToShow if the profile makes no commands, the
-    dataset's file is missing, or PACKED_AT_ONCE others are packed: rows can be gigabytes."""
+    """Write the .zip to a temporary file and return the file. Raises NothingToShow if no commands can be built, the
+    dataset's file is missing, or MAX_CONCURRENT_PACKS others are being packed, since a dataset can be gigabytes."""
     dry.commands()
     if not dry.version.rows_path.exists():
-        raise NothingToShow(f"The file of {dry.version} is missing.")
+        raise NothingToShow(f"The file of dataset {dry.version} is missing.")
     if not _packing.acquire(blocking=False):
         raise NothingToShow("Other dry runs are being packed. Try again in a moment.")
     try:
@@ -130,11 +130,11 @@ def write(dry: DryRun) -> IO[bytes]:
 
 
 def _packed(dry: DryRun) -> IO[bytes]:
-    texts = _texts(dry)
+    files = _text_files(dry)
     file = tempfile.TemporaryFile()  # noqa: SIM115  # its sender closes it
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in texts.items():
-            archive.writestr(_entry(dry, name), text)
+        for name, content in files.items():
+            archive.writestr(_entry(dry, name), content)
         dataset = _entry(dry, FileName.DATASET)
         dataset.compress_type = zipfile.ZIP_STORED  # Parquet is compressed
         with dry.version.rows_path.open("rb") as source, archive.open(dataset, "w", force_zip64=True) as target:
@@ -143,7 +143,7 @@ def _packed(dry: DryRun) -> IO[bytes]:
     return file
 
 
-def _texts(dry: DryRun) -> dict[str, str]:
+def _text_files(dry: DryRun) -> dict[str, str]:
     run = dry.spec.run
     batch = {name: run.grpo[name] for name in BATCH_FIELDS if name in run.grpo}
     profile = Profile(run.hardware.profile, dry.description, run.hardware, run.lora, batch)
@@ -168,7 +168,7 @@ def _attempt(spec: RunSpec, location: ShownPlacement) -> AttemptSpec:
     return AttemptSpec(f"{spec.run_id}-1", number=1, first_seq=1, run=spec, placement=location.placement)
 
 
-def _forecast(draft_check: Checked) -> ShownPlacement | None:
+def _forecast_placement(draft_check: Checked) -> ShownPlacement | None:
     placement = forecast(draft_check.draft, draft_check.hosts).placement
     if placement is None:
         return None
@@ -176,35 +176,37 @@ def _forecast(draft_check: Checked) -> ShownPlacement | None:
     return ShownPlacement(placement, programs_of(host), f"As they would start now on {placement.host}.")
 
 
-def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> ShownPlacement:
-    """Find an assumed placement on the first host that could take the run if idle, otherwise on a made-up host."""
+def _assumed_placement(spec: RunSpec, hosts: Sequence[HostView]) -> ShownPlacement:
+    """Place the run on the first host that could take it if idle, or otherwise on a made-up host."""
     need = leasing.need_of(spec.hardware)
     for view in hosts:
         placed = leasing.allocate(need, view.row, {})
         if isinstance(placed, Placement):
-            sentence = f"It would have to wait now: this assumes {view.name} with nothing else running."
+            sentence = (
+                f"The run would have to wait now; the commands assume that nothing else is running on {view.name}."
+            )
             return ShownPlacement(placed, programs_of(view.row), sentence, certain=False)
-    # Indexes pinned by the profile count too.
+    # The made-up host also needs the GPU indexes that the profile pins.
     pinned_count = max((*need.pinned, *need.pinned_server, -1)) + 1
     gpus = [{"index": index} for index in range(max(pinned_count, need.gpus + need.server_gpus))]
-    nowhere = Host(name="no-host", inventory={"gpus": gpus, "cpu_slots": need.cpu_slots})
-    placed = leasing.allocate(need, nowhere, {})
+    made_up = Host(name="no-host", inventory={"gpus": gpus, "cpu_slots": need.cpu_slots})
+    placed = leasing.allocate(need, made_up, {})
     if not isinstance(placed, Placement):
         raise NothingToShow(f"No host fits this profile: {placed.text}.")
-    sentence = "No host has the resources of this profile: numbers assume a machine with just those."
+    sentence = "No host has the resources of this profile; GPU and port numbers assume a machine with exactly these."
     return ShownPlacement(placed, Programs(), sentence, certain=False)
 
 
 def _readme(dry: DryRun) -> str:
     run, hardware, placement = dry.spec.run, dry.spec.run.hardware, dry.spec.placement
-    needs = ["torch", "trl", "transformers", "peft", "accelerate", "datasets"]
-    needs += ["vllm"] * (hardware.rollout != "transformers") + ["deepspeed"] * hardware.strategy.startswith("zero")
-    needs += ["bitsandbytes"] * (hardware.quantization != "none" or hardware.optimizer == "adamw_8bit")
+    packages = ["torch", "trl", "transformers", "peft", "accelerate", "datasets"]
+    packages += ["vllm"] * (hardware.rollout != "transformers") + ["deepspeed"] * hardware.strategy.startswith("zero")
+    packages += ["bitsandbytes"] * (hardware.quantization != "none" or hardware.optimizer == "adamw_8bit")
     context = {
         "run": run,
         "line": "=" * (len(run.name) + 11),
         "location": dry.location.sentence,
-        "packages": needs,
+        "packages": packages,
         "from_hub": dry_run.from_hub(dry.spec),
         "gpus": [str(index) for index in sorted(placement.every_gpu)],
         "ports": [str(port) for port in placement.every_port],

@@ -23,7 +23,7 @@ from runs.launch.new_run import importing, several
 from runs.launch.new_run import search_example as search_examples
 from runs.launch.new_run.drafting import checked, schema_of
 from runs.launch.new_run.dry_run import NothingToShow
-from runs.launch.new_run.fields.choice_fields import row_numbered
+from runs.launch.new_run.fields.choice_fields import row_by_id
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.views import bound_form, page, refused
 from workers.contract.run.spec import RunSpec
@@ -34,30 +34,30 @@ from workers.contract.wire.documents import ContractError
 @require_POST
 @operator_required
 def import_config(request: HttpRequest) -> HttpResponse:
-    """Show the page with the document's settings over what is typed; launches and stores nothing."""
-    schema = schema_of(row_numbered(Host, request.POST.get("host")))
+    """Show the form with the document's settings in place of the typed ones. Nothing is launched or stored."""
+    schema = schema_of(row_by_id(Host, request.POST.get("host")))
     try:
         content = _document(request)
         imported = importing.read(content, request.POST, schema)
     except UnreadableDocument as error:
         return _form_page(request, request.POST, schema, import_problem=str(error), status=422)
-    text = content.decode("utf-8-sig", "replace")
-    return _form_page(request, imported.data, schema, shown=imported.form(), imported=imported, import_text=text)
+    document = content.decode("utf-8-sig", "replace")
+    return _form_page(request, imported.data, schema, shown=imported.form(), imported=imported, import_text=document)
 
 
 @require_POST
 @operator_required
 def search_example(request: HttpRequest) -> HttpResponse:
-    """Show the page with the search example chosen; makes its corpus, questions, environment and rewards if missing."""
+    """Create the missing parts of the search example and show the form with the example chosen."""
     data = {name: request.POST[name] for name in request.POST}
-    schema, problem = schema_of(row_numbered(Host, request.POST.get("host"))), ""
+    schema, problem = schema_of(row_by_id(Host, request.POST.get("host"))), ""
     try:
-        example = search_examples.make(person(request))
+        example = search_examples.create(person(request))
         data |= {"environment": str(example.environment.pk), "reward_version": str(example.rewards.pk)}
         if example.questions is not None:
             data["dataset_version"] = str(example.questions.pk)
         if not example.ready:
-            problem = "The sample’s corpus and questions are being made. Choose them again in a few seconds."
+            problem = "The sample’s corpus and questions are being created. Choose the example again in a few seconds."
     except DatasetError as error:
         problem = str(error)
     return _form_page(request, data, schema, example_problem=problem)
@@ -66,19 +66,17 @@ def search_example(request: HttpRequest) -> HttpResponse:
 @require_POST
 @operator_required
 def export_draft(request: HttpRequest) -> HttpResponseBase:
-    """Export the form in the format that the button names."""
     form = bound_form(request)
     try:
         if not form.is_valid():
-            raise NothingToShow("Choose everything and fix what Preflight marks red first.")
+            raise NothingToShow("Make every required choice and fix the problems that Preflight marks red first.")
         return _file(freeze(checked(form).request, "draft"), request.POST.get("format", ""))
     except (NothingToShow, ContractError) as error:
-        return refused(request, form, f"No export yet: {error}")
+        return refused(request, form, f"The settings can't be exported yet: {error}")
 
 
 @require_safe
 def run_export(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Export a frozen run in the format `?format=`."""
     run = queries.run_for(request, run_id)
     try:
         return _file(replace(spec_of(run), name=run.name), request.GET.get("format", ""))
@@ -90,9 +88,9 @@ def run_export(request: HttpRequest, run_id: str) -> HttpResponseBase:
 def _file(spec: RunSpec, name: str) -> HttpResponse:
     files = writing.formats(spec.hardware)
     file = next((file for file in files if file.name == name), files[0])
-    answer = HttpResponse(file.write(spec), content_type="text/plain; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="{spec.run_id}-{file.name}"'
-    return answer
+    response = HttpResponse(file.write(spec), content_type="text/plain; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{spec.run_id}-{file.name}"'
+    return response
 
 
 def _document(request: HttpRequest) -> bytes:
@@ -101,16 +99,16 @@ def _document(request: HttpRequest) -> bytes:
     file = request.FILES.get("import_file")
     if file is not None:
         return content_of(file)
-    text = request.POST.get("import_text", "")
-    if not text.strip():
+    document = request.POST.get("import_text", "")
+    if not document.strip():
         raise UnreadableDocument("Choose a file, or paste a config.")
-    return text.encode(errors="replace")
+    return document.encode(errors="replace")
 
 
 def _form_page(
     request: HttpRequest, data: Mapping[str, Any], schema: Any, *, shown: LaunchForm | None = None, **extra: Any
 ) -> HttpResponse:
-    """Render the page with these values; open choices are no errors yet."""
+    """Render the page with these values; missing choices aren't shown as errors yet."""
     form = LaunchForm(data, schema=schema)
     shown = shown or importing.without_open_choices(LaunchForm(data, schema=schema))
     extra = {"import_text": request.POST.get("import_text", ""), **extra}

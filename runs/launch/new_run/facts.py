@@ -18,7 +18,7 @@ from workers.contract.run.hardware import HardwareSpec, WeightSync
 
 
 def kept_memory_on(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
-    """Look up memory of earlier runs that attached servers keep, only for a run that leaves some itself."""
+    """Look up, by GPU, the memory that attached servers keep for earlier runs; {} for a run that would add none."""
     server = hardware.vllm_server if hardware else None
     if server is None or not server.attached or server.weight_sync != WeightSync.NCCL:
         return {}
@@ -33,7 +33,7 @@ def _gpu_facts(gpu: GpuView, memory: KeptMemory | None) -> GpuFacts:
 
 def host_facts(view: HostView, holds: Mapping[str, Hold], memory: Mapping[int, KeptMemory]) -> HostFacts:
     announcement = view.row.inventory if isinstance(view.row.inventory, dict) else {}
-    first, last = announcement.get("port_range") or leasing.DEFAULT_PORTS
+    first_port, last_port = announcement.get("port_range") or leasing.DEFAULT_PORTS
     return HostFacts(
         name=view.name,
         fresh=view.fresh,
@@ -51,7 +51,7 @@ def host_facts(view: HostView, holds: Mapping[str, Hold], memory: Mapping[int, K
         cuda_usable=view.cuda["usable"] if view.cuda else None,
         cuda_built_for=view.cuda["built_for"] if view.cuda else "",
         shm_mib=view.shm_mib,
-        port_range=(int(first), int(last)),
+        port_range=(int(first_port), int(last_port)),
         ports_held={
             int(resource.removeprefix("port:")): hold.run_name
             for resource, hold in holds.items()

@@ -1,4 +1,4 @@
-"""Clones with a diagnosis's fix: the form's values with the catalogue's changes, each with its reason."""
+"""Clones with the fix for a diagnosis: the form's values with the catalogue's changes, each with its reason."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,21 +14,19 @@ from workers.contract.wire.documents import ContractError
 from workers.diagnosis.catalogue import CatalogueEntry, Change
 
 CHOSEN_BY_HAND = "profile"
-"""The `how` of a change that only a person can make: which profile depends on what else should stay."""
+"""The `how` of a change that only a person can make: the right profile depends on what else should stay."""
 MAX_ROUNDS = 3
-"""Most remedies of preflight that are added if the run still doesn't fit."""
-MEMORY = ("gpu_memory", "vllm_no_cache", "vllm_cache_small", "vllm_sampler_memory")
-"""Prefixes of the ids of causes that preflight's memory estimate also judges."""
-EMPTY = {"use_lora": "off", "save_total_limit": "all"}
-"""Meaning of some fields if they are empty."""
+"""Maximum number of preflight's remedies to add while the run still doesn't fit."""
+MEMORY_CAUSES = ("gpu_memory", "vllm_no_cache", "vllm_cache_small", "vllm_sampler_memory")
+"""Id prefixes of the causes that preflight's memory estimate also judges."""
+EMPTY_LABELS = {"use_lora": "off", "save_total_limit": "all"}
+"""Labels for the empty value of fields where it has a meaning."""
 
 Findings = Callable[[LaunchForm], list[Finding]]
 
 
 @dataclass(frozen=True)
-class Changed:
-    """A field of the form that the fix has changed."""
-
+class FieldChange:
     name: str
     label: str
     old: str
@@ -37,18 +35,18 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class AppliedFix:
     entry: CatalogueEntry
-    changes: list[Changed]
+    changes: list[FieldChange]
     by_hand: list[str]
-    """Changes that only a person can make, in words."""
 
 
 def fix(
     initial: dict[str, Any], entry: CatalogueEntry, values: dict[str, str], schema: Any, findings_of: Findings
-) -> Fixed:
-    """Change the form's initial values. `values`: the matches of the pattern's groups in the log."""
-    before, reasons = dict(initial), {}
+) -> AppliedFix:
+    """Change the form's initial values by an entry's fix and describe the changes. `values` are the matches of the
+    pattern's groups in the log."""
+    old_values, reasons = dict(initial), {}
     by_hand = [change.why for change in entry.changes if change.how == CHOSEN_BY_HAND]
     fields = LaunchForm(schema=schema).fields
     halved = False
@@ -59,14 +57,14 @@ def fix(
         if new is not None:
             initial[change.field], reasons[change.field] = new, change.why
             halved = halved or change.how == "halve"
-    if entry.id.startswith(MEMORY):
+    if entry.id.startswith(MEMORY_CAUSES):
         reasons |= _until_it_fits(initial, schema, findings_of)
     form = LaunchForm(initial=initial, schema=schema)
-    return Fixed(entry, list(_changes(form, before, initial, reasons)), by_hand)
+    return AppliedFix(entry, list(_changes(form, old_values, initial, reasons)), by_hand)
 
 
-def mark(form: LaunchForm, fixed: Fixed) -> None:
-    """Put each change at its field, for components/imported_mark.html."""
+def mark(form: LaunchForm, fixed: AppliedFix) -> None:
+    """Attach each change to its field, for components/imported_mark.html."""
     for change in fixed.changes:
         if change.name in form.fields:
             form.fields[change.name].changed_from = change.old  # type: ignore[attr-defined]
@@ -74,11 +72,11 @@ def mark(form: LaunchForm, fixed: Fixed) -> None:
 
 
 def _new_value(change: Change, old: Any, value: str) -> Any:
-    """Compute the new value; None: the form has it already, or nothing is left to change."""
+    """Compute the new value; None if the form has it already or the old one can't be changed."""
     number = _number(old)
     if change.how == "set":
         is_on = change.field == "use_lora"
-        return (None if old else True) if is_on else (None if _text(old) == value else value)
+        return (None if old else True) if is_on else (None if _as_string(old) == value else value)
     limit = _number(value)
     if change.how == "at_most":
         return limit if limit is not None and (number is None or number > limit) else None
@@ -91,15 +89,16 @@ def _new_value(change: Change, old: Any, value: str) -> Any:
 
 
 def _until_it_fits(initial: dict[str, Any], schema: Any, findings_of: Findings) -> dict[str, str]:
-    """Add the cheapest remedy of preflight's memory estimate while it says that the run doesn't fit."""
+    """Add preflight's cheapest remedy for as long as its memory estimate says that the run doesn't fit. Return the
+    reasons by field."""
     reasons: dict[str, str] = {}
     for _ in range(MAX_ROUNDS):
         remedy = _remedy(findings_of(LaunchForm(initial=initial, schema=schema)))
         if remedy is None:
             break
-        for name, text in remedy.values.items():
-            initial[name] = text
-            reasons[name] = f"{remedy.label}: by the memory estimate it would not fit otherwise"
+        for name, value in remedy.values.items():
+            initial[name] = value
+            reasons[name] = f"{remedy.label}: according to the memory estimate, the run would not fit otherwise"
     return reasons
 
 
@@ -109,35 +108,35 @@ def _remedy(findings: list[Finding]) -> Fix | None:
 
 
 def _changes(
-    form: LaunchForm, before: dict[str, Any], after: dict[str, Any], reasons: dict[str, str]
-) -> Iterator[Changed]:
+    form: LaunchForm, old_values: dict[str, Any], new_values: dict[str, Any], reasons: dict[str, str]
+) -> Iterator[FieldChange]:
     for name, why in reasons.items():
-        old, new = _before(form, name, before), _shown(form, name, after[name])
+        old, new = _old_label(form, name, old_values), _label(form, name, new_values[name])
         if new not in (old, old.removeprefix(DEFAULT)) and name in form.fields:
-            yield Changed(name, str(form.fields[name].label), old, new, why)
+            yield FieldChange(name, str(form.fields[name].label), old, new, why)
 
 
-def _before(form: LaunchForm, name: str, before: dict[str, Any]) -> str:
-    """Show the old value as text; gradient checkpointing that the run leaves open as its profile decides it."""
-    value = before.get(name)
-    if name == "gradient_checkpointing" and _text(value) == "":
-        profile = HardwareProfile.objects.filter(pk=before.get("profile") or 0).first()
+def _old_label(form: LaunchForm, name: str, old_values: dict[str, Any]) -> str:
+    """Return the label of a field's old value. Unset gradient checkpointing is shown as the profile sets it."""
+    value = old_values.get(name)
+    if name == "gradient_checkpointing" and _as_string(value) == "":
+        profile = HardwareProfile.objects.filter(pk=old_values.get("profile") or 0).first()
         with suppress(ContractError):  # preflight reports a profile that can't be read
             value = hardware_of(profile).checkpoints_gradients if profile else value
-    return _shown(form, name, value)
+    return _label(form, name, value)
 
 
-def _shown(form: LaunchForm, name: str, value: Any) -> str:
-    """Show a value as the form does: a choice by its label."""
+def _label(form: LaunchForm, name: str, value: Any) -> str:
+    """Return a value as the form shows it, with the label of a choice."""
     if name == "profile":
         rows = form.fields["profile"].queryset  # type: ignore[attr-defined]
-        return next((str(row) for row in rows if str(row.pk) == _text(value)), "none")
+        return next((str(row) for row in rows if str(row.pk) == _as_string(value)), "none")
     choices = dict(getattr(form.fields.get(name), "choices", ()))
-    texts = {"": EMPTY.get(name, "empty"), "true": "on", "false": "off"}
-    return str(choices.get(_text(value)) or texts.get(_text(value), _text(value)))
+    labels = {"": EMPTY_LABELS.get(name, "empty"), "true": "on", "false": "off"}
+    return str(choices.get(_as_string(value)) or labels.get(_as_string(value), _as_string(value)))
 
 
-def _text(value: Any) -> str:
+def _as_string(value: Any) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

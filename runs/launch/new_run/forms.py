@@ -15,7 +15,7 @@ from runs.launch.new_run.fields.table import FOLDS, names_of
 
 class LaunchForm(LaunchChoices):
     tips = True
-    """Help is behind a "?", so that the page shows the choices."""
+    """True to put help behind a "?", which leaves room for the choices."""
 
     @property
     def main(self) -> list[forms.BoundField]:
@@ -31,7 +31,7 @@ class LaunchForm(LaunchChoices):
 
     @property
     def folds(self) -> list[dict[str, Any]]:
-        """The folds of the Training card: title, fields, and whether to open them because of errors or a fix."""
+        """The folds of the Training card. A fold is open if it has errors or changes by a fix."""
         return [self._fold(title, names_of(title)) for title in FOLDS]
 
     @property
@@ -59,6 +59,6 @@ class LaunchForm(LaunchChoices):
 
     def _fold(self, title: str, names: Iterable[str]) -> dict[str, Any]:
         fields = self._bound(names)
-        wrong = self.is_bound and any(field.errors for field in fields)
-        changed = any(hasattr(field.field, "changed_from") for field in fields)  # by a fix, see fixing.mark
-        return {"title": title, "fields": fields, "open": wrong or changed}
+        has_errors = self.is_bound and any(field.errors for field in fields)
+        has_changes = any(hasattr(field.field, "changed_from") for field in fields)  # by a fix, see fixing.mark
+        return {"title": title, "fields": fields, "open": has_errors or has_changes}

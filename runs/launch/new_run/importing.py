@@ -17,7 +17,7 @@ from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.safe_yaml import short
 from runs.launch.new_run import prefill
 from runs.launch.new_run.choices import REQUIRED_CHOICES, launch_fields
-from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles, row_numbered
+from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles, row_by_id
 from runs.launch.new_run.fields.table import ARGUMENTS
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.spec_values import field_of, field_values, of_empty_spec, sent
@@ -25,48 +25,46 @@ from workers.contract.run.hardware import WeightSync
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
-NOT_IN_TRL = "The hosts' TRL has no such argument."
-TOOLS = "An environment with tools: these settings are for episodes of several turns."
-EACH_TURN = (
-    "A reward config with a component that scores each turn, such as “answer in the results” for search, beside one "
-    "for the outcome, such as an exact match at the end."
+NOT_IN_TRL = "TRL on the hosts has no such argument."
+NEEDS_TOOLS = "An environment with tools, because these settings apply to episodes of several turns."
+NEEDS_TURN_REWARD = (
+    "A reward config with a component that scores each turn, such as “answer in the results” for search, and another "
+    "that scores the outcome, such as an exact match at the end."
 )
-NO_SCHEMA = "No host has reported yet which arguments its TRL has."
+NO_SCHEMA = "No host has reported its TRL’s arguments yet."
 
 
 @dataclass(frozen=True)
 class FilledField:
     name: str
     label: str
-    text: str
+    value: str
     key: str
-    """The key in the document."""
 
 
 @dataclass
 class Imported:
-    """Effect of an import on the form."""
+    """What an import changes in the form, and what it leaves to the user."""
 
     reading: Reading
     typed: Mapping[str, Any]
     schema: dict[str, Any] | None
     values: dict[str, Any] = field(default_factory=dict)
-    """Field -> value."""
     keys: dict[str, str] = field(default_factory=dict)
     """Field -> key in the document."""
     profile: HardwareProfile | None = None
     fitting: list[HardwareProfile] = field(default_factory=list)
-    """The profiles that have all the document's settings."""
+    """Profiles with all of the document's hardware settings."""
     hardware: list[tuple[str, str]] = field(default_factory=list)
-    """(label, value) of the settings that need a hardware profile."""
+    """(label, value) of each setting that belongs to a hardware profile."""
 
     needs: list[str] = field(default_factory=list)
-    """Further needs of the settings that no field of the form has, in words."""
+    """Sentences on what else the imported settings need."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """The whole form, as a browser would send it."""
-        data = {name: self.typed[name] for name in self.typed}  # of a QueryDict, the last value of each name
+        """Values of the whole form, as a browser would send them."""
+        data = {name: self.typed[name] for name in self.typed}  # from a QueryDict: the last value of each name
         return data | {name: sent(value) for name, value in self.values.items()}
 
     def put(self, name: str, value: Any, path: str) -> None:
@@ -74,7 +72,7 @@ class Imported:
         self.keys[name] = self.reading.sources.get(path, path)
 
     def form(self) -> LaunchForm:
-        """Fill the form, with the document's wrong values at their fields; open choices are no errors yet."""
+        """Build the filled form, with invalid values at their fields but no errors for missing choices."""
         form = without_open_choices(LaunchForm(self.data, schema=self.schema))
         for note in self.reading.notes:
             name = field_of(note.path)
@@ -90,14 +88,14 @@ class Imported:
     def filled(self) -> list[FilledField]:
         fields = launch_fields(self.schema, {})
         return [
-            FilledField(name, str(fields[name].label), _text(value), self.keys[name])
+            FilledField(name, str(fields[name].label), _display_value(value), self.keys[name])
             for name, value in self.values.items()
             if name in fields and name in self.keys
         ]
 
 
 def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None) -> Imported:
-    """Read a document for a form. `typed`: the form as sent. Raises UnreadableDocument."""
+    """Read a document whose settings replace the values typed in a form. Raises UnreadableDocument."""
     fields = trl.fields_of(schema) | {argument.name: argument.kind.__name__ for argument in ARGUMENTS if argument.kind}
     imported = Imported(documents.read(content, fields), typed, schema)
     if imported.reading.complete:
@@ -108,16 +106,16 @@ def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None
     _lengths(imported)
     _profile(imported)
     _batch(imported)
-    _wrong(imported)
+    _keep_wrong_values(imported)
     return imported
 
 
-def _text(value: Any) -> str:
+def _display_value(value: Any) -> str:
     return "on" if value is True else "off" if value is False else short(sent(value))
 
 
 def without_open_choices(form: LaunchForm) -> LaunchForm:
-    """Remove the errors of choices that are still to be made, since no launch has been tried."""
+    """Remove the errors of missing choices and return the form, since no launch has been tried."""
     errors = form.errors.as_data()
     for name in [name for name in REQUIRED_CHOICES if any(error.code == "required" for error in errors.get(name, ()))]:
         del form.errors[name]
@@ -125,7 +123,6 @@ def without_open_choices(form: LaunchForm) -> LaunchForm:
 
 
 def _rows(imported: Imported) -> None:
-    """Choose the catalogue rows that a spec names."""
     reading = imported.reading
     data, rewards, eval_rewards = (reading.pop(name) for name in ("data", "rewards", "eval_rewards"))
     if isinstance(data, dict):
@@ -133,49 +130,50 @@ def _rows(imported: Imported) -> None:
         name, sha256 = (str(data.get(key) or "").replace("\0", "") for key in ("name", "sha256"))
         version = offered_datasets().filter(dataset__name=name, number=number).first()
         if version is None and sha256 and (version := offered_datasets().filter(sha256=sha256).order_by("pk").last()):
-            reading.note(KeyVerdict.ASSUMED, "data.name", f"{version} has the rows of {short(name)}, which isn't here.")
+            message = f"Dataset {short(name)} doesn't exist here; {version} has the same rows."
+            reading.note(KeyVerdict.ASSUMED, "data.name", message)
         if version is None:
-            text = f"No dataset {short(data.get('name'))} v{number} is here: choose another."
-            reading.note(KeyVerdict.LEFT_OUT, "data", text, path="dataset_version")
+            message = f"Dataset {short(data.get('name'))} v{number} doesn't exist here. Choose another."
+            reading.note(KeyVerdict.LEFT_OUT, "data", message, path="dataset_version")
         else:
             imported.put("dataset_version", version.pk, "data")
             imported.put("eval_rows", data.get("eval_rows") or 0, "data.eval_rows")
             if data.get("sha256") not in (None, version.sha256):
-                reading.note(KeyVerdict.CONTRADICTION, "data.sha256", f"{version} here has other rows.")
+                reading.note(KeyVerdict.CONTRADICTION, "data.sha256", f"{version} has different rows here.")
     if rewards is not None:
-        chosen = _put_rewards(imported, "rewards", rewards, "choose another", reading.values.get("failed_share"))
+        chosen = _put_rewards(imported, "rewards", rewards, "Choose another.", reading.values.get("failed_share"))
         if chosen and reading.values.get("grpo.multi_objective_aggregation") == chosen.aggregation:
             reading.pop("grpo.multi_objective_aggregation")
     reading.pop("failed_share")
     if eval_rewards:
-        _put_rewards(imported, "eval_rewards", eval_rewards, "evaluations have the run's own only")
+        _put_rewards(imported, "eval_rewards", eval_rewards, "Evaluations use only the run's rewards.")
     if reading.pop("model.trust_remote_code"):
         reading.note(KeyVerdict.LEFT_OUT, "model.trust_remote_code", trl.TABLE["trust_remote_code"].reason)  # type: ignore[union-attr]
 
 
 def _environment(imported: Imported) -> None:
-    """Choose the version that a spec names, and only the limits in which the run differs from it."""
+    """Choose the environment version that a spec names, and keep only the limits that differ from the version's."""
     reading = imported.reading
     name, number, parts = (reading.pop(f"episodes.{key}") for key in ("name", "version", "parts"))
     version = _environment_version(name, number, parts) if parts else None
     if version is not None:
         imported.put("environment", version.pk, "episodes")
     elif parts:
-        text = "No environment here has these parts: make one under Environments."
-        reading.note(KeyVerdict.LEFT_OUT, "episodes", text, path="environment")
+        message = "No environment here has these parts. Create one under Environments."
+        reading.note(KeyVerdict.LEFT_OUT, "episodes", message, path="environment")
     if reading.complete and version is not None:
         reading.values = prefill.with_differing_limits(reading.values, version.episode_limits)
     if reading.below("episodes") and not reading.below("episodes.gateway"):
         data = imported.data
-        imported.needs = [] if data.get("environment") else [TOOLS]
-        rewards = row_numbered(RewardVersion, data.get("reward_version"))
+        imported.needs = [] if data.get("environment") else [NEEDS_TOOLS]
+        rewards = row_by_id(RewardVersion, data.get("reward_version"))
         scores_turns = rewards is not None and any(part.get("per_turn") for part in rewards.components)
         if "episodes.turn_advantage_coef" in reading.values and not scores_turns:
-            imported.needs.append(EACH_TURN)
+            imported.needs.append(NEEDS_TURN_REWARD)
 
 
 def _environment_version(name: Any, number: Any, parts: Any) -> EnvironmentVersion | None:
-    """Find the version of this name and number if it has these parts, otherwise an offered one that has them."""
+    """Find the version with this name and number if it has these parts, otherwise any offered version that has them."""
     same_name = EnvironmentVersion.objects.filter(
         environment__name=str(name).replace("\0", "")[:80],
         number=number if isinstance(number, int) and 0 < number < 2**31 else 0,
@@ -188,13 +186,13 @@ def _environment_version(name: Any, number: Any, parts: Any) -> EnvironmentVersi
 
 
 def _put_rewards(
-    imported: Imported, path: str, rewards: Any, otherwise: str, failed_share: Any = None
+    imported: Imported, path: str, rewards: Any, consequence: str, failed_share: Any = None
 ) -> RewardVersion | None:
-    """Choose the reward config with these components; `otherwise`: what follows if there is none."""
+    """Choose and return the reward config with these components. If there is none, note that with its consequence."""
     name, chosen = f"{path.removesuffix('s')}_version", _reward_version(rewards, failed_share)
     if chosen is None:
-        text = f"No reward config here has these components: {otherwise}."
-        imported.reading.note(KeyVerdict.LEFT_OUT, path, text, path=name)
+        message = f"No reward config here has these components. {consequence}"
+        imported.reading.note(KeyVerdict.LEFT_OUT, path, message, path=name)
     else:
         imported.put(name, chosen.pk, path)
     return chosen
@@ -222,8 +220,8 @@ def _settings(imported: Imported) -> None:
             imported.put(name, value, path)
         else:
             rule = trl.grpo_rule(name, {})
-            text = rule.reason if isinstance(rule, Leave) else NOT_IN_TRL if imported.schema else NO_SCHEMA
-            reading.note(KeyVerdict.LEFT_OUT, reading.sources.get(path, name), text)
+            message = rule.reason if isinstance(rule, Leave) else NOT_IN_TRL if imported.schema else NO_SCHEMA
+            reading.note(KeyVerdict.LEFT_OUT, reading.sources.get(path, name), message)
 
 
 def _lengths(imported: Imported) -> None:
@@ -235,16 +233,17 @@ def _lengths(imported: Imported) -> None:
 
 
 def _profile(imported: Imported) -> None:
-    """Choose the stored profile with all the document's hardware settings, if it is the only one or chosen already."""
+    """Choose a stored profile with all of the document's hardware settings: the named one, the one chosen already, or
+    the only one."""
     reading = imported.reading
     settings = {path: value for path, value in reading.values.items() if path.startswith("hardware.")}
     name = settings.pop("hardware.profile", "")
     if not settings and not reading.complete:
         return
     fitting = imported.fitting = [row for row in offered_profiles() if _fits(row, settings, reading)]
-    sure = fitting[:1] if len(fitting) == 1 or reading.complete else []
+    only = fitting[:1] if len(fitting) == 1 or reading.complete else []
     typed = [row for row in fitting if str(row.pk) == str(imported.typed.get("profile"))]
-    imported.profile = next((row for row in (*(row for row in fitting if row.name == name), *typed, *sure)), None)
+    imported.profile = next((row for row in (*(row for row in fitting if row.name == name), *typed, *only)), None)
     if imported.profile is not None:
         imported.put("profile", imported.profile.pk, next(iter(settings), "hardware"))
         spec = profile_of(imported.profile).spec
@@ -262,7 +261,7 @@ def _fits(row: HardwareProfile, settings: Mapping[str, Any], reading: Reading) -
         profile = profile_of(row)
     except ContractError:
         return False
-    if reading.complete:  # a run may have a share of its own
+    if reading.complete:  # a run may override its profile's share
         values = own.hardware_values(profile.spec.with_vllm_share(own.vllm_share(profile.spec, settings)))
         values.pop("hardware.profile", None)
         return values == settings
@@ -272,33 +271,34 @@ def _fits(row: HardwareProfile, settings: Mapping[str, Any], reading: Reading) -
     if swaps and not reading.values.get("lora"):
         return False
     defaults = own.default_hardware()
-    same = all(values.get(path, defaults.get(path)) == value for path, value in settings.items())
+    same_settings = all(values.get(path, defaults.get(path)) == value for path, value in settings.items())
     batch = {name: reading.values.get(f"grpo.{name}", size) for name, size in profile.batch.items()}
-    return same and step_of(batch) == step_of(profile.batch)
+    return same_settings and step_of(batch) == step_of(profile.batch)
 
 
 def _batch(imported: Imported) -> None:
-    """Compare a DeepSpeed JSON's train_batch_size with the form's batch and its profile's processes."""
+    """Compare a DeepSpeed JSON's train_batch_size with the form's batch sizes and its profile's processes."""
     reading = imported.reading
     total = reading.pop("_train_batch_size")
     if total is None:
         return
     data = imported.data
     sizes = [str(data.get(name) or "") for name in ("per_device_train_batch_size", "gradient_accumulation_steps")]
-    row = imported.profile or row_numbered(HardwareProfile, data.get("profile"))
+    row = imported.profile or row_by_id(HardwareProfile, data.get("profile"))
     processes = row.spec.get("processes", 1) if row else 1
     product = _number(sizes[0]) * _number(sizes[1]) * processes
     if product != total:
-        text = f"{total} is not {sizes[0]} × {sizes[1]} × {processes} (batch × accumulation × processes) = {product}."
-        reading.note(KeyVerdict.CONTRADICTION, "train_batch_size", text, path="grpo.per_device_train_batch_size")
+        message = (
+            f"{total} is not {sizes[0]} × {sizes[1]} × {processes} (batch × accumulation × processes) = {product}."
+        )
+        reading.note(KeyVerdict.CONTRADICTION, "train_batch_size", message, path="grpo.per_device_train_batch_size")
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+def _number(digits: str) -> int:
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
 
 
-def _wrong(imported: Imported) -> None:
-    """Put each value that can't be used into its field, as it was written."""
+def _keep_wrong_values(imported: Imported) -> None:
     for note in imported.reading.notes:
         name = field_of(note.path)
         if note.verdict == KeyVerdict.WRONG and name and name not in imported.values:

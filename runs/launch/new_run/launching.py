@@ -1,4 +1,4 @@
-"""Launches from the New run page: its choices are checked, then launched once for each submission, or refused."""
+"""Launches from the New run page: each submission is checked, then launched once or refused."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -19,19 +19,19 @@ from workers.contract.wire.documents import ContractError
 
 @dataclass(frozen=True)
 class Submission:
-    """The outcome of a submission. A refused one has the reasons in the form's errors and in its checks."""
+    """The outcome of a submission. If it was refused, the reasons are in the form's errors and in `checks`."""
 
     checks: Checks
     launched: Run | RunGroup | None = None
-    """The run or the group of several; None if it was refused."""
+    """The run, or the group of several runs; None if the submission was refused."""
     fresh: bool = False
     """True if this submission launched it, False if an earlier one did."""
 
 
 def launch(form: LaunchForm, user: User, kind: str) -> Submission:
-    """Launch what the form describes, a single run or several. A refusal adds its reasons to the form's errors."""
+    """Launch the run or runs that the form describes, or add the reasons for a refusal to the form's errors."""
     checks = several.check(form, user, kind)
-    # After preflight, which may have seen a queue that a double click's first request has just filled.
+    # Looked up after preflight, which may have seen a queue just filled by the first request of a double click.
     key = _launch_key(form, user, several.KIND if checks.parts else kind) if form.is_valid() else None
     earlier = (RunGroup.objects if checks.parts else Run.every).filter(launch_key=key).first() if key else None
     if earlier is not None:
@@ -53,16 +53,16 @@ def launch(form: LaunchForm, user: User, kind: str) -> Submission:
 
 
 def _add_stops(form: LaunchForm, findings: list[Finding]) -> None:
-    """Add the findings that stop the launch to the errors of their fields, if these have none yet."""
-    reported = set(form.errors)
+    """Add the findings that stop the launch to the errors of their fields, unless these already have errors."""
+    fields_with_errors = set(form.errors)
     for finding in findings:
-        if finding.grade == Grade.STOP and finding.field not in reported:
+        if finding.grade == Grade.STOP and finding.field not in fields_with_errors:
             field = finding.field if finding.field in form.fields else None
             form.add_error(field, f"{finding.cause} {finding.fix}".strip())
 
 
 def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
-    """Hash what makes a repeated submission the same launch: user, page and values. A changed form is a new launch."""
+    """Hash user, page, kind and values, by which a repeated submission is recognised; None without a page key."""
     page = form.chosen("key")
     if not page:
         return None
@@ -71,14 +71,14 @@ def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
 
 
 def form_of(run: Run) -> LaunchForm:
-    """Submit a form with the settings of a run. Raises ContractError if another version froze its spec."""
+    """Build a submitted form with the settings of a run. Raises ContractError if this version can't read its spec."""
     schema = schema_of(run.host)
     return prefill.submitted(LaunchForm(initial=prefill.from_run(run, schema), schema=schema))
 
 
 def check_every_prompt(check: Run, form: LaunchForm, user: User) -> Submission:
-    """Launch a learnability check like another one, over every training prompt; one for each check. Raises
-    ContractError, QueueFull."""
+    """Launch a learnability check with the settings of `check` but over every training prompt, at most once for each
+    check. Raises ContractError and QueueFull."""
     checks = several.check_single(form, user)
     if not form.is_valid() or preflight.blocks(checks.findings):
         return Submission(checks)

@@ -23,7 +23,6 @@ from runs.launch.preflight.hosts import machine_to_ask
 
 
 def panel_of(form: LaunchForm, checks: Checks) -> dict[str, Any]:
-    """Build the context of the panel: findings, readiness, memory, time and cost."""
     draft_check, findings, parts = checks.checked, checks.findings, checks.parts
     draft = draft_check.draft
     estimated, machine = estimating.best(draft), machine_to_ask(draft)
@@ -52,10 +51,10 @@ def panel_of(form: LaunchForm, checks: Checks) -> dict[str, Any]:
     }
 
 
-def _memory(answer: estimating.Estimated) -> MemoryView:
-    host, length = answer.host, answer.settings.length
+def _memory(estimated: estimating.HostEstimate) -> MemoryView:
+    host, length = estimated.host, estimated.settings.length
     ram = host.ram_mib / 1024
-    return view(answer.estimate, length=length, where=host.name, indexes=answer.indexes, host_ram_gib=ram)
+    return view(estimated.estimate, length=length, where=host.name, indexes=estimated.indexes, host_ram_gib=ram)
 
 
 # --- readiness --------------------------------------------------------------------------------------------------------
@@ -67,41 +66,41 @@ class Readiness:
     icon: str
     verdict: str
     checks: str
-    """Text of the link to the checks."""
     link_tone: str
     button: str
     ready: bool = False
     also: str = ""
-    """A sentence on further missing choices."""
+    """Sentence on the choices that are missing as well."""
 
 
 def readiness(findings: Sequence[Finding], to_choose: Sequence[str], launch: str) -> Readiness:
-    """Judge findings. `to_choose`: labels of required choices; `launch`: the button's text once nothing is missing."""
+    """Judge whether a launch is ready. `to_choose` are labels of missing choices; `launch` is the label of the button
+    once nothing is missing."""
     problems = count(sum(finding.grade == Grade.STOP for finding in findings), "problem,problems")
     warnings = count(sum(finding.grade == Grade.WARN for finding in findings), "warning,warnings")
-    missing = ", ".join(to_choose).lower()
+    missing_labels = ", ".join(to_choose).lower()
     if problems:
-        also = f"Still to choose: {missing}." if missing else ""
+        also = f"Still to choose: {missing_labels}." if missing_labels else ""
         fix = f"Fix {problems}"
         return Readiness("bad", "circle-x", f"{fix} first", problems, "bad", f"{fix} to launch", also=also)
     if to_choose:
-        further = f" and {len(to_choose) - 1} more" if len(to_choose) > 1 else ""
-        button = f"Choose a {to_choose[0].lower()}{further} to launch"
+        others = f" and {len(to_choose) - 1} more" if len(to_choose) > 1 else ""
+        button = f"Choose a {to_choose[0].lower()}{others} to launch"
         link, link_tone = f"{len(to_choose)} to choose", "warn" if warnings else ""
-        return Readiness("open", "circle-dashed", f"Still to choose: {missing}", link, link_tone, button)
+        return Readiness("open", "circle-dashed", f"Still to choose: {missing_labels}", link, link_tone, button)
     if warnings:
-        verdict = f"Can be launched, with {warnings}"
+        verdict = f"Ready to launch, with {warnings}"
         return Readiness("warn", "triangle-alert", verdict, warnings, "warn", launch, ready=True)
     return Readiness("good", "circle-check", "Ready to launch", "Checked", "good", launch, ready=True)
 
 
 def launch_label(forecast: Forecast, runs: int, at_once: int | None) -> str:
-    """Choose the text of the launch button; `runs`: how many runs a launch of several has, `at_once` how many may run
-    together."""
+    """Choose the label of the launch button. `runs` is the number of runs in a launch of several, `at_once` how many of
+    them may run at the same time."""
     if not runs:
         return forecast.button
     bound = f", {at_once} at a time" if at_once else ""
-    return f"{'Launch' if forecast.now else 'Queue'} {runs} runs{bound}"
+    return f"{'Launch' if forecast.starts_now else 'Queue'} {runs} runs{bound}"
 
 
 # --- time and cost ----------------------------------------------------------------------------------------------------
@@ -125,16 +124,16 @@ def _time_view(
     at_once: int | None,
     episodes: bool,
 ) -> TimeView:
-    """Describe the expected time and cost. `machine`: the one that would be requested; `episodes`: an environment
-    answers between turns."""
+    """Describe the expected time and cost. `machine` is the one that would be requested; `episodes` is true if an
+    environment responds between turns."""
     rows = _times(time, together, several=several, at_once=at_once)
     rows += _costs(time, together, machine, several=several)
     source = "unknown"
     if time is not None:
-        source = f"by a run on {time.host.name}" if time.past else "rule of thumb, not measured"
+        source = f"based on a run on {time.host.name}" if time.past else "rule of thumb, not measured"
     notes = [_basis(time, machine, episodes=episodes), _price(time, machine)]
     if time:
-        notes.append("Startup, evaluations and checkpoints are not counted.")
+        notes.append("Startup, evaluations and checkpoints are not included.")
     return TimeView(source, rows, [note for note in notes if note])
 
 
@@ -144,10 +143,10 @@ def _times(
     if time is None:
         return [("The run", "unknown")]
     rows = []
-    alike = together is None or together.alike
-    if alike:
+    all_alike = together is None or together.alike
+    if all_alike:
         rows.append(("A step", f"about {duration(time.step_s)}, {si(time.tokens)} tokens"))
-    if together and together.span and not alike:
+    if together and together.span and not all_alike:
         shortest, longest = together.span
         rows.append(("Each run", f"about {duration(shortest)} to {duration(longest)}"))
     elif time.seconds is not None:
@@ -170,16 +169,16 @@ def _costs(
         rows.append(("GPU-hours each" if several else "GPU-hours", f"about {sig(time.gpu_hours)}{cost}"))
     if together:
         cost = f": {together.cost}" if together.cost else ""
-        rows.append(("GPU-hours of all", f"about {sig(together.gpu_hours)}{cost}"))
+        rows.append(("GPU-hours in total", f"about {sig(together.gpu_hours)}{cost}"))
     return rows
 
 
 def _basis(time: Duration | None, machine: HostFacts | None, *, episodes: bool) -> Line:
     if time is None:
-        return "No estimate yet: no host has reported the model’s size."
+        return "No estimate yet, because no host has reported the model’s size."
     if time.past and time.pace:
         return format_html(
-            'From <a href="{}">{}</a>, the nearest run there: {} tokens/s, {} a step (median of {}){}.',
+            'Based on <a href="{}">{}</a>, the most similar run there: {} tokens/s, {} a step (median of {} steps){}.',
             reverse("run", args=[time.past.id]),
             time.past.name,
             si(time.pace.tokens_per_s),
@@ -187,23 +186,23 @@ def _basis(time: Duration | None, machine: HostFacts | None, *, episodes: bool) 
             sig(time.pace.steps),
             ", scaled to this batch and length" if time.scaled else "",
         )
-    about = f"No recent run on {time.host.name} is like this one."
+    about = f"No recent run on {time.host.name} is similar to this one."
     if machine:
         about = f"Estimated for a {machine.name} machine that hasn’t been requested yet."
-    answers = " The environment’s answers are assumed to take a second a turn." if episodes else ""
+    tools = " The environment is assumed to take a second to respond in each turn." if episodes else ""
     return (
-        f"{about} The rule goes by the model’s size, the GPUs, the rollout, and completions of full length; "
-        f"it fits recorded runs on H200s within a factor of 2.{answers}"
+        f"{about} The rule uses the model’s size, the GPUs, the rollout, and completions of full length; "
+        f"its estimates for recorded runs on H200s are within a factor of 2.{tools}"
     )
 
 
 def _price(time: Duration | None, machine: HostFacts | None) -> str:
     if machine and machine.gpus:
         if not machine.gpu_hour:
-            return f"No price per GPU-hour is known for machines of {machine.name}; an admin can enter it there."
+            return f"No price per GPU-hour is known for machines of {machine.name}; an admin can enter one there."
         gpus = count(len(machine.gpus), "GPU,GPUs")
-        paid = f"a machine of {gpus} is paid for as a whole, from its start until it leaves."
+        paid = f"the whole machine ({gpus}) is charged from its start until it is given back."
         return f"A GPU-hour there costs {machine.gpu_hour}; {paid}"
     if time and time.gpu_hours is not None and not time.cost:
-        return f"{time.host.name} has no price per GPU-hour."
+        return f"No price per GPU-hour is set for {time.host.name}, so the cost is unknown."
     return ""

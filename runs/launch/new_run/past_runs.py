@@ -1,6 +1,6 @@
-"""The expected duration of a run: the nearest runs that its hosts have had, otherwise the rule of thumb.
+"""The expected duration of a run, from the most similar past runs on its hosts or otherwise from the rule of thumb.
 
-The Preflight panel asks with every change of the form, so the number of queries is fixed and what they read is bounded.
+The Preflight panel asks after every change of the form, so the number of queries and of the rows they read is bounded.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,14 +19,14 @@ from workers.contract.run.hardware import HardwareSpec
 from workers.contract.wire.documents import ContractError, from_dict
 from workers.contract.wire.names import EventKind
 
-NEWEST_RUNS = 200
-"""Newest of all runs; older ones are not considered."""
+MAX_NEWEST_RUNS = 200
+"""Maximum number of newest runs to consider, of any model."""
 MAX_COMPARED = 30
-"""Most attempts at runs of the model on the same number of training GPUs."""
+"""Maximum number of attempts to compare, of runs of the model on the same number of training GPUs."""
 MAX_READ = 3
-"""Most runs whose steps are read until one has enough of them."""
-STEPS_READ = 60
-INSPECTIONS = 100
+"""Maximum number of runs whose steps are read while looking for one with enough of them."""
+MAX_STEPS_READ = 60
+MAX_INSPECTIONS = 100
 
 
 def expected(draft: Draft, hosts: Sequence[HostView]) -> Duration | None:
@@ -36,10 +36,10 @@ def expected(draft: Draft, hosts: Sequence[HostView]) -> Duration | None:
 
 
 def duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None) -> Duration | None:
-    """Estimate the duration. `largest`: the host that the memory is estimated for, or the requested machine."""
+    """Estimate the duration. `largest` is the host that memory is estimated for, or the requested machine."""
     try:
         return _duration(draft, hosts, largest)
-    except (ArithmeticError, ValueError):  # of settings that make no sense, which other checks report
+    except (ArithmeticError, ValueError):  # from settings that make no sense, which other checks report
         return None
 
 
@@ -51,14 +51,13 @@ def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None
         return by_rule(draft, largest)
     for run in nearest(draft, _past_runs(draft, draft.hardware, hosts))[:MAX_READ]:
         measured = pace(steps_of(run.id, run.attempt), work.steps_per_generation)
-        if measured and (answer := by_past(draft, run, measured)):
-            return answer
+        if measured and (estimate := by_past(draft, run, measured)):
+            return estimate
     return by_rule(draft, largest) if largest else None
 
 
 def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) -> list[PastRun]:
-    """Read past runs of the model, the newest first."""
-    newest = Run.objects.order_by("-created_at").values("pk")[:NEWEST_RUNS]
+    newest = Run.objects.order_by("-created_at").values("pk")[:MAX_NEWEST_RUNS]
     attempts = Attempt.objects.filter(
         run__in=newest,
         host__in=[view.row.pk for view in hosts],
@@ -68,25 +67,25 @@ def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) 
         run__spec__hardware__rollout=hardware.rollout.value,
         run__spec__hardware__trainer_gpus=hardware.trainer_gpus,
     )
-    of_spec = (f"run__spec__{name}" for name in ("hardware", "grpo", "lora", "ahead"))
-    columns = ("pk", "run_id", "run__name", "host__name", *of_spec)
+    spec_columns = (f"run__spec__{name}" for name in ("hardware", "grpo", "lora", "ahead"))
+    columns = ("pk", "run_id", "run__name", "host__name", *spec_columns)
     rows = attempts.order_by("-run__created_at", "-number").values_list(*columns)[:MAX_COMPARED]
     by_run = {row[1]: row for row in reversed(rows)}
     return list(_readable(reversed(by_run.values())))
 
 
 def _models(draft: Draft, hosts: Sequence[HostView]) -> list[str]:
-    """List the model, and others with exactly as many parameters."""
+    """List the model, followed by others with exactly as many parameters."""
     parameters = draft.model_size("parameters")
     if not parameters:
         return [draft.model]
-    answers = ModelInspection.objects.filter(host__in=[view.row.pk for view in hosts], answered_at__isnull=False)
-    sizes = answers.order_by("-asked_at").values_list("model", "answer__parameters")[:INSPECTIONS]
+    inspections = ModelInspection.objects.filter(host__in=[view.row.pk for view in hosts], answered_at__isnull=False)
+    sizes = inspections.order_by("-asked_at").values_list("model", "answer__parameters")[:MAX_INSPECTIONS]
     return list(dict.fromkeys([draft.model, *(model for model, size in sizes if size == parameters)]))
 
 
 def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
-    """Yield the runs that this version can read."""
+    """Yield the runs whose hardware settings this version can read."""
     for attempt, run, name, host, hardware, grpo, lora, ahead in rows:
         try:
             spec = from_dict(HardwareSpec, hardware)
@@ -97,11 +96,11 @@ def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
 
 
 def steps_of(run_id: str, attempt_id: str) -> list[PastStep]:
-    """Read an attempt's last steps in order, as far as they are not folded yet. TRL logs tokens only at steps that
-    generate: the others have those of the step before."""
+    """Read an attempt's last steps in order, except those already thinned out. TRL logs tokens only at steps that
+    generate; each other step gets those of the step before."""
     rows = MetricRow.objects.filter(run=run_id, attempt=attempt_id, kind=EventKind.TRAIN, superseded=False)
     timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
-    columns = timed.values_list("step", "values__step_time", "values__num_tokens")[:STEPS_READ]
+    columns = timed.values_list("step", "values__step_time", "values__num_tokens")[:MAX_STEPS_READ]
     steps: list[PastStep] = []
     for step, seconds_, tokens_ in reversed(columns):
         seconds, tokens = number(seconds_), number(tokens_)

@@ -15,7 +15,7 @@ from controlplane.catalogue.hardware.profiles import launch_values
 from controlplane.catalogue.rewards.models import RewardVersion
 from runs.engine.models import Run
 from runs.engine.spec import hardware_of, spec_of, with_aggregation
-from runs.launch.new_run.fields.choice_fields import offered_profiles, row_numbered
+from runs.launch.new_run.fields.choice_fields import offered_profiles, row_by_id
 from runs.launch.new_run.fields.table import BY_FIELD
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.spec_values import field_values, of_empty_spec, sent
@@ -25,16 +25,16 @@ from workers.contract.run.overlapping import with_correction
 from workers.contract.wire.documents import ContractError, to_dict
 
 FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name", "environment")
-"""Choices that a link to the page may make: `?dataset_version=3`."""
+"""Choices that a link to the page may make, as in `?dataset_version=3`."""
 
 
 def from_query(query: QueryDict) -> dict[str, Any]:
     chosen: dict[str, Any] = {name: query[name][:500] for name in FROM_LINKS if query.get(name)}
-    return made_for(row_numbered(HardwareProfile, chosen.get("profile"))) | chosen
+    return made_for(row_by_id(HardwareProfile, chosen.get("profile"))) | chosen
 
 
 def made_for(profile: HardwareProfile | None) -> dict[str, str]:
-    """Read the form values of a profile; {} if the profile is from an older contract."""
+    """Read the form values of a profile; {} if it was saved under an older contract."""
     if profile is None:
         return {}
     try:
@@ -44,7 +44,7 @@ def made_for(profile: HardwareProfile | None) -> dict[str, str]:
 
 
 def fillable(form: LaunchForm) -> dict[str, Any]:
-    """Collect values for the page's script: each profile's form values, and the defaults of all fields involved."""
+    """Collect each profile's form values, and the defaults of the fields that they fill, for the page's script."""
     profiles = {str(profile.pk): made_for(profile) for profile in offered_profiles()}
     names = dict.fromkeys(name for values in profiles.values() for name in values if name in form.fields)
     initial = {name: form.fields[name].initial for name in names}
@@ -75,8 +75,8 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def with_differing_limits(values: Mapping[str, Any], own_limits: EpisodeLimits) -> dict[str, Any]:
-    """Keep of a spec's values by path only those limits of episodes that differ from its environment's. A limit that
-    the spec leaves out has its default."""
+    """Return a spec's values by path without the episode limits that equal those of its environment. A limit that the
+    spec omits has its default."""
     differing = {path: value for path, value in values.items() if not path.startswith("episodes.limits.")}
     if not any(path.startswith("episodes.") for path in values):
         return differing
@@ -88,8 +88,8 @@ def with_differing_limits(values: Mapping[str, Any], own_limits: EpisodeLimits) 
 
 
 def _in_field(name: str, value: Any) -> Any:
-    """Convert a value to what its form field takes: text for flags that are choices, the default for a save strategy
-    that the form doesn't offer, such as a trial's `no`."""
+    """Convert a value to what its form field takes: a string for a flag that is a choice, and the default for a save
+    strategy that the form doesn't offer, such as a trial's `no`."""
     field = BY_FIELD.get(name)
     if isinstance(value, bool) and (field is None or field.kind is not bool or field.choices):
         return sent(value)
@@ -97,56 +97,57 @@ def _in_field(name: str, value: Any) -> Any:
 
 
 def changed_since(run: Run) -> list[str]:
-    """List catalogue rows that changed since the run was frozen; a clone uses the current ones."""
-    changed = [*_version_changed(run.reward_version, "reward config")]
+    """Describe what has changed in the catalogue since the run was frozen and matters to its clone."""
+    changes = [*_version_changed(run.reward_version, "reward config")]
     if run.spec.get("eval_rewards"):
-        changed += _version_changed(run.eval_reward_version, "evaluations’ reward config")
+        changes += _version_changed(run.eval_reward_version, "evaluations’ reward config")
     if run.environment_version or (run.spec.get("episodes") or {}).get("parts"):
-        changed += _version_changed(run.environment_version, "environment")
+        changes += _version_changed(run.environment_version, "environment")
     if run.profile is None:
-        changed.append("Its hardware profile was deleted: choose another.")
+        changes.append("Its hardware profile was deleted. Choose another.")
     elif {**run.spec.get("hardware", {}), "profile": ""} != _full(run.profile, spec_of(run).hardware.vllm_share):
-        changed.append(f"The profile {run.profile.name} has changed since: the clone uses its current settings.")
-    return changed
+        changes.append(f"Its profile {run.profile.name} has changed since. The clone uses its current settings.")
+    return changes
 
 
 def _version_changed(version: RewardVersion | EnvironmentVersion | None, label: str) -> Iterator[str]:
     if version is None:
-        yield f"Its {label} was deleted: choose another."
+        yield f"Its {label} was deleted. Choose another."
         return
     item = version.config if isinstance(version, RewardVersion) else version.environment
     if item.archived_at:
-        yield f"Its {label} {item.name} was archived: choose another."
+        yield f"Its {label} {item.name} was archived. Choose another."
     elif (newest := item.newest()) != version:
-        yield f"There is a newer version of its {label}, {newest}: the clone uses v{version.number}, as the run did."
+        yield f"Its {label} has a newer version, {newest}. The clone uses v{version.number}, as the run did."
 
 
 def as_sent(form: BaseForm) -> dict[str, Any]:
     """Collect the form's initial values as a browser would send them."""
-    sent: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for bound in form:
         value = bound.value()
         if value is None or value is False or value == "":
             continue
-        sent[bound.html_name] = "on" if value is True else value
-    return sent
+        values[bound.html_name] = "on" if value is True else value
+    return values
 
 
 def submitted(form: LaunchForm) -> LaunchForm:
-    """Submit the form's initial values."""
+    """Build a form to which the initial values of this one are submitted."""
     return LaunchForm(as_sent(form), schema=form.schema)
 
 
 def _without_the_configs(grpo: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Remove from GRPO settings those of the reward config, which come from the clone's config, and the correction of
-    batches generated ahead, which comes with that setting."""
+    """Return GRPO settings without those that a clone sets again: the reward config's, and the correction for batches
+    generated ahead."""
     from_config = with_aggregation(run.reward_version, {}) if run.reward_version else {}
     from_config |= with_correction({}, bool(run.spec.get("ahead")))
     return {name: value for name, value in grpo.items() if from_config.get(name) != value}
 
 
 def _full(profile: HardwareProfile, vllm_share: float | None) -> dict[str, Any]:
-    """Fill in all defaults of a stored profile, as in the frozen copy of a run that has this share."""
+    """Return a stored profile's settings with all defaults, as they are frozen for a run with this vLLM share; {} if it
+    can't be read."""
     try:
         return {**to_dict(hardware_of(profile, vllm_share)), "profile": ""}
     except ContractError:
@@ -154,19 +155,19 @@ def _full(profile: HardwareProfile, vllm_share: float | None) -> dict[str, Any]:
 
 
 def _own_share(run: Run, hardware: HardwareSpec) -> float | None:
-    """Return the run's share for vLLM; None: its profile's."""
+    """Return the run's vLLM share; None if it is the profile's."""
     try:
-        profiles = hardware_of(run.profile).vllm_share if run.profile else None
+        profile_share = hardware_of(run.profile).vllm_share if run.profile else None
     except ContractError:
         return None
-    return None if hardware.vllm_share == profiles else hardware.vllm_share
+    return None if hardware.vllm_share == profile_share else hardware.vllm_share
 
 
 def _next_name(name: str) -> str:
-    """Choose the next free name: run -> run-2 -> run-3."""
+    """Choose the next unused name: run -> run-2 -> run-3."""
     stem, dash, number = name.rpartition("-")
     if not (dash and number.isascii() and number.isdigit() and len(number) < 6):
         stem, number = name, "1"
     stem = stem[:112]
-    taken = set(Run.objects.filter(name__startswith=f"{stem}-").values_list("name", flat=True))
-    return next(free for n in count(int(number) + 1) if (free := f"{stem}-{n}") not in taken)
+    taken_names = set(Run.objects.filter(name__startswith=f"{stem}-").values_list("name", flat=True))
+    return next(candidate for n in count(int(number) + 1) if (candidate := f"{stem}-{n}") not in taken_names)

@@ -1,4 +1,4 @@
-"""The multi-turn search example: questions, the corpus that answers them, the environment and the rewards."""
+"""The multi-turn search example: questions, the corpus with their answers, the environment and the rewards."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,15 +31,15 @@ class SearchExample:
     environment: EnvironmentVersion
     rewards: RewardVersion
     questions: DatasetVersion | None
-    """None: still being imported."""
+    """None while they are being imported."""
 
     @property
     def ready(self) -> bool:
         return self.questions is not None and self.corpus.status == CorpusVersion.READY
 
 
-def make(user: User) -> SearchExample:
-    """Make the missing parts of the example; existing ones stay. Raises DatasetError."""
+def create(user: User) -> SearchExample:
+    """Create the missing parts of the example and return all of it; existing parts stay. Raises DatasetError."""
     corpus = building.create_sample(user)
     questions = offered_datasets().filter(dataset__name=QUESTIONS).order_by("-number")
     return SearchExample(corpus, _environment(corpus, user), _rewards(user), questions.first())
@@ -53,7 +53,7 @@ def _environment(corpus: CorpusVersion, user: User) -> EnvironmentVersion:
         return environments.save(existing, content, by=user)[0]
     try:
         return environments.make(ENVIRONMENT, content, owner=user)
-    except IntegrityError:  # an archived one, or made at the same time
+    except IntegrityError:  # the name belongs to an archived one, or another request has just created it
         return environments.make(free_name(Environment, ENVIRONMENT), content, owner=user)
 
 

@@ -1,7 +1,7 @@
 """Several runs of one launch: the same settings with other seeds, and a small grid of settings.
 
-They are launched together or not at all, belong to a RunGroup with a bound on how many of them run at once, carry one
-tag, and are compared by default.
+They are launched all together or not at all. They belong to a RunGroup, which can limit how many of them run at the
+same time, carry one tag, and are compared by default.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,11 @@ from runs.launch.preflight.duration import Duration
 from runs.launch.preflight.finding import Finding, Grade
 
 KIND = "several"
-"""Kind of a group in the key of a launch."""
+"""Kind of a group of runs in a launch key."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A variation with its own preflight."""
-
     variation: Variation
     checked: Checked
     findings: list[Finding]
@@ -40,36 +38,35 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Checks:
-    """The preflight of a launch: of its single run, or of each of its several runs."""
+    """The preflight of a launch: of its single run, or of each of several runs."""
 
     checked: Checked
-    """The check of the launch's own settings."""
+    """The check of the settings without variations."""
     findings: list[Finding]
     parts: list[PlannedRun] = field(default_factory=list)
-    """The runs of several; [] for a single one."""
+    """The planned runs; [] for a single run."""
 
 
 @dataclass(frozen=True)
 class Together:
-    """Expected time and cost of a group's runs."""
+    """The expected time and cost of a group's runs."""
 
     durations: list[Duration]
     at_once: int | None
 
     @property
     def alike(self) -> bool:
-        """True if all runs take equally long."""
         return len({(run.step_s, run.steps) for run in self.durations}) == 1
 
     @property
     def span(self) -> tuple[float, float] | None:
-        """Seconds of the shortest run and of the longest."""
+        """Seconds of the shortest and of the longest run; None if any is unknown."""
         seconds = self._all("seconds")
         return (min(seconds), max(seconds)) if seconds else None
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of the whole group, in its order. Without a bound: one after another, the longest possible."""
+        """Seconds of the whole group, started in order. Without a limit, they run one after another."""
         ends = [0.0] * (self.at_once or 1)
         seconds = self._all("seconds")
         for duration in seconds:
@@ -84,10 +81,10 @@ class Together:
     def cost(self) -> str:
         return total(self._all("cost"))
 
-    def _all(self, figure: str) -> list[Any]:
-        """Read a figure of each run; [] if any is unknown."""
-        figures = [getattr(run, figure) for run in self.durations]
-        return [] if None in figures else figures
+    def _all(self, name: str) -> list[Any]:
+        """Read an attribute of each run's duration; [] if any is unknown."""
+        values = [getattr(run, name) for run in self.durations]
+        return [] if None in values else values
 
 
 def together(parts: Sequence[PlannedRun], at_once: int | None) -> Together | None:
@@ -98,7 +95,7 @@ def together(parts: Sequence[PlannedRun], at_once: int | None) -> Together | Non
 
 
 def check(choices: LaunchChoices, user: User, kind: str = "train") -> Checks:
-    """Check a launch. A learnability check is a single run, with the launch's own settings."""
+    """Check a launch of one run or several. A learnability check is always a single run, without variations."""
     variations = choices.variations if kind == "train" else []
     if not variations:
         return check_single(choices, user)
@@ -107,7 +104,7 @@ def check(choices: LaunchChoices, user: User, kind: str = "train") -> Checks:
 
 
 def check_single(choices: LaunchChoices, user: User) -> Checks:
-    """Check the launch's own settings, without its variations."""
+    """Check the launch's settings without its variations."""
     draft_check = checked(choices, user)
     return Checks(draft_check, findings_of(choices, draft_check))
 
@@ -115,34 +112,35 @@ def check_single(choices: LaunchChoices, user: User) -> Checks:
 def _part(choices: LaunchChoices, variation: Variation, user: User, *, runs: int) -> PlannedRun:
     name = f"{choices.run_name()[: 118 - len(variation.label)]}, {variation.label}"[:120]
     single = dict.fromkeys(SEVERAL_FIELDS, "")
-    own = choices_of(choices.sent_values() | variation.values | single | {"name": name}, choices.schema)
-    draft_check = checked(own, user)
+    own_choices = choices_of(choices.sent_values() | variation.values | single | {"name": name}, choices.schema)
+    draft_check = checked(own_choices, user)
     draft_check = replace(draft_check, draft=replace(draft_check.draft, runs=runs))
-    return PlannedRun(variation, draft_check, findings_of(own, draft_check))
+    return PlannedRun(variation, draft_check, findings_of(own_choices, draft_check))
 
 
 def _findings(choices: LaunchChoices, parts: list[PlannedRun]) -> list[Finding]:
-    """Merge the findings of all runs. Those of every run stay as they are; stops and warnings of only some runs are
-    shown at the grid, with these runs' settings. The worst first."""
-    of: dict[tuple[str, ...], dict[int, Finding]] = {}
+    """Merge the findings of all runs, worst first. Findings that all runs share stay as they are. Stops and warnings of
+    only some runs are moved to the grid or seeds, with these runs' settings; their notes are dropped."""
+    by_content: dict[tuple[str, ...], dict[int, Finding]] = {}
     for number, part in enumerate(parts):
         for finding in part.findings:
-            of.setdefault((finding.grade, finding.field, finding.cause, finding.fix), {})[number] = finding
-    variations, at = [part.variation for part in parts], "grid" if choices.chosen("grid") else "seeds"
+            by_content.setdefault((finding.grade, finding.field, finding.cause, finding.fix), {})[number] = finding
+    variations, field_name = [part.variation for part in parts], "grid" if choices.chosen("grid") else "seeds"
     merged: list[Finding] = []
-    for numbered in of.values():
+    for numbered in by_content.values():
         finding = next(iter(numbered.values()))
         if len(numbered) == len(variations):
             fixes = tuple(fix for fix in finding.fixes if not fix.values.keys() & variations[0].values.keys())
             merged.append(replace(finding, fixes=fixes))
         elif finding.grade != Grade.NOTE:
             cause = f"With {_settings([variations[number] for number in numbered], variations)}: {finding.cause}"
-            merged.append(replace(finding, field=at, cause=cause, fixes=()))
+            merged.append(replace(finding, field=field_name, cause=cause, fixes=()))
     return sorted(merged, key=lambda finding: ORDER[finding.grade])
 
 
 def _settings(some: list[Variation], all_variations: list[Variation]) -> str:
-    """Name the settings that only these runs have, such as "num generations 6 or 7"; otherwise each run's settings."""
+    """Name the settings that only these runs have, such as "num generations 6 or 7". If no such combination describes
+    them, list each run's settings."""
     values, all_values = _values(some), _values(all_variations)
     if prod(map(len, values.values())) != len(some):
         return "; ".join(variation.label for variation in some)
@@ -156,8 +154,8 @@ def _values(variations: list[Variation]) -> dict[str, list[str]]:
 
 
 def launch(parts: list[PlannedRun], user: User, *, at_once: int | None, key: str | None) -> tuple[RunGroup, bool]:
-    """Launch all of them; with the key of an earlier launch, that group and False. Raises QueueFull and ContractError,
-    then none is launched."""
+    """Launch all runs and return (their group, True), or (the earlier group, False) if the key was used before. Raises
+    QueueFull or ContractError without launching any."""
 
     def make() -> RunGroup:
         group = RunGroup.objects.create(owner=user, at_once=at_once, launch_key=key)

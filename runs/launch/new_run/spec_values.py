@@ -1,4 +1,4 @@
-"""A spec's values as values of the launch's fields: for clones, imports and the API."""
+"""Conversion of a spec's values to values of the launch's fields, for clones, imports and the API."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ PRECISION_FLAGS: dict[str, dict[str, bool]] = {
     "fp16": {"bf16": False, "fp16": True},
     "fp32": {"bf16": False, "fp16": False},
 }
-CHOSEN_ANEW = frozenset({"name", "model", "dataset_version", "reward_version", "profile", "host", "priority"})
-"""Fields without a default that a document could leave out."""
+CHOSEN_PER_RUN = frozenset({"name", "model", "dataset_version", "reward_version", "profile", "host", "priority"})
+"""Fields that stay as they are if a document omits them, since they have no default."""
 
 
 def sent(value: Any) -> str:
-    """Write a value as a browser would send it; "" for None."""
+    """Return a value as a browser would send it; "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -33,12 +33,12 @@ def sent(value: Any) -> str:
 
 
 def field_of(path: str) -> str:
-    """Return the field for a path of the spec, or ""."""
+    """Return the name of the field for a path in the spec; "" if it has none."""
     return settings.FIELDS.get(path) or (path.removeprefix("grpo.") if path.startswith("grpo.") else "")
 
 
 def field_values(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Yield (field, value, path) of a spec's values by path. LoRA settings count only where one is trained."""
+    """Yield (field, value, path) for a spec's values by path, with LoRA settings only if a LoRA is trained."""
     flags = {}
     for path, value in values.items():
         name = field_of(path)
@@ -52,25 +52,25 @@ def field_values(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
         elif name and name != "eval_strategy" and (values.get("lora") or not path.startswith("lora.")):
             yield name, value, path
     if flags:
-        full = {"bf16": False, "fp16": False, **flags}
-        precision = next((name for name, flags_of in PRECISION_FLAGS.items() if flags_of == full), "profile")
+        all_flags = {"bf16": False, "fp16": False, **flags}
+        precision = next((name for name, flags_of in PRECISION_FLAGS.items() if flags_of == all_flags), "profile")
         yield "precision", precision, f"grpo.{next(iter(flags))}"
 
 
 def of_empty_spec(schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return field -> value for one of our own documents, which says everything: a setting that it lacks has its
-    default, and an argument of GRPOConfig is left to TRL."""
-    left_out = CHOSEN_ANEW.union(SEVERAL_FIELDS, names_of("LoRA"))
+    """Return field -> value for whatever a complete document omits: a setting's default, or TRL's default for an
+    argument of GRPOConfig."""
+    omitted = CHOSEN_PER_RUN.union(SEVERAL_FIELDS, names_of("LoRA"))
     values: dict[str, Any] = {name: None for _, name, _ in advanced_fields.fields(schema)}
     for name, field in BY_FIELD.items():
-        if name not in left_out:
-            values[name] = left_to_trl(field, schema) if field.argument else field.default
+        if name not in omitted:
+            values[name] = trl_default(field, schema) if field.argument else field.default
     return values
 
 
-def left_to_trl(field: LaunchField, schema: Mapping[str, Any] | None) -> Any:
-    """Return the value of an argument left to TRL: None if it may be empty, otherwise the default of the host's
-    trainer."""
+def trl_default(field: LaunchField, schema: Mapping[str, Any] | None) -> Any:
+    """Return the field value that leaves an argument to TRL: None if the field may be empty, otherwise the default of
+    the host's trainer."""
     if not field.required:
         return None
     default = ((schema or {}).get("defaults") or {}).get(field.name)

@@ -1,4 +1,4 @@
-"""Starts from another run's checkpoint: problems of a run that would train its weights."""
+"""Checks of a start from another run's checkpoint: why a run can't train its weights."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,16 +20,16 @@ def problems(
     profile: Mapping[str, Any] | None,
     host: Host | None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield (field, sentence) for each of the other choices that doesn't fit the checkpoint."""
+    """Yield (field, sentence) for each problem of the checkpoint and each choice that doesn't fit it."""
     if checkpoint is None:
-        yield "start_from", "There is no such checkpoint. Copy its folder from the Checkpoints tab of its run."
+        yield "start_from", "No checkpoint has this folder. Copy the folder from the Checkpoints tab of its run."
         return
     if checkpoint.removed:
-        yield "start_from", f"The trainer has removed the checkpoint of step {checkpoint.step} since. Choose another."
+        yield "start_from", f"The trainer has since removed the checkpoint of step {checkpoint.step}. Choose another."
     yield from _against_its_run(checkpoint, model, lora, profile)
     home = checkpoint.event.attempt.host
-    if host and home and host != home and not (checkpoint.stored or _shared(host, home)):
-        yield "host", f"The checkpoint is on {home}: choose that host, or leave this empty."
+    if host and home and host != home and not (checkpoint.stored or _share_runs_folder(host, home)):
+        yield "host", f"The checkpoint is on {home}. Choose that host, or leave this empty."
 
 
 def _against_its_run(
@@ -39,23 +39,26 @@ def _against_its_run(
         spec = spec_of(checkpoint.event.run)
         hardware = from_dict(HardwareSpec, {"profile": "", **(profile or {})})
     except ContractError:
-        return  # the host checks its files again
+        return  # the host checks the checkpoint's files itself
     if model and model != spec.model.path:
-        yield "start_from", f"It is a checkpoint of {spec.model.path}: choose that model."
+        yield "start_from", f"This is a checkpoint of {spec.model.path}. Choose that model."
     if (spec.lora is None) != (lora is None):
         weights = "all weights" if spec.lora is None else "a LoRA"
-        yield "start_from", f"Its run trained {weights}: do the same, so that the weights fit."
-    elif spec.lora and lora and _shape(spec.lora) != _shape(lora):
+        yield "start_from", f"The checkpoint’s run trained {weights}. Do the same, so that the weights fit."
+    elif spec.lora and lora and _lora_shape(spec.lora) != _lora_shape(lora):
         targets = ", ".join(spec.lora.target_modules)
-        yield "start_from", f"Its LoRA has rank {spec.lora.r} on {targets}: set the same, so that the weights fit."
+        yield (
+            "start_from",
+            f"The checkpoint’s LoRA has rank {spec.lora.r} on {targets}. Use the same settings.",
+        )
     for problem in start_problems(hardware):
         yield "start_from", f"{problem.sentence} {problem.fix}"
 
 
-def _shape(lora: LoraSpec) -> tuple[int, frozenset[str]]:
+def _lora_shape(lora: LoraSpec) -> tuple[int, frozenset[str]]:
     return lora.r, frozenset(lora.target_modules)
 
 
-def _shared(host: Host, home: Host) -> bool:
+def _share_runs_folder(host: Host, home: Host) -> bool:
     folder = home.inventory.get("runs_folder")
     return bool(folder) and host.inventory.get("runs_folder") == folder

@@ -19,7 +19,7 @@ from runs.engine.scheduling.limits import QueueFull
 from runs.insight import diagnosis
 from runs.launch.new_run import drafting, fixing, launching, prefill, several
 from runs.launch.new_run.dry_run import DryRun, NothingToShow, commands_of, of_form, of_run, write
-from runs.launch.new_run.fields.choice_fields import row_numbered
+from runs.launch.new_run.fields.choice_fields import row_by_id
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.launching import Submission
 from runs.launch.new_run.panel import panel_of
@@ -34,11 +34,11 @@ from workers.contract.wire.documents import ContractError
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_run(request: HttpRequest) -> HttpResponseBase:
-    """Show the New run page, or launch. Launching requires the operator role; viewers see who has it."""
+    """Show the New run page, or launch from it. Viewers see who may launch instead."""
     if request.method == "POST":
         return _send(request, "train")
     if not person(request).may_operate:
-        return _for_viewers(request)
+        return _viewer_page(request)
     hosts = drafting.candidates(None)
     initial = drafting.with_only_choices(prefill.from_query(request.GET), hosts, person(request))
     form = LaunchForm(initial=initial, schema=drafting.schema_among(hosts))
@@ -47,15 +47,14 @@ def new_run(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Show the page filled from a run's frozen spec."""
     if not person(request).may_operate:
-        return _for_viewers(request)
+        return _viewer_page(request)
     run = queries.run_for(request, run_id)
     schema = drafting.schema_of(run.host)
     try:
         initial = prefill.from_run(run, schema)
     except ContractError as error:
-        messages.error(request, f"{run.name} can't be cloned: another version froze its spec ({error}).")
+        messages.error(request, f"{run.name} can't be cloned, because another version wrote its spec ({error}).")
         return redirect("run", run.pk)
     checkpoint = checkpoints.find(run, request.GET.get("checkpoint", ""))
     if checkpoint is not None:
@@ -70,7 +69,7 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @require_safe
 @operator_required
 def fix(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show the changes of a clone with a diagnosis's fix, for the failure card."""
+    """Show, for the failure card, what a diagnosis's fix would change in a clone of the run."""
     run = queries.run_for(request, run_id)
     schema = drafting.schema_of(run.host)
     try:
@@ -83,7 +82,7 @@ def fix(request: HttpRequest, run_id: str) -> HttpResponse:
     return render(request, "launch/new_run/_fix.html", {"fixed": fixed, "changes": changes})
 
 
-def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -> fixing.Fixed | None:
+def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -> fixing.AppliedFix | None:
     """Change the initial values as the requested diagnosis proposes; None if the run has no such diagnosis."""
     diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
     if not diagnosed:
@@ -95,7 +94,7 @@ def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -
     return fixing.fix(initial, *diagnosed, schema, findings)
 
 
-def _for_viewers(request: HttpRequest) -> HttpResponse:
+def _viewer_page(request: HttpRequest) -> HttpResponse:
     operators = User.objects.filter(is_active=True, role__in=[Role.OPERATOR, Role.ADMIN]).order_by("username")
     return render(request, "launch/new_run/viewer.html", {"operators": operators.values_list("username", flat=True)})
 
@@ -103,31 +102,31 @@ def _for_viewers(request: HttpRequest) -> HttpResponse:
 @require_POST
 @operator_required
 def check_learnability(request: HttpRequest) -> HttpResponseBase:
-    """Launch a learnability check, whose spec has the settings of the run."""
+    """Launch a learnability check with the settings in the form."""
     return _send(request, CHECK)
 
 
 @require_POST
 @operator_required
 def check_every_prompt(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Launch a check with the settings of another one that samples every training prompt; one for each check."""
+    """Launch a check of every training prompt with the settings of an earlier check, at most once for each."""
     run, user = queries.run_for(request, run_id), person(request)
     try:
         form = launching.form_of(run)
         submission = launching.check_every_prompt(run, form, user)
     except (ContractError, QueueFull) as error:
-        messages.error(request, f"This can't be checked: {error}")
+        messages.error(request, f"The check can't be launched: {error}")
         return redirect("learnability", run.pk)
-    return _answer(request, form, submission, clone_of=run)
+    return _respond(request, form, submission, clone_of=run)
 
 
 @operator_required
 def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
     form = bound_form(request)
-    return _answer(request, form, launching.launch(form, person(request), kind))
+    return _respond(request, form, launching.launch(form, person(request), kind))
 
 
-def _answer(request: HttpRequest, form: LaunchForm, submission: Submission, **extra: Any) -> HttpResponseBase:
+def _respond(request: HttpRequest, form: LaunchForm, submission: Submission, **extra: Any) -> HttpResponseBase:
     launched = submission.launched
     if launched is None:
         return page(request, form, checks=submission.checks, status=422, **extra)
@@ -138,14 +137,14 @@ def _answer(request: HttpRequest, form: LaunchForm, submission: Submission, **ex
         return redirect("learnability" if launched.kind == CHECK else "run", launched.pk)
     ids = list(launched.runs.order_by("created_at", "pk").values_list("pk", flat=True))
     if submission.fresh:
-        messages.success(request, f"{len(ids)} runs launched. Their curves appear here with their first steps.")
+        messages.success(request, f"{len(ids)} runs launched. Their curves appear here after their first steps.")
     return redirect(f"{reverse('compare_runs')}?runs={','.join(ids)}")
 
 
 @require_POST
 @operator_required
 def check_run(request: HttpRequest) -> HttpResponse:
-    """Render the Preflight panel for the current form; stores nothing."""
+    """Render the Preflight panel for the current form, without storing anything."""
     form = bound_form(request)
     panel = panel_of(form, several.check(form, person(request)))
     return render(request, "launch/new_run/_preflight.html", panel)
@@ -154,7 +153,6 @@ def check_run(request: HttpRequest) -> HttpResponse:
 @require_POST
 @operator_required
 def choose_profile(request: HttpRequest) -> HttpResponse:
-    """Rank every profile for the form's model and hosts."""
     draft = drafting.checked(bound_form(request), person(request)).draft
     choices = choosing.choices(draft)
     unfit = [choice for choice in choices if not (choice.fits or choice.chosen)]
@@ -177,7 +175,7 @@ def dry_run(request: HttpRequest) -> HttpResponseBase:
     try:
         return _archive(request, of_form(form))
     except (NothingToShow, ContractError) as error:
-        return refused(request, form, f"No dry run yet: {error}")
+        return refused(request, form, f"A dry run isn't possible yet: {error}")
 
 
 def _archive(request: HttpRequest, dry: DryRun) -> HttpResponseBase:
@@ -185,7 +183,7 @@ def _archive(request: HttpRequest, dry: DryRun) -> HttpResponseBase:
 
 
 def refused(request: HttpRequest, form: LaunchForm, error: str) -> HttpResponse:
-    """Show the page again with an error of the whole form, which may also be incomplete."""
+    """Show the page again with an error for the form as a whole. The form may be incomplete."""
     form.is_valid()
     form.add_error(None, error)
     return page(request, form, checks=several.check_single(form, person(request)), status=422)
@@ -193,19 +191,17 @@ def refused(request: HttpRequest, form: LaunchForm, error: str) -> HttpResponse:
 
 @require_safe
 def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Send the dry run of a frozen run."""
     run = queries.run_for(request, run_id)
     try:
         return _archive(request, of_run(run))
     except (NothingToShow, ContractError) as error:
-        messages.error(request, f"No dry run of {run.name}: {error}")
+        messages.error(request, f"A dry run of {run.name} isn't possible: {error}")
         return redirect("run", run.pk)
 
 
 @require_POST
 @operator_required
 def inspect_model(request: HttpRequest) -> HttpResponse:
-    """Ask a host about the model in the form."""
     form = bound_form(request)
     form.is_valid()
     model, revision = str(form.chosen("model") or ""), str(form.chosen("revision") or "")
@@ -222,17 +218,17 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
-    """Poll an inspection until the host has answered."""
+    """Show an inspection; the page asks for it again until the host has answered."""
     row = get_object_or_404(ModelInspection.objects.select_related("host"), pk=inspection_id)
     context = {"inspection": row, "model": row.model, "host": row.host, "overdue": inspections.overdue(row)}
-    answer = render(request, "launch/new_run/_inspection.html", context)
+    response = render(request, "launch/new_run/_inspection.html", context)
     if row.answered_at is not None:
-        answer["HX-Trigger"] = "inspected"
-    return answer
+        response["HX-Trigger"] = "inspected"
+    return response
 
 
 def bound_form(request: HttpRequest) -> LaunchForm:
-    return LaunchForm(request.POST, schema=drafting.schema_of(row_numbered(Host, request.POST.get("host"))))
+    return LaunchForm(request.POST, schema=drafting.schema_of(row_by_id(Host, request.POST.get("host"))))
 
 
 def page(
@@ -244,15 +240,14 @@ def page(
     shown: LaunchForm | None = None,
     **extra: Any,
 ) -> HttpResponse:
-    """Render the whole page; `shown`: another form than the one that was checked.
-
-    Without `checks`, the form's initial values are checked as if submitted."""
-    sent = form
+    """Render the whole page with `shown` in place of the checked form, if given. Without `checks`, the form's initial
+    values are checked as if submitted."""
+    submitted = form
     if checks is None:
-        sent = prefill.submitted(form)
-        checks = several.check_single(sent, person(request))
-    panel, shown, draft_check = panel_of(sent, checks), shown or form, checks.checked
-    shown.fields["profile"].choices = sent.fields["profile"].choices  # type: ignore[attr-defined]
+        submitted = prefill.submitted(form)
+        checks = several.check_single(submitted, person(request))
+    panel, shown, draft_check = panel_of(submitted, checks), shown or form, checks.checked
+    shown.fields["profile"].choices = submitted.fields["profile"].choices  # type: ignore[attr-defined]
     views = drafting.candidates(None) if draft_check.request.host else draft_check.hosts
     without_vllm = {profile.key for profile in draft_check.draft.profiles if profile.spec.vllm_share is None}
     context = {

@@ -74,7 +74,7 @@ ORDER = {Grade.STOP: 0, Grade.WARN: 1, Grade.NOTE: 2}
 
 
 def check(draft: Draft) -> list[Finding]:
-    """Find everything to say about a launch, the worst first."""
+    """Run every check on a launch and return the findings, worst first."""
     findings = [finding for check_ in CHECKS for finding in check_(draft)]
     return sorted(findings, key=lambda f: ORDER[f.grade])
 

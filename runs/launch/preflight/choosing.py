@@ -1,7 +1,7 @@
 """Ranking of all profiles for this model on these hosts, by fit and expected speed, each with reasons.
 
-Speed is ranked by what decides it most: who generates the completions, what lies in the host's memory, whether weights
-are unpacked for each pass, and how many GPUs work.
+Speed is ranked by what affects it most: what generates the completions, what is offloaded to the host's memory, whether
+weights are dequantized in each pass, and how many GPUs are used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from controlplane.platform.templatetags.figures import significant
 from runs.engine.sentences import counted
 from runs.launch.preflight.draft import Draft, HostFacts, OtherProfile
-from runs.launch.preflight.estimating import Estimated, everywhere
+from runs.launch.preflight.estimating import HostEstimate, everywhere
 from runs.launch.preflight.hosts import shortage
-from runs.launch.preflight.memory import as_made_for, slowness
+from runs.launch.preflight.memory import slowness, with_profile
 from workers.contract.memory.parts import Part
 from workers.contract.run.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy
 
@@ -24,17 +24,16 @@ class Choice:
     name: str
     fits: bool
     why: str
-    """The host that it fits with its spare memory, or the reason why it doesn't fit."""
+    """The memory use on the host that suits the profile best, or the reason why the profile doesn't fit."""
     reasons: tuple[str, ...]
     values: dict[str, str]
-    """Form values that choose it."""
     fit: str
-    """The fit in a few words: `fits h1`, `needs 2 more GPUs`."""
+    """Short label of the fit, such as `fits h1` or `needs 2 more GPUs`."""
     chosen: bool = False
 
 
 def choices(draft: Draft) -> list[Choice]:
-    """Rank all profiles, the best first; those for the CPU and attached servers come after those that use the GPUs."""
+    """Rank all profiles, best first. Those that use no GPUs of the hosts come after the others."""
     ranked = [(_choice(draft, profile), profile) for profile in draft.profiles]
     return [choice for choice, profile in sorted(ranked, key=lambda pair: _rank(*pair))]
 
@@ -46,57 +45,56 @@ def _rank(choice: Choice, profile: OtherProfile) -> tuple[bool, bool, tuple[bool
 
 def _choice(draft: Draft, profile: OtherProfile) -> Choice:
     spec = profile.spec
-    having = [host for host in draft.hosts if not shortage(host, spec)]
-    answers = everywhere(as_made_for(draft, profile)) if having else []
-    fits, why = _fit(draft, spec, answers)
+    hosts = [host for host in draft.hosts if not shortage(host, spec)]
+    estimates = everywhere(with_profile(draft, profile)) if hosts else []
+    fits, why = _fit(draft, spec, estimates)
     chosen = draft.hardware is not None and draft.hardware.profile == spec.profile
     values = {"profile": profile.key, **profile.values}
     return Choice(
-        spec.profile, fits, why, tuple(_reasons(profile)), values, _in_short(draft, spec, having, answers), chosen
+        spec.profile, fits, why, tuple(_reasons(profile)), values, _fit_label(draft, spec, hosts, estimates), chosen
     )
 
 
-def _fit(draft: Draft, spec: HardwareSpec, answers: Sequence[Estimated]) -> tuple[bool, str]:
-    short = [shortage(host, spec) for host in draft.hosts]
-    if not draft.hosts or all(short):
-        return False, f"{short[0]}." if short else "No host has announced itself."
+def _fit(draft: Draft, spec: HardwareSpec, estimates: Sequence[HostEstimate]) -> tuple[bool, str]:
+    shortages = [shortage(host, spec) for host in draft.hosts]
+    if not draft.hosts or all(shortages):
+        return False, f"{shortages[0]}." if shortages else "No host has announced itself."
     if spec.trainer_gpus < 1:
-        return True, "On the CPU: for tiny models."
-    answer = min(answers, key=lambda estimated: estimated.missing, default=None)
-    if answer is None:
+        return True, "Runs on the CPU, for tiny models."
+    best = min(estimates, key=lambda estimated: estimated.missing, default=None)
+    if best is None:
         return True, "The model's size is not known yet, so its memory can't be estimated."
-    return answer.fits and _has_cache(answer), _memory(answer)
+    return best.fits and _has_cache(best), _memory(best)
 
 
-def _in_short(draft: Draft, spec: HardwareSpec, having: Sequence[HostFacts], answers: Sequence[Estimated]) -> str:
-    """Describe the fit in a few words. `having`: the hosts that have its GPUs; `answers`: the estimates there, where
-    the model's size is known."""
+def _fit_label(draft: Draft, spec: HardwareSpec, hosts: Sequence[HostFacts], estimates: Sequence[HostEstimate]) -> str:
+    """Label the fit. `hosts` have the profile's GPUs; `estimates` are those on these hosts, if the model's size is
+    known."""
     if not draft.hosts:
         return "no host yet"
-    if not having:
-        missing = spec.trainer_gpus + spec.server_gpus - max(len(host.gpus) for host in draft.hosts)
-        return f"needs {counted(missing, 'more GPU')}" if missing > 0 else "fits no host"
-    names = [answer.host.name for answer in answers if answer.fits and _has_cache(answer)]
-    if answers and not names:
-        closest = min(answers, key=lambda answer: answer.missing)
-        return "no room for vLLM’s cache" if closest.fits else f"needs {significant(max(closest.needed))} GiB a GPU"
-    names = names or [host.name for host in having]
+    if not hosts:
+        missing_gpus = spec.trainer_gpus + spec.server_gpus - max(len(host.gpus) for host in draft.hosts)
+        return f"needs {counted(missing_gpus, 'more GPU')}" if missing_gpus > 0 else "fits no host"
+    names = [estimated.host.name for estimated in estimates if estimated.fits and _has_cache(estimated)]
+    if estimates and not names:
+        closest = min(estimates, key=lambda estimated: estimated.missing)
+        return "no room for vLLM’s cache" if closest.fits else f"needs {significant(max(closest.needed))} GiB per GPU"
+    names = names or [host.name for host in hosts]
     return f"fits {', '.join(names[:MAX_NAMES])}{' …' if len(names) > MAX_NAMES else ''}"
 
 
-def _has_cache(answer: Estimated) -> bool:
-    vllm = answer.estimate.serving
-    return vllm is None or vllm.tokens >= answer.settings.length
+def _has_cache(estimated: HostEstimate) -> bool:
+    vllm = estimated.estimate.serving
+    return vllm is None or vllm.tokens >= estimated.settings.length
 
 
-def _memory(answer: Estimated) -> str:
-    fullest = max(answer.estimate.gpus, key=lambda gpu: gpu.needed / gpu.card_gib if gpu.card_gib else 0.0)
-    use = (
-        f"{significant(fullest.needed)} of {significant(fullest.card_gib)} GiB on the fullest GPU of {answer.host.name}"
-    )
-    if answer.fits and not _has_cache(answer):
-        return f"vLLM's share leaves no room for its KV cache on {answer.host.name}."
-    return f"{use}." if answer.fits else f"{use}, most of it {fullest.largest}."
+def _memory(estimated: HostEstimate) -> str:
+    fullest = max(estimated.estimate.gpus, key=lambda gpu: gpu.needed / gpu.card_gib if gpu.card_gib else 0.0)
+    amount = f"{significant(fullest.needed)} of {significant(fullest.card_gib)} GiB"
+    use = f"{amount} on the fullest GPU of {estimated.host.name}"
+    if estimated.fits and not _has_cache(estimated):
+        return f"vLLM's share leaves no room for its KV cache on {estimated.host.name}."
+    return f"{use}." if estimated.fits else f"{use}, most of it {fullest.largest}."
 
 
 def _reasons(profile: OtherProfile) -> Iterator[str]:
@@ -105,20 +103,20 @@ def _reasons(profile: OtherProfile) -> Iterator[str]:
     if server and server.attached:
         yield "Completions come from an external server, which is neither started nor verified here."
     elif spec.rollout is Rollout.TRANSFORMERS:
-        yield "Completions come from the trainer itself: many times slower than vLLM."
+        yield "Completions come from the trainer itself, which is many times slower than vLLM."
     elif server and not server.shared:
-        yield "vLLM has GPUs of its own and shares no memory with the trainer."
+        yield "vLLM has its own GPUs and shares no memory with the trainer."
     elif spec.rollout is Rollout.COLOCATE:
-        sleeps = ", and sleeps while the weights are updated" if spec.colocate_sleep else ""
-        yield f"vLLM inside the trainer: no GPU waits for the other{sleeps}."
+        sleeps = "; it sleeps while the weights are updated" if spec.colocate_sleep else ""
+        yield f"vLLM runs inside the trainer, so no GPU waits for another{sleeps}."
     else:
-        yield "vLLM and the trainer share one GPU, which both need at once."
+        yield "vLLM and the trainer share one GPU, which both need at the same time."
     if spec.offload is not Offload.NONE:
-        yield "Optimizer states in the host's memory: slow steps, and much of it is needed."
+        yield "Optimizer states are kept in the host's memory, which takes much of it and makes steps slow."
     if spec.quantization is not Quantization.NONE:
-        yield "Weights quantized: least memory, slower passes."
+        yield "Weights are quantized, which takes the least memory but makes passes slower."
     if spec.strategy in (Strategy.ZERO3, Strategy.FSDP2):
-        yield "Weights split over the GPUs: each layer is gathered when it is needed."
+        yield "Weights are split over the GPUs, and each layer is gathered when it is needed."
     elif spec.strategy is Strategy.DDP:
-        yield "A whole copy on each training GPU: the batch is split between them."
+        yield "Each training GPU has a whole copy of the model; the batch is split between them."
     yield "A LoRA is trained." if profile.lora else f"All weights are trained, with {Part.OPTIMIZER} for each."

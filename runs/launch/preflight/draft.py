@@ -1,4 +1,4 @@
-"""A launch in preparation: plain values from the form and the catalogue, which checks read."""
+"""A launch in preparation, as plain values from the form and the catalogue that checks read."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +21,13 @@ class GpuFacts:
     index: int
     memory_mib: int
     free: bool
-    """True if no lease holds it, in quarantine or not."""
+    """True if no lease holds the GPU, whether or not it is in quarantine."""
     foreign_mib: int = 0
-    """Memory used without a lease, if it is enough to disturb a run."""
+    """Memory used without a lease; 0 if it is too little to disturb a run."""
     capability: str = ""
-    """CUDA capability, such as 9.0; "": not known."""
+    """CUDA capability, such as 9.0; "" if unknown."""
     kept_mib: int = 0
-    """Memory of earlier runs that attached servers keep there."""
+    """Memory that attached servers keep there for earlier runs."""
     kept_by: tuple[str, ...] = ()
 
 
@@ -45,31 +45,28 @@ class HostFacts:
     trainer: str = "ready"
     gpus: tuple[GpuFacts, ...] = ()
     cpu_slots: tuple[tuple[int, bool], ...] = ((0, True),)
-    """(slot, free)"""
+    """(slot, whether it is free)"""
     disk_free_mib: int | None = None
     ram_mib: int = 0
-    """MiB of host memory; 0: not announced."""
+    """MiB of host memory; 0 if not announced."""
     versions: dict[str, str] = field(default_factory=dict)
     schema: dict[str, Any] | None = None
     gpu_error: str = ""
-    """The reason why the host can't read its GPUs, in its own words."""
+    """The host's own message on why it can't read its GPUs."""
     driver: str = ""
     cuda_usable: bool | None = None
-    """True if the trainer's torch can use the GPUs; None: not known."""
+    """True if the trainer's torch can use the GPUs; None if unknown."""
     cuda_built_for: str = ""
     """The CUDA version of that torch; "" for a CPU build."""
     shm_mib: int | None = None
     port_range: tuple[int, int] = (21000, 21999)
-    """The host's ports for vLLM servers."""
     ports_held: dict[int, str] = field(default_factory=dict)
     """Port -> name of the run that leases it."""
     listening: frozenset[int] = frozenset()
     sandbox: HostSandbox = _ISOLATED
     """The host's isolation of code run by rewards."""
     gpu_hour: Money | None = None
-    """The price of one GPU for one hour."""
     inventory: dict[str, Any] = field(default_factory=dict)
-    """The host's whole announcement."""
     to_ask: bool = False
     """True for a machine that a source of this name could still provide."""
 
@@ -85,7 +82,6 @@ class DataFacts:
     rows: int = 0
     """Training and validation rows together."""
     validation_rows: int = 0
-    """Rows that are never trained on."""
     columns: tuple[str, ...] = ()
     has_answer: bool = True
     chat: bool = False
@@ -100,53 +96,49 @@ class DataFacts:
 
 @dataclass(frozen=True)
 class OtherProfile:
-    """A profile that the form could choose instead."""
-
     key: str
-    """Its value in the form."""
     spec: HardwareSpec
     lora: LoraSpec | None = None
     batch: dict[str, int] = field(default_factory=dict)
-    """GRPOConfig settings that it fills in."""
     values: dict[str, str] = field(default_factory=dict)
-    """The same and its LoRA, as form values."""
+    """The profile's batch settings and LoRA, as form values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draft(RunSettings):
-    """The settings of a run to be launched, and the facts that checks judge them by."""
+    """The settings of a run to be launched, and the facts by which checks judge them."""
 
     model: str = ""
     inspection: dict[str, Any] | None = None
-    """The host's answer about the model; None: no answer yet."""
+    """A host's inspection of the model; None if no host has inspected it yet."""
     hosts: tuple[HostFacts, ...] = ()
-    """The hosts that may take the run: the chosen one, or all."""
+    """The hosts that may take the run: the chosen one, or otherwise all."""
     host_chosen: bool = False
     machines: tuple[HostFacts, ...] = ()
     """The machines that sources could provide for the run, each with the name of its source."""
     data: DataFacts | None = None
     rewards: tuple[RewardSpec, ...] | None = None
     secrets: dict[str, str] = field(default_factory=dict)
-    """Secrets named by the rewards that can't be read, with the reason."""
+    """Secret of the rewards that can't be read -> the reason."""
     hardware: HardwareSpec | None = None
     profiles: tuple[OtherProfile, ...] = ()
     made_for: dict[str, str] = field(default_factory=dict)
-    """The profile's intended settings: form field -> text, as the form is filled in when it is chosen."""
+    """Form field -> the value that choosing the profile fills in."""
     eval_rows: int = 0
     eval_rewards: tuple[RewardSpec, ...] = ()
-    """Rewards of the other config for evaluations."""
+    """Rewards of the second config, used only in evaluations."""
     priority: int = 0
     corpus_problem: str = ""
-    """The problem with the corpora that its parts search; "" for none."""
+    """The problem with the corpora that the environment searches; "" for none."""
     tool_template: ToolTemplate | None = None
-    """The model's chat template and its support of tools; None: not known, or not needed."""
+    """The model's chat template and its support for tools; None if unknown or not needed."""
     owner: Allowance | None = None
-    """The user who would launch it, with limits and usage; None: no user."""
+    """Limits and usage of the user who would launch the run; None without a user."""
     owner_administers: bool = True
     runs: int = 1
     """Number of runs that are launched together, including this one."""
     idle: tuple[IdleServer, ...] = ()
-    """The user's warm servers that it could use now, the first one first."""
+    """The user's idle warm servers that the run could use, in the order in which they would be tried."""
 
     @property
     def server(self) -> ServerSpec | None:
@@ -155,30 +147,29 @@ class Draft(RunSettings):
 
     @property
     def every_reward(self) -> tuple[RewardSpec, ...]:
-        """All rewards that the run would compute."""
         return (*(self.rewards or ()), *(self.eval_rewards if self.eval_rows else ()))
 
     @property
     def every_entry(self) -> tuple[RewardSpec | PartSpec, ...]:
-        """The rewards, and the parts of the environment."""
+        """The rewards that the run would compute, and the parts of its environment."""
         return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
 
     def model_size(self, name: str) -> int:
-        """Look up a size that the host has read from the model; 0: unknown."""
+        """Look up a size that the host has read from the model; 0 if unknown."""
         size = (self.inspection or {}).get(name)
         return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 0
 
     @property
     def result_tokens(self) -> int:
-        """Tokens that tools' results add to an episode if they don't count as completion length: one call a
-        turn, with a result of full length."""
+        """Tokens that tool results add to an episode beyond the completion length, for one call in each turn with a
+        result of maximum length; 0 if results use up the completion length."""
         if self.episodes is None or self.episodes.gateway or self.episodes.limits.count_outputs:
             return 0
         return max(self.episodes.limits.turns - 1, 0) * self.episodes.limits.output_tokens
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The trainer's fields on the host that would run it."""
+        """The trainer's fields on the first host that has reported any."""
         return next((h.schema for h in self.hosts if h.schema), None)
 
     def value(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A draft's memory by workers.contract.memory, on the host that suits it best."""
+"""Estimates of a draft's memory on each host, by workers.contract.memory."""
 
 import math
 from dataclasses import dataclass
@@ -21,27 +21,24 @@ OPTIMIZERS = {
     "paged_adamw_8bit": Optimizer.ADAMW_8BIT,
     "adafactor": Optimizer.ADAFACTOR,
 }
-"""TRL's `optim` of a run -> the profile's optimizer."""
+"""TRL's `optim` -> the same optimizer in a profile."""
 
 
 @dataclass(frozen=True)
-class Estimated:
-    """An estimate on a host's GPUs."""
-
+class HostEstimate:
     host: HostFacts
     estimate: Estimate
     settings: Settings
     indexes: tuple[int, ...]
-    """NVML indexes of the estimate's GPUs."""
 
     @property
     def needed(self) -> list[float]:
-        """GiB on each GPU, without what the allocator can give back."""
+        """GiB needed on each GPU, without what the allocator can give back."""
         return [gpu.needed for gpu in self.estimate.gpus]
 
     @property
     def missing(self) -> float:
-        """The most that a GPU lacks, in GiB."""
+        """Largest shortage of any GPU, in GiB; at most 0 if everything fits."""
         cards = (gpu.card_gib for gpu in self.estimate.gpus)
         return max((need - card for need, card in zip(self.needed, cards, strict=True)), default=0.0)
 
@@ -51,16 +48,16 @@ class Estimated:
 
 
 def shape_for(inspection: dict[str, Any] | None) -> Shape | None:
-    """Return the inspected model's shape; None for a model without an inspection, or with quantized weights."""
+    """Return the inspected model's shape; None if it isn't known or the weights are quantized."""
     facts = inspection or {}
     if facts.get("ok") is False or facts.get("quantization"):
         return None
     parameters = facts.get("parameters")
     counted = isinstance(parameters, int) and not isinstance(parameters, bool) and parameters > 0
-    return shape_of(facts) or (_usual(int(parameters or 0)) if counted else None)
+    return shape_of(facts) or (_typical_shape(int(parameters or 0)) if counted else None)
 
 
-def _usual(parameters: int) -> Shape:
+def _typical_shape(parameters: int) -> Shape:
     """Derive the shape of a common decoder with this many parameters, for a config without sizes."""
     layers = max(1, round(28 * (parameters / 7e9) ** 0.3))
     hidden = max(16, round(math.sqrt(parameters / (14 * layers))))
@@ -98,10 +95,9 @@ def settings_of(draft: Draft, hardware: HardwareSpec) -> Settings:
 
 
 def _optimizer(draft: Draft, hardware: HardwareSpec) -> Optimizer:
-    """Choose the run's own optimizer, otherwise the profile's. One with other state than Adam's moments counts as
-    AdamW."""
-    own = draft.grpo.get("optim")
-    return hardware.optimizer if not own else OPTIMIZERS.get(str(own), Optimizer.ADAMW)
+    """Return the run's own optimizer, otherwise the profile's. One that isn't listed is treated as AdamW."""
+    chosen = draft.grpo.get("optim")
+    return hardware.optimizer if not chosen else OPTIMIZERS.get(str(chosen), Optimizer.ADAMW)
 
 
 def _number(draft: Draft, name: str) -> int:
@@ -110,7 +106,7 @@ def _number(draft: Draft, name: str) -> int:
 
 
 def prompt_tokens(data: DataFacts | None) -> int:
-    """Estimate the tokens of the longest prompt, to which a batch is padded."""
+    """Estimate the tokens of the longest prompt, to whose length a batch is padded."""
     if data and data.longest_prompt_tokens:
         return data.longest_prompt_tokens
     if data and data.longest_prompt_chars:
@@ -118,38 +114,39 @@ def prompt_tokens(data: DataFacts | None) -> int:
     return USUAL_PROMPT_TOKENS
 
 
-def on_host(draft: Draft, hardware: HardwareSpec, shape: Shape, host: HostFacts) -> Estimated:
-    """Estimate on the host's largest GPUs, or on those that the profile names."""
+def on_host(draft: Draft, hardware: HardwareSpec, shape: Shape, host: HostFacts) -> HostEstimate:
+    """Estimate the memory on the host's largest GPUs, or on those that the profile names."""
     servers = hardware.server_gpus
     ordered = sorted(host.gpus, key=lambda gpu: (not gpu.free, -gpu.memory_mib, gpu.index))
     sizes = {gpu.index: gpu.memory_mib / 1024 for gpu in host.gpus}
     pinned = hardware.trainer_gpu_ids
-    own = [index for index in pinned if index in sizes] or [gpu.index for gpu in ordered[: hardware.trainer_gpus]]
-    rest = [gpu.index for gpu in ordered if gpu.index not in own]
+    trainer_gpus = [index for index in pinned if index in sizes] or [
+        gpu.index for gpu in ordered[: hardware.trainer_gpus]
+    ]
+    other_gpus = [gpu.index for gpu in ordered if gpu.index not in trainer_gpus]
     server = hardware.vllm_server
-    theirs = [index for index in (server.gpu_ids if server else ()) if index in sizes] or rest[:servers]
+    server_gpus = [index for index in (server.gpu_ids if server else ()) if index in sizes] or other_gpus[:servers]
     settings = settings_of(draft, hardware)
-    answer = estimate(
+    result = estimate(
         shape,
         hardware,
         settings,
-        cards=[sizes[index] for index in own],
-        servers=[sizes[index] for index in theirs[:servers]],
+        cards=[sizes[index] for index in trainer_gpus],
+        servers=[sizes[index] for index in server_gpus[:servers]],
     )
-    return Estimated(host, answer, settings, (*own, *theirs[:servers]))
+    return HostEstimate(host, result, settings, (*trainer_gpus, *server_gpus[:servers]))
 
 
-def everywhere(draft: Draft) -> list[Estimated]:
-    """Estimate on each host with the profile's GPUs; empty without GPUs, or for a model of unknown sizes."""
+def everywhere(draft: Draft) -> list[HostEstimate]:
+    """Estimate the memory on each host with the profile's GPUs; [] without GPUs or if the model's size isn't known."""
     hardware, shape = draft.hardware, shape_for(draft.inspection)
     if hardware is None or shape is None or hardware.trainer_gpus < 1:
         return []
     try:
         return [on_host(draft, hardware, shape, host) for host in fitting_hosts(draft) if host.gpus]
-    except (ArithmeticError, ValueError):  # of a profile that makes no sense, which other checks report
+    except (ArithmeticError, ValueError):  # from a profile that makes no sense, which other checks report
         return []
 
 
-def best(draft: Draft) -> Estimated | None:
-    """Estimate on the host with the most room."""
-    return min(everywhere(draft), key=lambda answer: answer.missing, default=None)
+def best(draft: Draft) -> HostEstimate | None:
+    return min(everywhere(draft), key=lambda estimated: estimated.missing, default=None)

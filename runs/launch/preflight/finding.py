@@ -6,14 +6,14 @@ from enum import StrEnum
 
 class Grade(StrEnum):
     STOP = "stop"
-    """The run would fail or learn nothing: it can't be launched."""
+    """The run would fail or learn nothing, so it can't be launched."""
     WARN = "warn"
     NOTE = "note"
 
 
 @dataclass(frozen=True)
 class Fix:
-    """A one-click fix: form field name -> new text."""
+    """A one-click fix of a finding, with new values by form field."""
 
     label: str
     values: dict[str, str]
@@ -23,25 +23,24 @@ class Fix:
 class Finding:
     grade: Grade
     field: str
-    """The form field's name; "" for the launch as a whole."""
+    """Name of the form field; "" for the launch as a whole."""
     cause: str
     fix: str
-    """The remedy, in words."""
     fixes: tuple[Fix, ...] = ()
     detail: str = ""
-    """The original message of a failure; the New run page folds it away."""
+    """Original message of a failure, folded away on the New run page."""
 
 
-def stop(at: str, cause: str, fix: str, *fixes: Fix) -> Finding:
-    return Finding(Grade.STOP, at, cause, fix, fixes)
+def stop(field: str, cause: str, fix: str, *fixes: Fix) -> Finding:
+    return Finding(Grade.STOP, field, cause, fix, fixes)
 
 
-def warn(at: str, cause: str, fix: str, *fixes: Fix) -> Finding:
-    return Finding(Grade.WARN, at, cause, fix, fixes)
+def warn(field: str, cause: str, fix: str, *fixes: Fix) -> Finding:
+    return Finding(Grade.WARN, field, cause, fix, fixes)
 
 
-def note(at: str, cause: str, fix: str = "", *fixes: Fix) -> Finding:
-    return Finding(Grade.NOTE, at, cause, fix, fixes)
+def note(field: str, cause: str, fix: str = "", *fixes: Fix) -> Finding:
+    return Finding(Grade.NOTE, field, cause, fix, fixes)
 
 
 LABELS: dict[str, str] = {

@@ -1,4 +1,4 @@
-"""Hosts that can ever take this run or can take it now, and its owner's limits."""
+"""Checks of the hosts: which of them can take this run, now or at all; and of the owner's limits."""
 
 from collections.abc import Iterator
 
@@ -15,15 +15,15 @@ def check(draft: Draft) -> Iterator[Finding]:
         sources = " or ".join(machine.name for machine in draft.machines)
         yield note(
             "host",
-            f"No host has the GPUs that this profile needs; a machine of {sources} has them.",
-            "The run will be queued, and the machine requested.",
+            f"No host has the GPUs that this profile needs, but a machine from {sources} has them.",
+            "The run will be queued and the machine requested.",
         )
         return
     if not draft.hosts:
         yield stop(
             "host",
             "No host has announced itself, so nothing can train.",
-            "Start it with `manage.py up`; the Hardware page shows this machine within 10 seconds.",
+            "Start one with `manage.py up`; the Hardware page shows this machine within 10 seconds.",
         )
         return
     if draft.hardware is None:
@@ -41,13 +41,13 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def fitting_hosts(draft: Draft) -> list[HostFacts]:
-    """List the hosts that have the profile's resources, free or not."""
+    """List the hosts that have the profile's resources, whether or not these are free."""
     hardware = draft.hardware
     return [host for host in draft.hosts if not shortage(host, hardware)] if hardware else []
 
 
 def machine_to_ask(draft: Draft) -> HostFacts | None:
-    """Return the machine that the launch requests, since no host has the run's resources; None: it needs none."""
+    """Return the machine that the launch requests; None if a host has the run's resources or no source offers one."""
     return draft.machines[0] if draft.machines and not fitting_hosts(draft) else None
 
 
@@ -59,36 +59,38 @@ def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
         return f"{host.name} can't read its GPUs: {host.gpu_error.rstrip('.')}"
     if count > len(host.gpus):
         have = counted(len(host.gpus), "GPU") if host.gpus else "no GPU"
-        if server and hardware.trainer_gpus and len(host.gpus) == 1 and _streams(hardware):
+        if server and hardware.trainer_gpus and len(host.gpus) == 1 and _uses_nccl(hardware):
             return (
-                f"{host.name} has one GPU, and a server with NCCL weight updates can't share it with the trainer: "
+                f"{host.name} has one GPU, which the trainer and a server with NCCL weight updates can't share: "
                 "NCCL refuses two ranks on one device"
             )
-        return f"{host.name} has {have}, and the profile takes {count}"
+        return f"{host.name} has {have}, but the profile needs {count}"
     indexes = {gpu.index for gpu in host.gpus}
     absent = [index for index in _pinned(hardware) if index not in indexes]
     if absent:
-        return f"{host.name} has no GPU {absent[0]}, which the profile names; it has {_ids(indexes)}"
+        return f"{host.name} has no GPU {absent[0]}, which the profile names; the host has {_gpu_range(indexes)}"
     if hardware.cpu_slots > len(host.cpu_slots):
-        return f"{host.name} has {len(host.cpu_slots)} CPU slots, and the profile takes {hardware.cpu_slots}"
+        return f"{host.name} has {len(host.cpu_slots)} CPU slots, but the profile needs {hardware.cpu_slots}"
     if _needs_vllm(hardware) and host.trainer == "ready" and not host.versions.get("vllm"):
         return f"{host.name} has no vLLM in its trainer's environment"
     return ""
 
 
 def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding]:
-    """Warn if no host can provide the GPUs without using one that is busy without a lease."""
+    """Warn if every usable host would have to use a GPU on which another program is running."""
     foreign = [_foreign(host, hardware) for host in fitting if host.usable]
     if not all(foreign):
         return
     for host, gpu in filter(None, foreign):
-        attached = hardware.vllm_server.attached if hardware.vllm_server and _streams(hardware) else ()
-        leftover = f" The attached vLLM server keeps some of each run's memory there: restart {_listed([*attached])}."
+        attached = hardware.vllm_server.attached if hardware.vllm_server and _uses_nccl(hardware) else ()
+        leftover = (
+            f" The attached server keeps some of each run's memory there. Restart {_listed([*attached])} to free it."
+        )
         yield warn(
             "profile",
             f"GPU {gpu.index} of {host.name} has {gpu.foreign_mib / 1024:.3g} GiB in use by another program, and this "
             "profile needs that GPU.",
-            "End that program first, or the run will probably run out of memory. Such a GPU is used last."
+            "Stop that program first, or the run will probably run out of memory. Such a GPU is used last."
             f"{leftover if attached else ''}",
         )
 
@@ -100,8 +102,8 @@ def _foreign(host: HostFacts, hardware: HardwareSpec) -> tuple[HostFacts, GpuFac
     pinned_gpus = [gpu for gpu in busy if gpu.index in pinned]
     if pinned_gpus:
         return host, pinned_gpus[0]
-    short = len(pinned) < count and len(host.gpus) - len(busy) < count
-    return (host, busy[0]) if short else None
+    needs_busy = len(pinned) < count and len(host.gpus) - len(busy) < count
+    return (host, busy[0]) if needs_busy else None
 
 
 def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
@@ -109,22 +111,21 @@ def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
     return hardware.trainer_gpu_ids + (server.gpu_ids if server and server.own_gpus else ())
 
 
-def _ids(indexes: set[int]) -> str:
-    """Write 0, 1, 2 as “GPUs 0 to 2”."""
+def _gpu_range(indexes: set[int]) -> str:
     ordered = sorted(indexes)
     if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
         return f"GPUs {ordered[0]} to {ordered[-1]}"
     return f"GPU {', '.join(map(str, ordered))}"
 
 
-def _streams(hardware: HardwareSpec) -> bool:
+def _uses_nccl(hardware: HardwareSpec) -> bool:
     return hardware.server is not None and hardware.server.weight_sync == WeightSync.NCCL
 
 
 def _needs_vllm(hardware: HardwareSpec) -> bool:
-    """Return True if the host needs vLLM; not for an external server that gets only an adapter over HTTP."""
+    """Return whether the host needs vLLM. It doesn't for an external server that gets only an adapter over HTTP."""
     if hardware.vllm_server and hardware.vllm_server.attached:
-        return _streams(hardware)
+        return _uses_nccl(hardware)
     return hardware.rollout != Rollout.TRANSFORMERS
 
 
@@ -148,16 +149,16 @@ def _not_now(fitting: list[HostFacts]) -> Iterator[Finding]:
         elif not host.fresh:
             yield warn(
                 "host",
-                f"{host.name} was last heard from {host.stale_for} ago, so a launch can't arrive there.",
+                f"{host.name} was last heard from {host.stale_for} ago, so a run can't start there now.",
                 "The run stays queued until the host is back.",
             )
         else:
             yield warn("host", f"{host.name} accepts no new runs.", "The run stays queued until it does.")
 
 
-FIX = (
-    "Set up bubblewrap or Landlock there (docker/sandbox.md says what each needs), choose another host, leave these "
-    "rewards out, or let an admin allow code without a sandbox on the Hardware page."
+SANDBOX_FIX = (
+    "Set up bubblewrap or Landlock there (docker/sandbox.md says what each needs), choose another host, remove these "
+    "rewards, or ask an admin to allow code without a sandbox on the Hardware page."
 )
 
 
@@ -166,25 +167,29 @@ def check_sandbox(draft: Draft) -> Iterator[Finding]:
     hosts = fitting_hosts(draft)
     if not rewards or not hosts:
         return
-    holding = [host for host in hosts if host.sandbox.runs_code]
-    untold = [host for host in hosts if not host.sandbox.reported]
-    if not holding and not untold:
+    sandboxed = [host for host in hosts if host.sandbox.runs_code]
+    unreported = [host for host in hosts if not host.sandbox.reported]
+    if not sandboxed and not unreported:
         for host in hosts:
             reason = f": {host.sandbox.why_not}" if host.sandbox.why_not else ""
-            yield stop("host", f"{host.name} has no sandbox for code, which {_which_run(rewards)}{reason}.", FIX)
+            yield stop(
+                "host", f"{host.name} has no sandbox for the code that {_which_run(rewards)}{reason}.", SANDBOX_FIX
+            )
         return
-    if not holding:
-        names = _listed([host.name for host in untold])
-        cause = f"{names} has not reported its sandbox for code yet, which {_which_run(rewards)}."
+    if not sandboxed:
+        names = _listed([host.name for host in unreported])
+        cause = f"{names} has not reported yet whether it has a sandbox for the code that {_which_run(rewards)}."
         yield note("host", cause, "The run waits for it.")
-    elif draft.host_chosen is False and (without := [host.name for host in hosts if host not in holding + untold]):
+    elif draft.host_chosen is False and (
+        without := [host.name for host in hosts if host not in sandboxed + unreported]
+    ):
         yield note("host", f"Without a sandbox for {_listed(rewards)}: {', '.join(without)}.")
-    for host in holding:
+    for host in sandboxed:
         if host.sandbox.bare:
             yield warn(
                 "host",
-                f"{host.name} has no sandbox, and an admin allows code there: what the model writes runs without one "
-                f"({_listed(rewards)}).",
+                f"{host.name} has no sandbox, but an admin allows code there, so what the model writes runs without "
+                f"one ({_listed(rewards)}).",
                 host.sandbox.reach,
             )
 

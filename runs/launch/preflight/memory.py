@@ -1,10 +1,10 @@
-"""Memory of each GPU and of the host: excess, its largest part, and the cheapest remedies."""
+"""Checks of the memory of each GPU and of the host: any excess, its largest part, and the cheapest remedies."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from runs.launch.preflight.draft import Draft, OtherProfile
-from runs.launch.preflight.estimating import Estimated, best
+from runs.launch.preflight.estimating import HostEstimate, best
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract.memory import GpuEstimate
 from workers.contract.memory.parts import Part
@@ -13,71 +13,78 @@ from workers.contract.memory.vllm import Serving
 from workers.contract.run.hardware import Offload, Quantization, Rollout, Strategy
 from workers.contract.run.spec import LoraSpec
 
-SHORTEST = 128
-"""Shortest completions that a remedy offers, in tokens."""
+MIN_COMPLETION_LENGTH = 128
+"""Minimum completion length that a remedy offers, in tokens."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
-    """Refuse only what can't run: a trainer over its GPU even without the allocator's slack, a vLLM without cache."""
-    answer = best(draft)
-    if answer is None:
+    """Report excess memory. Only what can't run is refused: a trainer that exceeds its GPU even without the allocator's
+    slack, and vLLM without a KV cache."""
+    estimated = best(draft)
+    if estimated is None:
         return
-    vllm = answer.estimate.serving
+    vllm = estimated.estimate.serving
     if vllm is not None and vllm.cache <= 0:
-        yield _weights_over(draft, answer, vllm)
+        yield _weights_over(draft, estimated, vllm)
     elif vllm is not None:
-        yield from _cache(draft, answer, vllm)
-    if not answer.fits:
-        yield _over(draft, answer)
-    elif tight := _tight(answer):
+        yield from _cache(draft, estimated, vllm)
+    if not estimated.fits:
+        yield _over(draft, estimated)
+    elif fullest := _nearly_full(estimated):
         yield warn(
             "profile",
-            f"{_name(answer, tight)} will be nearly full: about {tight.total:.3g} of {tight.card_gib:.3g} GiB.",
-            "The estimate has been within 10 % of what was measured, except where all weights are streamed to vLLM: "
-            "that took up to 29 GiB more. A run this close may still run out of memory.",
-            *_fixes(draft, answer, room=NEARLY_FULL),
+            f"{_gpu_label(estimated, fullest)} will be nearly full: about {fullest.total:.3g} of "
+            f"{fullest.card_gib:.3g} GiB.",
+            "Estimates have been within 10 % of measurements, except for runs that stream all weights to vLLM, which "
+            "took up to 29 GiB more. A run this close to the limit may still run out of memory.",
+            *_fixes(draft, estimated, room=NEARLY_FULL),
         )
-    yield from _ram(answer)
+    yield from _ram(estimated)
 
 
 # --- a GPU ------------------------------------------------------------------------------------------------------------
 
 
-def _over(draft: Draft, answer: Estimated) -> Finding:
+def _over(draft: Draft, estimated: HostEstimate) -> Finding:
     number = max(
-        range(len(answer.needed)), key=lambda index: answer.needed[index] - answer.estimate.gpus[index].card_gib
+        range(len(estimated.needed)),
+        key=lambda index: estimated.needed[index] - estimated.estimate.gpus[index].card_gib,
     )
-    gpu = answer.estimate.gpus[number]
+    gpu = estimated.estimate.gpus[number]
     cap = draft.hardware.memory_cap_gib if draft.hardware else None
-    limit = f"the profile caps it at {cap:.3g} GiB" if cap and _capped(answer, gpu) else f"it has {gpu.card_gib:.3g}"
-    fixes = _fixes(draft, answer)
+    limit = (
+        f"the profile caps it at {cap:.3g} GiB"
+        if cap and _is_capped(estimated, gpu)
+        else f"it has {gpu.card_gib:.3g} GiB"
+    )
+    fixes = _fixes(draft, estimated)
     return stop(
         "profile",
-        f"{_name(answer, gpu)} needs about {answer.needed[number]:.3g} GiB, and {limit}{'' if cap else ' GiB'}: "
-        f"{in_words(gpu)}.",
+        f"{_gpu_label(estimated, gpu)} needs about {estimated.needed[number]:.3g} GiB, but {limit}: "
+        f"{largest_parts(gpu)}.",
         f"The largest part is {gpu.largest}. {_remedy(draft, gpu)}",
         *fixes,
     )
 
 
-def _capped(answer: Estimated, gpu: GpuEstimate) -> bool:
-    sizes = {card.index: card.memory_mib / 1024 for card in answer.host.gpus}
-    index = answer.indexes[list(answer.estimate.gpus).index(gpu)]
+def _is_capped(estimated: HostEstimate, gpu: GpuEstimate) -> bool:
+    sizes = {card.index: card.memory_mib / 1024 for card in estimated.host.gpus}
+    index = estimated.indexes[list(estimated.estimate.gpus).index(gpu)]
     return gpu.card_gib < sizes[index]
 
 
-def _tight(answer: Estimated) -> GpuEstimate | None:
-    full = [gpu for gpu in answer.estimate.gpus if gpu.role != "server" and gpu.total > NEARLY_FULL * gpu.card_gib]
+def _nearly_full(estimated: HostEstimate) -> GpuEstimate | None:
+    full = [gpu for gpu in estimated.estimate.gpus if gpu.role != "server" and gpu.total > NEARLY_FULL * gpu.card_gib]
     return max(full, key=lambda gpu: gpu.total / gpu.card_gib, default=None)
 
 
-def _name(answer: Estimated, gpu: GpuEstimate) -> str:
-    index = answer.indexes[list(answer.estimate.gpus).index(gpu)]
-    return f"GPU {index} of {answer.host.name}"
+def _gpu_label(estimated: HostEstimate, gpu: GpuEstimate) -> str:
+    index = estimated.indexes[list(estimated.estimate.gpus).index(gpu)]
+    return f"GPU {index} of {estimated.host.name}"
 
 
-def in_words(gpu: GpuEstimate) -> str:
-    """Name the four largest parts."""
+def largest_parts(gpu: GpuEstimate) -> str:
+    """List the four largest parts of a GPU's memory, with their GiB."""
     parts = sorted(gpu.parts.items(), key=lambda item: -item[1])
     parts = [(part, size) for part, size in parts if part is not Part.ALLOCATOR]
     return ", ".join(f"{part} {size:.3g}" for part, size in parts[:4])
@@ -85,9 +92,9 @@ def in_words(gpu: GpuEstimate) -> str:
 
 def _remedy(draft: Draft, gpu: GpuEstimate) -> str:
     if gpu.largest in (Part.ACTIVATIONS, Part.LOGITS, Part.GENERATION):
-        return "Shorten completions, or take a smaller batch per process."
+        return "Shorten the completions, or use a smaller batch per process."
     if gpu.largest is Part.VLLM:
-        return "Give vLLM a smaller share in the profile, or choose one that shards or quantizes more."
+        return "Give vLLM a smaller share in the profile, or choose a profile that shards or quantizes more."
     if draft.lora is None:
         return "Train a LoRA, or choose a profile that shards, offloads or quantizes more."
     quantized = draft.hardware is not None and draft.hardware.quantization is not Quantization.NONE
@@ -98,27 +105,29 @@ def _remedy(draft: Draft, gpu: GpuEstimate) -> str:
 # --- remedies, the cheapest first -------------------------------------------------------------------------------------
 
 
-def _fixes(draft: Draft, answer: Estimated, room: float = 1.0) -> list[Fix]:
-    """List remedies that suffice alone; if none does, the first few that suffice together."""
-    singles = [fix for fix, changed in _savings(draft, answer) if _is_enough(changed, room)]
-    return [*(singles or _together(draft, answer, room)), *_profile_fix(draft, room)][:4]
+def _fixes(draft: Draft, estimated: HostEstimate, room: float = 1.0) -> list[Fix]:
+    """List the remedies that each suffice alone or, if none does, a combination that suffices, and another profile."""
+    singles = [fix for fix, changed_draft in _savings(draft, estimated) if _is_enough(changed_draft, room)]
+    return [*(singles or _together(draft, estimated, room)), *_profile_fix(draft, room)][:4]
 
 
 def _is_enough(draft: Draft, room: float) -> bool:
-    answer = best(draft)
-    if answer is None or not answer.fits:
+    estimated = best(draft)
+    if estimated is None or not estimated.fits:
         return False
-    vllm = answer.estimate.serving
+    vllm = estimated.estimate.serving
     if vllm is not None and vllm.cache <= 0:
         return False
-    return room >= 1 or all(gpu.total <= room * gpu.card_gib for gpu in answer.estimate.gpus if gpu.role != "server")
+    return room >= 1 or all(gpu.total <= room * gpu.card_gib for gpu in estimated.estimate.gpus if gpu.role != "server")
 
 
-def _together(draft: Draft, answer: Estimated, room: float) -> list[Fix]:
+def _together(draft: Draft, estimated: HostEstimate, room: float) -> list[Fix]:
     labels: list[str] = []
     values: dict[str, str] = {}
     for _ in range(4):
-        saving = next(((fix, changed) for fix, changed in _savings(draft, answer) if fix.label not in labels), None)
+        saving = next(
+            ((fix, changed_draft) for fix, changed_draft in _savings(draft, estimated) if fix.label not in labels), None
+        )
         if saving is None:
             return []
         fix, draft = saving
@@ -128,49 +137,52 @@ def _together(draft: Draft, answer: Estimated, room: float) -> list[Fix]:
     return []
 
 
-def _savings(draft: Draft, answer: Estimated) -> Iterator[tuple[Fix, Draft]]:
-    """Yield each way to save memory that fits this form, with the changed draft."""
+def _savings(draft: Draft, estimated: HostEstimate) -> Iterator[tuple[Fix, Draft]]:
+    """Yield each applicable way to save memory, with the changed draft."""
     grpo = draft.grpo
     if grpo.get("gradient_checkpointing") is False:
         without = {name: value for name, value in grpo.items() if name != "gradient_checkpointing"}
         yield Fix("Turn on gradient checkpointing", {"gradient_checkpointing": ""}), replace(draft, grpo=without)
-    yield from _smaller_batch(draft, answer)
+    yield from _smaller_batch(draft, estimated)
     yield from _shorter(draft)
     if draft.lora is None:
         yield Fix("Train a LoRA", {"use_lora": "on"}), replace(draft, lora=LoraSpec())
-        if _may_take_8bit(draft):
-            changed = replace(draft, grpo={**grpo, "optim": "adamw_8bit"})
-            yield Fix("8-bit AdamW", {"optim": "adamw_8bit"}), changed
+        if _may_use_8bit_optimizer(draft):
+            changed_draft = replace(draft, grpo={**grpo, "optim": "adamw_8bit"})
+            yield Fix("Use 8-bit AdamW", {"optim": "adamw_8bit"}), changed_draft
 
 
-def _smaller_batch(draft: Draft, answer: Estimated) -> Iterator[tuple[Fix, Draft]]:
-    """Offer the largest batch per process that fits, with more passes: the step learns from the same completions."""
+def _smaller_batch(draft: Draft, estimated: HostEstimate) -> Iterator[tuple[Fix, Draft]]:
+    """Yield the largest batch per process that fits, with more passes, so that a step has the same completions."""
     if draft.value("steps_per_generation") or draft.value("generation_batch_size"):
         return
-    batch, passes = answer.settings.batch, answer.settings.passes
+    batch, passes = estimated.settings.batch, estimated.settings.passes
     sizes = [batch // divisor for divisor in range(2, batch + 1) if batch % divisor == 0]
     drafts = [(size, batch // size * passes) for size in sizes]
     for size, passes_ in drafts:
         values = {"per_device_train_batch_size": size, "gradient_accumulation_steps": passes_}
-        changed = replace(draft, grpo={**draft.grpo, **values})
-        if _is_enough(changed, 1.0) or size == 1:
-            texts = {name: str(value) for name, value in values.items()}
-            yield Fix(f"Batch of {size} per process, {passes_} passes", texts), changed
+        changed_draft = replace(draft, grpo={**draft.grpo, **values})
+        if _is_enough(changed_draft, 1.0) or size == 1:
+            form_values = {name: str(value) for name, value in values.items()}
+            yield Fix(f"Use a batch of {size} per process and {passes_} passes", form_values), changed_draft
             return
 
 
 def _shorter(draft: Draft) -> Iterator[tuple[Fix, Draft]]:
     length = draft.value("max_completion_length")
     shorter = length // 2 if isinstance(length, int) else 0
-    while shorter >= SHORTEST:
-        changed = replace(draft, grpo={**draft.grpo, "max_completion_length": shorter})
-        if _is_enough(changed, 1.0) or shorter // 2 < SHORTEST:
-            yield Fix(f"Completions of {shorter:,} tokens", {"max_completion_length": str(shorter)}), changed
+    while shorter >= MIN_COMPLETION_LENGTH:
+        changed_draft = replace(draft, grpo={**draft.grpo, "max_completion_length": shorter})
+        if _is_enough(changed_draft, 1.0) or shorter // 2 < MIN_COMPLETION_LENGTH:
+            yield (
+                Fix(f"Shorten completions to {shorter:,} tokens", {"max_completion_length": str(shorter)}),
+                changed_draft,
+            )
             return
         shorter //= 2
 
 
-def _may_take_8bit(draft: Draft) -> bool:
+def _may_use_8bit_optimizer(draft: Draft) -> bool:
     hardware = draft.hardware
     sharded = hardware is None or hardware.strategy not in (Strategy.NONE, Strategy.DDP)
     installed = any(host.versions.get("bitsandbytes") for host in draft.hosts)
@@ -178,33 +190,32 @@ def _may_take_8bit(draft: Draft) -> bool:
 
 
 def _profile_fix(draft: Draft, room: float) -> list[Fix]:
-    """Offer the fastest of the other profiles that fit."""
+    """Return a fix that chooses the fastest other profile that fits; [] if there is none."""
     for profile in sorted(draft.profiles, key=slowness):
         if draft.hardware is not None and profile.spec.profile == draft.hardware.profile:
             continue
-        if _is_enough(as_made_for(draft, profile), room):
+        if _is_enough(with_profile(draft, profile), room):
             return [Fix(f"Use “{profile.spec.profile}”", {"profile": profile.key, **profile.values})]
     return []
 
 
 def slowness(profile: OtherProfile) -> tuple[bool, bool, bool, bool]:
-    """Rank a profile by the features that slow it down: an attached server, generation without vLLM, weights in the
-    host's memory, quantized weights."""
+    """Return a sort key of the features that slow a profile down: an attached server, generation without vLLM,
+    offloading to the host's memory, quantized weights."""
     spec, server = profile.spec, profile.spec.vllm_server
     attached = bool(server and server.attached)
     quantized = spec.quantization is not Quantization.NONE
     return attached, spec.rollout is Rollout.TRANSFORMERS, spec.offload is not Offload.NONE, quantized
 
 
-def as_made_for(draft: Draft, profile: OtherProfile) -> Draft:
-    """Change the draft to another profile and its values."""
+def with_profile(draft: Draft, profile: OtherProfile) -> Draft:
     return replace(draft, hardware=profile.spec, lora=profile.lora, grpo={**draft.grpo, **profile.batch})
 
 
 # --- vLLM -------------------------------------------------------------------------------------------------------------
 
 
-def _weights_over(draft: Draft, answer: Estimated, vllm: Serving) -> Finding:
+def _weights_over(draft: Draft, estimated: HostEstimate, vllm: Serving) -> Finding:
     share = (draft.hardware and draft.hardware.vllm_share) or 0.0
     return stop(
         "profile",
@@ -215,37 +226,37 @@ def _weights_over(draft: Draft, answer: Estimated, vllm: Serving) -> Finding:
     )
 
 
-def _cache(draft: Draft, answer: Estimated, vllm: Serving) -> Iterator[Finding]:
+def _cache(draft: Draft, estimated: HostEstimate, vllm: Serving) -> Iterator[Finding]:
     limit = longest(draft)
     if limit and vllm.tokens < limit:
         yield stop(
             "profile",
-            f"vLLM's KV cache holds about {vllm.tokens:,} tokens, and one sequence may have {limit:,}: vLLM refuses "
-            "to start.",
+            f"vLLM's KV cache holds about {vllm.tokens:,} tokens, but one sequence may have {limit:,}, so vLLM "
+            "refuses to start.",
             "Limit the sequence length in the profile, give vLLM a larger share, or split it over more GPUs.",
             *_profile_fix(draft, 1.0),
         )
         return
-    at_once = int(vllm.sequences(answer.settings.length))
-    needed = draft.batch.completions // max(_servers(draft), 1)
-    if at_once < needed:
+    at_once = int(vllm.sequences(estimated.settings.length))
+    completions = draft.batch.completions // max(_servers(draft), 1)
+    if at_once < completions:
         yield note(
             "profile",
-            f"vLLM has room for about {at_once:,} of a step's {needed:,} completions at once; the others wait.",
-            "A larger share, or shorter completions, makes generation faster.",
+            f"vLLM has room for about {at_once:,} of a step's {completions:,} completions at once; the others wait.",
+            "A larger share or shorter completions would make generation faster.",
         )
 
 
 def longest(draft: Draft) -> int:
-    """Return the tokens of the longest sequence that vLLM accepts."""
+    """Return the maximum number of tokens in a sequence for vLLM; 0 if it isn't known."""
     hardware = draft.hardware
     if hardware is None:
         return 0
     if hardware.rollout is Rollout.COLOCATE:
-        stated = hardware.colocate_max_model_len
+        set_length = hardware.colocate_max_model_len
     else:
-        stated = hardware.server.max_model_len if hardware.server else None
-    return stated or draft.model_size("context_length")
+        set_length = hardware.server.max_model_len if hardware.server else None
+    return set_length or draft.model_size("context_length")
 
 
 def _servers(draft: Draft) -> int:
@@ -258,12 +269,12 @@ def _servers(draft: Draft) -> int:
 # --- the host's memory ------------------------------------------------------------------------------------------------
 
 
-def _ram(answer: Estimated) -> Iterator[Finding]:
-    available, needed = answer.host.ram_mib / 1024, answer.estimate.ram_gib
-    if available and needed > available:
+def _ram(estimated: HostEstimate) -> Iterator[Finding]:
+    ram_gib, needed_gib = estimated.host.ram_mib / 1024, estimated.estimate.ram_gib
+    if ram_gib and needed_gib > ram_gib:
         yield stop(
             "profile",
-            f"The run needs about {needed:.3g} GiB of {answer.host.name}'s memory, which has {available:.3g} GiB: the "
-            "kernel would end the trainer.",
+            f"The run needs about {needed_gib:.3g} GiB of memory on {estimated.host.name}, which has {ram_gib:.3g} "
+            "GiB, so the kernel would kill the trainer.",
             "Train a LoRA, or choose a profile that offloads less.",
         )

@@ -12,7 +12,7 @@ from controlplane.catalogue.hardware.profiles import Profile, profile_of
 from runs.engine.hosts.view import HostView
 from runs.engine.sentences import counted
 from runs.launch.new_run.drafting import candidates
-from runs.launch.new_run.fields.choice_fields import model_name, offered_profiles, row_fields, row_numbered
+from runs.launch.new_run.fields.choice_fields import model_name, offered_profiles, row_by_id, row_fields
 from runs.launch.trials.trials import TrialSetup, too_small
 from workers.contract.run.hardware import Quantization, Rollout, ServerSpec, WeightSync
 from workers.contract.wire.documents import ContractError
@@ -22,8 +22,6 @@ MAX_PROFILES = 40
 
 @dataclass(frozen=True)
 class Candidate:
-    """A profile as a row of the form."""
-
     row: HardwareProfile
     summary: str
     room: str
@@ -37,14 +35,14 @@ class TrialForm(forms.Form):
         Host.objects.all(),
         label="Host",
         empty_label="choose a host",
-        help_text="All candidates are tried there, as many at once as fit.",
+        help_text="All candidates are tried on this host, as many at a time as fit.",
         error_messages={"required": "Choose a host."},
     )
     model = forms.CharField(
         label="Model",
         max_length=500,
         help_text="A folder on the host, or a hub id.",
-        error_messages={"required": "Choose a model. Give a folder on the host, or a hub id."},
+        error_messages={"required": "Enter a model: a folder on the host, or a hub id."},
         widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
     )
     profiles = forms.ModelMultipleChoiceField(
@@ -76,7 +74,7 @@ class TrialForm(forms.Form):
     def clean_profiles(self) -> Any:
         chosen = self.cleaned_data["profiles"]
         if len(chosen) > MAX_PROFILES:
-            raise forms.ValidationError(f"At most {MAX_PROFILES} profiles at a time.")
+            raise forms.ValidationError(f"Choose at most {MAX_PROFILES} profiles.")
         return chosen
 
     def setup(self) -> TrialSetup:
@@ -86,17 +84,17 @@ class TrialForm(forms.Form):
 
     def chosen_host(self) -> Host | None:
         """Find the selected host, even if the form is invalid."""
-        return row_numbered(Host, self["host"].value())
+        return row_by_id(Host, self["host"].value())
 
     def candidates(self) -> list[Candidate]:
-        """List all profiles, small to large, each with the selected host's capacity for it; those that fit first."""
+        """List all profiles from small to large, those that fit the selected host first."""
         host = self.chosen_host()
         view = candidates(host)[0] if host else None
-        sent = self["profiles"].value() or []
-        chosen = {str(value) for value in (sent if isinstance(sent, list | tuple) else [sent])}
+        value = self["profiles"].value() or []
+        chosen = {str(pk) for pk in (value if isinstance(value, list | tuple) else [value])}
         rows = (row for _, rows in grouped(offered_profiles()) for row in rows)
-        listed = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
-        return sorted(listed, key=lambda candidate: not candidate.fits)
+        all_candidates = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
+        return sorted(all_candidates, key=lambda candidate: not candidate.fits)
 
 
 def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Candidate:
@@ -106,21 +104,21 @@ def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Can
         return Candidate(row, f"can't be read: {error}", "", False, False)
     if view is None:
         return Candidate(row, summary(profile), "", True, chosen)
-    lacking = too_small(profile, view)
+    shortage = too_small(profile, view)
     gpus = profile.spec.trainer_gpus + profile.spec.server_gpus
     room = f"{gpus} of {view.name}'s {len(view.gpus)} GPUs" if gpus else f"a CPU slot of {view.name}"
-    return Candidate(row, summary(profile), lacking or room, not lacking, chosen)
+    return Candidate(row, summary(profile), shortage or room, not shortage, chosen)
 
 
 def summary(profile: Profile) -> str:
-    """Describe a profile in a line: the trainer's devices, the rollout backend, the trained parameters."""
+    """Describe a profile in one line: the trainer's devices, the rollout backend and the trained parameters."""
     spec = profile.spec
-    trains = counted(spec.trainer_gpus, "trainer GPU") if spec.trainer_gpus else "on the CPU"
-    parts = [f"{trains}, {STRATEGIES[spec.strategy]}" if spec.strategy in STRATEGIES else trains]
+    devices = counted(spec.trainer_gpus, "trainer GPU") if spec.trainer_gpus else "on the CPU"
+    parts = [f"{devices}, {STRATEGIES[spec.strategy]}" if spec.strategy in STRATEGIES else devices]
     if spec.rollout == Rollout.COLOCATE:
         parts.append("vLLM in the trainer")
     elif spec.vllm_server:
-        parts.append(_served(spec.vllm_server))
+        parts.append(_server_summary(spec.vllm_server))
     else:
         parts.append("no vLLM")
     trained = f"LoRA r {profile.lora.r}" if profile.lora else "all weights"
@@ -129,9 +127,9 @@ def summary(profile: Profile) -> str:
     return " · ".join(parts)
 
 
-def _served(server: ServerSpec) -> str:
-    how = "LoRA by HTTP" if server.weight_sync == WeightSync.LORA else "weights by NCCL"
+def _server_summary(server: ServerSpec) -> str:
+    transport = "LoRA by HTTP" if server.weight_sync == WeightSync.LORA else "weights by NCCL"
     if server.attached:
-        return f"{counted(server.servers, 'attached vLLM server')}, {how}"
-    where = "on the trainer's GPU" if server.shared else f"on {counted(server.own_gpus, 'GPU')}"
-    return f"{'vLLM server' if server.count == 1 else f'{server.count} vLLM servers'} {where}, {how}"
+        return f"{counted(server.servers, 'attached vLLM server')}, {transport}"
+    location = "on the trainer's GPU" if server.shared else f"on {counted(server.own_gpus, 'GPU')}"
+    return f"{'vLLM server' if server.count == 1 else f'{server.count} vLLM servers'} {location}, {transport}"

@@ -19,12 +19,13 @@ from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import EndReason, EventKind
 
-SYSTEM_ROWS = 2000
-"""GPU samples of an active candidate to read, more than an hour of them. Afterwards its receipt has the peak."""
+MAX_SYSTEM_ROWS = 2000
+"""Maximum number of GPU samples to read for an active candidate, which cover more than an hour. Once it has ended, its
+receipt has the peak."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class TrialTimes:
     tokens_per_s: float | None = None
     step_s: float | None = None
     first_step_s: float | None = None
@@ -44,21 +45,21 @@ class CandidateResult:
     name: str
     profile_id: int | None
     status: str
-    """A run status, or `refused`."""
+    """Status of the run, or `refused`."""
     fits: str
-    """yes, no, failed, stopped; "" while undecided."""
+    """`yes`, `no`, `failed` or `stopped`; "" while undecided."""
     why: str
     run: Run | None = None
     peaks: tuple[GpuPeak, ...] = ()
-    measured: Measured = Measured()
+    measured: TrialTimes = TrialTimes()
     receipt: dict[str, Any] | None = None
     best: bool = False
     use: str = ""
-    """Link to the New run page with this profile."""
+    """Query string that opens the New run page with this profile."""
 
     @property
     def chip(self) -> tuple[str, str]:
-        """Level and text of its status chip; without text it shows the run's status."""
+        """Tone and label of the candidate's status chip; with an empty label, the chip shows the run's status."""
         if self.status == "refused" and self.fits not in ("yes", "no"):
             return "warn", "not tried"
         return CHIPS.get(self.fits, (self.status, ""))
@@ -95,7 +96,7 @@ class TrialProgress:
             return TrialVerdict("", "gauge", f"{self.ended} of {tried} tried")
         if fitting:
             return TrialVerdict("good", "circle-check", f"{fitting} of {tried} fit{'s' if fitting == 1 else ''}")
-        return TrialVerdict("warn", "triangle-alert", f"None of {tried} was proved to fit")
+        return TrialVerdict("warn", "triangle-alert", f"None of {tried} is known to fit")
 
     @property
     def has_gpus(self) -> bool:
@@ -103,7 +104,7 @@ class TrialProgress:
 
 
 def progress(trial: ProfileTrial) -> TrialProgress:
-    """Read the trial's progress, in a fixed number of queries whatever the number of candidates."""
+    """Read the trial's progress, with a number of queries that doesn't depend on the number of candidates."""
     runs = list(queries.with_attempts(trial.runs.select_related("host", "profile").order_by("created_at", "pk")))
     hosts = {view.row.pk: view for view in host_views([run.host for run in runs if run.host][:1])}
     rows = _metric_rows(runs)
@@ -127,7 +128,7 @@ def _of_run(trial: ProfileTrial, run: Run, rows: Sequence[MetricRow], hosts: Map
         peaks=tuple(_peaks(run, attempt, rows, hosts)),
         measured=_measured(train, attempt),
         receipt=attempt.receipt,
-        use=_use(trial, run),
+        use=_new_run_query(trial, run),
     )
 
 
@@ -158,48 +159,49 @@ def _peaks(run: Run, attempt: Attempt, rows: Sequence[MetricRow], hosts: Mapping
     )
 
 
-def _largest(rows: Iterable[MetricRow], before: str, after: str) -> dict[int, float]:
-    """Find the largest value of the metrics `<before><number><after>`, by number."""
+def _largest(rows: Iterable[MetricRow], prefix: str, suffix: str) -> dict[int, float]:
+    """Find the largest value of each metric `<prefix><number><suffix>`, by number."""
     largest: dict[int, float] = {}
     for row in rows:
         for name, value in row.values.items():
-            middle = name.removeprefix(before).removesuffix(after)
-            if f"{before}{middle}{after}" == name and middle.isdigit() and (size := number(value)) is not None:
+            middle = name.removeprefix(prefix).removesuffix(suffix)
+            if f"{prefix}{middle}{suffix}" == name and middle.isdigit() and (size := number(value)) is not None:
                 largest[int(middle)] = max(size, largest.get(int(middle), 0.0))
     return largest
 
 
-def _measured(train: Sequence[MetricRow], attempt: Attempt) -> Measured:
-    """Measure the second step's tokens per second; over both steps if the second reuses the first one's completions."""
+def _measured(train: Sequence[MetricRow], attempt: Attempt) -> TrialTimes:
+    """Derive a candidate's times from its steps. Tokens per second are those of the second step, or of both steps if it
+    reuses the first one's completions."""
     steps = [row for row in train if row.step and number(row.values.get("step_time")) is not None]
     if not steps:
-        return Measured()
-    first, last = steps[0], steps[-1]
+        return TrialTimes()
+    first, second = steps[0], steps[-1]
     launched = attempt.dispatched_at.timestamp() if attempt.dispatched_at else None
     waited = first.t - launched if launched is not None else None
     first_step = waited if waited is not None and waited >= 0 else None
-    if first is last:
-        return Measured(first_step_s=first_step)
-    (before, first_s), (tokens, seconds) = (
-        (number(row.values.get("num_tokens")) or 0.0, number(row.values["step_time"]) or 0.0) for row in (first, last)
+    if first is second:
+        return TrialTimes(first_step_s=first_step)
+    (first_tokens, first_s), (tokens, seconds) = (
+        (number(row.values.get("num_tokens")) or 0.0, number(row.values["step_time"]) or 0.0) for row in (first, second)
     )
-    over = seconds
-    if tokens > before:
-        tokens -= before
+    duration = seconds
+    if tokens > first_tokens:
+        tokens -= first_tokens
     else:
-        over += first_s
-    return Measured(tokens / over if tokens > 0 and over > 0 else None, seconds, first_step)
+        duration += first_s
+    return TrialTimes(tokens / duration if tokens > 0 and duration > 0 else None, seconds, first_step)
 
 
 def _metric_rows(runs: Sequence[Run]) -> dict[str, list[MetricRow]]:
-    """Read all training rows, and samples of runs without a receipt: rows of two steps are still unfolded."""
+    """Read all training rows, which so short a run never thins out, and the samples of runs without a receipt."""
     by_run: dict[str, list[MetricRow]] = {run.pk: [] for run in runs}
     open_runs = [run for run in runs if run.latest().receipt is None]
     rows = MetricRow.objects.filter(superseded=False).order_by("seq")
     for row in rows.filter(run__in=runs, kind=EventKind.TRAIN):
         by_run[row.run_id].append(row)
     system = rows.filter(run__in=open_runs, kind=EventKind.SYSTEM).order_by("-seq")
-    for row in system[: SYSTEM_ROWS * max(1, len(open_runs))]:
+    for row in system[: MAX_SYSTEM_ROWS * max(1, len(open_runs))]:
         by_run[row.run_id].append(row)
     return by_run
 
@@ -215,7 +217,7 @@ def _refused(entry: dict[str, Any]) -> CandidateResult:
     )
 
 
-def _use(trial: ProfileTrial, run: Run) -> str:
+def _new_run_query(trial: ProfileTrial, run: Run) -> str:
     chosen = {
         "model": trial.model,
         "dataset_version": run.dataset_version_id,
@@ -228,7 +230,6 @@ def _use(trial: ProfileTrial, run: Run) -> str:
 
 
 def _with_best(results: list[CandidateResult]) -> list[CandidateResult]:
-    """Mark the fastest of the candidates that fit."""
     fitting = [result for result in results if result.fits == "yes" and result.measured.tokens_per_s]
     best = max(fitting, key=lambda result: result.measured.tokens_per_s or 0.0, default=None)
     return [dataclasses.replace(result, best=result is best) for result in results]

@@ -1,4 +1,4 @@
-"""Trials of hardware profiles: two steps of each candidate on one host, as runs of a kind of their own.
+"""Trials of hardware profiles: two steps of each candidate on one host, as runs of their own kind.
 
 They are leased, supervised and ended like any run. A candidate that could never run on the host is not queued; the
 trial stores the reason.
@@ -33,8 +33,8 @@ from workers.contract.wire.names import StopMode
 
 KIND = "trial"
 STEPS = 2
-"""The first step includes one-time work (compiling, warm-up); the second is measured."""
-ONLY = {"max_steps": STEPS, "save_strategy": "no"}
+"""Number of steps: the first includes one-time work (compiling, warm-up), the second is measured."""
+TRIAL_ARGUMENTS = {"max_steps": STEPS, "save_strategy": "no"}
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,20 @@ class TrialSetup:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Reason why a candidate is not tried."""
+    """A reason why a candidate is not tried."""
 
     why: str
     fits: bool | None = None
-    """False: the host is too small for it. None: another problem."""
+    """False if the host is too small for the candidate; None for any other problem."""
 
 
 def start(
     setup: TrialSetup, profiles: Iterable[HardwareProfile], user: User, key: str | None
 ) -> tuple[ProfileTrial, bool]:
-    """Start a trial and its runs; with the key of an earlier one, that trial and False.
-
-    Raises QueueFull if this user may not queue that many runs.
-    """
+    """Start a trial and its runs; return (trial, True), or (earlier trial, False) if the key was used before. Raises
+    QueueFull if this user may not queue that many runs."""
     chosen = list(profiles)
-    # Outside the transaction, which other writers wait for.
+    # Checked outside the transaction, which other writers wait for.
     [view] = host_views([setup.host])
     candidates = [(row, refusal(row, setup, view)) for row in chosen]
 
@@ -85,7 +83,6 @@ def start(
 
 
 def is_of(trial: ProfileTrial, setup: TrialSetup, profiles: Iterable[HardwareProfile]) -> bool:
-    """Return True if a trial has this setup and these candidates."""
     runs = list(trial.runs.all())
     candidates = {run.profile_id for run in runs} | {refused["profile"] for refused in trial.refused}
     environment = setup.environment_version.pk if setup.environment_version else None
@@ -98,28 +95,28 @@ def is_of(trial: ProfileTrial, setup: TrialSetup, profiles: Iterable[HardwarePro
 
 
 def stop_all(trial: ProfileTrial, user: User) -> int:
-    """Stop the runs that are still active. Trials save no checkpoint."""
+    """Stop the runs that are still active, without a checkpoint, and return how many there were."""
     runs = queries.with_attempts(trial.runs.all())
-    live = [run.latest() for run in runs if run.latest().status in ACTIVE]
-    counts = stopping.request_stops(live, StopMode.NOW, user)
+    active = [run.latest() for run in runs if run.latest().status in ACTIVE]
+    counts = stopping.request_stops(active, StopMode.NOW, user)
     return counts.requested + counts.cancelled
 
 
 def refusal(row: HardwareProfile, setup: TrialSetup, view: HostView) -> Refusal | None:
-    """Check a candidate on this host with preflight; None: it can be tried."""
+    """Check a candidate on this host with preflight and return why it can't be tried; None if it can."""
     try:
         profile = profile_of(row)
     except ContractError as error:
         return Refusal(f"This profile can't be read: {error}.")
-    small = too_small(profile, view)
-    if small:
-        return Refusal(small, fits=False)
+    shortage = too_small(profile, view)
+    if shortage:
+        return Refusal(shortage, fits=False)
     draft = drafting.draft_of(_request(setup, row, profile), hosts=[view])
-    floor = next((finding for finding in memory.check(draft) if finding.grade == Grade.STOP), None)
-    if floor:
-        return Refusal(floor.cause, fits=False)
-    first = next((finding for finding in preflight.check(draft) if finding.grade == Grade.STOP), None)
-    return Refusal(f"{first.cause} {first.fix}".strip()) if first else None
+    excess = next((finding for finding in memory.check(draft) if finding.grade == Grade.STOP), None)
+    if excess:
+        return Refusal(excess.cause, fits=False)
+    first_stop = next((finding for finding in preflight.check(draft) if finding.grade == Grade.STOP), None)
+    return Refusal(f"{first_stop.cause} {first_stop.fix}".strip()) if first_stop else None
 
 
 def too_small(profile: Profile, view: HostView) -> str:
@@ -128,7 +125,7 @@ def too_small(profile: Profile, view: HostView) -> str:
     gpus = need.gpus + need.server_gpus
     if gpus > len(view.gpus):
         available = len(view.gpus) or "none"
-        return f"Needs {counted(gpus, 'GPU')}, {view.name} has {available}."
+        return f"Needs {counted(gpus, 'GPU')}, but {view.name} has {available}."
     placed = leasing.allocate(need, view.row, {})
     return "" if not isinstance(placed, leasing.Shortage) else f"{placed.text[:1].upper()}{placed.text[1:]}."
 
@@ -136,7 +133,7 @@ def too_small(profile: Profile, view: HostView) -> str:
 def _launch(
     trial: ProfileTrial, setup: TrialSetup, candidates: Sequence[tuple[HardwareProfile, Refusal | None]], user: User
 ) -> None:
-    # All or none: half of the candidates would answer another question.
+    # All or none, since a trial of only some of the candidates would compare less than was asked for.
     limits.claim_room(user.pk, adding=sum(refused is None for _, refused in candidates))
     for row, refused in candidates:
         refused = refused or _submit(trial, setup, row, user)
@@ -164,7 +161,7 @@ def _request(setup: TrialSetup, row: HardwareProfile, profile: Profile) -> Launc
         dataset_version=setup.dataset_version,
         reward_version=setup.reward_version,
         profile=row,
-        grpo={**profile.batch, **ONLY},
+        grpo={**profile.batch, **TRIAL_ARGUMENTS},
         lora=profile.lora,
         kind=KIND,
         environment_version=setup.environment_version,
@@ -173,7 +170,7 @@ def _request(setup: TrialSetup, row: HardwareProfile, profile: Profile) -> Launc
 
 
 def key_of_page(setup: TrialSetup, profiles: Iterable[HardwareProfile], user: User, page: str) -> str | None:
-    """Hash what makes a repeated submission the same trial: user, page and values. A changed form is a new trial."""
+    """Hash user, page and values, by which a repeated submission is recognised; None without a page key."""
     if not page:
         return None
     environment = setup.environment_version and setup.environment_version.pk

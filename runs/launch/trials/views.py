@@ -21,13 +21,14 @@ from runs.launch.trials.forms import TrialForm
 from runs.launch.trials.results import progress
 
 FROM_LINKS = ("model", "dataset_version", "reward_version", "host", "environment")
-RECENT = 10
+MAX_RECENT = 10
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def trial_new(request: HttpRequest) -> HttpResponseBase:
-    """Choose candidates, or start their trial. An htmx request gets the candidates as they fit the selected host."""
+    """Show the form that selects candidates, or start their trial. An htmx request gets only the candidates, with their
+    fit on the selected host."""
     if request.method == "POST":
         form = TrialForm(request.POST)
         if not form.is_valid():
@@ -50,7 +51,7 @@ def trial_new(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def trial(request: HttpRequest, trial_id: int) -> HttpResponse:
-    """Show a trial. An htmx request gets only the rows, until all runs have ended."""
+    """Show a trial. An htmx request gets only the results, and stops polling once all runs have ended."""
     row = queries.trial_for(request, trial_id)
     trial_progress = progress(row)
     context = {"trial": row, "progress": trial_progress, "may_operate": person(request).may_operate}
@@ -68,23 +69,22 @@ def trial_stop(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     if stopped:
         messages.success(request, f"Asked {counted(stopped, 'candidate')} to stop now.")
     else:
-        messages.info(request, "Nothing in this trial was left to stop.")
+        messages.info(request, "All candidates of this trial have already ended.")
     return redirect("trial", row.pk)
 
 
 def _initial(request: HttpRequest) -> dict[str, Any]:
-    """Collect initial values from the link; without a host in it, the connected host with the most GPUs."""
+    """Collect initial values from the link, and otherwise choose the reachable host with the most GPUs."""
     chosen: dict[str, Any] = {name: request.GET[name][:500] for name in FROM_LINKS if request.GET.get(name)}
     chosen["profiles"] = [value[:20] for value in request.GET.getlist("profiles")][:100]
     if "host" not in request.GET:
         usable = [view for view in candidates(None) if view.fresh and not view.row.draining]
         best = max(usable, key=lambda view: len(view.gpus), default=None)
         chosen["host"] = best.row.pk if best else None
-    return chosen | {name: pk for name, pk in _only_ones().items() if name not in chosen}
+    return chosen | {name: pk for name, pk in _sole_choices().items() if name not in chosen}
 
 
-def _only_ones() -> dict[str, int]:
-    """Preselect fields that have only one choice."""
+def _sole_choices() -> dict[str, int]:
     rows = {"dataset_version": offered_datasets(), "reward_version": offered_versions(RewardVersion)}
     choices = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}
     return {name: pks[0] for name, pks in choices.items() if len(pks) == 1}
@@ -94,6 +94,6 @@ def _page(request: HttpRequest, form: TrialForm, status: int = 200) -> HttpRespo
     context = {
         "form": form,
         "models": known_models(candidates(form.chosen_host())),
-        "recent": queries.trials_for(request).prefetch_related("runs")[:RECENT],
+        "recent": queries.trials_for(request).prefetch_related("runs")[:MAX_RECENT],
     }
     return render(request, "launch/trials/new.html", context, status=status)

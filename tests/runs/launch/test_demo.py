@@ -80,7 +80,7 @@ def test_the_empty_list_leads_to_what_is_being_prepared_until_that_is_done_or_wa
     demo.finish()
     assert "No runs yet" in the_list()
     demo.report(Stage.MODEL)
-    long_ago = time.time() - 2 * demo.FRESH_S
+    long_ago = time.time() - 2 * demo.MAX_REPORT_AGE_S
     os.utime(demo._file(), (long_ago, long_ago))
     assert "No runs yet" in the_list()
     assert viewer().get("/demo/")["Location"] == "/runs/"

@@ -28,7 +28,7 @@ def test_nothing_is_wrong_with_servers_or_before_a_profile_is_chosen() -> None:
     [
         (words(HardwareSpec("colocate", rollout=Rollout.COLOCATE)), "this profile generates inside the trainer."),
         (words(HardwareSpec("cpu")), "this profile generates by the trainer itself."),
-        (words(episodes=EpisodeSpec("tools", 1, (PartSpec("calc", "calculator"),))), "their turns go back and forth"),
+        (words(episodes=EpisodeSpec("tools", 1, (PartSpec("calc", "calculator"),))), "their turns alternate"),
         (words(prompts=PromptsSpec(by_difficulty=True)), "the next can't be known ahead."),
         (words(grpo={CORRECTION: False}), "would bias every update."),
     ],

@@ -57,10 +57,10 @@ def test_a_stage_3_config_gathers_weights_for_its_checkpoints():
         ({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}, "optimizer states and parameters"),
         ({"zero_optimization": 2}, "must be an object"),
         ({"scheduler": {"type": "WarmupLR"}}, "The run's own scheduler"),
-        ({"wandb": {"enabled": True}}, "Figures go to the run's page"),
+        ({"wandb": {"enabled": True}}, "Metrics go to the run's page"),
         ({"zero_optimisation": {}}, "no top-level key 'zero_optimisation'"),
         ({"fp16": {"enabled": True}}, "trains in bf16"),
-        ({"optimizer": {"type": "Lamb"}}, "Offloaded states are AdamW's"),
+        ({"optimizer": {"type": "Lamb"}}, "Offloaded optimizer states must be AdamW's"),
         ({"aio": {"path": "/etc"}}, "aio.path names a path outside"),
         ({"comms_logger": {"file": "a/../../b"}}, "names a path outside"),
     ],
@@ -77,7 +77,7 @@ def test_a_config_needs_a_zero_strategy():
 def test_an_optimizer_needs_offload():
     config = {"zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW"}}
     problems = deepspeed_problems(keeping(config, offload=Offload.NONE))
-    assert [problem.fix for problem in problems] == ["Leave optimizer out."]
+    assert [problem.fix for problem in problems] == ["Remove optimizer."]
 
 
 def test_precision_may_be_said_if_it_is_the_profiles():

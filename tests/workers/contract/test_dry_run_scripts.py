@@ -160,7 +160,7 @@ def test_a_server_that_ends_before_it_answers_ends_the_script(tmp_path: Path, ru
     process = run(tmp_path, with_servers(tmp_path), FAKE_VLLM="dies_on_start")
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "has ended before it answered" in said
+    assert "exited before it responded" in said
     assert "Engine core initialization failed" in (tmp_path / "logs" / "vllm.log").read_text()
 
 

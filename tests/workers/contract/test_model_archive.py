@@ -59,7 +59,7 @@ def test_its_bytes_are_the_same_at_any_part_and_any_time(folder: Path) -> None:
 def test_what_is_no_model_or_changes_is_said(folder: Path) -> None:
     made = archive(folder)
     (folder / "model.safetensors").write_bytes(b"short")
-    with pytest.raises(ArchiveError, match=r"model\.safetensors was cut while it was read"):
+    with pytest.raises(ArchiveError, match=r"model\.safetensors was truncated while it was read"):
         whole(made, 4096)
     (folder / "model.safetensors").unlink()
     with pytest.raises(ArchiveError, match="no weights as safetensors"):

@@ -27,12 +27,12 @@ def test_nothing_is_wrong_with_both_or_with_neither() -> None:
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
-        (words(PromptsSpec(extra_rounds=21)), "extra_rounds: 21 is not a possible"),
-        (words(PromptsSpec(least_weight=0.0, by_difficulty=True)), "least_weight: 0 is not a possible least weight."),
+        (words(PromptsSpec(extra_rounds=21)), "extra_rounds: 21 is not a valid"),
+        (words(PromptsSpec(least_weight=0.0, by_difficulty=True)), "least_weight: 0 is not a valid minimum weight."),
         (words(PromptsSpec(extra_rounds=1, spread_in="acuracy")), "Use one of: accuracy, format"),
         (
             words(BOTH, episodes=AGENTS),
-            "extra_rounds: Prompts can't be replaced or weighted where programs drive",
+            "extra_rounds: Prompts can't be replaced or weighted if programs drive",
         ),
         (words(PromptsSpec(by_difficulty=True), episodes=AGENTS), "by_difficulty: "),
         (words(BOTH, per_turn=True), "scores each turn"),

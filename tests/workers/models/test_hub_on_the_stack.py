@@ -98,7 +98,7 @@ def test_a_model_of_the_hub_is_fetched_with_its_progress_shown_and_trained(besid
 
 
 def test_a_gated_model_ends_its_run_with_what_to_do(beside: Stack, hub: FakeHub) -> None:
-    sentence = f"Org/Gated is gated: accept its terms at {hub.url}/Org/Gated, and give the host a token of that account"
+    sentence = f"Org/Gated is gated. Accept its terms at {hub.url}/Org/Gated, and give the host a token of that account"
     assert sentence in ask(beside, "Org/Gated")["error"]
     ended = until(beside, LOOK, lambda found: found["status"] in FINAL, run=submit(beside, "Org/Gated"))
     assert (ended["status"], ended["reason"]) == ("failed", "model_unavailable")

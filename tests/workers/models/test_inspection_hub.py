@@ -90,8 +90,8 @@ def test_a_gated_model_is_told_apart_from_a_missing_one(fake: FakeHub, files: di
     fake.add("Org/Gated", files, token="right")
     closed = ask(fake, "Org/Gated")
     assert (closed["ok"], closed["gated"]) == (False, True)
-    assert f"accept its terms at {fake.url}/Org/Gated, and give the host a token" in closed["error"]
-    assert "the account of this host's token may not fetch it" in ask(fake, "Org/Gated", "wrong")["error"]
+    assert f"Accept its terms at {fake.url}/Org/Gated, and give the host a token" in closed["error"]
+    assert "the account of this host's token may not download it" in ask(fake, "Org/Gated", "wrong")["error"]
     opened = ask(fake, "Org/Gated", "right")
     assert (opened["ok"], opened["gated"]) == (True, True)
     assert {token for _, path, token in fake.requests if path.startswith("/blobs/")} == {None}

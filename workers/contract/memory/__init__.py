@@ -1,6 +1,6 @@
-"""The memory of a run before it starts: for each GPU the parts in GiB, the host's memory, and the disk for checkpoints.
+"""Estimates of a run's memory before it starts: the parts on each GPU, the host's memory, and the disk for checkpoints.
 
-Standard library only. `estimate` answers for given hardware and settings; the numbers behind it are in `trainer` and
+Standard library only. `estimate` takes the hardware and settings; the numbers behind it are in `trainer` and
 `vllm`, the parameter counts in `shapes`.
 """
 
@@ -23,7 +23,7 @@ from workers.contract.memory.vllm import ASLEEP_GIB, Serving, serving
 from workers.contract.run.hardware import ZERO, HardwareSpec, Offload, Quantization, Rollout, Strategy
 
 PROCESS_RAM_GIB = 3.0
-"""Host memory of a trainer process without offloading: libraries, the dataset, pinned buffers."""
+"""Host memory of a trainer process without offloading: libraries, the dataset and pinned buffers."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,8 @@ class GpuEstimate:
     """`trainer`, `server` or `trainer and vLLM`."""
     card_gib: float
     phase: str
-    """The phase with the highest use; "" for a server, whose memory stays the same."""
+    """Phase with the highest memory use; "" for a server, whose memory stays the same."""
     parts: Mapping[Part, float]
-    """GiB by part in that phase."""
 
     @property
     def total(self) -> float:
@@ -62,18 +61,17 @@ class Estimate:
     parameters: int
     trained: int
     ram_gib: float
-    """Host memory of the whole run."""
     checkpoint_gib: float
     serving: Serving | None
-    """vLLM on one of its GPUs; None: the run uses none, or attached servers."""
+    """vLLM on one of its GPUs; None if the run has no vLLM of its own."""
 
 
 def estimate(
     shape: Shape, hardware: HardwareSpec, settings: Settings, *, cards: Sequence[float], servers: Sequence[float] = ()
 ) -> Estimate:
-    """Estimate a run. `cards`: GiB of the trainer's GPUs by rank; `servers`: of the servers' own GPUs. A memory cap of
-    the profile makes the trainer's cards smaller."""
-    if cap := hardware.memory_cap_gib:  # of torch alone
+    """Estimate a run's memory. `cards` holds the GiB of the trainer's GPUs by rank, which the profile's memory cap
+    reduces; `servers`, those of the servers' own GPUs."""
+    if cap := hardware.memory_cap_gib:  # the cap applies only to torch
         cards = [min(card_gib, cap + CONTEXT_GIB) for card_gib in cards]
     vllm = _serving(shape, hardware, settings, [*servers, *cards])
     vllm_gib = vllm.share if vllm and _cache_gib(hardware) else None
@@ -87,26 +85,26 @@ def estimate(
 def _trainer(
     shape: Shape, hardware: HardwareSpec, settings: Settings, card_gib: float, rank: int, vllm_gib: float | None
 ) -> GpuEstimate:
-    """Estimate a trainer's GPU. `vllm_gib`: what vLLM takes if its KV cache has a set size, in place of a share of the
-    card."""
+    """Estimate a trainer's GPU. `vllm_gib` is vLLM's memory if its KV cache has a fixed size; None if vLLM gets a share
+    of the GPU."""
     training = peak(shape, hardware, settings, main=rank == 0)
     server = hardware.vllm_server
     share = 0.0 if server and not server.shared else hardware.vllm_share or 0.0
     if not share:
         return GpuEstimate("trainer", card_gib, training.phase, training.parts)
-    taken = share * card_gib if vllm_gib is None else vllm_gib
+    used = share * card_gib if vllm_gib is None else vllm_gib
     if hardware.rollout is Rollout.COLOCATE and hardware.colocate_sleep:
         parts = steady(shape, hardware, settings)
-        if sum(parts.values()) + taken > training.total + ASLEEP_GIB:
+        if sum(parts.values()) + used > training.total + ASLEEP_GIB:
             return GpuEstimate(
-                "trainer and vLLM", card_gib, "while completions are generated", {**parts, Part.VLLM: taken}
+                "trainer and vLLM", card_gib, "while completions are generated", {**parts, Part.VLLM: used}
             )
-        taken = ASLEEP_GIB
-    return GpuEstimate("trainer and vLLM", card_gib, training.phase, {**training.parts, Part.VLLM: taken})
+        used = ASLEEP_GIB
+    return GpuEstimate("trainer and vLLM", card_gib, training.phase, {**training.parts, Part.VLLM: used})
 
 
 def _cache_gib(hardware: HardwareSpec) -> float | None:
-    """Return the size that a profile sets for the KV cache of its own servers."""
+    """Return the KV cache size that a profile sets for the run's own servers; None if it sets none."""
     server = hardware.vllm_server
     return server.kv_cache_gib if server and not server.attached else None
 
@@ -160,7 +158,7 @@ def _ram(shape: Shape, hardware: HardwareSpec, trained: int) -> float:
 
 
 def checkpoint_gib(shape: Shape, hardware: HardwareSpec, settings: Settings) -> float:
-    """Estimate one checkpoint on disk: the trained weights and the optimizer's state."""
+    """Estimate the size of a checkpoint on disk: the trained weights and the optimizer states."""
     trained = adapter(shape, settings.lora) if settings.lora else shape.total
     weights = 2 if hardware.strategy in ZERO else 4
     return trained * (weights + optimizer_bytes(hardware, settings)) / GIB

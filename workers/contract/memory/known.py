@@ -1,4 +1,4 @@
-"""Shapes of common models, for estimates without an inspected model: sizes from their config.json."""
+"""Shapes of common models, from their config.json, for estimates without an inspected model."""
 
 import functools
 from typing import Any
@@ -52,4 +52,4 @@ def known_shape(name: str) -> Shape:
 
 
 LADDER = tuple(sorted(KNOWN, key=lambda name: known_shape(name).total))
-"""Names of the known models, the smallest first."""
+"""Names of the known models, smallest first."""

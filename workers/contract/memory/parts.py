@@ -1,4 +1,4 @@
-"""Parts of a memory estimate, and the settings that decide them."""
+"""Parts of a memory estimate, and the settings that determine them."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,21 +26,19 @@ class Part(StrEnum):
 
 
 Parts = dict[Part, float]
-"""GiB by part; zeros left out."""
+"""GiB by part, without the parts that are 0."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run that decide its memory."""
+    """The settings of a run that determine its memory."""
 
     batch: int
-    """Completions per process in one pass."""
     prompt_tokens: int
     completion_tokens: int
     passes: int = 1
-    """Passes whose gradients are accumulated."""
     generated: int = 0
-    """Completions that the trainer process generates at a time; 0: vLLM generates them."""
+    """Completions that the trainer process generates at a time; 0 if vLLM generates them."""
     reference: bool = False
     """True for β > 0, which loads a reference model."""
     lora: LoraSpec | None = None

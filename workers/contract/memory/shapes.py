@@ -1,4 +1,4 @@
-"""A model's parameters by kind, from its config: kinds differ in how they are quantized, copied and gathered."""
+"""A model's parameters by kind, from its config. The kinds differ in how they are quantized, copied and gathered."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -6,15 +6,15 @@ from typing import Any
 
 from workers.contract.run.spec import LoraSpec
 
-_SMALL_HEADS = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "qwen3_moe": 128, "gpt_oss": 64}
-"""The head size of families that don't derive it from the hidden size, where the config leaves it out."""
+_HEAD_SIZES = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "qwen3_moe": 128, "gpt_oss": 64}
+"""Head sizes of families that don't derive them from the hidden size, for configs that omit it."""
 _FOUR_NORMS = ("gemma2", "gemma3_text")
 _HEAD_NORMS = ("qwen3", "qwen3_moe", "gemma3_text")
 _TIED = ("gemma", "gemma2", "gemma3_text")
-"""Families whose configs leave out that the output layer is the embedding."""
+"""Families whose output layer is the embedding, although their configs don't say so."""
 _EXPERT_COUNTS = ("num_experts", "num_local_experts")
 EAGER = ("gpt_oss",)
-"""Families whose attention keeps the whole matrix of scores."""
+"""Families whose attention materialises the whole matrix of scores."""
 
 
 @dataclass(frozen=True)
@@ -24,26 +24,24 @@ class Shape:
     hidden: int
     layers: int
     query: int
-    """Width of all query heads together."""
     key: int
-    """Width of all key heads together; the values' too."""
+    """Width of all key heads together, and of all value heads."""
     inner: int
-    """Width of the MLP that one token passes: of a mixture, that of its active experts together."""
+    """Width of the MLP that one token passes through; in a mixture of experts, that of its active experts together."""
     vocab: int
     embedding: int
     head: int
-    """The output layer; 0 if it is the embedding."""
+    """Weights of the output layer; 0 if it is the embedding."""
     linear: int
-    """All linear layers but the output layer and packed experts."""
+    """Weights of all linear layers except the output layer and packed experts."""
     experts: int = 0
-    """Experts stored as one tensor per layer, which bitsandbytes doesn't quantize."""
+    """Weights of experts stored as one tensor per layer, which bitsandbytes doesn't quantize."""
     small: int = 0
-    """Norms, biases, routers."""
     heads: int = 1
     active_experts: int = 0
-    """Experts per token; 0: a dense model."""
+    """Experts per token; 0 for a dense model."""
     fused: bool = False
-    """One linear layer for queries, keys and values, and one for gate and up, as in Phi-3."""
+    """True if queries, keys and values share one linear layer, and gate and up another, as in Phi-3."""
     eager_attention: bool = False
 
     @property
@@ -52,7 +50,6 @@ class Shape:
 
     @property
     def largest(self) -> int:
-        """The largest single tensor."""
         return max(self.embedding, self.head, self.experts // max(self.layers, 1))
 
     @property
@@ -60,25 +57,26 @@ class Shape:
         return self.hidden * max(self.query, 0 if self.experts else self.inner * (2 if self.fused else 1))
 
     def kv_bytes(self) -> int:
-        """Count the bytes of one token's keys and values in all layers, in 16 bits."""
+        """Return the bytes of one token's keys and values in all layers, in 16 bits."""
         return 2 * self.layers * self.key * 2
 
 
 def shape_of(facts: Mapping[str, Any]) -> Shape | None:
     """Derive the shape from an inspection: its `config`, `model_type` and, where the weights were read, `parameters`.
 
-    None if sizes are missing. The weights' own count wins over the formula: the difference is taken as linear layers.
+    Return None if sizes are missing. A count of the weights overrides the formula: the difference is added to the
+    linear layers.
     """
     config = facts.get("config")
-    shape = _by_config(config, str(facts.get("model_type") or "")) if isinstance(config, Mapping) else None
+    shape = _shape_from_config(config, str(facts.get("model_type") or "")) if isinstance(config, Mapping) else None
     counted = facts.get("parameters")
     if shape is None or not isinstance(counted, int) or counted <= 0:
         return shape
-    rest = counted - shape.total
-    return replace(shape, linear=max(shape.linear + rest, 0)) if rest else shape
+    difference = counted - shape.total
+    return replace(shape, linear=max(shape.linear + difference, 0)) if difference else shape
 
 
-def _by_config(config: Mapping[str, Any], family: str) -> Shape | None:
+def _shape_from_config(config: Mapping[str, Any], family: str) -> Shape | None:
     hidden, layers, heads, vocab = (
         _size(config, *names)
         for names in (
@@ -91,7 +89,7 @@ def _by_config(config: Mapping[str, Any], family: str) -> Shape | None:
     if not (hidden and layers and heads and vocab):
         return None
     kv_heads = _size(config, "num_key_value_heads", "num_kv_heads") or heads
-    head = _size(config, "head_dim") or _SMALL_HEADS.get(family) or hidden // heads
+    head = _size(config, "head_dim") or _HEAD_SIZES.get(family) or hidden // heads
     inner = _size(config, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
     query, key = heads * head, kv_heads * head
     tied = bool(config.get("tie_word_embeddings", family in _TIED))
@@ -114,7 +112,7 @@ def _by_config(config: Mapping[str, Any], family: str) -> Shape | None:
         head=0 if tied else vocab * hidden,
         linear=layers * attention + dense_layers * mlp + mixture_layers * shared,
         experts=mixture_layers * count * 3 * hidden * expert_inner,
-        small=_small(config, family, hidden, layers, heads, head, query, key, inner)
+        small=_small_weights(config, family, hidden, layers, heads, head, query, key, inner)
         + mixture_layers * _router(family, hidden, count, expert_inner, shared=bool(shared))
         + (0 if tied or family != "phi" else vocab),
         heads=heads,
@@ -125,7 +123,6 @@ def _by_config(config: Mapping[str, Any], family: str) -> Shape | None:
 
 
 def _layers_by_kind(config: Mapping[str, Any], layers: int, experts: int) -> tuple[int, int]:
-    """Count the dense layers, and the layers with experts."""
     if not experts:
         return layers, 0
     step = _size(config, "decoder_sparse_step") or 1
@@ -135,7 +132,7 @@ def _layers_by_kind(config: Mapping[str, Any], layers: int, experts: int) -> tup
     return layers - mixtures, mixtures
 
 
-def _small(
+def _small_weights(
     config: Mapping[str, Any],
     family: str,
     hidden: int,
@@ -146,7 +143,7 @@ def _small(
     key: int,
     inner: int,
 ) -> int:
-    """Count norms, biases and sinks of all layers, and the last norm."""
+    """Count the weights of norms, biases and attention sinks in all layers, and of the last norm."""
     if family == "phi":  # one norm with bias for both branches, and a bias on every linear layer
         return layers * (2 * hidden + query + 2 * key + 2 * hidden + inner) + 2 * hidden
     layer = (4 if family in _FOUR_NORMS else 2) * hidden
@@ -164,8 +161,7 @@ def _small(
 
 
 def _router(family: str, hidden: int, experts: int, inner: int, *, shared: bool) -> int:
-    """Count the router's weights in one layer with experts; gpt-oss has a bias on each expert's layers and on the
-    router."""
+    """Count the router's weights in one layer with experts; in gpt-oss, with the biases of router and experts."""
     if family == "gpt_oss":
         return hidden * experts + experts + experts * (2 * inner + hidden)
     return hidden * experts + (hidden if shared else 0)
@@ -183,14 +179,14 @@ def adapter(shape: Shape, lora: LoraSpec) -> int:
 
 
 def targets_mlp(shape: Shape, lora: LoraSpec) -> bool:
-    return lora.target_modules == ("all-linear",) or any(name in _MLP for name in lora.target_modules)
+    return lora.target_modules == ("all-linear",) or any(name in _MLP_MODULES for name in lora.target_modules)
 
 
-_MLP = ("gate_proj", "up_proj", "down_proj", "gate_up_proj", "fc1", "fc2")
+_MLP_MODULES = ("gate_proj", "up_proj", "down_proj", "gate_up_proj", "fc1", "fc2")
 
 
 def _sides(shape: Shape) -> dict[str, tuple[int, int]]:
-    """Map a layer's linear modules to their inputs and outputs; packed experts are none."""
+    """Map a layer's linear modules, without packed experts, to their numbers of inputs and outputs."""
     hidden, query, key, inner = shape.hidden, shape.query, shape.key, shape.inner
     if shape.fused:
         attention = {"qkv_proj": (hidden, query + 2 * key), "o_proj": (query, hidden)}

@@ -2,7 +2,7 @@
 
 Bytes per weight and per token follow what the libraries keep: TRL 1.16 loads fp32 for full training, autocast copies
 each trained weight to bf16 in a forward pass, the output layer is computed in tiles (trl.kernels.chunked_logprob), and
-a checkpointed layer is computed again in the backward pass. They are held against measurements on a GPU
+a checkpointed layer is computed again in the backward pass. They are compared with measurements on a GPU
 (tests/gpu/memory.json).
 """
 
@@ -26,32 +26,32 @@ SHARDS_GRADIENTS = (Strategy.ZERO2, *SHARDS_WEIGHTS)
 
 STATE_BYTES = {Optimizer.ADAMW: 8.0, Optimizer.ADAMW_8BIT: 2.03, Optimizer.ADAFACTOR: 0.05}
 """Bytes of optimizer state for each trained weight."""
-FOUR_BIT = 0.5 + 1 / 64 + 4 / (64 * 256)
-"""Bytes per weight in NF4 with double quantization: half a byte, a byte of scale for each block of 64, and four bytes
-for each 256 of these."""
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
+"""Bytes per weight in NF4 with double quantization: half a byte, one byte of scale for each block of 64, and
+four bytes for each 256 of these scales."""
 TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768
-"""TRL's tiles of the output layer."""
+"""Size of the tiles in which TRL computes the output layer."""
 SUB_GROUP = 1_000_000_000
 """Weights that ZeRO-3 updates at a time."""
 LIVE_WEIGHTS = 1_000_000_000
-"""Weights that ZeRO-3 keeps gathered at most."""
+"""Maximum number of weights that ZeRO-3 keeps gathered."""
 SYNC_BUFFER_GIB = 1.0
-"""vLLM packs weights into two buffers of this size, each up to one tensor larger."""
+"""Size of the two buffers into which vLLM packs weights; each may be up to one tensor larger."""
 CONTEXT_GIB = 0.75
 GROUP_GIB = 0.8
-"""NCCL's buffers for a group of processes."""
+"""GiB of NCCL's buffers for a group of processes."""
 DEEPSPEED_GIB = 0.35
-"""GiB of further NCCL buffers with DeepSpeed, which communicates on several streams."""
+"""GiB of additional NCCL buffers with DeepSpeed, which communicates on several streams."""
 
 
 def peak(shape: Shape, hardware: HardwareSpec, settings: Settings, *, main: bool = True) -> Peak:
-    """Find the phase of a step that takes the most memory; `main`: in the process that sends the weights to a vLLM
-    server."""
+    """Find the phase of a step that takes the most memory. `main` is true for the process that sends the weights to a
+    vLLM server."""
     return max(phases(shape, hardware, settings, main=main), key=lambda phase: phase.total)
 
 
 def phases(shape: Shape, hardware: HardwareSpec, settings: Settings, *, main: bool = True) -> list[Peak]:
-    model = _Model(shape, hardware, settings, main=main)
+    model = _ProcessMemory(shape, hardware, settings, main=main)
     steady = model.steady()
     return [
         Peak(name, model.with_slack(_sum(steady, extra), steady))
@@ -67,28 +67,28 @@ def phases(shape: Shape, hardware: HardwareSpec, settings: Settings, *, main: bo
 
 def steady(shape: Shape, hardware: HardwareSpec, settings: Settings) -> Parts:
     """Estimate the memory of a trainer process between two steps, when a colocated vLLM generates."""
-    return _Model(shape, hardware, settings, main=True).steady()
+    return _ProcessMemory(shape, hardware, settings, main=True).steady()
 
 
-class _Model:
-    """The bytes of one process, as GiB."""
+class _ProcessMemory:
+    """The memory of one trainer process: public methods return GiB by part, private ones bytes."""
 
     def __init__(self, shape: Shape, hardware: HardwareSpec, settings: Settings, *, main: bool) -> None:
         self.shape, self.hardware, self.settings, self.main = shape, hardware, settings, main
         self.lora = settings.lora is not None
         self.zero = hardware.strategy in ZERO
         self.processes = max(hardware.processes, 1)
-        self.low = settings.precision != Precision.FP32
+        self.half_precision = settings.precision != Precision.FP32
         self.quantized = hardware.quantization != Quantization.NONE
-        self.wide = not self.low or not self._loads_low()
-        """True if the weights are fp32, and a 16-bit run casts them where they are used."""
+        self.fp32_weights = not self.half_precision or not self._loads_16_bits()
+        """True if the weights are fp32, so that a 16-bit run casts them where they are used."""
         self.trained = adapter(shape, settings.lora) if settings.lora else shape.total
         self.tokens = settings.batch * settings.length
         self.offloaded = hardware.offload != Offload.NONE
         self.sharded = hardware.strategy in SHARDS_WEIGHTS
 
-    def _loads_low(self) -> bool:
-        """Return True if weights are loaded in 16 bits; see workers.trainer.configuration.hardware.loading_dtype."""
+    def _loads_16_bits(self) -> bool:
+        """Return whether weights are loaded in 16 bits; see workers.trainer.configuration.hardware.loading_dtype."""
         if self.hardware.strategy is Strategy.FSDP2:
             return False
         if self.quantized or self.zero:
@@ -99,7 +99,7 @@ class _Model:
 
     def steady(self) -> Parts:
         shape, n = self.shape, self.processes
-        weight = 4 if self.wide else 2
+        weight = 4 if self.fp32_weights else 2
         weights = self._quantized_weights() if self.quantized else weight * shape.total
         parts: dict[Part, float] = {Part.WEIGHTS: weights, Part.CONTEXT: self._context()}
         if self.sharded:
@@ -120,7 +120,7 @@ class _Model:
 
     def _quantized_weights(self) -> float:
         shape = self.shape
-        weight = FOUR_BIT if self.hardware.quantization is Quantization.NF4 else 1 + 4 / max(shape.hidden, 1)
+        weight = NF4_BYTES if self.hardware.quantization is Quantization.NF4 else 1 + 4 / max(shape.hidden, 1)
         return weight * shape.linear + 2 * (shape.embedding + shape.head + shape.experts + shape.small)
 
     def _context(self) -> float:
@@ -129,19 +129,19 @@ class _Model:
         streams = DEEPSPEED_GIB if self.zero and self.processes > 1 else 0
         return (CONTEXT_GIB + GROUP_GIB * (group + sends) + streams) * GIB
 
-    def _adapter_weight(self) -> int:
-        """Return the bytes of a LoRA weight: TRL keeps 16 bits on quantized weights and with ZeRO-3, else peft takes
-        fp32."""
+    def _adapter_weight_bytes(self) -> int:
+        """Return the bytes of a LoRA weight: TRL keeps 16 bits on quantized weights and with ZeRO-3, otherwise peft
+        uses fp32."""
         return 2 if self.quantized or self.hardware.strategy is Strategy.ZERO3 else 4
 
     def _adapter_bytes(self) -> float:
         share = self.processes if self.zero else 1
-        return self.trained * (2 * self._adapter_weight() + 2 * self._adapter_weight() / share)
+        return self.trained * (2 * self._adapter_weight_bytes() + 2 * self._adapter_weight_bytes() / share)
 
     def _optimizer_bytes(self) -> float:
         shape, n = self.shape, self.processes
         if self.zero:
-            return 12 * shape.total / n  # fp32 weights and both moments, whatever the optimizer's own form
+            return 12 * shape.total / n  # fp32 weights and both moments, whatever the optimizer
         state = STATE_BYTES[self.settings.optimizer]
         # transformers keeps the embedding's moments in 32 bits.
         extra = (8 - state) * shape.embedding if self.settings.optimizer is Optimizer.ADAMW_8BIT else 0
@@ -164,14 +164,14 @@ class _Model:
     def sync(self) -> Parts:
         if not (self.main and sends_weights(self.hardware)):
             return {}
-        largest = (4 if self.wide else 2) * self.shape.embedding / GIB
+        largest = (4 if self.fp32_weights else 2) * self.shape.embedding / GIB
         return {Part.COMMUNICATION: 2 * SYNC_BUFFER_GIB + largest}
 
     def forward(self) -> Parts:
         return _gib(
             {
                 Part.GRADIENTS: self._gradients() if self.settings.passes > 1 else 0,
-                Part.ACTIVATIONS: self._saved(),
+                Part.ACTIVATIONS: self._kept_activations(),
                 Part.COPIES: self._copies(),
                 Part.LOGITS: self._tile(),
                 Part.COMMUNICATION: self._gathered(),
@@ -179,12 +179,12 @@ class _Model:
         )
 
     def backward_start(self) -> Parts:
-        """Add the output layer's and the last layer's backward pass: all checkpoints are still in memory."""
+        """Return what the backward pass of output layer and last layer adds, while all checkpoints are in memory."""
         head_trained = not self.lora and not self.zero
         return _gib(
             {
                 Part.GRADIENTS: self._gradients() if self.settings.passes > 1 else 0,
-                Part.ACTIVATIONS: self._saved() + self._layer(),
+                Part.ACTIVATIONS: self._kept_activations() + self._layer(),
                 Part.COPIES: 0 if self.settings.checkpointing else self._copies(),
                 Part.LOGITS: self._tile() * 0.5
                 + 4 * self.tokens * self.shape.hidden
@@ -194,7 +194,7 @@ class _Model:
         )
 
     def backward_end(self) -> Parts:
-        """Add the first layer's and the embedding's backward pass: all gradients are in memory."""
+        """Return what the backward pass of the first layer and the embedding adds, with all gradients in memory."""
         tied = not self.shape.head and not self.lora
         layer = self._layer() if self.settings.checkpointing else 0.2 * self._layer()
         return _gib(
@@ -238,53 +238,56 @@ class _Model:
         return weight * self.trained / share
 
     def _copies(self) -> float:
-        """Count the 16-bit copies of trained fp32 weights, which autocast keeps until the forward pass ends."""
-        casts = self.wide and self.low and not self.lora and not self.sharded
+        """Count the bytes of 16-bit copies of trained fp32 weights, kept by autocast until the forward pass ends."""
+        casts = self.fp32_weights and self.half_precision and not self.lora and not self.sharded
         return 2 * self.shape.linear if casts else 0
 
-    def _saved(self) -> float:
+    def _kept_activations(self) -> float:
         shape = self.shape
         leftovers = self._int8_leftovers()
         if self.settings.checkpointing:
-            return leftovers + self.tokens * shape.hidden * (4 if self.wide else 2) * (shape.layers + 2)
-        return leftovers + self.tokens * shape.layers * self._layer_saved()
+            return leftovers + self.tokens * shape.hidden * (4 if self.fp32_weights else 2) * (shape.layers + 2)
+        return leftovers + self.tokens * shape.layers * self._layer_activations()
 
     def _int8_leftovers(self) -> float:
-        """Count what bitsandbytes' 8-bit layers keep until the next pass: their inputs and a second form of their
-        weights."""
+        """Count the bytes that bitsandbytes' 8-bit layers keep until the next pass: their inputs and a second form of
+        their weights."""
         if self.hardware.quantization is not Quantization.INT8:
             return 0
         shape = self.shape
         inputs = 3 * shape.hidden + shape.query + 2 * shape.hidden + shape.inner
         return shape.linear + self.tokens * shape.layers * inputs
 
-    def _layer_saved(self) -> float:
+    def _layer_activations(self) -> float:
         """Count the bytes per token that one layer keeps for its backward pass."""
         shape = self.shape
         hidden, query, key, inner = shape.hidden, shape.query, shape.key, shape.inner
         attention = 6 * query + 4 * key + (4 * shape.heads * self.settings.length if shape.eager_attention else 0)
         experts = 4 * shape.active_experts * hidden
         if not self.lora:
-            return (26 if self.wide else 16) * hidden + attention + 8 * inner + experts
+            return (26 if self.fp32_weights else 16) * hidden + attention + 8 * inner + experts
         mlp = bool(self.settings.lora and targets_mlp(shape, self.settings.lora))
-        casts = self._adapter_weight() == 4  # each target casts its input of its own
-        own = (18 if mlp else 14) if casts else 8
-        return own * hidden + attention + (8 if mlp else 6) * inner + experts
+        casts = self._adapter_weight_bytes() == 4  # each target casts its own input
+        per_hidden = (18 if mlp else 14) if casts else 8
+        return per_hidden * hidden + attention + (8 if mlp else 6) * inner + experts
 
     def _layer(self) -> float:
-        """Count one layer's backward pass, with what it computes again."""
+        """Count the bytes of one layer's backward pass, including what it recomputes."""
         shape = self.shape
         mlp = bool(self.settings.lora and targets_mlp(shape, self.settings.lora))
-        extra = 5.3 if not mlp else 6.8 if self._adapter_weight() == 4 else 2.3
-        again = self._layer_saved() if self.settings.checkpointing else 0
+        extra = 5.3 if not mlp else 6.8 if self._adapter_weight_bytes() == 4 else 2.3
+        recomputed = self._layer_activations() if self.settings.checkpointing else 0
         unpacked = 2 * shape.largest_linear if self.quantized else 0
         share = 1.0 if self.settings.checkpointing else 0.3
-        return self.tokens * (again + share * extra * shape.inner + 2 * shape.active_experts * shape.hidden) + unpacked
+        return (
+            self.tokens * (recomputed + share * extra * shape.inner + 2 * shape.active_experts * shape.hidden)
+            + unpacked
+        )
 
     def _tile(self) -> float:
         tokens = min(self.settings.batch * self.settings.completion_tokens, TILE_TOKENS)
         width = min(self.shape.vocab, TILE_VOCABULARY)
-        cast = 2 * width * self.shape.hidden if self.wide else 0
+        cast = 2 * width * self.shape.hidden if self.fp32_weights else 0
         return 2 * tokens * width + cast
 
     def _gathered(self) -> float:
@@ -299,13 +302,13 @@ class _Model:
         return 0
 
     def with_slack(self, parts: Parts, steady: Parts) -> Parts:
-        """Add freed blocks that the allocator keeps because they don't fit what comes next."""
+        """Return the parts with the freed blocks that the allocator keeps because they don't fit what comes next."""
         transient = sum(parts.values()) - sum(steady.values())
-        tight = "expandable_segments:True" in str(self.hardware.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""))
-        slack = 0.03 * transient if tight else min(0.15 * transient, 2.0) + 0.1
+        is_expandable = "expandable_segments:True" in str(self.hardware.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""))
+        slack = 0.03 * transient if is_expandable else min(0.15 * transient, 2.0) + 0.1
         if self.hardware.offload is Offload.PARAMETERS:
             slack = transient
-        if self.settings.generated and not tight:
+        if self.settings.generated and not is_expandable:
             slack += self._copies() / GIB  # the casts of each generated token leave gaps that gradients don't fit
         return _sum(parts, {Part.ALLOCATOR: slack})
 
@@ -320,14 +323,12 @@ def optimizer_bytes(hardware: HardwareSpec, settings: Settings) -> float:
 
 
 def merges(hardware: HardwareSpec) -> bool:
-    """Return True if a LoRA reaches vLLM merged into the weights."""
     if hardware.vllm_server:
         return hardware.vllm_server.weight_sync is WeightSync.NCCL
     return hardware.rollout is Rollout.COLOCATE
 
 
 def sends_weights(hardware: HardwareSpec) -> bool:
-    """Return True if the main process streams all weights to a vLLM server."""
     return bool(hardware.vllm_server and hardware.vllm_server.weight_sync is WeightSync.NCCL)
 
 
@@ -335,9 +336,9 @@ def _gib(parts: dict[Part, float]) -> Parts:
     return {part: value / GIB for part, value in parts.items() if value}
 
 
-def _sum(*several: Parts) -> Parts:
+def _sum(*summands: Parts) -> Parts:
     total: Parts = {}
-    for parts in several:
+    for parts in summands:
         for part, value in parts.items():
             total[part] = total.get(part, 0.0) + value
     return {part: total[part] for part in Part if total.get(part)}

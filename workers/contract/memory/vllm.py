@@ -1,4 +1,4 @@
-"""vLLM's share of a GPU: weights, activations of its profiling pass, and the rest as KV cache."""
+"""vLLM's share of a GPU: weights, activations of its profiling pass, and the KV cache with the rest."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,11 @@ from workers.contract.memory.shapes import Shape
 
 GIB = 2**30
 LARGE_CARD_GIB = 70.0
-"""Cards of this size and more get larger batches of tokens and sequences from vLLM by default."""
+"""Size of a GPU from which vLLM's default batches of tokens and sequences are larger."""
 OUTSIDE_GIB = 1.0
 """GiB outside vLLM's share: CUDA context, NCCL's buffers and CUDA graphs."""
 ASLEEP_GIB = 1.0
-"""GiB that a sleeping vLLM keeps: context and graphs."""
+"""GiB that a sleeping vLLM keeps: CUDA context and graphs."""
 
 
 @dataclass(frozen=True)
@@ -18,16 +18,15 @@ class Serving:
     """vLLM's memory in GiB on each of its GPUs."""
 
     share: float
-    """GiB that vLLM reserves at its start; with a KV cache of a given size, only what it needs."""
+    """GiB that vLLM reserves at startup; with a KV cache of fixed size, only what it needs."""
     weights: float
     activations: float
     cache: float
-    """The KV cache; below 0: the share is too small even for the weights."""
+    """GiB of the KV cache; below 0 if the share is too small even for the weights."""
     tokens: int
-    """Tokens that the KV cache holds."""
 
     def sequences(self, length: int) -> float:
-        """Count the sequences of `length` tokens that run at once."""
+        """Return how many sequences of `length` tokens the KV cache holds at the same time."""
         return self.tokens / length if length > 0 else 0.0
 
 
@@ -41,14 +40,14 @@ def serving(
     adapter_weights: int = 0,
     cache_gib: float | None = None,
 ) -> Serving:
-    """Divide vLLM's share. `adapter_weights`: of a LoRA, for which the server has one slot. `cache_gib`: the KV cache's
-    size, in place of what the share leaves."""
+    """Divide vLLM's share into its parts. `adapter_weights` are those of a LoRA, for which the server has one slot;
+    `cache_gib` is a fixed size of the KV cache, in place of what the share leaves."""
     large, parallel = card_gib >= LARGE_CARD_GIB, max(tensor_parallel, 1)
     batched, sequences = (8192, 1024) if large else (2048, 256)
     weights = (weight_bytes * shape.total / parallel + 2 * adapter_weights) / GIB
-    # The widest moment of a layer: gate, up and their product, and a few hidden states.
+    # The peak of a layer: gate, up and their product, and a few hidden states.
     layer = batched * (6 * shape.inner / parallel + 8 * shape.hidden)
-    # Logits of one token per sequence, in fp32, once more when they are sampled from.
+    # Logits of one token per sequence in fp32, which sampling copies once.
     logits = 2 * 4 * sequences * shape.vocab
     activations = (layer + logits) / GIB + OUTSIDE_GIB
     cache = share_gib - weights - activations if cache_gib is None else cache_gib

@@ -1,7 +1,7 @@
 """Chat with a served model: its questions, answers and limits. Standard library only.
 
-The control plane puts ChatNews into the answers to a supervisor's syncs, the supervisor appends it to FileName.CHAT as
-it is, and the program answers with lines of EventKind.ANSWER.
+The control plane puts ChatNews into its responses to a supervisor's syncs, the supervisor appends it to FileName.CHAT
+unchanged, and the program answers with lines of EventKind.ANSWER.
 """
 
 from dataclasses import dataclass
@@ -9,19 +9,17 @@ from enum import StrEnum
 from typing import Any
 
 LONGEST_CHAT = 100_000
-"""Characters of all messages of one question."""
+"""Maximum number of characters in all messages of one question."""
 MAX_TOKENS = 8192
-"""Tokens of one answer."""
+"""Maximum number of tokens in one answer."""
 TRAINED, BASE = "trained", "base"
-"""The models of a server: the checkpoint, and the model that its training began with."""
+"""The models of a server: the checkpoint, and the model from which its training started."""
 KEY_DIGEST = "GRPO_SERVE_KEY_SHA256"
-"""The program's environment variable with the SHA-256 of the key, in hex. The key itself never leaves the page."""
+"""Environment variable of the program with the SHA-256 of the key, in hex. The key itself never leaves the page."""
 REQUESTS = "serve/requests"
 
 
 class Finish(StrEnum):
-    """Reasons for the end of an answer."""
-
     STOP = "stop"  # the model ended it
     LENGTH = "length"  # at the limit of tokens
     STOPPED = "stopped"  # by a person
@@ -32,7 +30,7 @@ class Finish(StrEnum):
 @dataclass(frozen=True)
 class Sampling:
     temperature: float = 0.7
-    """0 samples greedily."""
+    """Sampling temperature; 0 samples greedily."""
     top_p: float = 1.0
     max_tokens: int = 512
     seed: int = 0
@@ -40,14 +38,12 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question to one model."""
-
     model: str
     messages: tuple[dict[str, Any], ...] = ()
     plain: str = ""
-    """A text to continue, in place of messages: a prompt of a dataset without chat."""
+    """A string to continue, in place of messages: a prompt of a dataset without chat."""
     tools: tuple[dict[str, Any], ...] = ()
-    """Functions that the model may call, as chat templates take them."""
+    """Functions that the model may call, in the format that chat templates take."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,7 @@ class ChatNews:
 
     turns: tuple[ChatTurn, ...] = ()
     stopped: int = 0
-    """Answers to questions up to this number are ended at once."""
+    """Number of the question up to which all answers are ended at once."""
     present: bool = False
-    """True while the chat is open on a page."""
     wanted: bool = False
     """True while another run waits for the GPUs of the served model."""

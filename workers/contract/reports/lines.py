@@ -1,4 +1,4 @@
-"""The lines that travel from a trainer and its supervisor to the control plane, the kill receipt, and the answers.
+"""The lines that travel from a trainer and its supervisor to the control plane, the kill receipt, and the responses.
 
 A line is written once, by `event_line` or `metrics_line`: its time, kind, step and data, in this order. The supervisor
 adds a seq in front. After that its bytes don't change until the control plane parses them.
@@ -25,7 +25,8 @@ from workers.contract.run.jobs import WarmNews
 from workers.contract.wire.names import METRIC_KINDS, EventKind
 
 LONGEST_PAUSE_S = 3.0
-"""Longest pause in seconds that the control plane requests: a stop whose message is lost comes with the next answer."""
+"""Longest pause in seconds that the control plane requests, since a stop whose message is lost comes with the next
+response."""
 _MAX_STEP = 2**31 - 1
 _MAX_COUNT = 2**53
 
@@ -38,7 +39,7 @@ class GpuReceipt:
     peak_mib: int
     after_mib: int
     seconds_to_free: float | None
-    """Seconds until the GPU was free; None: not proved before the deadline, and the lease is quarantined."""
+    """Seconds until the GPU was free; None if that wasn't proved in time and the lease is quarantined."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ class Receipt:
     survivors: tuple[int, ...]
     gpus: tuple[GpuReceipt, ...]
     port_free: bool | None
-    """None: the attempt had no server."""
+    """True if the server's port is free; None if the attempt had no server."""
     free: bool
-    """No survivors, and every leased GPU within 300 MiB of its baseline in two samples."""
+    """True without survivors and with every leased GPU within 300 MiB of its baseline in two samples."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,12 @@ class SyncAnswer:
     stop: str | None
     watched: bool
     chat: ChatNews | None = None
-    """News for a served model that requests it; left out otherwise, since earlier supervisors don't know the field."""
+    """News for a served model that requests it; omitted otherwise, since earlier supervisors don't know the field."""
     warm: WarmNews | None = None
-    """News for a warm server, left out likewise."""
+    """News for a warm server; omitted otherwise."""
     again_s: float | None = None
-    """Seconds until the next lines while no one watches, for a supervisor that says that it is `paced`. None: at any
-    time."""
+    """Seconds until the next lines while nobody is watching, for a supervisor that reports that it is `paced`; None if
+    it may send at any time."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,9 @@ class ClaimAnswer:
     """The last seq stored for the run; first_seq - 1 for a new attempt."""
     stop: str | None
     spec_sha256: str
-    """`digest` of the attempt's spec: the one in the launch message has come through a broker."""
+    """`digest` of the attempt's spec, which verifies the spec that came through a broker in the launch message."""
     secrets: dict[str, str] = field(repr=False)
-    """Environment variables for the processes that need them; never stored."""
+    """Environment variables for the processes that need the secrets; never stored."""
 
 
 # --- writing --------------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=
 
 
 def as_bytes(value: Any) -> bytes:
-    """Write compact JSON. Raises ValueError or TypeError for what JSON can't hold, NaN included."""
+    """Encode a value as compact JSON. Raises ValueError or TypeError for what JSON can't represent, such as NaN."""
     return _encode(value).encode(errors="replace")
 
 
@@ -115,26 +116,26 @@ def event_line(kind: EventKind, data: Mapping[str, Any], *, t: float, step: int 
 def metrics_line(
     kind: EventKind, values: Mapping[str, float | None], *, t: float, step: int | None = None
 ) -> tuple[bytes, list[str]]:
-    """Write the line, and name the values left out of it: not finite, with a name that is too long, or beyond
-    MAX_METRICS. `values` are Python's own ints and floats; None is skipped.
+    """Return a line of metrics, and the names of the values left out of it: those that aren't finite, have too long a
+    name, or are beyond MAX_METRICS. `values` are Python's own ints and floats; None is skipped.
 
-    Formatted by hand: a third faster than the encoder, in the one place that every step passes.
+    The line is formatted by hand, a third faster than by the encoder, since every step passes here.
     """
     pairs: list[str] = []
-    left_out: list[str] = []
+    omitted_names: list[str] = []
     for name, value in values.items():
         key = quoted_key(name)
-        # Nearly all are floats: the check without a call of our own.
+        # Nearly all are floats, which are checked without calling is_finite.
         if key and (isfinite(value) if value.__class__ is float else is_finite(value)):
             pairs.append(f"{key}{value!r}")
         elif value is not None:
-            left_out.append(name[:LONGEST_NAME])
+            omitted_names.append(name[:LONGEST_NAME])
     if len(pairs) > MAX_METRICS:
-        left_out += [name for name in values if is_metric(name, values[name])][MAX_METRICS:]
+        omitted_names += [name for name in values if is_metric(name, values[name])][MAX_METRICS:]
         del pairs[MAX_METRICS:]
     number = "null" if step is None else step
-    text = f'{{"t":{t!r},"kind":"{kind}","step":{number},"data":{{{",".join(pairs)}}}}}'
-    return text.encode(errors="replace"), left_out
+    line = f'{{"t":{t!r},"kind":"{kind}","step":{number},"data":{{{",".join(pairs)}}}}}'
+    return line.encode(errors="replace"), omitted_names
 
 
 def numbered(line: bytes, seq: int) -> bytes:
@@ -150,37 +151,36 @@ _HEAD = re.compile(
 
 
 class Line(NamedTuple):
-    """A stored line, of which only the part before its data is parsed."""
+    """A stored line, of which only the part before its data has been parsed."""
 
     text: bytes
-    """Without its newline."""
     seq: int
-    """0 if it has no number yet."""
+    """Sequence number; 0 if the line has none yet."""
     t: float
     kind: str
     step: int | None
     data_at: int
 
     def data(self) -> dict[str, Any] | None:
-        """Parse the data; None if it is broken."""
+        """Parse the data; None if it is malformed."""
         return object_of(self.text[self.data_at : -1])
 
 
-def read_line(text: bytes) -> Line | None:
-    """Parse a line; None for anything that `event_line` and `metrics_line` don't write. A power failure may leave zeros
-    in a file."""
-    head = _HEAD.match(text)
-    if head is None or not text.endswith(b"}}") or b"\0" in text:
+def read_line(raw: bytes) -> Line | None:
+    """Parse a line; None for anything that `event_line` and `metrics_line` don't write, such as zeros left by a power
+    failure."""
+    head = _HEAD.match(raw)
+    if head is None or not raw.endswith(b"}}") or b"\0" in raw:
         return None
     seq, t, kind, step = head.groups()
-    line = Line(text, int(seq or 0), float(t), kind.decode(), None if step == b"null" else int(step), head.end())
+    line = Line(raw, int(seq or 0), float(t), kind.decode(), None if step == b"null" else int(step), head.end())
     return line if is_finite(line.t) else None
 
 
-def object_of(text: bytes) -> dict[str, Any] | None:
+def object_of(document: bytes) -> dict[str, Any] | None:
     """Parse a JSON object; None for anything else. NaN and Infinity are not JSON."""
     try:
-        value = _decode(text.decode())
+        value = _decode(document.decode())
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -197,7 +197,7 @@ _decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def is_step(value: object) -> bool:
-    """Return True for a step that every database's column can hold."""
+    """Return whether a value is a step that every database's column can hold."""
     return _is_count(value) and value <= _MAX_STEP  # type: ignore[operator]  # it is an int
 
 
@@ -205,7 +205,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT
 
 
-# None comes from a trainer that doesn't report it.
+# None comes from a trainer that doesn't report the field.
 
 
 def _are_steps(value: object) -> bool:
@@ -258,8 +258,8 @@ def problem_of(kind: str, step: int | None, data: Mapping[str, Any]) -> str:
         return f"step {step} is out of range"
     if kind in METRIC_KINDS:
         return metrics_problem(kind, data)
-    wrong = next((name for name, test in EVENT_DATA.get(kind, {}).items() if not _fits(test, data.get(name))), None)
-    return "" if wrong is None else f"data.{wrong} of {kind} is missing, of another type or out of range"
+    bad_field = next((name for name, test in EVENT_DATA.get(kind, {}).items() if not _fits(test, data.get(name))), None)
+    return "" if bad_field is None else f"data.{bad_field} of {kind} is missing, has the wrong type or is out of range"
 
 
 def _fits(test: type | Callable[[object], bool], value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Metrics that a line can hold, by name and value; the others are dropped and named."""
+"""Rules for the metrics that a line can hold; other metrics are dropped and their names reported."""
 
 import functools
 import json
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_METRICS = 2_000
-"""Most metrics on one line. More are a bug in a reward function, and would fill the store with names."""
+"""Maximum number of metrics on one line. More are a bug in a reward function and would fill the store with names."""
 LONGEST_NAME = 200
-"""Most characters of a metric's name. A longer one is left out, since two shortened names could become one."""
+"""Maximum length of a metric's name. Longer ones are left out, since two shortened names could become the same."""
 _MAX_FLOAT = sys.float_info.max
 
 
@@ -18,18 +18,18 @@ def is_metric(name: str, value: object) -> bool:
 
 
 def is_finite(value: object) -> bool:
-    """Return True for a number that JSON and every database can hold.
+    """Return whether a value is a number that JSON and every database can hold.
 
-    Compared, since `math.isfinite` raises for a whole number of 400 digits.
+    It is compared with bounds, since `math.isfinite` raises for an integer with 400 digits.
     """
-    if value.__class__ is float:  # nearly all are: the short way, twenty times a line
+    if value.__class__ is float:  # nearly all are, so they take the shortest path
         return -_MAX_FLOAT <= value <= _MAX_FLOAT
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT
 
 
 @functools.cache
 def quoted_key(name: str) -> str:
-    """Quote the metric's name as a key of JSON; "" if no metric can have it."""
+    """Return a metric's name as a quoted JSON key; "" if no metric can have the name."""
     return f"{json.dumps(name, ensure_ascii=False)}:" if is_metric(name, 0) else ""
 
 

@@ -8,16 +8,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 TRAINER, REWARDS, REWARD = "trainer", "rewards", "reward:"
-"""Lanes, in addition to SERVER_ROLES of the vLLM servers: the first rank's GPU, the wait for rewards, and REWARD with
-the name of a component for each one."""
+"""Lanes, in addition to SERVER_ROLES of the vLLM servers: the first rank's GPU, the wait for rewards, and for each
+component REWARD with its name."""
 SERVER = "vllm"
-"""The prefix of servers' lanes."""
 OPTIMIZER, EXTRA = "optimizer", "extra"
-"""Phases in addition to those of StepPart: the optimizer's step, and a further round of dynamic sampling."""
+"""Phases in addition to those of StepPart: the optimizer's step, and an additional round of dynamic sampling."""
 MAX_SPANS = 120
 LONGEST_LANE = 80
 _MAX_S = 4e9
-_SHORTEST = 1 / 2_000
+_MIN_VISIBLE_SHARE = 1 / 2_000
 """Share of a step below which a span can't be seen in a drawing."""
 
 
@@ -25,7 +24,6 @@ class Span(NamedTuple):
     lane: str
     phase: str
     start: float
-    """Seconds from the step's begin."""
     seconds: float
 
     @property
@@ -34,34 +32,38 @@ class Span(NamedTuple):
 
 
 def packed(spans: Iterable[Span], window: float) -> list[Span]:
-    """Join spans to at most MAX_SPANS: those of a lane's phase that overlap become one, and if there are too many also
-    those with the shortest gaps between them. `window`: seconds of the step."""
-    joined = _joined(spans, 0.0)
-    visible = [span for span in joined if span.seconds >= window * _SHORTEST]
-    gap = window * _SHORTEST
-    while len(visible) > MAX_SPANS:
-        visible, gap = _joined(visible, gap), 2 * gap
-    return [Span(lane, phase, round(start, 4), round(seconds, 4)) for lane, phase, start, seconds in visible]
+    """Join spans until there are at most MAX_SPANS: overlapping ones of the same lane and phase and, if that isn't
+    enough, those with the shortest gaps between them. `window` is the step's duration in seconds."""
+    merged = _join(spans, 0.0)
+    visible_spans = [span for span in merged if span.seconds >= window * _MIN_VISIBLE_SHARE]
+    gap = window * _MIN_VISIBLE_SHARE
+    while len(visible_spans) > MAX_SPANS:
+        visible_spans, gap = _join(visible_spans, gap), 2 * gap
+    return [Span(lane, phase, round(start, 4), round(seconds, 4)) for lane, phase, start, seconds in visible_spans]
 
 
-def _joined(spans: Iterable[Span], gap: float) -> list[Span]:
-    """Join spans by their start. Spans that only touch stay apart, such as the micro-batches of a step, unless there is
-    a `gap`."""
-    last: dict[tuple[str, str], int] = {}
+def _join(spans: Iterable[Span], gap: float) -> list[Span]:
+    """Join spans of the same lane and phase that overlap or are at most `gap` seconds apart. Without a gap, spans that
+    only touch stay separate, such as the micro-batches of a step."""
+    last_index: dict[tuple[str, str], int] = {}
     merged: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         key = (span.lane, span.phase)
-        before = merged[last[key]] if key in last else None
-        if before is not None and (span.start < before.end or (gap and span.start <= before.end + gap)):
-            merged[last[key]] = before._replace(seconds=max(before.end, span.end) - before.start)
+        previous_span = merged[last_index[key]] if key in last_index else None
+        if previous_span is not None and (
+            span.start < previous_span.end or (gap and span.start <= previous_span.end + gap)
+        ):
+            merged[last_index[key]] = previous_span._replace(
+                seconds=max(previous_span.end, span.end) - previous_span.start
+            )
         else:
-            last[key] = len(merged)
+            last_index[key] = len(merged)
             merged.append(span)
     return merged
 
 
 def union(spans: Iterable[Span]) -> float:
-    """Sum the seconds that at least one of the spans covers."""
+    """Return the seconds that at least one of the spans covers."""
     total, until = 0.0, float("-inf")
     for span in sorted(spans, key=lambda span: span.start):
         total += max(0.0, span.end - max(span.start, until))
@@ -70,13 +72,13 @@ def union(spans: Iterable[Span]) -> float:
 
 
 def overlap(first: Iterable[Span], second: Iterable[Span]) -> float:
-    """Sum the seconds that a span of each list covers."""
+    """Return the seconds that are covered by spans of both lists."""
     first, second = list(first), list(second)
     return union(first) + union(second) - union([*first, *second])
 
 
 def read(data: Mapping[str, Any]) -> list[Span]:
-    """Read the spans of a line's data that `are_spans`."""
+    """Read the spans of a line's data, which `are_spans` has accepted."""
     return [Span(str(lane), str(phase), float(start), float(seconds)) for lane, phase, start, seconds in data["spans"]]
 
 
@@ -85,7 +87,7 @@ def are_spans(spans: object) -> bool:
 
 
 def is_seconds(value: object) -> bool:
-    """Return True for a number of seconds, of a step or since 1970."""
+    """Return whether a value is a number of seconds, within a step or since 1970."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_S
 
 
@@ -93,5 +95,5 @@ def _is_span(value: object) -> bool:
     if not isinstance(value, list) or len(value) != 4:
         return False
     lane, phase, start, seconds = value
-    named = all(isinstance(name, str) and 0 < len(name) <= LONGEST_LANE for name in (lane, phase))
-    return named and is_seconds(start) and is_seconds(seconds)
+    are_named = all(isinstance(name, str) and 0 < len(name) <= LONGEST_LANE for name in (lane, phase))
+    return are_named and is_seconds(start) and is_seconds(seconds)

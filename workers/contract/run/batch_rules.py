@@ -1,7 +1,7 @@
-"""GRPO's batch sizes: the arithmetic and the rules as TRL has them, and the nearest values that it accepts.
+"""GRPO's batch sizes: TRL's arithmetic and rules, and the nearest values that TRL accepts.
 
-Compared with the real GRPOConfig by tests/runs/launch/preflight/test_trl.py. The New run page reports problems by
-runs.launch.preflight.checks.batch.
+They are compared with the real GRPOConfig by tests/runs/launch/preflight/test_trl.py. The New run page reports problems
+through runs.launch.preflight.checks.batch.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from typing import Any
 from workers.contract.run.problem import Problem
 
 SEARCH_LIMIT = 1024
-"""Upper end of the search for nearest values; larger batches make no sense."""
+"""Largest value in the search for nearest ones; larger batches make no sense."""
 
 
 class BatchRule(StrEnum):
@@ -44,7 +44,7 @@ class Batch:
 
     @classmethod
     def of(cls, grpo: Mapping[str, Any], processes: int) -> "Batch":
-        """Read the batch of a run's GRPO settings; TRL's defaults for those that it hasn't set."""
+        """Read the batch sizes from a run's GRPO settings, with TRL's defaults for those that aren't set."""
         sizes: dict[str, Any] = {name: int(grpo[name]) for name in ARGUMENTS if grpo.get(name)}
         return cls(**sizes, processes=max(1, processes))
 
@@ -55,19 +55,17 @@ class Batch:
 
     @property
     def slices(self) -> int:
-        """Micro-batches per generation."""
         if self.generation_batch_size is not None:
             return max(self.generation_batch_size // self.micro_batch, 1)
         return self.steps_per_generation or self.gradient_accumulation_steps
 
     @property
     def completions(self) -> int:
-        """Completions per generation."""
         return self.generation_batch_size or self.micro_batch * self.slices
 
     @property
     def prompts(self) -> int:
-        """Prompts per generation; a dataset with fewer trains nothing."""
+        """Prompts per generation; a run with fewer prompts makes no step."""
         return max(self.completions // self.num_generations, 1)
 
     @property
@@ -90,23 +88,23 @@ class BatchProblem(Problem):
 
 
 def problems(batch: Batch) -> list[BatchProblem]:
-    """Find the rules that the batch breaks; none means that GRPOConfig accepts it."""
-    return [BatchProblem(field, sentence, rule=rule) for rule, field, sentence in _broken(batch)]
+    """List the rules that the batch breaks; [] if GRPOConfig accepts it."""
+    return [BatchProblem(field, sentence, rule=rule) for rule, field, sentence in _broken_rules(batch)]
 
 
-def _broken(b: Batch) -> Iterator[tuple[BatchRule, str, str]]:
+def _broken_rules(b: Batch) -> Iterator[tuple[BatchRule, str, str]]:
     if b.generation_batch_size is not None and b.steps_per_generation is not None:
         yield (
             BatchRule.BOTH_GIVEN,
             "steps_per_generation",
-            "A generation batch size and steps per generation can't both be set: one follows from the other.",
+            "A generation batch size and steps per generation can't both be set, because one follows from the other.",
         )
         return
     if b.generation_batch_size is not None and b.generation_batch_size % b.micro_batch:
         yield (
             BatchRule.WHOLE_STEPS,
             "generation_batch_size",
-            f"A generation of {b.generation_batch_size} completions can't be cut into micro-batches of "
+            f"A generation of {b.generation_batch_size} completions can't be divided into micro-batches of "
             f"{b.micro_batch} ({b.per_device_train_batch_size} on each of {_ranks(b.processes)}).",
         )
     if b.num_generations < 2:
@@ -159,28 +157,28 @@ def nearest(batch: Batch, fields: tuple[str, ...], fits: Callable[[Batch], bool]
     """Find the one-field changes to the nearest smaller and larger values for which `fits` holds."""
     candidates: list[tuple[float, str, int]] = []
     for name in fields:
-        now = getattr(batch, name)
-        if now is None:
+        current = getattr(batch, name)
+        if current is None:
             continue
-        for direction in (range(min(now, SEARCH_LIMIT) - 1, 0, -1), range(now + 1, SEARCH_LIMIT + 1)):
-            value = next((v for v in direction if fits(_with(batch, name, v))), None)
+        for direction in (range(min(current, SEARCH_LIMIT) - 1, 0, -1), range(current + 1, SEARCH_LIMIT + 1)):
+            value = next((v for v in direction if fits(_with_size(batch, name, v))), None)
             if value is not None:
-                candidates.append((max(value, now) / max(min(value, now), 1), name, value))
+                candidates.append((max(value, current) / max(min(value, current), 1), name, value))
     return [(name, value) for _, name, value in sorted(candidates, key=lambda f: f[0])]
 
 
-def _with(batch: Batch, name: str, value: int) -> Batch:
+def _with_size(batch: Batch, name: str, value: int) -> Batch:
     change: dict[str, Any] = {name: value}
     return replace(batch, **change)
 
 
 def repairs(batch: Batch, rule: BatchRule) -> list[tuple[str, int]]:
-    """Find the nearest one-field changes that satisfy `rule` without breaking another one."""
+    """Find the nearest one-field changes that satisfy `rule` without breaking another rule."""
     remaining = {problem.rule for problem in problems(batch)} - {rule}
-    return nearest(batch, _LEVERS[rule], lambda b: {problem.rule for problem in problems(b)} <= remaining)
+    return nearest(batch, _ADJUSTABLE_SIZES[rule], lambda b: {problem.rule for problem in problems(b)} <= remaining)
 
 
-_LEVERS: dict[BatchRule, tuple[str, ...]] = {
+_ADJUSTABLE_SIZES: dict[BatchRule, tuple[str, ...]] = {
     BatchRule.BOTH_GIVEN: (),
     BatchRule.WHOLE_STEPS: ("generation_batch_size", "per_device_train_batch_size"),
     BatchRule.GROUPS: (

@@ -1,4 +1,4 @@
-"""A corpus: a Parquet file of documents that the search tool reads, written by the control plane, fetched at the claim.
+"""A corpus: a Parquet file of documents for the search tool, written by the control plane and fetched at the claim.
 
 Its columns are COLUMNS: `id` counts from 0 in the order of the rows, `title` may be empty, `text` is not; both are in
 the normal form NFC. The schema's metadata has {"format": FORMAT, "name", "about"} as JSON under KEY. A part's parameter
@@ -17,24 +17,23 @@ KEY = b"grpo_corpus"
 COLUMNS = ("id", "title", "text")
 MAX_DOCUMENTS = 500_000
 LONGEST_TEXT = 20_000
-"""Characters of one document; longer ones are cut."""
+"""Maximum number of characters in a document; longer ones are truncated."""
 LONGEST_TITLE = 300
 MAX_CHARACTERS = 200_000_000
-"""Characters of all texts together, whose index takes about 2 GB of the trainer's memory."""
+"""Maximum number of characters in all documents together, whose index takes about 2 GB of the trainer's memory."""
 
 
 def title(name: str, version: int) -> str:
     return f"{name} v{version}"
 
 
-def name_and_version(text: str) -> tuple[str, int] | None:
-    """Split a title; None: the text is no title."""
-    name, between, number = text.rpartition(" v")
-    return (name, int(number)) if between and number.isascii() and number.isdigit() and len(number) < 9 else None
+def name_and_version(title: str) -> tuple[str, int] | None:
+    """Split a corpus's title into name and version; None if it isn't such a title."""
+    name, separator, number = title.rpartition(" v")
+    return (name, int(number)) if separator and number.isascii() and number.isdigit() and len(number) < 9 else None
 
 
 def path_in(folder: Path, sha256: str) -> Path:
-    """Return a corpus file's path in an attempt's folder."""
     return folder / FileName.CORPORA / f"{sha256}.parquet"
 
 
@@ -54,5 +53,5 @@ def head_in(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     """Read {"format", "name", "about"} from the schema's metadata. Raises ValueError for any other file."""
     head = json.loads((metadata or {}).get(KEY, b"{}"))
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise ValueError(f"it is no corpus in version {FORMAT} of the format")
+        raise ValueError(f"it isn't a corpus in version {FORMAT} of the format")
     return head

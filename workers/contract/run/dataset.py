@@ -20,17 +20,17 @@ def schema_metadata(*, chat: bool) -> dict[bytes, bytes]:
 
 
 def chat_in(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """Return True if prompts use a chat template, by the schema's metadata. Raises ValueError for any other file."""
+    """Return whether prompts use a chat template, by the schema's metadata. Raises ValueError for any other file."""
     head = json.loads((metadata or {}).get(KEY, b"{}"))
     if not isinstance(head, dict) or "format" not in head:
-        raise ValueError("its schema names no format of ours")
+        raise ValueError("its schema doesn't name our format")
     if head["format"] != FORMAT:
-        raise ValueError(f"it has version {head['format']} of the format, this program reads {FORMAT}")
+        raise ValueError(f"it has version {head['format']} of the format, but this program reads {FORMAT}")
     return bool(head["chat"])
 
 
 def row_for_rewards(row: Mapping[str, Any], metadata: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """Give a row the form that rewards take: its metadata, "row", "prompt" (messages or text), "answer" and
+    """Convert a row to the columns that rewards get: its metadata, "row", "prompt" (messages or a string), "answer" and
     "test_cases"."""
     prompt = row["prompt"] if chat else row["prompt"][0]["content"]
     columns = {"row": row["row_id"], "prompt": prompt, "answer": row["answer"], "test_cases": row["test_cases"]}

@@ -1,4 +1,4 @@
-"""Episodes: completions of several turns, in which the model calls tools, plays, or is driven by a program of its own.
+"""Episodes: completions of several turns, in which the model calls tools, plays, or is driven by another program.
 
 An episode is a list of messages, those of the completion, after the prompt's. They are what rewards see, what
 samples.jsonl holds and what the pages show:
@@ -8,11 +8,11 @@ samples.jsonl holds and what the pages show:
     {"role": "tool", "name", "content", "tokens", "seconds", "error"}
     {"role": "user", "content", "tokens", "seconds", "error", "reward"}
 
-A turn is one message of the model with what answers it: the results of its calls, or an observation of the environment
-(a user message). `tokens`: how many the message has in the completion; those of tools and observations carry no loss.
-`seconds`: how long the call took. `error`: one of ToolError, or "". `reward` of an assistant's message: the turn's
-(None: nothing scored it); of an observation or a result: what the environment gave for it. `advantage`: the turn's,
-with the outcome's share. A key may be missing.
+A turn is one message of the model and the response to it: the results of its calls, or an observation of the
+environment (a user message). `tokens` is the number of the message's tokens in the completion; those of tools and
+observations carry no loss. `seconds` is the duration of the call, and `error` one of ToolError or "". The `reward` of
+an assistant's message is the turn's (None if nothing scored it); that of an observation or a result is what the
+environment gave for it. `advantage` is the turn's, including the outcome's share. A key may be missing.
 """
 
 from dataclasses import dataclass, field
@@ -23,40 +23,37 @@ from workers.contract.run import corpora
 
 
 class ToolError(StrEnum):
-    """Reasons for a call without a result. The model reads a sentence in its place, and the episode continues."""
+    """Reasons why a call has no result. The model reads a sentence in its place, and the episode continues."""
 
     UNREADABLE = "unreadable"
     """The model began a call and wrote something that can't be parsed. The result then has no name."""
     UNKNOWN = "unknown"
-    """There is no tool of that name."""
     ARGUMENTS = "arguments"
-    """The arguments don't fit the tool's schema."""
     RAISED = "raised"
     TIMEOUT = "timeout"
     OUTPUT = "output"
-    """The tool's answer is too long to be read."""
+    """The tool's output is too long to be read."""
     LIMIT = "limit"
-    """The turn has more calls than the limit."""
     UNAVAILABLE = "unavailable"
     """Something that the tool needs is missing: a sandbox, a server, an interpreter."""
 
 
 class EpisodeEnd(StrEnum):
-    """Ends of an episode, in addition to those of a single completion (eos, length, stop)."""
+    """Reasons why an episode ended, in addition to those of a single completion (eos, length, stop)."""
 
     DONE = "done"
-    """The environment ended it."""
+    """The environment ended the episode."""
     TURNS = "turns"
-    """Its last turn called tools, and no more turns were allowed."""
+    """The last turn called tools, and no more turns were allowed."""
     TIME = "time"
     GONE = "gone"
-    """The program that drove it went away."""
+    """The program that drove the episode went away."""
     FAILED = "failed"
-    """The environment broke: no step, a reward that is no number, other tools than at the start."""
+    """The environment broke: its step failed, its reward isn't a number, or its tools have changed."""
 
 
 UNSCORED = frozenset({EpisodeEnd.FAILED, EpisodeEnd.GONE})
-"""Ends that aren't the model's fault: such an episode has no reward."""
+"""Ends that aren't the model's fault, so that the episode has no reward."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class PartSpec:
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """A file of documents that a search reads (workers.contract.run.corpora). Fetched at the claim. A part's parameter
+    """A file of documents that a search reads (workers.contract.run.corpora), fetched at the claim. A part's parameter
     names it by its title, "<name> v<version>"."""
 
     name: str
@@ -88,18 +85,16 @@ class CorpusSpec:
 @dataclass(frozen=True)
 class EpisodeLimits:
     turns: int = 6
-    """Messages of the model in one episode."""
     calls: int = 4
-    """Tool calls in one turn."""
     output_tokens: int = 512
-    """Tokens of one result; longer ones are cut, with a note that says so."""
+    """Maximum number of tokens of one result; longer ones are truncated, with a note that says so."""
     call_s: float = 20.0
     episode_s: float = 600.0
-    """Seconds for one episode, including the model's own time."""
+    """Maximum seconds for one episode, including generation."""
     at_once: int = 32
-    """Calls that run at the same time on the host."""
+    """Maximum number of calls that run at the same time on the host."""
     count_outputs: bool = True
-    """True: results count against max_completion_length; False: only the model's own tokens do."""
+    """True if results count against max_completion_length, as the model's own tokens do."""
 
 
 @dataclass(frozen=True)
@@ -109,33 +104,32 @@ class GatewaySpec:
     kind: str = "agents"
     """`agents`: each takes a task and ends its session | `atropos`: its environments, which bring their own tasks."""
     session_s: float = 600.0
-    """Seconds that a task may take before its session counts as gone."""
+    """Seconds that a task may take before its session is considered gone."""
     open_beyond_loopback: bool = False
-    """Listen on every address of the host; a key is required in any case."""
+    """True to listen on every address of the host; a key is required in any case."""
     shows_answer: bool = False
-    """True: tasks include the row's answer and tests; False: only its prompt and other columns."""
+    """True if tasks include the row's answer and tests in addition to its prompt and other columns."""
     max_token_len: int = 2048
     """Token limit sent to Atropos, for prompt and completion together."""
     requests: int = 0
-    """Limit of requests from Atropos' environments per `interval_s`; further ones wait. 0: no limit."""
+    """Maximum number of requests from Atropos' environments per `interval_s`; any others wait. 0 for no limit."""
     interval_s: float = 10.0
 
 
 @dataclass(frozen=True)
 class EpisodeSpec:
-    """The environment and limits of a run's episodes; None in a run: each completion is one turn."""
+    """The environment and limits of a run's episodes; a run without them has completions of one turn."""
 
     name: str = ""
-    """The environment's name, as pages show it."""
+    """Name of the environment on pages."""
     version: int = 0
     parts: tuple[PartSpec, ...] = ()
-    """Tools, and at most one game."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
     corpora: tuple[CorpusSpec, ...] = ()
     turn_advantage_coef: float = 1.0
-    """Weight of a turn's own advantage, relative to the outcome's (workers.trainer.episodes.credit)."""
+    """Weight of a turn's advantage, relative to the outcome's (workers.trainer.episodes.credit)."""
     chat_template: str = ""
-    """One of TRL's templates by name, in place of a model's own that can't show tools; "": the model's."""
+    """One of TRL's templates by name, in place of a model's own that can't show tools; "" for the model's."""
     gateway: GatewaySpec | None = None
 
 
@@ -152,12 +146,12 @@ CALLS, FAILURES = "tools/call_frequency", "tools/failure_frequency"
 MAX_TURNS_CHARTED = 8
 
 
-def tool_metric(name: str, figure: str) -> str:
-    """Name a metric of a tool. `figure`: calls (per episode) | failed (share of its calls) | p50_s | p95_s (of a call,
-    in seconds)."""
-    return f"tools/{name}/{figure}"
+def tool_metric(name: str, measure: str) -> str:
+    """Return the name of a tool's metric. `measure` is calls (per episode), failed (share of its calls), p50_s or p95_s
+    (seconds of a call)."""
+    return f"tools/{name}/{measure}"
 
 
 def turn_reward(number: int) -> str:
-    """Name the metric of the mean reward of the episodes' turn `number`, from 1."""
+    """Return the name of the metric with the mean reward of turn `number`, from 1."""
     return f"turns/{number}/reward"

@@ -11,40 +11,40 @@ from workers.contract.run.spec import RunSpec
 
 EVALUATION = "evaluation"
 """The kind of such a run (RunSpec.kind). Its prompts are spec.data.eval_rows validation rows, drawn by the seed; its
-weights the model's, or those of spec.start_from; the completions of each prompt are num_generations_eval."""
+weights are the model's or those of spec.start_from; each prompt gets num_generations_eval completions."""
 AT_ONCE = 1024
-"""Completions that all ranks request from vLLM at once: with fewer, its batch runs empty at each request's end."""
-_INSTEAD: dict[str, Any] = {
+"""Completions that all ranks together request from vLLM; with fewer, its batch runs empty as each request ends."""
+_OVERRIDES: dict[str, Any] = {
     "learning_rate": 0.0,
     "beta": 0.0,  # no reference model
-    "vllm_importance_sampling_correction": False,  # no pass over what was sampled
+    "vllm_importance_sampling_correction": False,  # no pass over the sampled completions
     "max_steps": 1,
     "save_strategy": "no",
     "eval_strategy": "no",
     "eval_on_start": False,
 }
 FIGURE_STEPS = 10
-"""Steps up to a checkpoint that its figure averages: a single step's value is mostly chance."""
+"""Steps up to a checkpoint over which its value is averaged, since a single step's value is mostly chance."""
 EVAL_PREFIX = "eval_"
-"""Prefix of evaluation metrics, of which the newest value counts."""
+"""Prefix of evaluation metrics, of which the newest value is used."""
 OTHER = "other_reward"
 OTHER_REWARD = EVAL_PREFIX + OTHER
-"""The metric of RunSpec.eval_rewards: their weighted sum."""
+"""Metric of RunSpec.eval_rewards: their weighted sum."""
 _LOWER = ("loss", "kl", "failed", "clipped_ratio", "frac_reward_zero_std", "grad_norm", "step_time")
 
 
 def settings(run: RunSpec) -> dict[str, Any]:
-    """Turn a run's GRPO settings into those of an evaluation: as many completions at once as the run generates, and
-    more from vLLM, whose memory they don't change."""
+    """Turn a run's GRPO settings into those of an evaluation. It generates as many completions at a time as the run, or
+    more with vLLM, whose memory they don't change."""
     batch = Batch.of(run.grpo, run.hardware.processes)
     group = int(run.grpo.get("num_generations_eval") or batch.num_generations)
-    grpo = {**run.grpo, **_INSTEAD, "num_generations_eval": group}
+    grpo = {**run.grpo, **_OVERRIDES, "num_generations_eval": group}
     if run.hardware.rollout == Rollout.TRANSFORMERS:
         return {**grpo, "per_device_eval_batch_size": group * max(1, batch.completions // batch.processes // group)}
-    # TRL wants whole groups of training and of evaluation, and lets vLLM run as many at once as one generation has.
-    whole = math.lcm(group, batch.num_generations)
+    # TRL requires whole groups in training and in evaluation, and lets vLLM run as many at once as one generation has.
+    unit = math.lcm(group, batch.num_generations)
     share = min(AT_ONCE, run.data.eval_rows * group) / batch.processes
-    at_once = whole * max(1, math.ceil(share / whole))
+    at_once = unit * max(1, math.ceil(share / unit))
     for name in ("generation_batch_size", "steps_per_generation"):
         grpo.pop(name, None)
     single = {"gradient_accumulation_steps": 1, "num_iterations": 1}
@@ -52,7 +52,7 @@ def settings(run: RunSpec) -> dict[str, Any]:
 
 
 def checkpoint_figure(metric: str, values: Sequence[float]) -> float | None:
-    """Compute a checkpoint's figure from the metric's values up to its step, in order; None without a finite one."""
+    """Compute a metric's value for a checkpoint from the values up to its step, in order; None if none is finite."""
     finite = [value for value in values if math.isfinite(value)]
     latest = finite[-1:] if metric.startswith(EVAL_PREFIX) else finite[-FIGURE_STEPS:]
     return math.fsum(value / len(latest) for value in latest) if latest else None

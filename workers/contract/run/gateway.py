@@ -3,13 +3,13 @@
 from workers.contract.run.episodes import EpisodeSpec
 
 KEY_DIGEST = "GRPO_GATEWAY_KEY_SHA256"
-"""The trainer's environment variable with the SHA-256 of the key."""
+"""Environment variable of the trainer with the SHA-256 of the key."""
 AGENTS, ATROPOS = "agents", "atropos"
 KINDS = (AGENTS, ATROPOS)
 ENVIRONMENT = ".venv-atropos"
 PYTHON = "GRPO_ATROPOS_PYTHON"
 ATROPOSLIB = "atroposlib"
-"""The distribution; a host announces its version among `packages`."""
+"""The package's distribution; a host announces its version among `packages`."""
 
 REQUESTS, LATENCY_P95 = "gateway/requests", "gateway/latency_s/p95"
 WAITING = "gateway/waiting_s"
@@ -20,19 +20,19 @@ WAITS = "gateway/waits_s"
 QUIET = "gateway/quiet_s"
 """Seconds of that wait, up to now, in which no program has worked on an episode."""
 LIVE = (SESSIONS_OPEN, WAITS, QUIET)
-"""Metrics that are repeated while the trainer waits; the others are reported once a step."""
+"""Metrics that are repeated while the trainer waits; the others are reported once per step."""
 GONE = "gateway/gone"
-"""Sessions of a step whose agent went away."""
+"""Number of sessions of a step whose agent went away."""
 DROPPED = "gateway/branches_dropped"
-"""Chains of requests that don't continue another one, and are not trained on."""
+"""Number of chains of requests that don't continue another one and are not trained on."""
 STALENESS = "gateway/staleness"
-"""Training steps between the policy that wrote the tokens and the one that is trained with them, on average."""
+"""Mean number of training steps between the policy that wrote the tokens and the one that is trained on them."""
 UNKNOWN = "gateway/staleness_unknown"
 """Share of Atropos' tokens that didn't come from this run."""
 
 
 def ports_of(episodes: EpisodeSpec | None) -> int:
-    """Count the ports on which the trainer listens: its endpoint's, and that of Atropos' run-api."""
+    """Count the ports on which the trainer listens: the endpoint's and, with Atropos, its run-api's."""
     if episodes is None or episodes.gateway is None:
         return 0
     return 2 if episodes.gateway.kind == ATROPOS else 1

@@ -1,4 +1,4 @@
-"""Hardware profiles: the use of a host by a run."""
+"""Hardware profiles: how a run uses a host."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,6 @@ BATCH_FIELDS = (
     "max_completion_length",
     "num_iterations",
 )
-"""The batch settings of a profile, by GRPOConfig's names."""
 
 
 class Rollout(StrEnum):
@@ -24,7 +23,7 @@ class Rollout(StrEnum):
 
 
 class WeightSync(StrEnum):
-    """Ways of the policy's weights to a vLLM server."""
+    """Ways to send the policy's weights to a vLLM server."""
 
     NCCL = "nccl"  # TRL's own: full weights streamed to the server's GPUs, a LoRA merged first
     LORA = "lora"  # adapter saved under a new name per version, loaded over HTTP
@@ -83,11 +82,11 @@ class ServerSpec:
     tensor_parallel: int = 1
     data_parallel: int = 1
     shared: bool = False
-    """True: on the trainer's GPUs instead of its own; only with LoRA adapters over HTTP, as NCCL refuses it."""
+    """True if the servers use the trainer's GPUs; only with LoRA adapters over HTTP, as NCCL refuses to share GPUs."""
     gpu_ids: tuple[int, ...] = ()
-    """All servers' GPUs by NVML index, in the servers' order; empty: any free ones."""
+    """All servers' GPUs by NVML index, in the servers' order; empty for any free ones."""
     port: int | None = None
-    """The first server's port on loopback, the others follow; None: free ones from the host's range."""
+    """The first server's port on loopback, followed by the others'; None for free ones from the host's range."""
     attached: tuple[str, ...] = ()
     """Addresses (http://host:port) of external servers, which are not started, stopped or verified."""
     gpu_memory_utilization: float = 0.9
@@ -95,18 +94,18 @@ class ServerSpec:
     dtype: str = "auto"
     enforce_eager: bool = False
     all_graphs: bool = False
-    """CUDA graphs for every batch size that vLLM would capture, not only for those that the run's batches reach."""
+    """True to capture CUDA graphs for all of vLLM's batch sizes, not only for those that the run's batches reach."""
     keep_warm_minutes: int = 0
-    """The time for which the servers stay for the next run after one that used them (contract.stack.warm); 0: they end
-    with their run."""
+    """Minutes that the servers wait for another run after one that used them (contract.stack.warm); 0 if they end with
+    their run."""
     kv_cache_gib: float | None = None
-    """GiB of KV cache on each GPU, so that vLLM doesn't measure what its share leaves; None: it measures."""
+    """GiB of KV cache on each GPU, so that vLLM doesn't measure what its share leaves; None to measure."""
     tuned_lora: bool = True
-    """Use vLLM's LoRA kernels tuned for the card (workers.contract.stack.adapters), where there are any."""
+    """True to use LoRA kernels tuned for the GPU model (workers.contract.stack.adapters), if there are any."""
     prefix_caching: bool = True
     ready_timeout_s: int = 600
     request_timeout_s: int = 1800
-    """Seconds that the trainer waits at most for one step's completions."""
+    """Maximum seconds that the trainer waits for one step's completions."""
     weight_sync: WeightSync = WeightSync.NCCL
 
     @property
@@ -115,13 +114,12 @@ class ServerSpec:
 
     @property
     def own_gpus(self) -> int:
-        """GPUs to lease in addition to the trainer's."""
         return 0 if self.shared or self.attached else self.count * self.gpus
 
 
 @dataclass(frozen=True)
 class HardwareSpec:
-    """The use of a host by a run. GPUs are counts here unless a profile pins them; a Placement names them.
+    """How a run uses a host. GPUs are counts here unless a profile pins them; a Placement names them.
 
     A run's own GRPOConfig arguments for precision, optimizer or gradient checkpointing take precedence.
     """
@@ -130,36 +128,36 @@ class HardwareSpec:
     rollout: Rollout = Rollout.TRANSFORMERS
     trainer_gpus: int = 0
     processes: int = 1
-    """Trainer ranks (torchrun if > 1). On GPUs: one rank per GPU."""
+    """Trainer ranks (torchrun if more than one); on GPUs, one per GPU."""
     cpu_slots: int = 0
     """CPU slots to lease if no GPU is leased."""
     threads: int | None = None
-    """Torch threads per rank on the CPU; None: torch's default."""
+    """Torch threads per rank on the CPU; None for torch's default."""
     server: ServerSpec | None = None
     colocate_memory_utilization: float = 0.3
     colocate_sleep: bool = False
     colocate_tensor_parallel: int = 1
     colocate_max_model_len: int | None = None
     trainer_gpu_ids: tuple[int, ...] = ()
-    """The trainer's GPUs by NVML index; empty: any free ones."""
+    """The trainer's GPUs by NVML index; empty for any free ones."""
     strategy: Strategy = Strategy.NONE
     offload: Offload = Offload.NONE
     precision: Precision = Precision.AUTO
     quantization: Quantization = Quantization.NONE
     optimizer: Optimizer = Optimizer.ADAMW
     gradient_checkpointing: bool | None = None
-    """None: on for GPUs, off for the CPU."""
+    """True if it is on; None for on with GPUs, off on the CPU."""
     liger_kernels: bool = False
     deepspeed: dict[str, Any] | None = None
-    """A DeepSpeed config used as it is, with a ZeRO strategy; None: the one that follows from the profile."""
+    """A DeepSpeed config to use unchanged with a ZeRO strategy; None for the one that follows from the profile."""
     memory_cap_gib: float | None = None
-    """The most GPU memory that torch may use per trainer process: a larger card then behaves like a smaller one."""
+    """Maximum GPU memory that torch may use per trainer process, so that a larger GPU behaves like a smaller one."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables of the trainer and its servers, from the allow-list workers.contract.stack.commands.ENVIRONMENT."""
 
     @property
     def checkpoints_gradients(self) -> bool:
-        """True if gradient checkpointing is on for runs that leave it open."""
+        """True if gradient checkpointing is on for runs that don't set it themselves."""
         return self.trainer_gpus > 0 if self.gradient_checkpointing is None else self.gradient_checkpointing
 
     @property
@@ -169,19 +167,18 @@ class HardwareSpec:
 
     @property
     def server_gpus(self) -> int:
-        """GPUs to lease for servers, in addition to the trainer's."""
         return self.vllm_server.own_gpus if self.vllm_server else 0
 
     @property
     def vllm_share(self) -> float | None:
-        """The share of a GPU's memory that the run's own vLLM takes; None: it has none."""
+        """Share of a GPU's memory for the run's own vLLM; None if it has none."""
         if self.rollout == Rollout.COLOCATE:
             return self.colocate_memory_utilization
         server = self.vllm_server
         return server.gpu_memory_utilization if server and not server.attached else None
 
     def with_vllm_share(self, share: float | None) -> "HardwareSpec":
-        """Change the share of vLLM; the same profile for None, and without a vLLM of the run's own."""
+        """Return the profile with another vLLM share; unchanged if `share` is None or the run starts no vLLM."""
         if share is None or self.vllm_share is None:
             return self
         if self.server is not None and self.rollout == Rollout.SERVER:
@@ -190,11 +187,11 @@ class HardwareSpec:
 
 
 def precision_of(hardware: HardwareSpec, grpo: Mapping[str, Any]) -> Precision:
-    """Choose the precision that a run trains in: its own GRPOConfig flags, otherwise its profile's."""
+    """Return the precision in which a run trains: by its own GRPOConfig flags, or otherwise its profile's."""
     for precision in (Precision.BF16, Precision.FP16):
         if grpo.get(precision):
             return precision
-    profiles = hardware.precision
-    if profiles == Precision.AUTO:
-        profiles = Precision.BF16 if hardware.trainer_gpus else Precision.FP32
-    return Precision.FP32 if grpo.get(profiles) is False else profiles
+    default = hardware.precision
+    if default == Precision.AUTO:
+        default = Precision.BF16 if hardware.trainer_gpus else Precision.FP32
+    return Precision.FP32 if grpo.get(default) is False else default

@@ -1,6 +1,6 @@
-"""Jobs: runs that train nothing and do something with a run's model. Standard library only.
+"""Jobs: runs that don't train but do something with a run's model. Standard library only.
 
-A job's spec is that of the run, with the job's kind and hardware. spec.start_from is the checkpoint that it is about:
+A job's spec is that of the run, with the job's kind and hardware. spec.start_from is the checkpoint that the job uses:
 the adapter of spec.model, or all weights.
 """
 
@@ -31,7 +31,7 @@ class GgufType:
 
 
 GGUF_TYPES = {
-    "auto": GgufType("auto: bf16 or f16, as the weights", 16),
+    "auto": GgufType("auto: bf16 or f16, like the weights", 16),
     "bf16": GgufType("bf16: 16 bits, range of float32", 16),
     "f16": GgufType("f16: 16 bits, finer, smaller range", 16),
     "q8_0": GgufType("q8_0: 8 bits, about half the size", 8.5),
@@ -55,9 +55,9 @@ BENCHMARK_TASKS = {
     "mmlu_elementary_mathematics": BenchmarkTask("MMLU, elementary mathematics", "four choices"),
     "mmlu_high_school_mathematics": BenchmarkTask("MMLU, high-school mathematics", "four choices"),
 }
-"""The standard benchmarks that are offered, by the names of EleutherAI's lm-eval."""
+"""The standard benchmarks on offer, by their names in EleutherAI's lm-eval."""
 BENCHMARK_ENVIRONMENT = ".venv-lm-eval"
-"""The folder of lm-eval's environment, next to the source."""
+"""Folder of lm-eval's environment, next to the source."""
 MAX_BENCHMARK_EXAMPLES = 100_000
 USUAL_BENCHMARK_EXAMPLES = 100
 _BENCHMARK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -66,7 +66,7 @@ _BENCHMARK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 @dataclass(frozen=True)
 class MergeSettings:
     dtype: str = ""
-    """The dtype of the merged weights: "" for the base's own, or FLOAT32, which rounds nothing."""
+    """Dtype of the merged weights: "" for that of the base model, or FLOAT32, which rounds nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ class ArchiveSettings:
 @dataclass(frozen=True)
 class PushSettings:
     repository: str
-    """owner/name on the hub."""
+    """Repository on the hub, as owner/name."""
     card: str
     base: str
     """The name that replaces the base model's folder on this host in all files."""
     private: bool = True
-    """Visibility of a repository that the push creates."""
+    """True if a repository that the push creates is private."""
     add: bool = False
-    """True: push into a repository that exists."""
+    """True to push into an existing repository."""
 
 
 @dataclass(frozen=True)
@@ -94,65 +94,63 @@ class BenchmarkSettings:
     tasks: tuple[str, ...]
     """lm-eval's names (BENCHMARK_TASKS, or tasks of the host's own folder)."""
     limit: int
-    """Examples of each task, the first ones; 0: all."""
+    """Number of examples of each task, from its start; 0 for all."""
 
 
 @dataclass(frozen=True)
 class GgufSettings:
     name: str
-    """The file, without its ending."""
+    """Name of the file without its extension."""
     type: str
-    """One of GGUF_TYPES."""
 
 
 @dataclass(frozen=True)
 class ServeSettings:
     idle_minutes: float = 15.0
-    """Minutes without a chat turn or a request after which it ends."""
+    """Minutes without a chat turn or a request after which the server ends."""
     gives_way_s: float = 20.0
-    """Seconds of the same while another run waits for its GPUs, unless it listens."""
+    """The same in seconds while another run waits for the server's GPUs, unless it listens for requests."""
     address: str = ""
-    """The address on which it listens for HTTP requests, on its placement's last port; "": it only answers the chat."""
+    """Address on which the server listens for HTTP requests, on its placement's last port; "" for chat only."""
 
 
 @dataclass(frozen=True)
 class WarmSettings:
     graphs: int = 0
-    """The largest batch with a CUDA graph; 0: vLLM's own choice."""
+    """Largest batch with a CUDA graph; 0 for vLLM's own choice."""
     adapters: int = 1
-    """Adapters that requests may name at the same time."""
+    """Maximum number of adapters that requests may name at the same time."""
 
 
 @dataclass(frozen=True)
 class WarmNews:
-    """FileName.WARM, from the control plane by way of the supervisor."""
+    """The content of FileName.WARM, which the control plane sends through the supervisor."""
 
     user: str = ""
-    """The attempt that uses the server; when it changes, the adapters of the former one leave."""
+    """The attempt that uses the server; when it changes, the adapters of the previous one are removed."""
     leave: str = ""
-    """The reason why it must end, in words; "": it stays."""
+    """The reason why the server must end; "" if it stays."""
     former: tuple[str, ...] = ()
-    """Attempts that used the server earlier: the supervisor adds them, as its program may start after their end."""
+    """Attempts that used the server earlier, added by the supervisor because its program may start after their end."""
 
 
 @dataclass(frozen=True)
 class JobKind:
     label: str
-    """The title of a job on pages."""
     many: str
     reads_rows: bool = False
     """True if the job needs the dataset's rows on its host."""
     loads_models: bool = True
-    """True if it needs the run's models; otherwise the checkpoint's own files are enough."""
+    """True if the job needs the run's models; otherwise the checkpoint's own files are enough."""
     pushes: bool = False
-    """True if it writes to the hub: it gets the hub's token and no other secret, and undoes a started push when it is
-    stopped."""
+    """True if the job writes to the hub: it gets the hub's token as its only secret, and undoes an unfinished push when
+    it is stopped."""
     fetches: bool = False
-    """True if it fetches data from the hub while it runs, without a token."""
-    working: str = "At work."
-    """The sentence on pages while it runs."""
-    stopped: str = "Nothing is made, and the model stays as it is."
-    """The question on pages before it is stopped."""
+    """True if the job fetches data from the hub while it runs, without a token."""
+    working: str = "Working."
+    """Sentence on pages while the job runs."""
+    stopped: str = "Nothing is created, and the model stays unchanged."
+    """What stopping the job would do, as pages say before it is stopped."""
 
 
 TRAINING = JobKind("Run", "Runs", reads_rows=True)
@@ -167,8 +165,8 @@ KINDS: dict[str, JobKind] = {
     SERVE: JobKind(
         "Served model",
         "Served models",
-        working="Loaded and answering.",
-        stopped="Answers in progress are cut off; the chat stays.",
+        working="Loaded and responding.",
+        stopped="Answers in progress are truncated; the chat stays.",
     ),
     WARM: JobKind(
         "Warm server",
@@ -181,7 +179,7 @@ KINDS: dict[str, JobKind] = {
 
 
 def kind_of(kind: str) -> JobKind:
-    """Return the job of RunSpec.kind; TRAINING for every kind of run that is none."""
+    """Return the kind of job for RunSpec.kind; TRAINING if the run isn't a job."""
     return KINDS.get(kind, TRAINING)
 
 
@@ -191,10 +189,10 @@ def ports_of(kind: str, job: dict[str, Any]) -> int:
 
 
 def is_gguf_name(name: str) -> bool:
-    """Return True for a possible file name, which becomes part of a path."""
+    """Return whether a name is safe as a file name, which becomes part of a path."""
     return bool(_GGUF_NAME.fullmatch(name))
 
 
 def is_benchmark_name(task: str) -> bool:
-    """Return True for a possible name of a task, which becomes part of a path."""
+    """Return whether a name is safe as a task's name, which becomes part of a path."""
     return bool(_BENCHMARK_NAME.fullmatch(task))

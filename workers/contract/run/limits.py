@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NoBetterSpec:
-    """Ends the run when a metric has not improved for some steps."""
+    """A rule that ends the run when a metric has not improved for some steps."""
 
     metric: str
-    """As the trainer logs it: `eval_reward`, `rewards/<name>/mean`."""
+    """The metric's name as the trainer logs it, such as `eval_reward` or `rewards/<name>/mean`."""
     steps: int
     higher: bool = True
-    """True if higher values are better."""
     least_gain: float = 0.0
-    """A smaller gain is no improvement."""
+    """Minimum gain that is an improvement."""
 
     @property
     def condition(self) -> str:
@@ -22,7 +21,7 @@ class NoBetterSpec:
 
 @dataclass(frozen=True)
 class BeyondSpec:
-    """Ends the run when a metric has been beyond a bound for some steps in a row."""
+    """A rule that ends the run when a metric has been beyond a bound for some consecutive steps."""
 
     metric: str
     bound: float
@@ -37,20 +36,21 @@ class BeyondSpec:
 
 @dataclass(frozen=True)
 class LimitsSpec:
-    """None: no such limit. Time and money count from the claim of each attempt, loading included, over all attempts."""
+    """A run's limits; None for no limit. Time and money count from each attempt's claim, loading included, over all
+    attempts."""
 
     hours: float | None = None
     tokens: int | None = None
     """TRL's num_tokens: prompts and completions of all ranks."""
     money: float | None = None
-    """The limit in the currency of the host: its price per GPU-hour, times the leased GPUs."""
+    """Maximum cost in the host's currency: its price per GPU-hour, times the leased GPUs."""
     no_better: NoBetterSpec | None = None
     beyond: BeyondSpec | None = None
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Time and money that the run's earlier attempts have used."""
+    """The time and money that the run's earlier attempts have used."""
 
     hours: float = 0.0
     money: float = 0.0

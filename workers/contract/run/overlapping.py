@@ -22,55 +22,56 @@ from workers.contract.run.prompts import PromptsSpec
 
 AHEAD_FIELD, REWARDS_FIELD = "ahead", "rewards_beside"
 STALENESS = "sampling/staleness"
-"""Metric: optimizer steps between the weights that sampled a batch and those that it is first trained with; mean."""
+"""Metric: mean number of optimizer steps between the weights that sampled a batch and those that are first trained on
+it."""
 AHEAD_SECONDS = "sampling/ahead_s"
-"""Metric: how long the servers took for a batch that was generated ahead; what the trainer still waited for is
-time/generation_s."""
+"""Metric: seconds that the servers took for a batch generated ahead. time/generation_s is the part for which the
+trainer still had to wait."""
 TRUNCATED = "sampling/share_truncated"
-"""Metric: the share of tokens whose importance ratio lies beyond a bound of a truncating correction."""
+"""Metric: share of tokens whose importance ratio is beyond a bound of a truncating correction."""
 CORRECTION, MODE = "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"
 USUAL_MODE = "token_truncate"
 """Correction mode for batches generated ahead, unless the run sets another. TRL's own default drops whole completions,
-which would hit too many of an older policy's."""
+which would be too many of those from an older policy."""
 
 
 def with_correction(grpo: Mapping[str, Any], ahead: bool) -> dict[str, Any]:
-    """Add the correction for batches generated ahead to GRPO settings, unless the user chose one."""
+    """Return GRPO settings with the correction for batches generated ahead, unless the user chose one."""
     return {MODE: USUAL_MODE, **grpo} if ahead else dict(grpo)
 
 
 def ahead_problems(
     hardware: HardwareSpec | None, grpo: Mapping[str, Any], prompts: PromptsSpec, episodes: EpisodeSpec | None
 ) -> Iterator[Problem]:
-    """Find the reasons why a run can't generate one step ahead; without `hardware`, it isn't checked. Field:
-    AHEAD_FIELD."""
-    off = "Turn it off, or "
+    """Yield the reasons why a run can't generate one step ahead, with AHEAD_FIELD as the field. The rollout is checked
+    only if `hardware` is given."""
+    turn_off = "Turn it off, or "
     if hardware is not None and hardware.rollout != Rollout.SERVER:
-        where = "inside the trainer" if hardware.rollout == Rollout.COLOCATE else "by the trainer itself"
-        sentence = f"Generating one step ahead needs a vLLM server, and this profile generates {where}."
-        yield Problem(AHEAD_FIELD, sentence, f"{off}choose a profile with vLLM servers.")
+        source = "inside the trainer" if hardware.rollout == Rollout.COLOCATE else "by the trainer itself"
+        sentence = f"Generating one step ahead needs a vLLM server, but this profile generates {source}."
+        yield Problem(AHEAD_FIELD, sentence, f"{turn_off}choose a profile with vLLM servers.")
     if episodes is not None:
-        sentence = "Episodes can't be generated one step ahead: their turns go back and forth with the environment."
-        yield Problem(AHEAD_FIELD, sentence, f"{off}train without an environment.")
+        sentence = "Episodes can't be generated one step ahead, because their turns alternate with the environment."
+        yield Problem(AHEAD_FIELD, sentence, f"{turn_off}train without an environment.")
     if prompts.by_difficulty:
         sentence = (
-            "Prompts are drawn by difficulty, from the rewards of the batch before: the next can't be known ahead."
+            "Prompts are drawn by difficulty, from the rewards of the previous batch, so the next can't be known ahead."
         )
-        yield Problem(AHEAD_FIELD, sentence, f"{off}draw prompts in epochs.")
+        yield Problem(AHEAD_FIELD, sentence, f"{turn_off}draw prompts in epochs.")
     if grpo.get(CORRECTION) is False:
-        sentence = "The correction of vLLM's sampling is off: a batch of older weights would bias every update."
-        yield Problem(AHEAD_FIELD, sentence, f"{off}leave {CORRECTION} on.")
+        sentence = "The correction of vLLM's sampling is off, so batches from older weights would bias every update."
+        yield Problem(AHEAD_FIELD, sentence, f"{turn_off}leave {CORRECTION} on.")
 
 
 def rewards_problem(hardware: HardwareSpec, episodes: EpisodeSpec | None) -> Problem | None:
-    """Find out why no group of a run is complete before its batch is. The field is REWARDS_FIELD."""
+    """Explain, for REWARDS_FIELD, why no group of a run is complete before its batch is; None if groups are."""
     if episodes is not None:
         if episodes.gateway is None:
             return None
-        sentence = "Programs drive the episodes, and a batch of theirs is given to the trainer as a whole."
+        sentence = "Other programs drive the episodes, and the trainer gets their batch as a whole."
         return Problem(REWARDS_FIELD, sentence, "Turn it off.")
     if hardware.rollout is Rollout.SERVER:
         return None
-    where = "vLLM inside the trainer" if hardware.rollout is Rollout.COLOCATE else "transformers"
-    sentence = f"This profile generates a batch as a whole, by {where}: no group is complete before the others."
+    source = "vLLM inside the trainer" if hardware.rollout is Rollout.COLOCATE else "transformers"
+    sentence = f"This profile generates each batch as a whole, by {source}, so no group is complete before the others."
     return Problem(REWARDS_FIELD, sentence, "Choose a profile with vLLM servers, or turn it off.")

@@ -10,7 +10,7 @@ class Problem:
     LoraSpec (with the prefix `lora_`)."""
     sentence: str
     fix: str = ""
-    """The remedy, as a sentence."""
+    """Sentence that says what to do."""
 
     def __str__(self) -> str:
         return f"{self.sentence} {self.fix}".rstrip()

@@ -21,31 +21,29 @@ MEAN_REWARD = "prompts/mean_reward"
 TEACH, TEACH_LITTLE, UNSEEN = "teach", "teach_little", "unseen"
 """Kinds of prompts: known to teach, known to teach little, and never seen."""
 REPLACED = "replaced"
-"""The mode of the groups in samples.jsonl that were generated and scored but not trained on, next to train and eval."""
+"""Mode in samples.jsonl of groups that were generated and scored but not trained on; the others are train and eval."""
 
 
 def share_of_prompts(kind: str) -> str:
-    """Name the metric of the share of prompts of a kind."""
     return f"prompts/share_{kind}"
 
 
 def share_of_draws(kind: str) -> str:
-    """Name the metric of a kind's share of all draws, by weight."""
     return f"prompts/draws_{kind}"
 
 
 @dataclass(frozen=True)
 class PromptsSpec:
     extra_rounds: int = 0
-    """Dynamic sampling: groups without spread are replaced by groups of fresh prompts, in at most this many further
-    rounds of generation for each batch, none larger than the batch. 0: off."""
+    """Maximum number of additional rounds per batch in which dynamic sampling replaces groups without spread by groups
+    of new prompts; no round is larger than the batch. 0 if it is off."""
     spread_in: str = ""
-    """The reward component whose spread counts; "": the total reward."""
+    """The reward component whose spread is used; "" for the total reward."""
     by_difficulty: bool = False
-    """Prompts are drawn by what they have taught so far, rather than in epochs."""
+    """True to draw prompts by what they have taught so far, rather than in epochs."""
     least_weight: float = 0.05
-    """Weight of a prompt that has taught nothing; the one that teaches most has 1. It is tried again now and then. Less
-    where such prompts together would come often."""
+    """Weight of a prompt that has taught nothing, so that it is tried again now and then; one that teaches most has 1.
+    It is reduced if such prompts together would be drawn often."""
 
     @property
     def on(self) -> bool:
@@ -55,26 +53,26 @@ class PromptsSpec:
 def problems(
     prompts: PromptsSpec, components: Sequence[str], episodes: EpisodeSpec | None, *, per_turn: bool
 ) -> Iterator[Problem]:
-    """Find the reasons why a run's prompts can't be selected this way. Fields are the New run page's.
+    """Yield the reasons why a run's prompts can't be selected this way. Fields are those of the New run page.
 
     components: names of the reward components that are trained on. per_turn: True if any of them scores each turn.
     """
     if not 0 <= prompts.extra_rounds <= MAX_ROUNDS:
-        sentence = f"{prompts.extra_rounds} is not a possible number of extra rounds."
+        sentence = f"{prompts.extra_rounds} is not a valid number of extra rounds."
         yield Problem("extra_rounds", sentence, f"Choose 0 to {MAX_ROUNDS}; 0 turns dynamic sampling off.")
     if not 0 < prompts.least_weight <= 1:
-        sentence = f"{prompts.least_weight:g} is not a possible least weight."
-        yield Problem("least_weight", sentence, "It must be above 0 and at most 1.")
+        sentence = f"{prompts.least_weight:g} is not a valid minimum weight."
+        yield Problem("least_weight", sentence, "Choose a value above 0 and at most 1.")
     if not prompts.on:
         return
     if prompts.spread_in and prompts.spread_in not in components:
-        sentence = f"No component that is trained on is named {prompts.spread_in}, whose spread should count."
+        sentence = f"No component that is trained on is named {prompts.spread_in}, so its spread can't be used."
         yield Problem("spread_in", sentence, f"Use one of: {', '.join(components)}; or leave it empty.")
-    unable = [
-        *(["where a reward scores each turn"] if per_turn else []),
-        *(["where programs drive the episodes"] if episodes and episodes.gateway else []),
+    obstacles = [
+        *(["if a reward scores each turn"] if per_turn else []),
+        *(["if programs drive the episodes"] if episodes and episodes.gateway else []),
     ]
-    for where in unable:
+    for obstacle in obstacles:
         field = "extra_rounds" if prompts.extra_rounds else "by_difficulty"
-        sentence = f"Prompts can't be replaced or weighted {where}."
-        yield Problem(field, sentence, "Turn dynamic sampling and weights by difficulty off.")
+        sentence = f"Prompts can't be replaced or weighted {obstacle}."
+        yield Problem(field, sentence, "Turn off dynamic sampling and drawing by difficulty.")

@@ -1,5 +1,5 @@
-"""The table of a run's settings: where each lies in the spec, the form field that fills it, its bounds and the kinds
-of runs that it applies to. Types and defaults are those of the contract's dataclasses. Standard library only.
+"""The table of a run's settings: each one's path in the spec, form field, bounds, and the kinds of runs to which it
+applies. Types and defaults are those of the contract's dataclasses. Standard library only.
 
 GRPOConfig's arguments (`grpo.…`) are TRL's, and have no entry here.
 """
@@ -26,15 +26,14 @@ class Setting:
     path: str
     """Path in the spec, such as limits.hours."""
     field: str = ""
-    """The name in the New run form and in `set` of the API and the command line; "": the path's last part."""
+    """Name in the New run form and in `set` of the API and the command line; "" for the path's last part."""
     low: float | None = None
     high: float | None = None
     longest: int | None = None
-    """Characters of a text."""
     if_empty: Any = None
-    """The value of an empty field, where the spec's dataclass has no default."""
+    """Value for an empty field if the spec's dataclass has no default."""
     kinds: frozenset[str] | None = None
-    """The kinds of runs that use it; None: all."""
+    """The kinds of runs that use the setting; None for all."""
 
     @property
     def name(self) -> str:
@@ -42,7 +41,7 @@ class Setting:
 
     @property
     def section(self) -> str:
-        """Path of the dataclass that the setting is in; "": the run itself."""
+        """Path of the dataclass that the setting is in; "" for the run itself."""
         return self.path.rpartition(".")[0]
 
     @property
@@ -51,7 +50,6 @@ class Setting:
 
     @property
     def default(self) -> Any:
-        """The default; None if the spec's dataclass demands a value."""
         return _declared(self.path)[1]
 
 
@@ -125,7 +123,7 @@ ROWS = ("data", "rewards", "failed_share", "eval_rewards")
 
 
 def below(section: str) -> tuple[Setting, ...]:
-    """List the settings of a section and of its sections."""
+    """List the settings of a section and its subsections."""
     return tuple(setting for setting in SETTINGS if f"{setting.section}.".startswith(f"{section}."))
 
 
@@ -134,8 +132,8 @@ def of_section(section: str) -> tuple[Setting, ...]:
 
 
 def section_of(section: str, values: Mapping[str, Any]) -> Any:
-    """Build a section's dataclass from form fields -> values; empty ones have their defaults. None if it demands a
-    value that is empty."""
+    """Build a section's dataclass from form field -> value, with defaults for empty fields; None if a required value is
+    empty."""
     cls, fields = _class_of(section), {}
     for field in dataclasses.fields(cls):
         path = f"{section}.{field.name}"
@@ -155,7 +153,7 @@ def section_of(section: str, values: Mapping[str, Any]) -> Any:
 
 
 def chosen_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Build RunSettings' name -> value from form fields -> values; without the sections that a run may lack."""
+    """Build the values of RunSettings by name from form field -> value, without the sections that a run may lack."""
     chosen = {}
     for field in dataclasses.fields(RunSettings):
         if field.name in BY_PATH:
@@ -166,9 +164,9 @@ def chosen_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def only_for(kind: str, settings: RunSettings) -> RunSettings:
-    """Reset the settings that runs of this kind don't use to their defaults."""
-    unused = {s.path.partition(".")[0] for s in SETTINGS if s.kinds is not None and kind not in s.kinds}
-    defaults = {field.name: _default(field) for field in dataclasses.fields(RunSettings) if field.name in unused}
+    """Return the settings with the default for each one that runs of this kind don't use."""
+    unused_names = {s.path.partition(".")[0] for s in SETTINGS if s.kinds is not None and kind not in s.kinds}
+    defaults = {field.name: _default(field) for field in dataclasses.fields(RunSettings) if field.name in unused_names}
     return dataclasses.replace(settings, **defaults)
 
 
@@ -184,7 +182,6 @@ def _plain(value: Any) -> Any:
 
 @functools.cache
 def _declared(path: str) -> tuple[Any, Any]:
-    """Look up the type and the default of a path of the spec."""
     section, _, name = path.rpartition(".")
     cls = _class_of(section)
     field = next(field for field in dataclasses.fields(cls) if field.name == name)

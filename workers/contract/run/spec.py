@@ -19,17 +19,24 @@ from workers.contract.wire.names import MAX_SERVERS, SCHEMA, SERVER_ROLES
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
 _NUMBER = re.compile(r"(.*\.)?(0[xX][0-9a-fA-F]*|[0-9]+)")
-"""The system reads such a host as an IPv4 address, in whatever base and with however few dots it is written."""
+"""Pattern of hosts that the system reads as IPv4 addresses, in whatever base and with however few dots."""
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 METADATA = frozenset(
-    ip_address(text)
-    for text in ("169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
+    ip_address(address)
+    for address in (
+        "169.254.169.254",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+        "100.100.100.200",
+        "192.0.0.192",
+        "168.63.129.16",
+    )
 )
-"""Metadata services of clouds, which hand out credentials; some are in private or public ranges."""
+"""Addresses of clouds' metadata services, which hand out credentials; some are in private or public ranges."""
 
 
 REWARD_MODEL = "reward_model"
-"""The key in workers.rewards.LIBRARY of the reward that is a model, with params {"model", "revision"}."""
+"""Key in workers.rewards.LIBRARY of the reward that is a model, with params {"model", "revision"}."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class RewardSpec:
     weight: float = 1.0
     params: dict[str, Any] = field(default_factory=dict)
     per_turn: bool = False
-    """True: scores each turn of an episode separately, credited to that turn's tokens."""
+    """True if the reward scores each turn of an episode separately, credited to that turn's tokens."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +84,10 @@ class LoraSpec:
 
 @dataclass(frozen=True)
 class RecoverySpec:
-    """Automatic resumes, after an end that a new attempt may avoid."""
+    """Automatic resumes after an end that a new attempt may avoid."""
 
     resumes: int = 0
-    """Most resumes over the whole run; 0: never."""
+    """Maximum number of resumes over the whole run; 0 for none."""
     pause_s: int = 60
     """Seconds before the first resume; each later pause is twice as long."""
 
@@ -90,9 +97,9 @@ class HangSpec:
     """Detection of a hang, and the reaction to it."""
 
     after: float = 10.0
-    """Multiple of a step's usual duration without a step; evaluations, saves and the first step don't count."""
+    """Multiple of the usual step time without a step; evaluations, saves and the first step are ignored."""
     stop: bool = False
-    """True: end the attempt. A recovery may resume the run from its last checkpoint."""
+    """True to end the attempt. A recovery may resume the run from its last checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,24 +115,23 @@ class RunSettings:
     recovery: RecoverySpec = RecoverySpec()
     hang: HangSpec = HangSpec()
     keep_best: str = ""
-    """The metric by which the best checkpoint is kept in addition to the newest ones; "": none is."""
+    """Metric by which the best checkpoint is kept in addition to the newest ones; "" if none is."""
     start_from: str = ""
-    """The checkpoint of another run, relative to RUNS_DIR, whose weights the training starts with; "": the model's."""
+    """Checkpoint of another run, relative to RUNS_DIR, from whose weights training starts; "" for the model's."""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     check_groups: int = 0
-    """Fewest prompt groups of a learnability check; 0: workers.contract.run.learnability.GROUPS."""
+    """Minimum number of prompt groups of a learnability check; 0 for workers.contract.run.learnability.GROUPS."""
     episodes: EpisodeSpec | None = None
-    """Environment and limits of episodes of several turns; None: each completion is one turn."""
+    """Environment and limits of episodes of several turns; None if each completion is one turn."""
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
     rewards_beside: bool = False
-    """Score each group with judges and sandboxes once it is complete (see workers.contract.run.overlapping)."""
+    """True to score each group with judges and sandboxes once it is complete (see workers.contract.run.overlapping)."""
     ahead: bool = False
-    """Generate each batch while the one before is trained on (see workers.contract.run.overlapping)."""
+    """True to generate each batch while the previous one is trained on (see workers.contract.run.overlapping)."""
     sinks: tuple[SinkSpec, ...] = ()
-    """Other programs that the run's metrics are sent to."""
 
     def chosen_settings(self) -> dict[str, Any]:
-        """Return these settings by name, for another dataclass that has them."""
+        """Return these settings by name, for use in another dataclass that has them."""
         return {setting.name: getattr(self, setting.name) for setting in fields(RunSettings)}
 
     def only(self, *names: str) -> dict[str, Any]:
@@ -154,12 +160,12 @@ class RunSpec(RunSettings, FrozenRows):
 
     grpo: dict[str, Any]
     failed_share: float = 0.5
-    """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
+    """Largest share of a reward's rows over its last batches that may fail before the run ends; 1 never ends it."""
     eval_rewards: tuple[RewardSpec, ...] = ()
-    """Computed in evaluations only; training doesn't depend on them. Their metrics are
+    """Rewards computed only in evaluations, which don't affect training. Their metrics are
     eval_rewards/<name>/mean, and their weighted sum workers.contract.run.evaluation.OTHER_REWARD."""
     job: dict[str, Any] = field(default_factory=dict)
-    """The settings of a job, as the dataclass of its kind in workers.contract.run.jobs has them."""
+    """The settings of a job, as fields of the dataclass of its kind in workers.contract.run.jobs."""
     schema: int = SCHEMA
 
     @property
@@ -169,7 +175,6 @@ class RunSpec(RunSettings, FrozenRows):
 
     @property
     def every_entry(self) -> tuple[RewardSpec | PartSpec, ...]:
-        """The run's rewards, and its environment's parts."""
         return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
 
 
@@ -190,15 +195,14 @@ class Placement:
     server_gpus: tuple[int, ...] = ()
     cpu_slots: tuple[int, ...] = ()
     ports: tuple[int, ...] = ()
-    """The HTTP port on loopback of each vLLM server that the attempt starts, then those on which a job listens."""
+    """The HTTP port on loopback of each vLLM server that the attempt starts, then the ports on which a job listens."""
     group_port: int | None = None
-    """The port of the NCCL group for weight updates."""
     lora_kernels: str = ""
-    """The version of vLLM whose LoRA kernels were tuned for the servers' card; "": vLLM's own configs."""
+    """The version of vLLM whose LoRA kernels were tuned for the servers' GPU model; "" for vLLM's own configs."""
     unsandboxed: bool = False
-    """True: an admin allows rewards to run code on this host without a sandbox."""
+    """True if an admin allows rewards to run code on this host without a sandbox."""
     gpu_hour_price: float | None = None
-    """Price of one GPU-hour when the attempt was placed; None: the host has none."""
+    """Price of one GPU-hour when the attempt was placed; None if the host has none."""
     currency: str = ""
     spent: Spent = field(default_factory=Spent)
     warm: WarmPlace | None = None
@@ -210,13 +214,13 @@ class Placement:
 
     @property
     def every_gpu(self) -> tuple[int, ...]:
-        """Every leased GPU once, for whichever process."""
+        """Every leased GPU once, whichever process uses it."""
         return tuple(dict.fromkeys((*self.gpus, *self.server_gpus)))
 
 
 @dataclass(frozen=True)
 class AttemptSpec:
-    """spec.json: one life of a run on a host."""
+    """The content of spec.json: one attempt at a run, on one host."""
 
     attempt_id: str
     """<run id>-<attempt number>"""
@@ -225,7 +229,7 @@ class AttemptSpec:
     run: RunSpec
     placement: Placement
     resume_from: str | None = None
-    """A checkpoint folder: in the launch message relative to RUNS_DIR, in spec.json absolute."""
+    """Checkpoint folder to resume from: relative to RUNS_DIR in the launch message, absolute in spec.json."""
 
 
 @dataclass(frozen=True)
@@ -233,35 +237,35 @@ class ServerPlace:
     """A vLLM server of an attempt: its address and GPUs."""
 
     role: str
-    """One of SERVER_ROLES: its process's role and its log's name."""
+    """One of SERVER_ROLES, which is also the role of its process and the name of its log."""
     address: str
     """http://host:port"""
     port: int
     gpus: tuple[int, ...]
     own: bool
-    """Started, watched and ended by the attempt; False for attached and warm servers."""
+    """True if the attempt starts, watches and ends the server; False for attached and warm servers."""
     warm: str = ""
-    """The attempt that has started it, for a warm server."""
+    """The attempt that started the server, if it is a warm one."""
 
 
-def is_address(text: str) -> bool:
-    """Return True for a valid address of an attached server: exactly http://host:port."""
-    host, _, port = text.removeprefix("http://").rpartition(":")
-    if not (text.startswith("http://") and _HOST.fullmatch(host) and _PORT.fullmatch(port)):
+def is_address(address: str) -> bool:
+    """Return whether a string is a valid address of an attached server: exactly http://host:port."""
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    if not (address.startswith("http://") and _HOST.fullmatch(host) and _PORT.fullmatch(port)):
         return False
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(address)
         return bool(parts.hostname) and parts.port is not None and not _is_no_server(str(parts.hostname))
     except ValueError:
         return False
 
 
 def _is_no_server(host: str) -> bool:
-    """Return True for IP addresses at which clouds keep a machine's credentials, or no machine answers."""
+    """Return whether a host is an IP address at which clouds keep a machine's credentials or no machine responds."""
     try:
         address = IPv4Address(socket.inet_aton(host)) if _NUMBER.fullmatch(host) else ip_address(host)
     except OSError:
-        return True  # digits that are no address
+        return True  # digits that aren't an address
     except ValueError:
         return False
     address = getattr(address, "ipv4_mapped", None) or address
@@ -280,16 +284,16 @@ def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
 
 
 def outcome_weights(rewards: Sequence[RewardSpec]) -> list[float]:
-    """Weigh each reward in the total of a completion, by which outcomes are compared: 0 for rewards of turns, which are
-    credited to their turns. If no other reward has a weight, the total is theirs and only informs: the advantages come
-    from the turns alone."""
+    """Return each reward's weight in the total of a completion, by which outcomes are compared: 0 for rewards of turns,
+    which are credited to their turns. If no other reward has a weight, the total is that of the turns and only informs:
+    the advantages come from the turns alone."""
     if any(reward.weight for reward in rewards if not reward.per_turn):
         return [0.0 if reward.per_turn else reward.weight for reward in rewards]
     return [reward.weight for reward in rewards]
 
 
 def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
-    """List the vLLM servers from which the trainer gets completions; none except in rollout mode `server`.
+    """List the vLLM servers from which the trainer gets completions; empty except in rollout mode `server`.
 
     Raises ContractError if there are too many, or the placement lacks a port for one of them.
     """
@@ -298,9 +302,9 @@ def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
     if hardware.rollout != Rollout.SERVER:
         return ()
     if server is None:
-        raise ContractError("hardware.server: rollouts come from a vLLM server, and none is described")
+        raise ContractError("hardware.server: rollouts come from a vLLM server, but none is described")
     if server.servers > MAX_SERVERS:
-        raise ContractError(f"hardware.server: {server.servers} vLLM servers; a run has at most {MAX_SERVERS}")
+        raise ContractError(f"hardware.server: {server.servers} vLLM servers; a run can have at most {MAX_SERVERS}")
     if warm := placement.warm:
         if len(warm.ports) != server.count:
             raise ContractError(f"placement.warm: {len(warm.ports)} ports for {server.count} vLLM servers")

@@ -1,4 +1,4 @@
-"""From a spec to the started processes: arguments and environments of the vLLM servers and the trainer.
+"""Arguments and environments of an attempt's processes, the vLLM servers and the trainer, from its spec.
 
 Standard library only and without side effects, so that hosts start exactly the commands that pages show.
 supervisor.commands adds the host's part (inherited environment, secrets).
@@ -26,28 +26,30 @@ from workers.contract.run.spec import (
 from workers.contract.stack import adapters
 
 HOST = "127.0.0.1"
-"""The routes for weight updates are open to anyone who can connect: servers listen on loopback only."""
+"""Address that vLLM servers listen on: loopback only, because anyone who can connect may use the routes for weight
+updates."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Values of --max-lora-rank; other adapters need the next larger one."""
+"""Values of --max-lora-rank; an adapter with another rank needs the next larger one."""
 ALL_LINEAR = "all-linear"
-"""PEFT's word for every linear layer, in place of names."""
+"""PEFT's keyword for every linear layer, in place of names."""
 RANKS, LAUNCHER_STORE, GROUP_STORE = "ranks", "launcher", "group"
-"""The folder in an attempt's folder where its ranks meet, and the files of torchrun and of the process group."""
+"""Folder in an attempt's folder where its ranks meet, and the files in it of torchrun and of the process group."""
 AWAIT_SERVERS = "GRPO_AWAIT_SERVERS"
-"""Variable of a trainer that starts with its servers: it waits for FileName.SERVERS_READY before its first request."""
+"""Variable of a trainer that starts together with its servers and waits for FileName.SERVERS_READY before its first
+request."""
 MAX_GRAPHS = 512
-"""The largest batch for which vLLM captures a CUDA graph by default."""
+"""Largest batch for which vLLM captures a CUDA graph by default."""
 CUDNN_ATTENTION = "TORCH_CUDNN_SDPA_PREFERRED"
 KEEP_FROZEN = "VLLM_ENABLE_CUDAGRAPH_GC"
-"""1: vLLM doesn't unfreeze, when it captures CUDA graphs, what workers.trainer.configuration.imports has frozen."""
+"""Variable that, if it is 1, keeps vLLM from unfreezing what workers.trainer.configuration.imports has frozen when it
+captures CUDA graphs."""
 ADAPTERS_OF_AGENTS = 3
-"""Agents ask when they like: the current version, the previous one, and the one being loaded."""
+"""Number of adapters that agents' requests may name at the same time: the current version, the previous one, and the
+one being loaded."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """An environment variable that a hardware profile may set."""
-
     help: str
     values: str
     """A regular expression for the whole value."""
@@ -62,25 +64,25 @@ ENVIRONMENT: dict[str, Variable] = {
     "NCCL_DEBUG": Variable("What NCCL writes to the log.", r"VERSION|WARN|INFO|TRACE"),
     "NCCL_P2P_DISABLE": Variable("1 keeps GPUs from reading each other's memory directly.", r"[01]"),
     "NCCL_SHM_DISABLE": Variable("1 keeps NCCL from using shared memory between processes.", r"[01]"),
-    "NCCL_IB_DISABLE": Variable("1 keeps NCCL off InfiniBand.", r"[01]"),
-    "NCCL_SOCKET_IFNAME": Variable("Network interface that NCCL talks over.", r"[\^=]?[A-Za-z0-9_.,-]{1,100}"),
+    "NCCL_IB_DISABLE": Variable("1 keeps NCCL from using InfiniBand.", r"[01]"),
+    "NCCL_SOCKET_IFNAME": Variable("Network interface that NCCL uses.", r"[\^=]?[A-Za-z0-9_.,-]{1,100}"),
     "NCCL_CUMEM_ENABLE": Variable("0 turns NCCL's own memory allocator off.", r"[01]"),
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING": Variable("How torch ends when a collective fails.", r"[0123]"),
-    "CUDA_LAUNCH_BLOCKING": Variable("1 waits for each kernel: slow, and errors name the right line.", r"[01]"),
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": Variable("How torch exits when a collective fails.", r"[0123]"),
+    "CUDA_LAUNCH_BLOCKING": Variable("1 waits for each kernel: slow, but errors name the right line.", r"[01]"),
     "CUDA_DEVICE_MAX_CONNECTIONS": Variable("Hardware queues of each GPU.", r"[1-9][0-9]?"),
     "VLLM_WORKER_MULTIPROC_METHOD": Variable(
-        "How vLLM starts its engine and workers. fork, a server's default here, keeps what its front imported; "
+        "How vLLM starts its engine and workers. fork, a server's default here, keeps what the front end imported; "
         "spawn imports everything again.",
         r"spawn|fork|forkserver",
     ),
     KEEP_FROZEN: Variable(
-        "1, the default here, keeps what was imported out of the garbage collections of vLLM's start; 0 is vLLM's own.",
+        "1, the default here, excludes imports from garbage collection while vLLM starts; 0 is vLLM's own default.",
         r"[01]",
     ),
     "VLLM_ATTENTION_BACKEND": Variable("vLLM's attention implementation.", r"[A-Z0-9_]{1,40}"),
     "VLLM_LOGGING_LEVEL": Variable("How much vLLM writes to its log.", r"DEBUG|INFO|WARNING|ERROR"),
     "VLLM_ENABLE_STARTUP_PLAN": Variable(
-        "1 lets a vLLM that knows it keep what it measured of memory for its next start with the same settings.",
+        "1 lets vLLM versions that support it reuse memory measurements at the next start with the same settings.",
         r"[01]",
     ),
     CUDNN_ATTENTION: Variable(
@@ -88,39 +90,40 @@ ENVIRONMENT: dict[str, Variable] = {
         "is torch's own default on Hopper and Blackwell.",
         r"[01]",
     ),
-    "TOKENIZERS_PARALLELISM": Variable("Whether tokenizers use threads of their own.", r"true|false"),
+    "TOKENIZERS_PARALLELISM": Variable("Whether tokenizers use their own threads.", r"true|false"),
     "OMP_NUM_THREADS": Variable("CPU threads of each process.", r"[1-9][0-9]{0,3}"),
-    "DS_SKIP_CUDA_CHECK": Variable("1 lets DeepSpeed build its kernels with another CUDA than torch's.", r"[01]"),
+    "DS_SKIP_CUDA_CHECK": Variable(
+        "1 lets DeepSpeed build its kernels with a CUDA version other than torch's.", r"[01]"
+    ),
 }
-"""The allow-list. Nothing here names a file, an address or a program."""
+"""Allow-list of the variables that a profile may set. None of them names a file, an address or a program."""
 
 
 def environment_problem(name: str, value: str) -> str:
-    """Explain why a profile can't set this variable, or return ""."""
+    """Explain why a profile can't set this variable to this value; "" if it can."""
     entry = ENVIRONMENT.get(name)
     if entry is None:
         return f"{name} can't be set by a profile. These can: {', '.join(sorted(ENVIRONMENT))}."
     if not re.fullmatch(entry.values, value):
-        return f"{name} can't be {value!r}: its value must match {entry.values}."
+        return f"{name} can't be {value!r}. Its value must match {entry.values}."
     return ""
 
 
 def is_local(model: str) -> bool:
-    """Return True for a folder on the host, False for a hub id such as org/name."""
+    """Return whether a model is a folder on the host rather than a hub id such as org/name."""
     return model.startswith(("/", "./", "../", "~"))
 
 
 def hub_models(run: RunSpec) -> tuple[ModelSpec, ...]:
-    """List the run's models that must be downloaded from the hub first."""
     return tuple(model for model in models_of(run) if not is_local(model.path))
 
 
 def fetch_arguments(run: RunSpec) -> list[str]:
     """Build the download's arguments: the first hub model, followed by the others."""
-    first, *further = hub_models(run)
+    first, *others = hub_models(run)
     revision = ["--revision", first.revision] if first.revision else []
-    also = [f"{model.path}@{model.revision}" if model.revision else model.path for model in further]
-    return [first.path, *revision, *(word for model in also for word in ("--also", model))]
+    names = [f"{model.path}@{model.revision}" if model.revision else model.path for model in others]
+    return [first.path, *revision, *(word for name in names for word in ("--also", name))]
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,6 @@ class Programs:
 
 
 def server_argv(spec: AttemptSpec, endpoint: ServerPlace, programs: Programs) -> list[str]:
-    """Build `vllm serve` for one of the attempt's own servers."""
     server, model = _server(spec), spec.run.model
     arguments = [*programs.vllm, "serve", model.path, "--host", HOST, "--port", str(endpoint.port)]
     arguments += ["--served-model-name", served_name(spec, endpoint), "--dtype", server.dtype]
@@ -143,8 +145,8 @@ def server_argv(spec: AttemptSpec, endpoint: ServerPlace, programs: Programs) ->
     arguments += ["--gpu-memory-utilization", str(server.gpu_memory_utilization)]
     if server.kv_cache_gib:
         arguments += ["--kv-cache-memory-bytes", str(int(server.kv_cache_gib * 2**30))]
-    # The sampler's own probabilities, for any number of tokens: the importance ratio is computed from them. Sampling
-    # defaults from the model's folder would change the policy unnoticed by the trainer.
+    # The importance ratio is computed from the sampler's own probabilities, for any number of tokens. Sampling defaults
+    # from the model's folder would change the policy without the trainer noticing.
     arguments += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1", "--generation-config", "vllm"]
     arguments += ["--enable-prefix-caching" if server.prefix_caching else "--no-enable-prefix-caching"]
     arguments += ["--disable-uvicorn-access-log"]
@@ -162,11 +164,11 @@ def server_argv(spec: AttemptSpec, endpoint: ServerPlace, programs: Programs) ->
 
 
 def largest_graph(run: RunSpec) -> int:
-    """Choose the batch size up to which a server captures CUDA graphs: the number of completions that the run asks one
-    server for at once, rounded up to a size that vLLM captures (1, 2, 4, multiples of 8, from 256 on of 16). 0: vLLM's
-    own choice, up to MAX_GRAPHS, also where agents decide how many requests they send.
+    """Choose the batch size up to which a server captures CUDA graphs: the number of completions that the run requests
+    from one server at a time, rounded up to a size that vLLM captures (1, 2, 4, multiples of 8, from 256 on of 16).
+    Return 0 for vLLM's own choice, up to MAX_GRAPHS, also if agents decide how many requests they send.
 
-    Each size costs start-up time and memory, with adapters about twice as much.
+    Each size takes start-up time and memory, about twice as much with adapters.
     """
     server, agents = run.hardware.vllm_server, run.episodes is not None and run.episodes.gateway is not None
     if run.kind == WARM:
@@ -186,22 +188,22 @@ def largest_graph(run: RunSpec) -> int:
 
 
 def served_name(spec: AttemptSpec, endpoint: ServerPlace) -> str:
-    """Name the model of an own or a warm server, by which the supervisor verifies whose it is."""
+    """Return the model's name on an own or warm server, by which the supervisor verifies whose server it is."""
     attempt_id = endpoint.warm or spec.attempt_id
     return attempt_id if endpoint.role == "vllm" else f"{attempt_id}-{endpoint.role}"
 
 
 def server_environment(spec: AttemptSpec, endpoint: ServerPlace) -> dict[str, str]:
-    # Anyone who can connect can use these routes: open only the one that the updates need.
+    # Anyone who can connect can use these routes, so only the one that the updates need is opened.
     routes = {WeightSync.NCCL: "VLLM_SERVER_DEV_MODE", WeightSync.LORA: "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
     variables = {routes[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
-    # By itself `vllm serve` spawns its engine, which imports everything again: 13 of 55 s on an H200. Where the front
-    # has touched a GPU, vLLM spawns whatever is set.
-    start = {"VLLM_WORKER_MULTIPROC_METHOD": "fork"}
+    # By default, `vllm serve` spawns its engine, which imports everything again: 13 of 55 s on an H200. If the front
+    # end has used a GPU, vLLM spawns the engine whatever is set.
+    start_method = {"VLLM_WORKER_MULTIPROC_METHOD": "fork"}
     kernels = spec.placement.lora_kernels
     if kernels and _server(spec).tuned_lora and "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in variables:
         variables["VLLM_TUNED_CONFIG_FOLDER"] = str(adapters.KERNELS / kernels)
-    return {**start, **spec.run.hardware.environment, **devices(endpoint.gpus), **variables}
+    return {**start_method, **spec.run.hardware.environment, **devices(endpoint.gpus), **variables}
 
 
 def trainer_argv(folder: PurePath | str, programs: Programs) -> list[str]:
@@ -210,14 +212,14 @@ def trainer_argv(folder: PurePath | str, programs: Programs) -> list[str]:
 
 
 def has_ranks(spec: AttemptSpec) -> bool:
-    """Return True if the trainer starts torchrun; DeepSpeed needs a process group even for one rank."""
+    """Return whether the trainer starts torchrun. DeepSpeed needs a process group even for one rank."""
     hardware = spec.run.hardware
     return hardware.processes > 1 or hardware.strategy in ZERO
 
 
 def torchrun_arguments(processes: int, folder: PurePath | str) -> list[str]:
-    """Build torchrun's arguments. Ranks meet in a file of the attempt's folder: a store on a port would listen on every
-    interface, and torchrun unpickles what lies in it."""
+    """Build torchrun's arguments. Ranks meet in a file of the attempt's folder, since a store on a port would listen on
+    every interface and torchrun unpickles its content."""
     arguments = ["--nnodes=1", f"--nproc-per-node={processes}", "--rdzv-backend=c10d", "--rdzv-conf=store_type=file"]
     arguments += [f"--rdzv-endpoint={PurePath(folder) / RANKS / LAUNCHER_STORE}", "--local-addr=127.0.0.1"]
     return [*arguments, "-m", "workers.trainer", str(folder)]
@@ -234,8 +236,8 @@ def trainer_environment(spec: AttemptSpec) -> dict[str, str]:
 
 
 def devices(gpus: tuple[int, ...]) -> dict[str, str]:
-    """Select GPUs by the order of the bus, as NVML does, whose indexes leases use; by default CUDA orders them by
-    speed."""
+    """Build the variables that select GPUs by NVML's indexes, which leases use: in the order of the bus, since CUDA's
+    default order is by speed."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}
 
 
@@ -247,25 +249,24 @@ def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
     if server.weight_sync == WeightSync.NCCL:
         return ["--weight-transfer-config", json.dumps({"backend": "nccl"})]
     if spec.run.kind == SERVE and spec.run.lora is None:
-        return []  # all weights: there is nothing to load over HTTP
+        return []  # a model with all weights trained has nothing to load over HTTP
     lora = spec.run.lora or LoraSpec()
-    fitting = fitting_rank(lora)
-    arguments = ["--enable-lora", "--max-lora-rank", str(fitting), "--max-loras", str(adapters_held(spec.run))]
+    max_rank = fitting_rank(lora)
+    arguments = ["--enable-lora", "--max-lora-rank", str(max_rank), "--max-loras", str(adapters_held(spec.run))]
     if modules := adapted_modules(lora):
         arguments += ["--lora-target-modules", *modules]
-    if server.tensor_parallel > 1 and fitting % server.tensor_parallel == 0:
+    if server.tensor_parallel > 1 and max_rank % server.tensor_parallel == 0:
         arguments += ["--fully-sharded-loras"]
     return arguments
 
 
 def fitting_rank(lora: LoraSpec) -> int:
-    """Choose the smallest --max-lora-rank for an adapter."""
     return next((allowed for allowed in LORA_RANKS if allowed >= lora.r), LORA_RANKS[-1])
 
 
 def adapters_held(run: RunSpec) -> int:
-    """Count the adapters that requests at one time may name, no more than needed: vLLM starts its kernels for each
-    slot, in use or not. All completions of a generation are by one version, and vLLM puts the next one in its place."""
+    """Return how many adapters requests may name at the same time: no more than needed, since vLLM runs its kernels for
+    each slot, in use or not. All completions of a generation come from one version, which the next one replaces."""
     if run.kind == WARM:
         return int(run.job.get("adapters") or 1)
     agents = run.episodes is not None and run.episodes.gateway is not None
@@ -273,8 +274,8 @@ def adapters_held(run: RunSpec) -> int:
 
 
 def adapted_modules(lora: LoraSpec) -> list[str]:
-    """List the modules to which vLLM adds an adapter's product: without a list, to every linear layer, with zeros where
-    the adapter has nothing. [] for PEFT's all-linear."""
+    """List the modules to which vLLM applies an adapter; [] for PEFT's all-linear. Without a list, vLLM applies it to
+    every linear layer, with zeros where the adapter has no weights."""
     names = dict.fromkeys(name.rpartition(".")[2] for name in lora.target_modules)
     return [] if ALL_LINEAR in names else list(names)
 

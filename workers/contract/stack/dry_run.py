@@ -1,7 +1,7 @@
 """A run without the control plane: the commands of its processes for people, and a shell script that runs them.
 
 Standard library only, since pages generate these from a spec. The script does the supervisor's work: it starts each
-server, waits until it responds, trains, and ends what it has started.
+server, waits until it responds, trains, and stops what it has started.
 """
 
 import re
@@ -15,12 +15,11 @@ from workers.contract.stack import commands
 from workers.contract.stack.commands import Programs
 
 SCRIPT, ACCELERATE = "run.sh", "accelerate.yaml"
-"""The two files' names; the folder also has spec.json and dataset.parquet."""
+"""Names of the two generated files; the folder also has spec.json and dataset.parquet."""
 TRAINER_MODULE = ("-m", "workers.trainer")
 _SCRIPT = Path(__file__).with_name("dry_run.sh")
-"""The script, with marks such as @steps@ where the spec decides."""
-_WAITING = Path(__file__).with_name("dry_run_servers.sh")
-"""Functions of a script that waits for vLLM servers."""
+"""Template of the script, with placeholders such as @steps@ for what depends on the spec."""
+_WAITING_FUNCTIONS = Path(__file__).with_name("dry_run_servers.sh")
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class PlannedProcess:
     role: str
     argv: tuple[str, ...]
     environment: dict[str, str]
-    """The spec's part; the host adds allowed variables of its own."""
+    """Variables that follow from the spec; the host adds those of its own that are allowed."""
 
 
 def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[PlannedProcess]:
@@ -56,18 +55,18 @@ def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[
 
 
 def shell(process: PlannedProcess) -> str:
-    """Write a process as a shell command, one line per option."""
+    """Format a process as a shell command, with one option per line."""
     lines = [*_assignments(process.environment), shlex.quote(process.argv[0])]
-    for word in process.argv[1:]:
-        if word.startswith("--"):
-            lines.append(shlex.quote(word))
+    for argument in process.argv[1:]:
+        if argument.startswith("--"):
+            lines.append(shlex.quote(argument))
         else:
-            lines[-1] += f" {shlex.quote(word)}"
+            lines[-1] += f" {shlex.quote(argument)}"
     return " \\\n  ".join(lines)
 
 
 def from_hub(spec: AttemptSpec) -> bool:
-    """Return True if a model is a hub id, which is downloaded first."""
+    """Return whether a model is a hub id, so that it is downloaded first."""
     return bool(commands.hub_models(spec.run))
 
 
@@ -77,8 +76,8 @@ def interpreter(programs: Programs) -> str:
 
 
 def accelerate_yaml(spec: AttemptSpec) -> str:
-    """Write the config for `accelerate launch`. Without DeepSpeed and FSDP: the trainer sets them up from the spec, so
-    that they are the same however it was started."""
+    """Build the config for `accelerate launch`, without DeepSpeed and FSDP: the trainer configures these from the spec,
+    so that they are the same however it was started."""
     hardware = spec.run.hardware
     kind = "NO" if hardware.processes == 1 else "MULTI_GPU" if hardware.trainer_gpus else "MULTI_CPU"
     values: dict[str, str | int] = {
@@ -100,10 +99,10 @@ def accelerate_yaml(spec: AttemptSpec) -> str:
 
 
 def script(spec: AttemptSpec, programs: Programs) -> str:
-    """Write a bash script for a folder with spec.json, dataset.parquet and accelerate.yaml."""
+    """Build the bash script for a folder with spec.json, dataset.parquet and accelerate.yaml."""
     ready_s = spec.run.hardware.server.ready_timeout_s if spec.run.hardware.server else 0
-    steps = [_fetching(spec)] if from_hub(spec) else []
-    steps += [_starting(spec, endpoint, programs) for endpoint in commands.own_servers(spec)]
+    steps = [_download_step(spec)] if from_hub(spec) else []
+    steps += [_server_step(spec, endpoint, programs) for endpoint in commands.own_servers(spec)]
     waits = []
     for endpoint in servers_of(spec):
         name, pid = (commands.served_name(spec, endpoint), _variable(endpoint)) if endpoint.own else ("", "")
@@ -116,15 +115,15 @@ def script(spec: AttemptSpec, programs: Programs) -> str:
         "name": "".join(filter(str.isprintable, " ".join(spec.run.name.split()))),
         "uses": "; ".join([*uses, *(f"port {port}" for port in spec.placement.ports)]),
         "interpreter": shlex.quote(interpreter(programs)),
-        "functions": _WAITING.read_text() if waits else "",
-        "steps": "\n".join([*steps, _training(spec)]),
+        "functions": _WAITING_FUNCTIONS.read_text() if waits else "",
+        "steps": "\n".join([*steps, _training_step(spec)]),
     }
     return re.sub("@([a-z]+)@", lambda mark: parts[mark[1]], _SCRIPT.read_text())
 
 
-def _fetching(spec: AttemptSpec) -> str:
+def _download_step(spec: AttemptSpec) -> str:
     return f"""\
-# The model, once; after this nothing asks the hub again. HF_TOKEN in your environment gives leave for gated ones.
+# Download the model; nothing contacts the hub after this. HF_TOKEN in your environment gives access to gated models.
 {_wrapped_command('"$TRAINER_PYTHON"', *map(shlex.quote, _fetch_arguments(spec)))}
 export HF_HUB_OFFLINE=1
 unset HF_TOKEN
@@ -135,11 +134,11 @@ def _fetch_arguments(spec: AttemptSpec) -> tuple[str, ...]:
     return "-m", "workers.trainer.fetch", *commands.fetch_arguments(spec.run), "--progress", "download.jsonl"
 
 
-def _starting(spec: AttemptSpec, endpoint: ServerPlace, programs: Programs) -> str:
-    own = interpreter(programs)
+def _server_step(spec: AttemptSpec, endpoint: ServerPlace, programs: Programs) -> str:
+    trainer_python = interpreter(programs)
     argv = commands.server_argv(spec, endpoint, programs)
-    # The user's interpreter for the trainer also serves the servers, if the host uses one for both.
-    program = '"$TRAINER_PYTHON"' if argv[0] == own and argv[1:2] == ["-m"] else shlex.quote(argv[0])
+    # The user's interpreter for the trainer also runs the servers if the host uses one for both.
+    program = '"$TRAINER_PYTHON"' if argv[0] == trainer_python and argv[1:2] == ["-m"] else shlex.quote(argv[0])
     environment = commands.server_environment(spec, endpoint)
     if argv[1:2] == ["-m"]:
         environment["PYTHONSAFEPATH"] = "1"
@@ -156,7 +155,7 @@ pids+=("{_variable(endpoint)}")
 """
 
 
-def _training(spec: AttemptSpec) -> str:
+def _training_step(spec: AttemptSpec) -> str:
     environment = {**commands.trainer_environment(spec), "PYTHONSAFEPATH": "1"}
     threads = spec.run.hardware.threads
     command = _wrapped_command(
@@ -169,7 +168,7 @@ def _training(spec: AttemptSpec) -> str:
         '"$PWD"',
     )
     return f"""\
-# accelerate launch, by the trainer's own interpreter.
+# Run accelerate launch with the trainer's own interpreter.
 set -m
 {command} </dev/null &
 set +m
@@ -179,7 +178,6 @@ pids+=("$trainer")
 
 
 def _variable(endpoint: ServerPlace) -> str:
-    """Name a server's variable in the script: vllm-2 -> $vllm_2."""
     return "$" + endpoint.role.replace("-", "_")
 
 
@@ -188,7 +186,6 @@ def _assignments(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _wrapped_command(*arguments: str) -> str:
-    """Write one command on lines of readable length."""
     lines = [""]
     for argument in arguments:
         if lines[-1] and len(lines[-1]) + len(argument) > 100:

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 
-# The interpreter that has torch, trl and accelerate, and vllm where a server is started.
+# The interpreter with torch, trl and accelerate, and with vllm if a server is started.
 TRAINER_PYTHON=${TRAINER_PYTHON:-}
 if [[ -z $TRAINER_PYTHON ]]; then
   TRAINER_PYTHON=@interpreter@
@@ -16,7 +16,7 @@ if ! "$TRAINER_PYTHON" -c 'import workers.trainer' 2>/dev/null; then
 fi
 mkdir -p logs
 
-# Every process has a group of its own, named by its pid, so that all of it can be ended.
+# Every process has its own process group, named by its pid, so that the whole group can be stopped.
 pids=()
 # shellcheck disable=SC2317,SC2329  # called by the traps
 finish() {
@@ -25,7 +25,7 @@ finish() {
   for pid in "${pids[@]}"; do
     kill -TERM -- "-$pid" 2>/dev/null || true
   done
-  deadline=$((SECONDS + 30)) # vLLM needs some time to end its engine
+  deadline=$((SECONDS + 30)) # vLLM needs some time to stop its engine
   for pid in "${pids[@]}"; do
     while kill -0 -- "-$pid" 2>/dev/null; do
       if ((SECONDS >= deadline)); then
@@ -43,11 +43,11 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 @functions@
 @steps@
-# Whoever ends first decides: a trainer would wait for a server that is gone for ever.
+# The first process to exit decides, since a trainer would wait forever for a server that has exited.
 status=0
 wait -n "${pids[@]}" || status=$?
 if kill -0 "$trainer" 2>/dev/null; then
-  echo "run.sh: a vLLM server has ended; see logs/." >&2
+  echo "run.sh: a vLLM server has exited; see logs/." >&2
   exit 1
 fi
 exit "$status"

@@ -1,6 +1,6 @@
 
-# answers ADDRESS NAME: the server is healthy, and serves NAME where one is given.
-answers() {
+# responds ADDRESS NAME: succeeds if the server is healthy and serves NAME, if one is given.
+responds() {
   "$TRAINER_PYTHON" - "$1" "$2" 2>/dev/null <<'END'
 import json, sys, urllib.request
 
@@ -12,12 +12,12 @@ sys.exit(0 if name in served or (served and not name) else 1)
 END
 }
 
-# ready ADDRESS NAME SECONDS PID: waits for it, as long as its process lives.
+# ready ADDRESS NAME SECONDS PID: waits for the server as long as its process is alive.
 ready() {
   local deadline=$((SECONDS + $3))
-  until answers "$1" "$2"; do
+  until responds "$1" "$2"; do
     if [[ -n $4 ]] && ! kill -0 "$4" 2>/dev/null; then
-      echo "run.sh: the server for $1 has ended before it answered; see logs/." >&2
+      echo "run.sh: the server for $1 exited before it responded; see logs/." >&2
       exit 1
     fi
     if ((SECONDS >= deadline)); then

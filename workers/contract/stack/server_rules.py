@@ -8,13 +8,13 @@ from workers.contract.run.spec import is_address
 from workers.contract.wire.names import MAX_GPUS, MAX_SERVERS
 
 MAX_SHARED = 0.9
-"""A server's largest share of a GPU that it shares with the trainer: less than a tenth is too little for a trainer."""
+"""Maximum share for a server on a GPU that it shares with the trainer, for which less than a tenth is too little."""
 MAX_GPU = 1023
-"""The highest index that a profile may name."""
+"""Highest GPU index that a profile may name."""
 MAX_CACHE_GIB = 1024
-"""More than any GPU has."""
+"""Maximum KV cache: more than any GPU has."""
 MAX_WARM = 24 * 60
-"""Minutes for which a server may be kept for the next run."""
+"""Maximum number of minutes that a server may wait for the next run."""
 PORTS = range(1024, 65536)
 
 
@@ -25,56 +25,56 @@ def pins(spec: HardwareSpec) -> Iterator[Problem]:
     if spec.rollout != Rollout.SERVER or server is None or server.attached:
         return
     if server.shared and server.gpu_ids:
-        yield Problem("server_gpu_ids", "Shared servers run on the trainer's GPUs; name none here, or don't share.")
+        yield Problem("server_gpu_ids", "Shared servers run on the trainer's GPUs. Name none here, or don't share.")
         return
-    needed = server.count * server.gpus
-    yield from _indexes("server_gpu_ids", server.gpu_ids, needed, f"GPUs of {server.count} × {server.gpus}")
+    gpu_count = server.count * server.gpus
+    yield from _indexes("server_gpu_ids", server.gpu_ids, gpu_count, f"GPUs of {server.count} × {server.gpus}")
     shared = sorted(set(server.gpu_ids) & set(spec.trainer_gpu_ids))
     if shared:
         fix = "Name another, or choose to share the trainer's GPUs."
         yield Problem("server_gpu_ids", f"GPU {shared[0]} is also the trainer's.", fix)
 
 
-def _indexes(name: str, ids: tuple[int, ...], needed: int, gpus: str) -> Iterator[Problem]:
+def _indexes(name: str, ids: tuple[int, ...], gpu_count: int, gpus: str) -> Iterator[Problem]:
     if not ids:
         return
     repeated = sorted({index for index in ids if ids.count(index) > 1})
     if repeated:
         yield Problem(name, f"GPU {repeated[0]} is named twice.")
     if min(ids) < 0 or max(ids) > MAX_GPU:
-        yield Problem(name, f"GPU indexes go from 0 to {MAX_GPU}.")
-    if len(ids) != needed:
-        yield Problem(name, f"{len(ids)} named for {needed} {gpus}: name each one, or none.")
+        yield Problem(name, f"GPU indexes must be between 0 and {MAX_GPU}.")
+    if len(ids) != gpu_count:
+        yield Problem(name, f"{len(ids)} named for {gpu_count} {gpus}. Name each one, or none.")
 
 
 def servers(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
     if server.request_timeout_s < 1:
-        yield Problem("server_request_timeout_s", "The servers need some time to answer.")
+        yield Problem("server_request_timeout_s", "The servers need some time to respond.")
     if server.keep_warm_minutes:
         yield from _warm(server)
     if server.attached:
         yield from _addresses(server.attached)
     else:
-        yield from _own(server)
+        yield from _own_servers(server)
         yield from _shared(spec, server)
     if server.weight_sync == WeightSync.NCCL:
         yield from _over_nccl(spec, server)
 
 
-def _own(server: ServerSpec) -> Iterator[Problem]:
+def _own_servers(server: ServerSpec) -> Iterator[Problem]:
     if not 1 <= server.count <= MAX_SERVERS:
-        yield Problem("server_count", f"A run has 1 to {MAX_SERVERS} servers.")
+        yield Problem("server_count", f"A run can have 1 to {MAX_SERVERS} servers.")
     if server.tensor_parallel < 1:
-        yield Problem("server_tensor_parallel", "At least 1: the whole layer on one GPU.")
+        yield Problem("server_tensor_parallel", "At least 1, for whole layers on one GPU.")
     if server.data_parallel < 1:
-        yield Problem("server_data_parallel", "At least 1: one copy of the model.")
+        yield Problem("server_data_parallel", "At least 1, for one copy of the model.")
     product = server.tensor_parallel * server.data_parallel
     # A server with 0 GPUs runs on the CPU.
     if server.gpus < 0 or (server.gpus != product and (server.gpus or product > 1)):
         yield Problem("server_gpus", f"Tensor parallel × data parallel makes {count(product)} for each server.")
     elif server.count * server.gpus > MAX_GPUS:
         yield Problem(
-            "server_gpus", f"A host has at most {MAX_GPUS} GPUs, and the servers take {server.count * server.gpus}."
+            "server_gpus", f"A host has at most {MAX_GPUS} GPUs, but the servers need {server.count * server.gpus}."
         )
     if not 0 < server.gpu_memory_utilization <= 1:
         yield Problem("server_gpu_memory_utilization", "The share must be above 0 and at most 1.")
@@ -85,20 +85,22 @@ def _own(server: ServerSpec) -> Iterator[Problem]:
     if server.ready_timeout_s < 1:
         yield Problem("server_ready_timeout_s", "A server needs some time to start.")
     if server.port is not None and not (server.port in PORTS and server.port + server.count - 1 in PORTS):
-        yield Problem("server_port", f"Ports lie between {PORTS[0]} and {PORTS[-1]}, the last server's too.")
+        yield Problem("server_port", f"Ports must be between {PORTS[0]} and {PORTS[-1]}, the last server's too.")
 
 
 def _warm(server: ServerSpec) -> Iterator[Problem]:
     name = "server_keep_warm_minutes"
     if not 0 < server.keep_warm_minutes <= MAX_WARM:
-        yield Problem(name, f"A server stays 1 to {MAX_WARM} minutes, or 0: it ends with its run.")
+        yield Problem(name, f"A server can stay for 1 to {MAX_WARM} minutes; with 0, it ends with its run.")
     if server.attached:
-        yield Problem(name, "The run doesn't end servers that somebody else runs.", "Leave it at 0.")
+        yield Problem(name, "The run doesn't end servers that somebody else runs.", "Set it to 0.")
     elif server.shared:
-        yield Problem(name, "A server on the trainer's own GPUs ends with its run.", "Leave it at 0.")
+        yield Problem(name, "A server on the trainer's own GPUs ends with its run.", "Set it to 0.")
     elif server.weight_sync == WeightSync.NCCL:
         yield Problem(
-            name, "Weights sent by NCCL replace the server's own, so no other run may use it.", "Send a LoRA by HTTP."
+            name,
+            "Weights sent over NCCL replace the server's own, so no other run may use it.",
+            "Send a LoRA over HTTP.",
         )
 
 
@@ -106,28 +108,28 @@ def _shared(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
     if not server.shared:
         return
     if spec.trainer_gpus == 0:
-        yield Problem("server_shared", "There is no GPU to share: the trainer has none.")
+        yield Problem("server_shared", "There is no GPU to share, because the trainer has none.")
     elif server.count * server.gpus > spec.trainer_gpus:
         yield Problem(
             "server_shared",
-            f"The servers need {count(server.count * server.gpus)}, and the trainer has {spec.trainer_gpus} to share.",
+            f"The servers need {count(server.count * server.gpus)}, but the trainer has {spec.trainer_gpus} to share.",
         )
     if MAX_SHARED < server.gpu_memory_utilization <= 1:
         yield Problem(
             "server_gpu_memory_utilization",
             f"A share of {server.gpu_memory_utilization:g} leaves no room for the trainer on the same GPU.",
-            f"Take at most {MAX_SHARED}.",
+            f"Use at most {MAX_SHARED}.",
         )
 
 
 def _over_nccl(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
     if server.servers > 1:
         yield Problem(
-            "server_weight_sync", f"NCCL updates one server, and there are {server.servers}.", "Send a LoRA by HTTP."
+            "server_weight_sync", f"NCCL updates one server, but there are {server.servers}.", "Send a LoRA over HTTP."
         )
     if server.shared and not server.attached:
         yield Problem(
-            "server_weight_sync", "NCCL refuses a server on the trainer's own GPU.", "Send a LoRA adapter by HTTP."
+            "server_weight_sync", "NCCL refuses a server on the trainer's own GPU.", "Send a LoRA adapter over HTTP."
         )
     if spec.trainer_gpus < 1 or (server.gpus < 1 and not server.attached):
         yield Problem("server_weight_sync", "NCCL needs a GPU for the server and another for the trainer.")
@@ -136,7 +138,7 @@ def _over_nccl(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
 def _addresses(attached: Iterable[str]) -> Iterator[Problem]:
     name, addresses = "server_attached", list(attached)
     if len(addresses) > MAX_SERVERS:
-        yield Problem(name, f"A run has at most {MAX_SERVERS} servers.")
+        yield Problem(name, f"A run can have at most {MAX_SERVERS} servers.")
     for address in addresses:
         if not is_address(address):
             yield Problem(name, f"{short(address)} is not of the form http://host:port, with nothing before or after.")
@@ -149,5 +151,5 @@ def count(gpus: int) -> str:
     return f"{gpus} GPU{'' if gpus == 1 else 's'}"
 
 
-def short(text: str) -> str:
-    return text if len(text) <= 60 else text[:59] + "…"
+def short(value: str) -> str:
+    return value if len(value) <= 60 else value[:59] + "…"

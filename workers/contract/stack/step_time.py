@@ -1,13 +1,13 @@
 """The duration of a step on GPUs, by a rule of thumb.
 
-- generation: as many times one token as a completion may be long. vLLM takes 2 ms for a token of all its sequences and
-  0.6 ms more for each billion parameters on a GPU, and twice that with 256 sequences at once; sequences that its KV
-  cache has no room for wait for others to end. The trainer's own generation takes 30 ms and 2 ms for each billion.
-  An environment adds a second a turn for its answers: assumed, as tools differ.
-- training: for each pass 0.25 s and 8 operations a parameter and token, at 230 tera-operations a second on each GPU;
-  with quantized weights twice that.
+- generation: the time of one token, times the maximum completion length. vLLM takes 2 ms for a token of all its
+  sequences and 0.6 ms more for each billion parameters on a GPU, and twice that with 256 concurrent sequences;
+  sequences that don't fit its KV cache wait for others to end. The trainer's own generation takes 30 ms, and 2 ms more
+  for each billion. An environment is assumed to take a second per turn, as tools differ.
+- training: 0.25 s for each pass, and 8 operations per parameter and token at 230 tera-operations per second on each
+  GPU; twice that with quantized weights.
 
-The constants fit the runs recorded in tests/gpu/results.json within a factor of 2, all on H200s; other cards differ.
+The constants fit the runs recorded in tests/gpu/results.json within a factor of 2, all on H200s; other GPUs differ.
 """
 
 from dataclasses import dataclass
@@ -16,36 +16,33 @@ from math import ceil, inf
 from workers.contract.run.hardware import HardwareSpec, Quantization, Rollout
 
 VLLM_TOKEN_S, VLLM_TOKEN_S_PER_BILLION = 0.002, 0.0006
-CROWD = 256
+DOUBLING_SEQUENCES = 256
 """Number of concurrent sequences that doubles the time of a token in vLLM."""
 TRAINER_TOKEN_S, TRAINER_TOKEN_S_PER_BILLION = 0.03, 0.002
 PASS_S = 0.25
 OPERATIONS = 8
 """Operations per parameter and token: forward, backward, and forward again with gradient checkpointing."""
 OPERATIONS_PER_S = 2.3e14
-ANSWER_S = 1.0
-"""Assumed seconds of the tools in a turn, with all episodes in parallel."""
-UNPACKING = 2
-"""Factor by which a pass over quantized weights takes longer."""
+TOOLS_S = 1.0
+"""Assumed seconds that tools take per turn, with all episodes in parallel."""
+QUANTIZED_FACTOR = 2
+"""Factor by which a pass takes longer with quantized weights."""
 
 
 @dataclass(frozen=True)
 class StepWorkload:
-    """The work of a step, derived from a run's settings."""
-
     completions: float
-    """Completions generated for one step."""
     length: int
-    """The most tokens of a prompt with its completion."""
+    """Maximum number of tokens of a prompt with its completion."""
     micro_batch: int
     """Completions of one pass on one GPU."""
     passes: int
     limit: int
-    """The most tokens of a completion."""
+    """Maximum number of tokens of a completion."""
     generations: float
-    """Generations per step; less than 1 where later steps reuse completions."""
+    """Generations per step; less than 1 if later steps reuse completions."""
     answers: int = 0
-    """Most answers of the environment in an episode."""
+    """Maximum number of the environment's responses in an episode."""
 
     @property
     def steps_per_generation(self) -> int:
@@ -59,8 +56,8 @@ class StepWorkload:
 def step_s(
     work: StepWorkload, hardware: HardwareSpec, parameters: int, *, room: float = inf, ahead: bool = False
 ) -> float:
-    """Estimate how many seconds a step takes. `room`: the sequences that the KV cache of one vLLM engine holds.
-    `ahead`: the next batch is generated while this one is trained on."""
+    """Estimate how many seconds a step takes. `room` is the number of sequences that one vLLM engine's KV cache holds;
+    `ahead` is true if the next batch is generated while this one is trained on."""
     parts = generation_s(work, hardware, parameters, room=room), training_s(work, hardware, parameters)
     return max(parts) if ahead else sum(parts)
 
@@ -73,13 +70,13 @@ def generation_s(work: StepWorkload, hardware: HardwareSpec, parameters: int, *,
         engines, split = _engines(hardware)
         sequences = work.completions / work.generations / engines
         at_once = min(sequences, max(room, 1.0))
-        token_s = (VLLM_TOKEN_S + VLLM_TOKEN_S_PER_BILLION * billions / split) * (1 + at_once / CROWD)
+        token_s = (VLLM_TOKEN_S + VLLM_TOKEN_S_PER_BILLION * billions / split) * (1 + at_once / DOUBLING_SEQUENCES)
         token_s *= sequences / at_once
-    return work.generations * (work.limit * token_s + work.answers * ANSWER_S)
+    return work.generations * (work.limit * token_s + work.answers * TOOLS_S)
 
 
 def _engines(hardware: HardwareSpec) -> tuple[int, int]:
-    """Count the copies of the model that generate, and the GPUs over which each is split."""
+    """Return how many copies of the model generate, and over how many GPUs each is split."""
     server = hardware.vllm_server
     if server:
         return max(server.servers * server.data_parallel, 1), max(server.tensor_parallel, 1)
@@ -89,5 +86,5 @@ def _engines(hardware: HardwareSpec) -> tuple[int, int]:
 
 def training_s(work: StepWorkload, hardware: HardwareSpec, parameters: int) -> float:
     tokens = work.micro_batch * work.length
-    a_pass = PASS_S + OPERATIONS * parameters * tokens / OPERATIONS_PER_S
-    return work.passes * a_pass * (UNPACKING if hardware.quantization is not Quantization.NONE else 1)
+    pass_s = PASS_S + OPERATIONS * parameters * tokens / OPERATIONS_PER_S
+    return work.passes * pass_s * (QUANTIZED_FACTOR if hardware.quantization is not Quantization.NONE else 1)

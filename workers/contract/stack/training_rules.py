@@ -1,4 +1,4 @@
-"""Invalid GRPOConfig values that TRL only notices once the model is loaded, or never; and arguments reserved for us."""
+"""GRPOConfig values that TRL refuses only after loading the model, or never, and arguments that runs can't set."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -45,10 +45,10 @@ TRL_DEFAULTS: dict[str, Any] = {
     "vllm_importance_sampling_correction": True,
     "vllm_importance_sampling_mode": "sequence_mask",
 }
-"""The assumed defaults of fields that no one has set and no host has reported (TRL 1.16)."""
+"""Assumed defaults of fields that nobody has set and no host has reported (TRL 1.16)."""
 
-BOOLEAN_TOO = frozenset({"scale_rewards"})
-"""TRL still accepts True for `group` and False for `none`."""
+BOOLEAN_CHOICES = frozenset({"scale_rewards"})
+"""Choices for which TRL still accepts booleans: True for `group` and False for `none`."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Range:
     low: float
     high: float | None = None
     above_low: bool = False
-    """`low` itself is excluded."""
+    """True if `low` itself is excluded."""
 
     def holds(self, value: float) -> bool:
-        above = value > self.low if self.above_low else value >= self.low
-        return above and (self.high is None or value <= self.high)
+        is_above = value > self.low if self.above_low else value >= self.low
+        return is_above and (self.high is None or value <= self.high)
 
     @property
     def text(self) -> str:
@@ -80,8 +80,8 @@ RANGES: dict[str, Range] = {
     # At 0 the ratio is clipped to exactly 1, and completions of the current policy still train it.
     "epsilon": Range(0),
     "epsilon_high": Range(0),
-    # An upper bound of the ratio. At 1 or below it would clip every ratio of an on-policy batch: nothing would be
-    # learnt.
+    # An upper bound of the ratio. At 1 or below, it would clip every ratio of an on-policy batch, so that nothing
+    # would be learnt.
     "delta": Range(1, above_low=True),
     "num_iterations": Range(1),
     "num_train_epochs": Range(0, above_low=True),
@@ -100,30 +100,29 @@ RANGES: dict[str, Range] = {
 
 
 @dataclass(frozen=True)
-class Usual:
-    """The values that runs usually have: others are allowed, and probably a slip."""
+class UsualRange:
+    """The range of values that runs usually have. Others are allowed, but are probably a mistake."""
 
     low: float
     high: float
     otherwise: str
-    """The effect of lower or higher values."""
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 
 
-_STEPS = "Lower ones learn next to nothing; higher ones usually ruin the model within a few steps."
-_CLIP = "Lower ones cut nearly every change of the policy; higher ones cut none."
-USUAL: dict[str, Usual] = {
-    "learning_rate": Usual(1e-7, 1e-4, _STEPS),
-    "beta": Usual(0, 0.5, "Higher ones keep the policy at the initial model: the reward hardly counts."),
-    "temperature": Usual(0.3, 1.5, "Lower ones make the completions alike; higher ones make them random text."),
+_STEPS = "Lower values learn next to nothing; higher ones usually ruin the model within a few steps."
+_CLIP = "Lower values clip nearly every change of the policy; higher ones clip none."
+USUAL: dict[str, UsualRange] = {
+    "learning_rate": UsualRange(1e-7, 1e-4, _STEPS),
+    "beta": UsualRange(0, 0.5, "Higher values keep the policy at the initial model, so the reward hardly matters."),
+    "temperature": UsualRange(0.3, 1.5, "Lower values make the completions alike; higher ones make them random."),
     # Bounds of whole sequences (GSPO) are around 3e-4.
-    "epsilon": Usual(1e-4, 0.5, _CLIP),
-    "epsilon_high": Usual(1e-4, 1, _CLIP),
+    "epsilon": UsualRange(1e-4, 0.5, _CLIP),
+    "epsilon_high": UsualRange(1e-4, 1, _CLIP),
 }
-USUAL_LORA_RATE = Usual(1e-6, 1e-3, _STEPS)
-USUAL_CISPO_HIGH = Usual(1e-4, 10, _CLIP)
+USUAL_LORA_RATE = UsualRange(1e-6, 1e-3, _STEPS)
+USUAL_CISPO_HIGH = UsualRange(1e-4, 10, _CLIP)
 """CISPO clips weights, not the ratio's gradient, at up to 5."""
 
 OWNED = frozenset({
@@ -143,28 +142,28 @@ OWNED = frozenset({
 """Arguments that a run can't set: the control plane or the trainer sets them (files, logging, devices, vLLM,
 credentials), or they are deprecated, dangerous or meaningless here."""
 DECIDED_BY_PROFILES = frozenset({"optim", "gradient_checkpointing", "use_liger_kernel"})
-"""Arguments that a hardware profile sets where the run doesn't: TRL's own default is a choice, too."""
+"""Arguments that a hardware profile sets unless the run does, so that TRL's own default can be chosen as well."""
 MADE_BY_THE_FORM = frozenset({"bf16", "fp16", "eval_strategy"})
-"""Arguments that the New run page derives from other fields: a run may have them, but no one enters them."""
+"""Arguments that the New run page derives from other fields; a run may have them, but nobody enters them."""
 
 
 def value_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield problems of single GRPOConfig values, independent of the others."""
+    """Yield the problems of single GRPOConfig values, each independent of the others."""
     for name, value in settings.items():
         if name in OWNED:
-            yield Problem(name, f"{name} is set by the control plane, not by a run.", "Leave it out.")
+            yield Problem(name, f"{name} is set by the control plane, not by a run.", "Remove it.")
         elif name in CHOICES:
             yield from _choice(name, value)
         elif name in RANGES and isinstance(value, int | float) and not isinstance(value, bool):
             if not RANGES[name].holds(value):
-                yield Problem(name, f"{value:g} is not a possible {name}.", f"It must be {RANGES[name].text}.")
+                yield Problem(name, f"{value:g} is not a valid {name}.", f"It must be {RANGES[name].text}.")
         elif name == "max_steps" and value == 0:
-            fix = "Give a number of steps, or leave it empty to go by epochs."
-            yield Problem(name, "0 steps train nothing: TRL would go by epochs instead.", fix)
+            fix = "Enter a number of steps, or leave it empty to use epochs."
+            yield Problem(name, "0 steps train nothing; TRL would use epochs instead.", fix)
 
 
 def unusual_values(settings: Mapping[str, Any], *, lora: bool) -> Iterator[Problem]:
-    """Yield valid values far from those that runs usually have."""
+    """Yield valid values outside the range that runs usually have."""
     usual = dict(USUAL)
     if lora:
         usual["learning_rate"] = USUAL_LORA_RATE
@@ -178,7 +177,7 @@ def unusual_values(settings: Mapping[str, Any], *, lora: bool) -> Iterator[Probl
 
 
 def _choice(name: str, value: Any) -> Iterator[Problem]:
-    if value is None or value in CHOICES[name] or (name in BOOLEAN_TOO and isinstance(value, bool)):
+    if value is None or value in CHOICES[name] or (name in BOOLEAN_CHOICES and isinstance(value, bool)):
         return
-    sentence = f"{name} has no value {value!r}; TRL would find that only after loading the model."
+    sentence = f"{name} can't be {value!r}; TRL would notice that only after loading the model."
     yield Problem(name, sentence, f"Use one of: {', '.join(CHOICES[name])}.")

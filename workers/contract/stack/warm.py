@@ -19,11 +19,11 @@ from workers.contract.stack.commands import adapted_modules, adapters_held, fitt
 from workers.contract.wire.documents import digest
 
 KINDS = frozenset({"train", EVALUATION, CHECK})
-"""Runs that may use one. A trial of a profile measures a start of its own."""
+"""Kinds of runs that may use a warm server. A trial of a profile measures its own start."""
 
 
 def takes_part(run: RunSpec) -> bool:
-    """Return True if the run keeps its servers warm, or takes warm ones."""
+    """Return whether the run keeps its servers warm or uses warm ones."""
     server = run.hardware.vllm_server
     return (
         server is not None
@@ -56,13 +56,13 @@ def key(run: RunSpec) -> str:
 
 
 def fits(graphs: int, run: RunSpec) -> bool:
-    """Return True if a server with these CUDA graphs (0: all sizes) has those that the run's batches reach."""
+    """Return whether a server with these CUDA graphs (0 for all sizes) has those that the run's batches reach."""
     return not graphs or 0 < largest_graph(run) <= graphs
 
 
 def spec_of(run: RunSpec, run_id: str) -> RunSpec:
-    """Describe the server that this run starts: nothing of the run but its model and its servers, so no reward, no data
-    and no secret but the one that the model's download needs."""
+    """Build the spec of the server that this run starts, with only the run's model and servers: no reward, no data and
+    no secret except the one for the model's download."""
     lora = run.lora or LoraSpec()
     hardware = HardwareSpec(
         run.hardware.profile, rollout=Rollout.SERVER, server=run.hardware.server, environment=run.hardware.environment
@@ -81,21 +81,23 @@ def spec_of(run: RunSpec, run_id: str) -> RunSpec:
 
 
 def split(placement: Placement, run: RunSpec, attempt_id: str) -> tuple[Placement, Placement]:
-    """Split a placement of both into the trainer's part, which uses the server of `attempt_id`, and the server's."""
+    """Split a placement into the trainer's part, which uses the server of `attempt_id`, and the server's part."""
     server = run.hardware.server
     count = server.count if server else 0
     ports = placement.ports[:count]
     servers = Placement(
         placement.host, server_gpus=placement.server_gpus, ports=ports, lora_kernels=placement.lora_kernels
     )
-    rest = placement.ports[count:]
-    trainer = replace(placement, server_gpus=(), ports=rest, lora_kernels="", warm=WarmPlace(attempt_id, ports))
+    trainer_ports = placement.ports[count:]
+    trainer = replace(
+        placement, server_gpus=(), ports=trainer_ports, lora_kernels="", warm=WarmPlace(attempt_id, ports)
+    )
     return trainer, servers
 
 
 def model_files(path: str, revision: str | None) -> str:
-    """Hash what a model's files are on this host now: names, sizes and times of a folder's, the commit of one from the
-    hub; "" where there is none. A server that was started with other files has other weights."""
+    """Identify a model's current files on this host: a hash of a folder's names, sizes and times, or a hub model's
+    commit; "" if there are none. A server that was started with other files has other weights."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
         return _commit(path, revision or "main")

@@ -1,4 +1,4 @@
-"""Checkpoints in the artifact store: the store's address, the answers to hosts, and the state of each upload."""
+"""Checkpoints in the artifact store: the store's address, the responses to hosts, and the state of each upload."""
 
 import re
 from dataclasses import dataclass, field
@@ -8,16 +8,15 @@ from urllib.parse import parse_qs, urlsplit
 from workers.contract.wire.documents import ContractError
 
 STORE = "ARTIFACT_STORE"
-"""The name of the secret that holds the store's address and keys."""
+"""Name of the secret with the store's address and keys."""
 STORES = "GRPO_STORES_CHECKPOINTS"
-"""The name of a claim's secret that tells the host that there is a store. It holds no key."""
+"""Name of a claim's secret that tells the host that there is a store. It contains no key."""
 
 
 RUN_FOLDER = re.compile(r"(?P<run>[A-Za-z0-9_-]{1,64})")
 ATTEMPT_FOLDER = re.compile(rf"{RUN_FOLDER.pattern}/(?P<attempt>[1-9][0-9]{{0,5}})")
-"""An attempt's folder, relative to RUNS_DIR."""
 CHECKPOINT_FOLDER = re.compile(rf"{ATTEMPT_FOLDER.pattern}/(?P<path>checkpoints/checkpoint-[0-9]{{1,9}})")
-"""A checkpoint's folder, relative to RUNS_DIR, which is also the name of its copy in the store."""
+"""Pattern of a checkpoint's folder, relative to RUNS_DIR, which is also the name of its copy in the store."""
 
 
 class Storing(StrEnum):
@@ -31,8 +30,6 @@ class Storing(StrEnum):
 
 @dataclass(frozen=True)
 class Store:
-    """An S3-compatible store."""
-
     endpoint: str
     bucket: str
     prefix: str = ""
@@ -43,11 +40,11 @@ class Store:
 
 @dataclass(frozen=True)
 class StoreAnswer:
-    """The answer to a supervisor that asks for the store."""
+    """The response to a supervisor that asks for the store."""
 
     store: Store | None
     manifest: str = ""
-    """The SHA-256 of the manifest of the checkpoint that was asked about; "": it isn't stored."""
+    """SHA-256 of the manifest of the requested checkpoint; "" if it isn't stored."""
 
 
 def store_of(address: str, keys: str) -> Store:
@@ -58,8 +55,8 @@ def store_of(address: str, keys: str) -> Store:
     if not bucket:
         raise ContractError("The address must name a bucket: https://server/bucket/prefix?region=name.")
     if parts.fragment or parse_qs(parts.query, keep_blank_values=True).keys() - {"region"}:
-        raise ContractError("After a question mark, the address may name the region alone: ?region=name.")
+        raise ContractError("After a question mark, the address may name only the region: ?region=name.")
     if not key or not secret:
-        raise ContractError("The key must be the access key's id and its secret, with a colon between: ID:SECRET.")
+        raise ContractError("The key must be the access key's id and its secret, separated by a colon: ID:SECRET.")
     region = parse_qs(parts.query).get("region", [""])[0]
     return Store(f"{parts.scheme}://{parts.netloc}", bucket, prefix.strip("/"), region, key, secret)

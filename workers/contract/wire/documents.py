@@ -1,4 +1,4 @@
-"""JSON <-> dataclasses, strictly."""
+"""Strict conversion between JSON and dataclasses."""
 
 import dataclasses
 import functools
@@ -13,18 +13,18 @@ T = TypeVar("T")
 
 
 class ContractError(ValueError):
-    """A document violates the contract; the message names the field."""
+    """Error of a document that violates the contract; the message names the field."""
 
 
 def to_json(value: Any) -> str:
-    """Write any contract dataclass as compact JSON."""
+    """Encode any contract dataclass as compact JSON."""
     return json.dumps(to_dict(value), separators=(",", ":"), ensure_ascii=False)
 
 
 def digest(value: Any) -> str:
-    """Hash any contract dataclass, or plain JSON, with SHA-256, whatever the order of its keys: databases change it."""
-    text = json.dumps(value if isinstance(value, dict) else to_dict(value), separators=(",", ":"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Hash any contract dataclass or plain JSON with SHA-256, whatever the order of its keys: databases change it."""
+    document = json.dumps(value if isinstance(value, dict) else to_dict(value), separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(document.encode()).hexdigest()
 
 
 def to_dict(value: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def to_dict(value: Any) -> dict[str, Any]:
 def from_dict(cls: type[T], data: Any, *, at: str = "") -> T:
     """Build a contract dataclass from decoded JSON, strictly.
 
-    Raises ContractError for an unknown, missing or wrongly typed field, with its name (`run.lora.r`).
+    Raises ContractError for an unknown, missing or wrongly typed field, named by its path (`run.lora.r`).
     """
     if not isinstance(data, dict):
         raise ContractError(f"{at or cls.__name__}: expected an object, got {type(data).__name__}")
@@ -45,17 +45,17 @@ def from_dict(cls: type[T], data: Any, *, at: str = "") -> T:
         raise ContractError(f"{at or cls.__name__}: unknown field {unknown[0]!r}")
     values = {}
     for name, f in fields.items():
-        where = f"{at}.{name}" if at else name
+        path = f"{at}.{name}" if at else name
         if name in data:
-            values[name] = _convert(hints[name], data[name], where)
+            values[name] = _convert(hints[name], data[name], path)
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise ContractError(f"{where}: missing")
+            raise ContractError(f"{path}: missing")
     return cls(**values)
 
 
 @functools.cache
 def _shape(cls: type) -> tuple[dict[str, Any], dict[str, dataclasses.Field[Any]]]:
-    """Look up types and fields, cached: this costs more than everything else."""
+    """Look up types and fields, with a cache, since this costs more than everything else."""
     return typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
 
 

@@ -13,13 +13,12 @@ UNWANTED = ("*/*.safetensors", "consolidated*.safetensors", "original/*", "onnx/
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 NEWEST = "main"
-"""The revision of a model that names none."""
 REVISION = r"(?!.*\.\.)\w[\w./-]{0,199}"
-"""A branch, a tag or a commit; Git allows no two dots in a row."""
+"""Pattern of a branch, tag or commit. Git doesn't allow two consecutive dots."""
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
-ONLY_PICKLES = "The weights are pickles (.bin), which can hold code: convert them to safetensors."
+ONLY_PICKLES = "The weights are pickles (.bin), which can contain code. Convert them to safetensors."
 
 
 def is_needed(name: str) -> bool:
@@ -27,18 +26,18 @@ def is_needed(name: str) -> bool:
 
 
 def refusal(names: Iterable[str]) -> str:
-    """Explain why a repository with these files isn't a trainable model, or return ""."""
+    """Explain why a repository with these files isn't a trainable model; "" if it is one."""
     listed = set(names)
     if "config.json" not in listed:
         if "adapter_config.json" in listed:
-            return "The repository holds a LoRA adapter, not a model: merge it into its base model first."
-        return "The repository has no config.json: it is not a model in the Hugging Face layout."
+            return "The repository has a LoRA adapter, not a model. Merge it into its base model first."
+        return "The repository has no config.json, so it is not a model in the Hugging Face layout."
     if listed & {SINGLE, INDEX}:
         return ""
     if any(_matches(name, PICKLES) for name in listed):
         return ONLY_PICKLES
     if any(name.endswith(".gguf") for name in listed):
-        return "The repository has only GGUF files, which are made for inference: choose the model they were made from."
+        return "The repository has only GGUF files, which are made for inference. Choose the model they were made from."
     return "The repository has no weights (model.safetensors)."
 
 
@@ -47,28 +46,28 @@ def no_revision(model: str, revision: str, hub: str) -> str:
 
 
 def missing(model: str, hub: str) -> str:
-    """Explain that the hub shows no such model: it gives the same answer for a private one as for a missing one."""
-    return f"There is no model {model} on {hub}, or it is private and this host has no token that opens it."
+    """Return the error for a model that the hub doesn't show; private and missing ones can't be told apart."""
+    return f"There is no model {model} on {hub}, or it is private and this host has no token with access to it."
 
 
 def gated(model: str, hub: str, *, has_token: bool) -> str:
     if has_token:
         return (
-            f"{model} is gated, and the account of this host's token may not fetch it: accept its terms at "
+            f"{model} is gated, and the account of this host's token may not download it. Accept its terms at "
             f"{hub}/{model} with that account."
         )
     return (
-        f"{model} is gated: accept its terms at {hub}/{model}, and give the host a token of that account "
-        f"(in a file that GRPO_HF_TOKEN_FILE names)."
+        f"{model} is gated. Accept its terms at {hub}/{model}, and give the host a token of that account "
+        f"(in the file that GRPO_HF_TOKEN_FILE names)."
     )
 
 
 def bad_token(hub: str) -> str:
-    return f"{hub} does not accept this host's token: give the host a valid one."
+    return f"{hub} does not accept this host's token. Give the host a valid one."
 
 
 def is_complete(folder: Path) -> bool:
-    """Return True if a snapshot folder has everything a run loads: configuration, a tokenizer, and all weight files."""
+    """Return whether a snapshot folder has everything a run loads: configuration, a tokenizer and all weight files."""
     if not (folder / "config.json").exists() or not any((folder / name).exists() for name in TOKENIZERS):
         return False
     if (folder / SINGLE).exists():

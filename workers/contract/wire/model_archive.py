@@ -1,7 +1,7 @@
 """A model's files as one tar: what goes into it, and any part of its bytes. Standard library only.
 
 The bytes depend on nothing but the files' names and contents, so that any part can be read again: an upload continues
-where it was interrupted, and two archives of one model have one checksum.
+where it was interrupted, and two archives of the same model have the same checksum.
 """
 
 import tarfile
@@ -14,19 +14,19 @@ from pathlib import Path
 from workers.contract.wire import hub_files
 
 CARD = "README.md"
-OF_THE_TRAINER = frozenset({"trainer_state.json", "versions.json"})
-"""Not of the model, though JSON."""
+TRAINER_FILES = frozenset({"trainer_state.json", "versions.json"})
+"""JSON files of the trainer, which don't belong to the model."""
 WEIGHTS = ".safetensors"
 _END = b"\0" * (2 * tarfile.BLOCKSIZE)
 
 
 class ArchiveError(Exception):
-    """There is nothing to archive, or a file has changed; a sentence for people."""
+    """Error of a model with nothing to archive, or of a changed file; its message is shown to people."""
 
 
 def model_files(folder: Path) -> list[Path]:
     """List the model's own files, by name: never a pickle, a link, or the trainer's state."""
-    names = (path for path in folder.iterdir() if hub_files.is_needed(path.name) and path.name not in OF_THE_TRAINER)
+    names = (path for path in folder.iterdir() if hub_files.is_needed(path.name) and path.name not in TRAINER_FILES)
     return sorted(path for path in names if path.is_file() and not path.is_symlink())
 
 
@@ -37,7 +37,7 @@ class _Part:
 
 
 class ModelArchive:
-    """A tar of a model's files. `name`: its folder. `card`: the text of its README.md. Raises ArchiveError."""
+    """A tar of a model's files, in the folder `name` and with `card` as README.md. Raises ArchiveError."""
 
     def __init__(self, folder: Path, *, name: str, card: str) -> None:
         try:
@@ -47,10 +47,10 @@ class ModelArchive:
         except OSError as error:
             raise ArchiveError(f"{folder.name} can't be read: {error.strerror or error}.") from error
         if not any(name.endswith(WEIGHTS) for name, _, _ in files):
-            raise ArchiveError(f"{folder.name} has no weights as safetensors: nothing else is archived.")
-        text = card.encode()
+            raise ArchiveError(f"{folder.name} has no safetensors weights, and nothing else is archived.")
+        card_bytes = card.encode()
         parts: list[_Part] = []
-        for file, content, size in sorted([*files, (CARD, text, len(text))]):
+        for file, content, size in sorted([*files, (CARD, card_bytes, len(card_bytes))]):
             parts += _entry(f"{name}/{file}", content, size)
         self._parts = [*parts, _Part(_END, len(_END))]
         self._starts = [0, *accumulate(part.size for part in self._parts)]
@@ -64,8 +64,8 @@ class ModelArchive:
         pieces: list[bytes] = []
         index = bisect_right(self._starts, offset) - 1
         while limit > 0 and index < len(self._parts):
-            into = offset - self._starts[index]
-            piece = _read(self._parts[index], into, min(limit, self._parts[index].size - into))
+            start = offset - self._starts[index]
+            piece = _read(self._parts[index], start, min(limit, self._parts[index].size - start))
             pieces.append(piece)
             offset, limit, index = offset + len(piece), limit - len(piece), index + 1
         return b"".join(pieces)
@@ -90,5 +90,5 @@ def _read(part: _Part, offset: int, length: int) -> bytes:
     except OSError as error:
         raise ArchiveError(f"{part.content.name} can't be read: {error.strerror or error}.") from error
     if len(piece) != length:
-        raise ArchiveError(f"{part.content.name} was cut while it was read.")
+        raise ArchiveError(f"{part.content.name} was truncated while it was read.")
     return piece

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 SCHEMA = 1
-"""The version of this module. Supervisors of another version are refused at their claim."""
+"""Version of this module. Supervisors of another version are refused at their claim."""
 
 
 class FileName:
@@ -15,15 +15,15 @@ class FileName:
     DATASET = "dataset.parquet"  # supervisor, at the claim, from its cache or the control plane: canonical rows
     CORPORA = "corpora"  # supervisor, at the claim: a folder with <sha256>.parquet of each corpus
     METRICS = "metrics.jsonl"  # trainer, rank 0: lines of the outbox without their seq, of TRAINER_KINDS
-    SAMPLES = "samples.jsonl"  # trainer, rank 0: one prompt group a line
+    SAMPLES = "samples.jsonl"  # trainer, rank 0: one prompt group per line
     OUTBOX = "outbox.jsonl"  # supervisor: OutboxLine objects; the first line's seq is spec.first_seq
-    ACK = "outbox.ack"  # supervisor: the last seq the control plane has confirmed, as decimal text
+    ACK = "outbox.ack"  # supervisor: the last seq the control plane has confirmed, as a decimal string
     PIDS = "pids.json"  # supervisor: {"boot_id", "processes": [[pid, start_time], ...]} of every descendant
     ACTIVITY = "activity-{rank}.json"  # each trainer rank: {"rank", "pid", "doing": [str], "since", "steps_since"}; the
     # times are of the monotonic clock, which all processes of a host share
     SERVERS_READY = "servers.ready"  # supervisor -> trainer that started with its vLLM servers: all of them are ready
     STOP = "STOP"  # supervisor -> trainer: exists once the trainer should save and stop
-    CHAT = "chat.jsonl"  # supervisor -> program of a served model: workers.contract.reports.chat.ChatNews, one a line
+    CHAT = "chat.jsonl"  # supervisor -> program of a served model: workers.contract.reports.chat.ChatNews, one per line
     WARM = "warm.json"  # supervisor -> program of a warm server: workers.contract.stack.warm.WarmNews
     MODEL_FILES = (
         "model.files"  # supervisor of a warm server, before its start: workers.contract.stack.warm.model_files
@@ -36,7 +36,7 @@ class FileName:
     CHECKPOINTS = "checkpoints"  # trainer's output_dir
     UNFINISHED = "checkpoints/unfinished"  # trainer: a model that a job is still making; removed if it never ends
     GGUF = "gguf"  # trainer: the folder of the file that a conversion has made
-    ARCHIVE = "archive.ready"  # trainer: the model was found whole, and its archive may be sent
+    ARCHIVE = "archive.ready"  # trainer: the model was found complete, and its archive may be sent
     ARCHIVE_SENT = "archive.json"  # supervisor: {"size", "sha256" once all is sent, "refused": why it ends}
     VERSIONS = "versions.json"  # trainer, in each checkpoint: {package: version} of the stack that wrote it
     SINKS = "sinks"  # workers.sinks: a folder with state.json, and of each sink its cursor and what it keeps
@@ -45,14 +45,14 @@ class FileName:
 
 MAX_SERVERS = 8
 MAX_GPUS = 64
-"""Per host."""
+"""Maximum number of GPUs of a host."""
 SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 1)))
 """Role and log name of each vLLM server of an attempt, in order."""
 STACKS = "stacks"
 LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer", "sinks", STACKS)
 """logs/<name>.log; a run has only those of its own processes, and stacks if it has hung."""
 LOG_LEFT_OUT = "; the host has the whole file]"
-"""The end of a line in the stored log that says that a part of the host's file is missing."""
+"""End of a line in the stored log that says that a part of the host's file is missing."""
 
 
 class EventKind(StrEnum):
@@ -71,7 +71,7 @@ class EventKind(StrEnum):
     PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}
     PROCESS_EXITED = "process_exited"  # data: {"role", "pid", "exit_code": int|None, "signal": str|None}
     SPANS = "spans"  # data: {"began": Unix seconds, "seconds": float, "spans": [[lane, phase, start, seconds], ...]}
-    # of a step, see workers.contract.reports.waterfall; in rows of their own, and in no timeline
+    # of a step, see workers.contract.reports.waterfall; in separate rows, and in no timeline
     CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes", "kept": steps of
     # the attempt's checkpoints that exist after it, "versions": {package: version} of the stack that wrote it}
     REWARD_FAILED = "reward_failed"  # data: {"reward", "row": int|None, "kind", "message", "count", "of"}: rows failed
@@ -84,7 +84,7 @@ class EventKind(StrEnum):
     # no longer end
     LIMIT = "limit"  # data: {"text": str, "reason": EndReason value, "recommended": step|None}: ends the run; the step
     # whose model is the best by the rule, None for the last one
-    RESULT = "result"  # data: {"text": str, "facts": {str: Any}}: what a job has found or made, in words and in data
+    RESULT = "result"  # data: {"text": str, "facts": {str: Any}}: what a job has found or created
     ANSWER = "answer"  # data: {"turn": int, "model": str, "piece": int, "text": str, "end": {} | {"why": Finish,
     # "tokens", "prompt_tokens", "seconds", "error"}}: a piece of a served model's answer; in no timeline
     NOTE = "note"  # data: {"text": str, "level": "info"|"warning"}
@@ -106,11 +106,11 @@ TRAINER_KINDS = frozenset(
         EventKind.ANSWER,
     }
 )
-"""Only the trainer writes these, and nothing else."""
+"""The kinds of lines that the trainer writes, and nobody else."""
 
 
 class StepPart(StrEnum):
-    """The activity of a trainer rank."""
+    """Activities of a trainer rank."""
 
     PREPARING = "preparing"  # between the parts of a step
     GENERATION = "generation"
@@ -124,16 +124,17 @@ class StepPart(StrEnum):
 
 
 def reward_time(name: str) -> str:
-    """Name the metric of the seconds that one reward takes for a batch of completions, on the first rank."""
+    """Return the name of the metric for the seconds that a reward takes to score a batch, on the first rank."""
     return f"time/{StepPart.REWARDS}/{name}_s"
 
 
 UNHURRIED = frozenset({StepPart.EVALUATION, StepPart.SAVING, StepPart.AGENTS})
-"""However long these take, no step is late: the first two are no parts of one, and the third is up to others."""
+"""Activities that make no step late, however long they take: the first two aren't part of a step, and the third depends
+on others."""
 
 
 class Phase(StrEnum):
-    """A supervisor's activity, finer than a status, for people."""
+    """Activities of a supervisor, in more detail than a status, for people."""
 
     CLAIMED = "claimed"
     PREPARING = "preparing"
@@ -147,7 +148,7 @@ class Phase(StrEnum):
 
 
 SAVING = "the trainer saves a checkpoint"
-"""The detail of Phase.STOPPING until anything has ended."""
+"""Detail of Phase.STOPPING until a process has ended."""
 
 
 class StopMode(StrEnum):
@@ -181,7 +182,7 @@ def broker_url(redis_url: str) -> str:
 
 
 class EndReason(StrEnum):
-    """Reasons for an attempt's end. Each has one final status and one sentence (see runs.engine.states)."""
+    """Reasons why an attempt ended. Each has one final status and one sentence (see runs.engine.states)."""
 
     COMPLETED = "completed"
     STOPPED_BY_USER = "stopped_by_user"

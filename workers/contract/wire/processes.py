@@ -1,4 +1,4 @@
-"""Processes of the operating system: they die with their parent, and give way on machines with GPUs."""
+"""Processes of the operating system: they die with their parent, and have a lower priority on machines with GPUs."""
 
 import ctypes
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 NICENESS = 10
 GPU_DEVICE = Path("/dev/nvidiactl")
-"""Exists once NVIDIA's driver is loaded."""
+"""Device file that exists once NVIDIA's driver is loaded."""
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -22,6 +22,6 @@ def die_with_parent(parent: int, by: signal.Signals) -> None:
 
 
 def niceness() -> int:
-    """Return the niceness of processes that gather, send and show figures: a core that feeds a GPU must not wait for
-    one that reports on it. 0 on a machine without GPUs."""
+    """Return the niceness of processes that gather, send and show metrics, since a core that feeds a GPU must not wait
+    for one that reports on it; 0 on a machine without GPUs."""
     return NICENESS if GPU_DEVICE.exists() else 0

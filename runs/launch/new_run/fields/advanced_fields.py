@@ -11,15 +11,15 @@ from runs.launch.new_run.fields.table import BY_FIELD
 from workers.contract.stack.training_rules import DECIDED_BY_PROFILES, MADE_BY_THE_FORM, OWNED
 
 MAX_HELP = 400
-LARGEST_INT = 10**15
+MAX_INT = 10**15
 LAUNCH_NAMES = frozenset({*BY_FIELD, "key", "cloned_from"})
-"""Fields that the page has elsewhere, which a trainer's schema can't override."""
+"""Names of fields that the page has elsewhere, so that a trainer's schema can't override them."""
 DEFAULT = "default: "
 """Prefix of the trainer's default, which an empty field leaves in place."""
 
 
 class Json(forms.JSONField):
-    """A JSON field where empty means not set; Django's own shows None as the text `null` and reads it back as a
+    """A JSON field whose empty input means not set; Django's JSONField shows None as `null` and reads that back as a
     value."""
 
     def prepare_value(self, value: Any) -> Any:
@@ -36,17 +36,17 @@ class Json(forms.JSONField):
         return super().bound_data(data, initial)
 
 
-def _can_be_stored(text: str) -> bool:
-    """Return True for JSON that can be stored: Python also reads NaN, unpaired surrogates and thousands of brackets."""
+def _can_be_stored(document: str) -> bool:
+    """Return whether JSON can be stored: Python also reads NaN, unpaired surrogates and thousands of brackets."""
     try:
-        json.dumps(json.loads(text), allow_nan=False, ensure_ascii=False).encode()
+        json.dumps(json.loads(document), allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return False
     return True
 
 
 def fields(schema: Mapping[str, Any] | None) -> Iterator[tuple[str, str, forms.Field]]:
-    """Yield (group, name, form field) for fields that the page doesn't offer elsewhere; broken entries are skipped."""
+    """Yield (group, name, form field) for fields that the page has nowhere else, skipping malformed entries."""
     for entry in (schema or {}).get("fields") or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             continue
@@ -56,8 +56,8 @@ def fields(schema: Mapping[str, Any] | None) -> Iterator[tuple[str, str, forms.F
         yield str(entry.get("group") or "Other"), name, _field(entry)
 
 
-def changed(schema: Mapping[str, Any] | None, cleaned: dict[str, Any]) -> dict[str, Any]:
-    """Collect the values that differ from the trainer's defaults, and those that overrule a profile."""
+def changed_values(schema: Mapping[str, Any] | None, cleaned: dict[str, Any]) -> dict[str, Any]:
+    """Collect the values that differ from the trainer's defaults, and those that override a profile."""
     defaults = (schema or {}).get("defaults") or {}
     values: dict[str, Any] = {}
     for _, name, _ in fields(schema):
@@ -72,10 +72,10 @@ def changed(schema: Mapping[str, Any] | None, cleaned: dict[str, Any]) -> dict[s
 
 
 def _field(entry: dict[str, Any]) -> forms.Field:
-    default = _text(entry.get("default"))
+    default = _default_label(entry.get("default"))
     common: dict[str, Any] = {
         "label": entry["name"],
-        "help_text": _short(str(entry.get("help") or "")),
+        "help_text": _shorten(str(entry.get("help") or "")),
         "required": False,
     }
     kind = entry.get("type")
@@ -88,7 +88,7 @@ def _field(entry: dict[str, Any]) -> forms.Field:
     hint = {"placeholder": default}
     if kind == "int":
         widget = forms.NumberInput(attrs=hint)
-        return forms.IntegerField(min_value=-LARGEST_INT, max_value=LARGEST_INT, widget=widget, **common)
+        return forms.IntegerField(min_value=-MAX_INT, max_value=MAX_INT, widget=widget, **common)
     if kind == "float":
         return forms.FloatField(widget=forms.TextInput(attrs={**hint, "inputmode": "decimal"}), **common)
     if kind == "json":
@@ -96,7 +96,7 @@ def _field(entry: dict[str, Any]) -> forms.Field:
     return forms.CharField(max_length=2000, widget=forms.TextInput(attrs=hint), **common)
 
 
-def _text(value: Any) -> str:
+def _default_label(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -104,5 +104,5 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= MAX_HELP else text[: MAX_HELP - 1].rstrip() + "…"

@@ -31,7 +31,7 @@ class EnvironmentChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # no
 
 
 class CloneField(forms.CharField):
-    """The run that the form was filled from. One that was deleted meanwhile is no reason not to launch."""
+    """The run that the form was filled from; None if it has been deleted since, which doesn't prevent the launch."""
 
     widget = forms.HiddenInput
 
@@ -40,11 +40,11 @@ class CloneField(forms.CharField):
 
 
 def row_fields(chosen: Mapping[str, Any]) -> dict[str, forms.Field]:
-    """Make the fields. `chosen`: the rows chosen already; one that was archived since is still offered."""
+    """Build the fields. `chosen` holds the rows already chosen: one archived since is still offered."""
 
     def field(name: str, rows: QuerySet[Any], kind: Any = forms.ModelChoiceField) -> forms.Field:
         row = BY_FIELD[name]
-        field: forms.Field = kind(rows, empty_label=row.empty, **row.texts)
+        field: forms.Field = kind(rows, empty_label=row.empty, **row.form_arguments)
         field.error_messages["invalid_choice"] = "This no longer exists. Choose another."
         return field
 
@@ -74,16 +74,16 @@ def offered_profiles() -> QuerySet[HardwareProfile]:
     return HardwareProfile.objects.filter(archived_at=None)
 
 
-def row_numbered(model: type[ModelT], text: Any) -> ModelT | None:
-    """Find a row by its id as a form sends it; None for any other text."""
-    number = str(text or "")
+def row_by_id(model: type[ModelT], sent_id: Any) -> ModelT | None:
+    """Find a row by its id as a form sends it; None if there is no such row or it isn't an id."""
+    number = str(sent_id or "")
     is_number = number.isascii() and number.isdigit() and len(number) < 18
     return model._default_manager.filter(pk=int(number)).first() if is_number else None
 
 
-def model_name(text: str) -> str:
-    """Clean a model name or path. Raises ValidationError if it can't be one."""
-    model = text.strip()
+def model_name(raw_name: str) -> str:
+    """Strip a model's name or path. Raises ValidationError if it can't be one."""
+    model = raw_name.strip()
     if any(ord(c) < 32 for c in model) or model.startswith("-"):
         raise forms.ValidationError("This is neither a folder nor a hub id.")
     return model

@@ -12,7 +12,7 @@ from workers.contract.run.settings import BY_NAME
 from workers.contract.stack.tool_templates import READABLE
 
 FILE = Path(__file__).with_name("fields.toml")
-LARGEST_INT = 10**9
+MAX_INT = 10**9
 TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 JSON_TYPES: dict[type | None, str] = {
     int: "integer", float: "number", bool: "boolean", str: "string", None: "integer"
@@ -26,32 +26,27 @@ class LaunchField:
     label: str
     help: str
     kind: type | None
-    """The type of its value; None: a row of the catalogue, by its id."""
+    """Type of the field's value; None for a catalogue row, given by its id."""
     argument: bool = False
-    """An argument of GRPOConfig, by TRL's name."""
+    """True if the field is an argument of GRPOConfig, named as in TRL."""
     required: bool = False
     default: Any = None
-    """None: empty at first."""
+    """Initial value; None if the field is empty at first."""
     low: float | None = None
     high: float | None = None
     longest: int | None = None
-    """Characters of a text."""
     choices: tuple[tuple[str, str], ...] = ()
     empty: str = ""
-    """The choice of no row."""
     missing: str = ""
-    """The sentence if a required value is missing."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """HTML attributes of its input."""
 
     @property
-    def texts(self) -> dict[str, Any]:
-        """The arguments that every form field takes."""
-        texts: dict[str, Any] = {"label": self.label, "help_text": self.help, "required": self.required}
-        return texts | ({"error_messages": {"required": self.missing}} if self.missing else {})
+    def form_arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"label": self.label, "help_text": self.help, "required": self.required}
+        return arguments | ({"error_messages": {"required": self.missing}} if self.missing else {})
 
     def form_field(self) -> forms.Field:
-        common = {**self.texts, "initial": self.default}
+        common = {**self.form_arguments, "initial": self.default}
         attributes = dict(self.attributes)
         if self.choices:
             return forms.ChoiceField(choices=self.choices, **common)
@@ -60,22 +55,21 @@ class LaunchField:
         if self.kind is int:
             low, high = (None if bound is None else int(bound) for bound in (self.low, self.high))
             number = forms.NumberInput(attrs=attributes)
-            return forms.IntegerField(**common, min_value=low, max_value=high or LARGEST_INT, widget=number)
+            return forms.IntegerField(**common, min_value=low, max_value=high or MAX_INT, widget=number)
         if self.kind is float:
-            # A text input, so that 1e-6 can be entered and stays as entered. Without autocomplete="off", under which
-            # browsers forget a field's text at the Back button.
+            # A text input, so that 1e-6 can be entered and stays as entered. It has no autocomplete="off", because
+            # browsers would then clear the field on Back.
             decimal = forms.TextInput(attrs={"inputmode": "decimal", **attributes})
             return forms.FloatField(**common, min_value=self.low, max_value=self.high, widget=decimal)
-        text = forms.Textarea if "rows" in attributes else forms.TextInput
-        return forms.CharField(**common, max_length=self.longest, widget=text(attrs=attributes))
+        text_input = forms.Textarea if "rows" in attributes else forms.TextInput
+        return forms.CharField(**common, max_length=self.longest, widget=text_input(attrs=attributes))
 
     def json_schema(self) -> dict[str, Any]:
-        """Describe its value in the API as JSON Schema."""
         default = float(self.default) if self.kind is float and self.default is not None else self.default
         bounds = {"minimum": self.low, "maximum": self.high, "maxLength": self.longest, "default": default}
         values = [value for value, _ in self.choices]
         schema: dict[str, Any] = {"type": JSON_TYPES[self.kind], "title": self.label, "description": self.help}
-        schema |= {word: bound for word, bound in bounds.items() if bound is not None}
+        schema |= {keyword: bound for keyword, bound in bounds.items() if bound is not None}
         return schema | ({"enum": values} if values else {})
 
 
@@ -119,7 +113,6 @@ CARDS = {
 BY_FIELD = {launch_field.name: launch_field for fields in CARDS.values() for launch_field in fields}
 ARGUMENTS = tuple(launch_field for launch_field in BY_FIELD.values() if launch_field.argument)
 FOLDS = tuple(card for card in CARDS if card[0].isupper())
-"""The folds of the Training card."""
 
 
 def names_of(card: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ def check_sizes(draft: Draft) -> Iterator[Finding]:
                 Fix("Clear steps per generation", {"steps_per_generation": ""}),
                 Fix("Clear the generation batch size", {"generation_batch_size": ""}),
             ]
-        fix = "Choose smaller sizes, so that the batch holds whole groups."
+        fix = "Choose smaller sizes, so that the batch is made of whole groups."
         yield stop(problem.field, problem.sentence, "Use one of the nearest sizes that fit." if fixes else fix, *fixes)
 
 
@@ -28,7 +28,7 @@ def set_number(name: str, value: int) -> Fix:
     return Fix(f"Set {label(name)} to {value}", {name: str(value)})
 
 
-_LEVERS = (
+_ADJUSTABLE_SIZES = (
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "steps_per_generation",
@@ -65,22 +65,22 @@ def total_steps(draft: Draft) -> int | None:
     batch, rows = draft.batch, draft.train_rows
     if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1 or problems(batch) or rows < batch.prompts:
         return None
-    last = draft.value("max_steps") or -1
-    return last if last > 0 else steps(batch, rows, epochs=draft.value("num_train_epochs"))
+    max_steps = draft.value("max_steps") or -1
+    return max_steps if max_steps > 0 else steps(batch, rows, epochs=draft.value("num_train_epochs"))
 
 
 def _visits(rows: int, times: float) -> str:
     if times < 1:
         return f"use {round(times * rows):,} of the {rows:,} training prompts"
-    return f"go {times:.3g} times over the {rows:,} training prompts"
+    return f"go over the {rows:,} training prompts {times:.3g} times"
 
 
 def _no_steps(batch: Batch, rows: int) -> Finding:
-    fits = nearest(batch, _LEVERS, lambda b: not problems(b) and rows >= b.prompts)
+    fitting_sizes = nearest(batch, _ADJUSTABLE_SIZES, lambda b: not problems(b) and rows >= b.prompts)
     return stop(
         "dataset_version",
-        f"One generation takes {batch.prompts:,} prompts but there are only {rows:,} to train on, "
-        "so TRL would end without a single step.",
+        f"One generation takes {batch.prompts:,} prompts, but there are only {rows:,} to train on, "
+        "so TRL would stop without a single step.",
         "Use more prompts, or a smaller batch.",
-        *(set_number(name, value) for name, value in fits[:MAX_FIXES]),
+        *(set_number(name, value) for name, value in fitting_sizes[:MAX_FIXES]),
     )

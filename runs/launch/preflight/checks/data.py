@@ -1,5 +1,4 @@
-"""The dataset version: chosen, valid, not empty, with enough validation rows for the evaluation; and the choice of its
-prompts: obstacles and costs of dynamic sampling and of prompts by difficulty."""
+"""Checks of the dataset version and its validation rows, and of dynamic sampling and prompts by difficulty."""
 
 from collections.abc import Iterator
 
@@ -8,8 +7,8 @@ from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract.run import prompts
 
 CHOICE_OFF = {"extra_rounds": "0", "by_difficulty": ""}
-MAX_SHARE = 4
-"""Fewest training prompts for each prompt of a batch: with fewer there is little to choose from."""
+MIN_POOL_FACTOR = 4
+"""Minimum number of training prompts per prompt of a batch; with fewer, there is little to choose from."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -28,19 +27,19 @@ def check_evaluation(draft: Draft) -> Iterator[Finding]:
         validation, rows = data.validation_rows, "row" if data.validation_rows == 1 else "rows"
         yield stop(
             "eval_rows",
-            f"{draft.eval_rows:,} evaluation rows are requested, but {data.name} keeps "
-            f"{f'only {validation:,} {rows}' if validation else 'none'} out of training.",
-            "Evaluate fewer, or import the dataset with a larger validation share.",
+            f"{draft.eval_rows:,} evaluation rows are requested, but {data.name} has "
+            f"{f'only {validation:,} validation {rows}' if validation else 'no validation rows'}.",
+            "Evaluate fewer rows, or import the dataset with a larger validation share.",
             *([Fix(f"Evaluate {validation:,}", {"eval_rows": str(validation)})] if validation else []),
             Fix("Don't evaluate", {"eval_rows": "0"}),
         )
-    interval, last = draft.value("eval_steps"), draft.value("max_steps")
-    if draft.eval_rows and interval and last and 0 < last < interval:
+    interval, max_steps = draft.value("eval_steps"), draft.value("max_steps")
+    if draft.eval_rows and interval and max_steps and 0 < max_steps < interval:
         yield warn(
             "eval_steps",
-            f"The run ends at step {last}, before its first evaluation at step {int(interval)}.",
+            f"The run ends at step {max_steps}, before its first evaluation at step {int(interval)}.",
             "Evaluate more often.",
-            Fix(f"Evaluate every {max(last // 4, 1)} steps", {"eval_steps": str(max(last // 4, 1))}),
+            Fix(f"Evaluate every {max(max_steps // 4, 1)} steps", {"eval_steps": str(max(max_steps // 4, 1))}),
         )
 
 
@@ -60,24 +59,24 @@ def check_choice(draft: Draft) -> Iterator[Finding]:
         return
     if chosen.extra_rounds:
         yield _choice_cost(draft)
-    if draft.data is not None and draft.train_rows < MAX_SHARE * draft.batch.prompts:
+    if draft.data is not None and draft.train_rows < MIN_POOL_FACTOR * draft.batch.prompts:
         sentence = (
-            f"A batch takes {draft.batch.prompts:,} of the {draft.train_rows:,} training prompts: there is "
-            "little to choose from."
+            f"A batch takes {draft.batch.prompts:,} of the {draft.train_rows:,} training prompts, so "
+            "there is little to choose from."
         )
-        yield warn("extra_rounds", sentence, "Take more prompts, or smaller batches.")
+        yield warn("extra_rounds", sentence, "Use more prompts, or smaller batches.")
     if not draft.eval_rows:
-        sentence = "The training reward is that of chosen prompts, so it can't be compared with runs without."
-        yield note("eval_rows", sentence, "Evaluate validation rows: evaluations choose nothing.")
+        sentence = "The training reward is that of chosen prompts, so it can't be compared with runs that don't choose."
+        yield note("eval_rows", sentence, "Evaluate on validation rows; evaluations don't choose prompts.")
 
 
 def _choice_cost(draft: Draft) -> Finding:
     completions, rounds = draft.batch.completions, draft.prompts.extra_rounds
     limit = completions * (1 + rounds)
     sentence = (
-        f"Each generation makes {completions:,} completions, and up to {limit:,} where groups have no spread: about "
-        "twice as many if half of the groups have none, three times if two thirds."
+        f"Each generation makes {completions:,} completions, or up to {limit:,} if groups have no spread: about "
+        "twice as many if half of the groups have none, three times as many if two thirds have none."
     )
-    fix = "The charts under Choice of prompts show the extra tokens. Fewer extra rounds bound them."
-    by_difficulty = Fix("Draw prompts by difficulty, too", {"by_difficulty": "on"})
+    fix = "The charts under Choice of prompts show the extra tokens. Lower the extra rounds to limit them."
+    by_difficulty = Fix("Also draw prompts by difficulty", {"by_difficulty": "on"})
     return note("extra_rounds", sentence, fix, *(() if draft.prompts.by_difficulty else (by_difficulty,)))

@@ -1,4 +1,4 @@
-"""The host's disk: enough for the run's files and its checkpoints."""
+"""Check of the host's disk space for the run's files and checkpoints."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from workers.contract.memory import checkpoint_gib
 from workers.contract.run.batch_rules import epochs
 
 MIN_MIB = 512
-"""MiB for logs, the dataset and metrics; a host with less free space takes no run."""
+"""Space that a run needs for logs, the dataset and metrics; a host with less can't take a run."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -20,9 +20,9 @@ def check(draft: Draft) -> Iterator[Finding]:
     if not measured or len(measured) < len(draft.hosts):
         return
     best = max(measured, key=lambda host: host.disk_free_mib or 0)
-    free = best.disk_free_mib or 0
-    if free < MIN_MIB:
-        yield stop("host", f"{best.name} has {_mib(free)} of disk left.", "Free some disk there first.")
+    free_mib = best.disk_free_mib or 0
+    if free_mib < MIN_MIB:
+        yield stop("host", f"{best.name} has only {_mib(free_mib)} of free disk space.", "Free up space there.")
         return
     checkpoint_size = _checkpoint_mib(draft)
     limit, count = draft.value("save_total_limit"), checkpoints(draft)
@@ -30,12 +30,12 @@ def check(draft: Draft) -> Iterator[Finding]:
     number = min(count or math.inf, limit + 1 + bool(draft.keep_best) if limit else math.inf)
     if checkpoint_size is None or count == 0 or number == math.inf:
         return
-    if checkpoint_size * number > free - MIN_MIB:
+    if checkpoint_size * number > free_mib - MIN_MIB:
         yield warn(
             "save_total_limit",
-            f"{number} checkpoint{'' if number == 1 else 's'} of about {_mib(checkpoint_size)} each take more than the "
-            f"{_mib(free)} left on {best.name}.",
-            "Keep fewer, or free some disk." if draft.lora else "Keep fewer, train a LoRA, or free some disk.",
+            f"{f'{number} checkpoints' if number > 1 else 'A checkpoint'} of about {_mib(checkpoint_size)}"
+            f"{' each need' if number > 1 else ' needs'} more than the {_mib(free_mib)} free on {best.name}.",
+            "Keep fewer, or free up space." if draft.lora else "Keep fewer, train a LoRA, or free up space.",
             *([Fix("Keep 1", {"save_total_limit": "1"})] if number > 1 and limit != 1 else []),
         )
 
@@ -47,10 +47,10 @@ def checkpoints(draft: Draft) -> int | None:
         return 0
     if total is None:
         return None
-    last, interval = draft.value("max_steps") or -1, draft.value("save_steps")
+    max_steps, interval = draft.value("max_steps") or -1, draft.value("save_steps")
     if strategy == "epoch":
         times = draft.value("num_train_epochs")
-        return math.ceil(epochs(draft.batch, draft.train_rows, steps=last) if last > 0 else float(times))
+        return math.ceil(epochs(draft.batch, draft.train_rows, steps=max_steps) if max_steps > 0 else float(times))
     if not interval or interval <= 0:
         return None
     return math.ceil(total / (math.ceil(total * interval) if interval < 1 else int(interval)))
@@ -61,7 +61,7 @@ def _mib(amount: float) -> str:
 
 
 def _checkpoint_mib(draft: Draft) -> float | None:
-    """Estimate the size of a checkpoint: trained weights and their optimizer state."""
+    """Estimate the size of a checkpoint (trained weights and optimizer states); None if it isn't known."""
     shape = shape_for(draft.inspection)
     if shape is None or draft.hardware is None:
         return None

@@ -16,10 +16,10 @@ from workers.rewards.library import LIBRARY as REWARDS
 from workers.rewards.reward import RewardGroup
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-"""Tool names that every chat template and parser accepts."""
-MIN_TURN = 16
-"""Fewest tokens of a call."""
-WITHOUT = Fix("Use no environment", {"environment": ""})
+"""Pattern of the tool names that every chat template and parser accepts."""
+MIN_TURN_TOKENS = 16
+"""Minimum number of tokens of a turn with a tool call."""
+USE_NO_ENVIRONMENT = Fix("Use no environment", {"environment": ""})
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     yield from _parts(spec)
     if draft.corpus_problem:
-        fix = "Choose one under Environments; a new corpus can be searched once it has been made."
+        fix = "Choose another corpus under Environments; a new corpus can be searched once it has been built."
         yield stop("environment", draft.corpus_problem, fix)
     yield from _packages(draft, spec)
     yield from _limits(draft, spec)
@@ -39,7 +39,7 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def has_tools(spec: EpisodeSpec) -> bool:
-    """Return True if the model may call tools; only a game has none."""
+    """Return whether the environment has tools that the model may call; one that is only a game has none."""
     return any(_kind(part) not in (None, EntryKind.GAME) for part in spec.parts)
 
 
@@ -53,21 +53,23 @@ def _kind(part: PartSpec) -> EntryKind | None:
 
 def _parts(spec: EpisodeSpec) -> Iterator[Finding]:
     if not spec.parts:
-        yield stop("environment", f"{spec.name} has no tools and no game.", "Add one under Environments.", WITHOUT)
+        yield stop(
+            "environment", f"{spec.name} has no tools and no game.", "Add one under Environments.", USE_NO_ENVIRONMENT
+        )
     for name, count in Counter(part.name for part in spec.parts).items():
         if count > 1:
-            yield stop("environment", f"{count} parts of {spec.name} are called {name}.", "Give each its own name.")
+            yield stop("environment", f"{count} parts of {spec.name} are called {name}.", "Give each a different name.")
         if not _NAME.fullmatch(name):
-            cause = f"{name!r} can't be a tool's name: use letters, digits, _ and -, at most 64, without a digit first."
+            cause = f"{name!r} isn't a valid tool name: use at most 64 letters, digits, _ and -, first a letter or _."
             yield stop("environment", cause, "Rename it under Environments.")
     played = [part.name for part in spec.parts if _kind(part) in (EntryKind.GAME, EntryKind.SERVER)]
     if len(played) > 1:
-        cause = f"{' and '.join(played)} can't be played at once: an environment has one game or server."
-        yield stop("environment", cause, "Take one of them out.")
+        cause = f"{' and '.join(played)} can't be combined: an environment can have only one game or server."
+        yield stop("environment", cause, "Remove one of them.")
     for part in spec.parts:
         entry = LIBRARY.get(part.function)
         if entry is None:
-            yield stop("environment", f"{part.name}: this version has no {part.function}.", "Replace it.")
+            yield stop("environment", f"{part.name}: this version has no {part.function}.", "Replace this part.")
             continue
         for problem in entry.check(part.params):
             yield stop("environment", f"{part.name}: {problem}.", "Correct it under Environments.")
@@ -89,26 +91,26 @@ def _limits(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
     if limits.turns < 2 and has_tools(spec):
         yield warn(
             "episode_turns",
-            "With one turn the model never reads what a tool has answered.",
-            "Allow two turns or more.",
+            "With only one turn, the model never reads a tool's result.",
+            "Allow at least two turns.",
             Fix("2 turns", {"episode_turns": "2"}),
         )
     if limits.call_s > limits.episode_s:
-        cause = f"A call may take {limits.call_s:g} s, and the whole episode only {limits.episode_s:g} s."
-        yield warn("episode_call_s", cause, "Shorten the call, or lengthen the episode.")
+        cause = f"A call may take {limits.call_s:g} s, but the whole episode only {limits.episode_s:g} s."
+        yield warn("episode_call_s", cause, "Lower the seconds per call, or raise the seconds per episode.")
     if not isinstance(length, int) or not limits.count_outputs or limits.turns < 2:
         return
-    needed = (limits.turns - 1) * (limits.output_tokens if has_tools(spec) else 0) + limits.turns * MIN_TURN
-    if needed <= length:
+    minimum = (limits.turns - 1) * (limits.output_tokens if has_tools(spec) else 0) + limits.turns * MIN_TURN_TOKENS
+    if minimum <= length:
         return
-    apart = Fix("Don’t count results", {"episode_count_outputs": "false"})
-    longer = Fix(f"Set it to {needed}", {"max_completion_length": str(needed)})
+    without_results = Fix("Don’t count results", {"episode_count_outputs": "false"})
+    longer = Fix(f"Set it to {minimum}", {"max_completion_length": str(minimum)})
     yield warn(
         "max_completion_length",
-        f"{limits.turns} turns with results of up to {limits.output_tokens:,} tokens take {needed:,} tokens, and a "
-        f"completion has {length:,} with its results: episodes will be cut before their last turn.",
+        f"{limits.turns} turns with results of up to {limits.output_tokens:,} tokens need {minimum:,} tokens, but a "
+        f"completion has {length:,}, including results: episodes will be truncated before their last turn.",
         "Lengthen the completions, allow fewer turns or shorter results, or don’t count results as length.",
-        *((longer, apart) if has_tools(spec) else (longer,)),
+        *((longer, without_results) if has_tools(spec) else (longer,)),
     )
 
 
@@ -119,19 +121,19 @@ def check_rewards(draft: Draft) -> Iterator[Finding]:
     spec = draft.episodes
     for reward in draft.every_reward:
         entry = REWARDS.get(reward.function)
-        at = "reward_version" if reward in (draft.rewards or ()) else "eval_reward_version"
+        field = "reward_version" if reward in (draft.rewards or ()) else "eval_reward_version"
         if reward.per_turn and spec is None:
-            cause = f"{reward.name} scores each turn, and without an environment a completion has only one."
-            yield warn(at, cause, "Choose an environment, or let it score the whole completion.")
+            cause = f"{reward.name} scores each turn, but without an environment a completion has only one."
+            yield warn(field, cause, "Choose an environment, or let the reward score whole completions.")
         if entry is None or entry.group is not RewardGroup.TOOLS:
             continue
         if spec is None:
             cause = (
-                f"{reward.name} scores tool use, and the run has no tools: a completion is one turn without results."
+                f"{reward.name} scores tool use, but the run has no tools: a completion is one turn without results."
             )
-            yield warn(at, cause, "Choose an environment with tools, or use a reward on the text itself.")
+            yield warn(field, cause, "Choose an environment with tools, or a reward that doesn't need them.")
         elif spec.gateway is None and not has_tools(spec):
-            yield warn(at, f"{reward.name} scores tool use, and {spec.name} has no tools.", "Use another reward.")
+            yield warn(field, f"{reward.name} scores tool use, but {spec.name} has no tools.", "Use another reward.")
 
 
 # --- the chat template ------------------------------------------------------------------------------------------------
@@ -141,9 +143,9 @@ def _chat(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
     if draft.data and draft.data.ready and not draft.data.chat:
         yield stop(
             "dataset_version",
-            f"{draft.data.name} has plain text for prompts, and turns and tools are shown as a chat.",
+            f"{draft.data.name} has plain-text prompts, but turns and tools are shown as a chat.",
             "Map the dataset’s prompt as chat messages, or use no environment.",
-            WITHOUT,
+            USE_NO_ENVIRONMENT,
         )
     if spec.chat_template:
         return
@@ -156,8 +158,8 @@ def _chat(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
     elif draft.tool_template is not None and has_tools(spec):
         yield from _tools_in_the_template(draft)
     elif (draft.inspection or {}).get("ok") and has_tools(spec):
-        cause = "Whether the model’s chat template can show tools isn’t known: no host has brought its tokenizer."
-        yield note("tool_template", cause, "The run ends before its first step if it can’t.")
+        cause = "No host has sent the model’s tokenizer, so it isn’t known whether its chat template can show tools."
+        yield note("tool_template", cause, "If it can’t, the run ends before its first step.")
 
 
 def _tools_in_the_template(draft: Draft) -> Iterator[Finding]:
@@ -165,26 +167,26 @@ def _tools_in_the_template(draft: Draft) -> Iterator[Finding]:
     if template is None or template.works:
         return
     if template.lacks == ("tools",) and template.readable:
-        cause = "The model’s chat template doesn’t tell the model which tools it has: it shows calls and results only."
-        yield warn("tool_template", cause, *_instead(template.instead, "Say it in a system message"))
+        cause = "The model’s chat template shows only calls and results, and doesn’t tell the model which tools it has."
+        yield warn("tool_template", cause, *_instead(template.instead, "List the tools in a system message"))
         return
     if template.problem:
         cause = f"The model can’t be shown tools. {template.problem}"
     elif template.lacks:
         cause = f"The model’s chat template doesn’t show {' and '.join(template.lacks)}."
     elif not template.readable:
-        cause = "TRL doesn’t know the model’s chat template, so that the calls that the model writes can’t be read."
+        cause = "TRL doesn’t know the model’s chat template, so it can’t parse the model’s tool calls."
     else:
         cause = (
-            "The model’s chat template changes earlier messages once later ones follow, and TRL has no other for it."
+            "The model’s chat template changes earlier messages when later ones are added, and TRL has no replacement."
         )
-    yield stop("tool_template", cause, *_instead(template.instead, "Use a model whose template can"))
+    yield stop("tool_template", cause, *_instead(template.instead, "Use a model whose template supports tools"))
 
 
-def _instead(name: str, otherwise: str) -> tuple[str, *tuple[Fix, ...]]:
+def _instead(name: str, alternative: str) -> tuple[str, *tuple[Fix, ...]]:
     if not name:
-        return (f"{otherwise}: TRL has no template in this one’s special tokens.",)
-    sentence = f"TRL’s {name} is written in the same special tokens and shows them."
+        return (f"{alternative}: TRL has no template with the same special tokens.",)
+    sentence = f"TRL’s {name} uses the same special tokens and shows them."
     return sentence, Fix(f"Use {name}", {"tool_template": name})
 
 
@@ -198,21 +200,21 @@ def _gateway(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
     if spec.parts:
         yield stop(
             "driven_by",
-            "Agents bring their own tools: those of the environment would never be called.",
-            "Choose one of the two.",
-            WITHOUT,
-            Fix("Let the run drive", {"driven_by": ""}),
+            "Agents bring their own tools, so those of the environment would never be called.",
+            "Choose either agents or an environment.",
+            USE_NO_ENVIRONMENT,
+            Fix("Let the run drive the episodes", {"driven_by": ""}),
         )
     if gateway.open_beyond_loopback and not draft.owner_administers:
         yield stop(
             "open_beyond_loopback",
-            f"{REFUSED}: the host would listen to the network, without encryption.",
-            "Reach it through a tunnel to the host, or ask an admin to launch the run.",
-            Fix("Keep it on its host", {"open_beyond_loopback": ""}),
+            f"{REFUSED}: the host would listen on the network without encryption.",
+            "Reach the endpoint through a tunnel to the host, or ask an admin to launch the run.",
+            Fix("Listen only on the host", {"open_beyond_loopback": ""}),
         )
     elif gateway.open_beyond_loopback:
-        cause = "The endpoint listens on every address of the host, without encryption."
-        yield warn("open_beyond_loopback", cause, "Keep it behind a firewall, or reach it through a tunnel.")
+        cause = "The endpoint listens on every address of the host without encryption."
+        yield warn("open_beyond_loopback", cause, "Keep the endpoint behind a firewall, or reach it through a tunnel.")
     if gateway.kind == ATROPOS:
         yield from _atropos(draft, gateway.max_token_len)
 
@@ -220,17 +222,21 @@ def _gateway(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
 def _atropos(draft: Draft, max_token_len: int) -> Iterator[Finding]:
     yield from not_installed(draft, ATROPOSLIB, "The Atropos API", group="atropos")
     group = draft.value("num_generations")
-    cause = f"Start the Atropos environments with group_size = {group}: groups of another size are refused."
-    yield note("num_generations", cause, "They bring their own prompts and scores; the dataset’s prompts aren’t used.")
+    cause = f"Start the Atropos environments with group_size = {group}; groups of any other size are refused."
+    yield note(
+        "num_generations",
+        cause,
+        "Their own prompts and scores are used, not those of the dataset.",
+    )
     if isinstance(group, int) and group & (group - 1):
-        cause = f"Atropos fills a batch from groups whose sizes divide it, and {group} is no power of two."
+        cause = f"Atropos fills a batch from groups whose sizes divide it, and {group} is not a power of two."
         yield warn("num_generations", cause, "Use 4, 8 or 16.")
     length = draft.value("max_completion_length")
     if isinstance(length, int) and length >= max_token_len:
         yield stop(
             "max_token_len",
-            f"Atropos gets a limit of {max_token_len:,} tokens for prompt and completion, and completions alone may "
+            f"Atropos has a limit of {max_token_len:,} tokens for prompt and completion, but completions alone may "
             f"have {length:,}.",
-            "Raise it above the completion length and the longest prompt.",
+            "Raise the limit above the completion length plus the longest prompt.",
             Fix(f"Set it to {2 * length}", {"max_token_len": str(2 * length)}),
         )

@@ -1,4 +1,4 @@
-"""LoRA: existing target modules, settings that TRL or vLLM refuses, and its way to vLLM: merged or as an adapter."""
+"""Checks of a LoRA: its target modules, settings that TRL or vLLM refuses, and how its weights reach vLLM."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,26 +29,26 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     yield from _missing_targets(draft, draft.lora)
     if draft.lora.alpha < draft.lora.r / 4:
-        yield warn("lora_alpha", f"α = {draft.lora.alpha} scales the adapter by less than a quarter.", "Usually α ≥ r.")
+        yield warn("lora_alpha", f"α = {draft.lora.alpha} scales the adapter by less than 1/4.", "Usually α ≥ r.")
 
 
 def _without_head(lora: LoraSpec, problem: Problem) -> Iterator[Fix]:
-    rest = ", ".join(module for module in lora.target_modules if module != "lm_head")
-    if problem.field == "lora_targets" and "lm_head" in lora.target_modules and rest:
-        yield Fix("Leave it out", {"lora_targets": rest})
+    other_targets = ", ".join(module for module in lora.target_modules if module != "lm_head")
+    if problem.field == "lora_targets" and "lm_head" in lora.target_modules and other_targets:
+        yield Fix("Leave out lm_head", {"lora_targets": other_targets})
 
 
 def _missing_targets(draft: Draft, lora: LoraSpec) -> Iterator[Finding]:
     modules = (draft.inspection or {}).get("linear_modules")
     if not modules or lora.target_modules == ("all-linear",):
         return
-    missing = [m for m in lora.target_modules if m != "lm_head" and not _matches_module(m, modules)]
-    if missing:
+    missing_modules = [m for m in lora.target_modules if m != "lm_head" and not _matches_module(m, modules)]
+    if missing_modules:
         usual = [m for m in ("q_proj", "k_proj", "v_proj", "o_proj") if _matches_module(m, modules)]
         offered = ", ".join(usual or [m for m in modules if m != "lm_head"][:4])
         yield stop(
             "lora_targets",
-            f"The model has no module {', '.join(missing)}.",
+            f"The model has no {'module' if len(missing_modules) == 1 else 'modules'} {', '.join(missing_modules)}.",
             f"It has: {', '.join(modules[:12])}.",
             Fix(f"Use {offered}", {"lora_targets": offered}),
         )
@@ -66,46 +66,47 @@ def check_weights(draft: Draft) -> Iterator[Finding]:
     if server is None or hardware is None or draft.lora is None:
         return
     merges, measured = server.weight_sync == WeightSync.NCCL, measured_step_s(draft)
-    how = (
-        "With NCCL the adapter is merged into the weights for each update, and all of them travel."
+    explanation = (
+        "With NCCL, each update merges the adapter into the weights and sends all of them."
         if merges
-        else "The adapter alone travels to the server, which adds it to each layer's product."
+        else "Only the adapter is sent to the server, which applies it in each layer."
     )
     if measured is None:
         if merges:
-            yield note("use_lora", how, "LoRA hot-swap sends the adapter alone.")
+            yield note("use_lora", explanation, "LoRA hot-swap sends only the adapter.")
         return
     adapter_s, merged_s = measured
     faster = WeightSync.NCCL if merged_s < adapter_s else WeightSync.LORA
-    times = f"a step's completions and its update took {merged_s:.2g} s merged, and {adapter_s:.2g} s as an adapter"
-    because = f"When this card was measured with such a model, {times}."
+    times = f"took {merged_s:.2g} s merged and {adapter_s:.2g} s as an adapter"
+    because = f"In a measurement on this GPU with such a model, a step's completions and weight update {times}."
     if faster == server.weight_sync:
-        pushes = "pushes merged weights" if merges else "sends the adapter alone"
-        yield note("use_lora", f"This run {pushes}: {because[:1].lower()}{because[1:]}")
+        sent = "merged weights" if merges else "only the adapter"
+        yield note("use_lora", f"This run sends {sent}. {because}")
     elif faster == WeightSync.LORA or (server.servers == 1 and not server.shared):
-        changed = replace(hardware, server=replace(server, weight_sync=faster))
+        other_hardware = replace(hardware, server=replace(server, weight_sync=faster))
         fixes = [
             Fix(f"Use “{profile.spec.profile}”", {"profile": profile.key, **_form_values(draft.lora)})
             for profile in draft.profiles
-            if profile.spec == replace(changed, profile=profile.spec.profile)
+            if profile.spec == replace(other_hardware, profile=profile.spec.profile)
         ]
-        yield note("use_lora", f"{how} {because}", "Choose the other way in the profile.", *fixes[:1])
+        yield note(
+            "use_lora", f"{explanation} {because}", "Choose the other kind of weight update in the profile.", *fixes[:1]
+        )
 
 
 def _form_values(lora: LoraSpec) -> dict[str, str]:
-    """Return the form's values that keep the LoRA with any profile."""
     sizes = {"lora_r": str(lora.r), "lora_alpha": str(lora.alpha), "lora_dropout": f"{lora.dropout:g}"}
     return {"use_lora": "on", **sizes, "lora_targets": ", ".join(lora.target_modules)}
 
 
 def measured_step_s(draft: Draft) -> tuple[float, float] | None:
-    """Return a step's seconds with an adapter and with merged weights, as measured; None: not both were measured."""
+    """Return a step's measured seconds with an adapter and with merged weights; None unless both were measured."""
     shape, work, lora = shape_for(draft.inspection), work_of(draft), draft.lora
     if shape is None or work is None or lora is None or draft.server is None:
         return None
     hosts = [host for host in fitting_hosts(draft) if host.gpus]
-    listed = [gpu for host in hosts for gpu in host.inventory.get("gpus") or () if isinstance(gpu, dict)]
-    cards = {str(gpu.get("name")) for gpu in listed}
+    gpus = [gpu for host in hosts for gpu in host.inventory.get("gpus") or () if isinstance(gpu, dict)]
+    cards = {str(gpu.get("name")) for gpu in gpus}
     requests = round(work.completions / work.generations / max(draft.server.servers, 1))
     speed = adapters.speed_of(cards, shape.total, lora.r, requests)
     if speed is None:

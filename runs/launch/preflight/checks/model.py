@@ -1,4 +1,4 @@
-"""The model: available, suited to the data, trainable in its format, with enough context."""
+"""Checks of the model: its availability, format, context length and fit with the data."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,72 +9,72 @@ from runs.launch.preflight.draft import DataFacts, Draft
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract.run.hardware import Quantization, Rollout
 
-ROOM_LEFT = 64 << 20
-"""Bytes to leave free after a download."""
+MIN_FREE_BYTES = 64 << 20
+"""Minimum number of bytes that stay free after a download."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
     if not draft.model:
-        yield stop("model", "No model is chosen.", "Give a folder on the host, or a hub id such as Qwen/Qwen3-0.6B.")
+        yield stop("model", "No model is chosen.", "Enter a folder on the host, or a hub id such as Qwen/Qwen3-0.6B.")
         return
-    answer = draft.inspection
-    if answer is None:
+    inspection = draft.inspection
+    if inspection is None:
         if any(host.fresh for host in draft.hosts):
-            yield note("model", "No host has answered about this model yet.", "You can launch without the answer.")
+            yield note("model", "No host has inspected this model yet.", "You can launch without its answer.")
         return
-    if not answer.get("ok"):
-        fix = "Then ask the host again, below the model." if answer.get("gated") else "Choose another model."
-        yield stop("model", answer.get("error") or "The host can't use this model.", fix)
+    if not inspection.get("ok"):
+        fix = "Then ask the host again below the model’s name." if inspection.get("gated") else "Choose another model."
+        yield stop("model", inspection.get("error") or "The host can't use this model.", fix)
         return
-    yield from _chat(draft, answer)
-    if answer.get("custom_code"):
+    yield from _chat(draft, inspection)
+    if inspection.get("custom_code"):
         yield warn(
             "model",
-            "The model comes with its own code, which is not run here: it loads only if Transformers supports its "
+            "The model comes with its own code, which is not run here, so it loads only if Transformers supports its "
             "architecture.",
             "Use a model that Transformers supports.",
         )
-    if answer.get("hub"):
-        yield _download(draft, answer)
+    if inspection.get("hub"):
+        yield _download(draft, inspection)
 
 
-def _chat(draft: Draft, answer: dict[str, Any]) -> Iterator[Finding]:
+def _chat(draft: Draft, inspection: dict[str, Any]) -> Iterator[Finding]:
     if not (draft.data and draft.data.ready):
         return
-    if draft.data.chat and answer.get("chat_template") is False:
+    if draft.data.chat and inspection.get("chat_template") is False:
         yield stop(
             "model",
-            f"{draft.data.name} has chat messages, and the model's tokenizer has no chat template to render them.",
+            f"{draft.data.name} has chat messages, but the model's tokenizer has no chat template to render them.",
             "Use an instruction-tuned model, or map the dataset's prompt as plain text.",
         )
-    if not draft.data.chat and answer.get("chat_template"):
+    if not draft.data.chat and inspection.get("chat_template"):
         yield warn(
             "dataset_version",
-            "The prompts are plain text, and the model was made for chat: its template is not applied.",
-            "Map the dataset as chat if the model should see its usual form.",
+            "The prompts are plain text, but the model was made for chat. Its template is not applied.",
+            "Map the dataset's prompt as chat messages if the model should see its usual format.",
         )
 
 
-def _download(draft: Draft, answer: dict[str, Any]) -> Finding:
-    host = str(answer.get("host") or "the host")
-    if answer.get("unreachable"):
+def _download(draft: Draft, inspection: dict[str, Any]) -> Finding:
+    host = str(inspection.get("host") or "the host")
+    if inspection.get("unreachable"):
         finding = warn(
             "model",
             f"{host} has no complete copy of this model and could not reach the hub.",
-            "The run fails if it still can't when it starts: check the host's connection, or give a folder there.",
+            "The run fails if it still can't when it starts. Check the host's connection, or enter a folder there.",
         )
-        return replace(finding, detail=str(answer.get("why") or ""))
-    size, free = draft.model_size("bytes"), draft.model_size("free_bytes")
+        return replace(finding, detail=str(inspection.get("why") or ""))
+    size, free_bytes = draft.model_size("bytes"), draft.model_size("free_bytes")
     if not size:
         return note("model", "The host has no copy of this model and downloads it when the run starts.")
-    sizes = f"{download_size(size)} to download, {download_size(free)} free on {host}."
-    if size + ROOM_LEFT <= free:
+    sizes = f"{download_size(size)} to download, {download_size(free_bytes)} free on {host}."
+    if size + MIN_FREE_BYTES <= free_bytes:
         return note("model", sizes, "The run starts with the download.")
     elsewhere = not draft.host_chosen and sum(host.usable for host in draft.hosts) > 1
     return (warn if elsewhere else stop)(
         "model",
         f"The model doesn't fit on {host}'s disk: {sizes}",
-        "Free some disk in its Hugging Face cache, or choose a smaller model.",
+        "Free up space in its Hugging Face cache, or choose a smaller model.",
     )
 
 
@@ -87,21 +87,21 @@ def check_quantization(draft: Draft) -> Iterator[Finding]:
     if quantized_as and draft.lora is None:
         yield stop(
             "use_lora",
-            f"The model's weights are quantized ({quantized_as}): they can't be trained, only an adapter on them.",
+            f"The model's weights are quantized ({quantized_as}), so only an adapter on them can be trained.",
             "Train a LoRA, or choose the model in full precision.",
             _TRAIN_A_LORA,
         )
     if quantized_as and hardware is not None and hardware.quantization != Quantization.NONE:
         yield stop(
             "profile",
-            f"The model is quantized already ({quantized_as}), and the profile would quantize it again to "
+            f"The model is already quantized ({quantized_as}), and the profile would quantize it again to "
             f"{hardware.quantization}.",
             "Choose a profile without quantization, or the model in full precision.",
         )
 
 
 CHARS_A_TOKEN = 3
-"""A conservative guess for text in any language until the tokenizer has counted."""
+"""Characters per token: a conservative guess for any language until the tokenizer has counted."""
 
 
 def check_lengths(draft: Draft) -> Iterator[Finding]:
@@ -119,18 +119,18 @@ def _limits(draft: Draft) -> Iterator[tuple[int, str]]:
         yield context, "the model's context"
     hardware = draft.hardware
     if draft.server and draft.server.max_model_len and not draft.server.attached:
-        yield draft.server.max_model_len, "the vLLM server's length in the profile"
+        yield draft.server.max_model_len, "the vLLM server's maximum length in the profile"
     if hardware is None or hardware.rollout != Rollout.COLOCATE:
         return
     max_model_length = draft.grpo.get("vllm_max_model_length")
     if isinstance(max_model_length, int) and max_model_length > 0:
         yield max_model_length, "vllm_max_model_length"
     elif hardware.colocate_max_model_len:
-        yield hardware.colocate_max_model_len, "the colocated vLLM's length in the profile"
+        yield hardware.colocate_max_model_len, "the colocated vLLM's maximum length in the profile"
 
 
 def _beyond_context(draft: Draft) -> Iterator[Finding]:
-    """Stop at a sequence length beyond the model's context, with which vLLM doesn't start."""
+    """Report a sequence length beyond the model's context, with which vLLM doesn't start."""
     context, hardware = draft.model_size("context_length"), draft.hardware
     if not context or hardware is None:
         return
@@ -141,19 +141,19 @@ def _beyond_context(draft: Draft) -> Iterator[Finding]:
     if length and length > context:
         yield stop(
             "profile",
-            f"The profile gives vLLM sequences of {length:,} tokens, and the model's context ends at {context:,}.",
-            "Leave the length empty in the profile to take the model's own.",
+            f"The profile lets vLLM's sequences have {length:,} tokens, but the model's context has only {context:,}.",
+            "Leave the length empty in the profile to use the model's.",
         )
 
 
-def _number_beyond(data: DataFacts, room: int) -> str:
-    """Count the prompts that exceed the tokens left for them, by the bins of their lengths; "" for at most one."""
+def _overlong_share(data: DataFacts, room: int) -> str:
+    """Describe how many prompts exceed the tokens left for them, by the bins of their lengths; "" for at most one."""
     bins, count = data.prompt_bins, sum(data.prompt_bins)
     if not count:
         return ""
     width = (data.prompt_top + 1) / len(bins) / (1 if data.longest_prompt_tokens else CHARS_A_TOKEN)
-    over = round(sum(times * min(1.0, max(0.0, number + 1 - room / width)) for number, times in enumerate(bins)))
-    return f", as do about {over:,} of {count:,} prompts" if over > 1 else ""
+    overlong = round(sum(times * min(1.0, max(0.0, number + 1 - room / width)) for number, times in enumerate(bins)))
+    return f", as may about {overlong:,} of {count:,} prompts" if overlong > 1 else ""
 
 
 def _within(draft: Draft, completion: int, limit: int, name: str) -> Iterator[Finding]:
@@ -174,11 +174,11 @@ def _within(draft: Draft, completion: int, limit: int, name: str) -> Iterator[Fi
     if longest + completion + results > limit:
         room = limit - longest - results
         size = f"{tokens:,} tokens" if tokens else f"{characters:,} characters"
-        with_results = f" and up to {results:,} of tools’ results" if results else ""
+        with_results = f" and up to {results:,} of tool results" if results else ""
         yield warn(
             "max_completion_length",
-            f"The longest prompt has {size}: with {completion:,} tokens of completion{with_results} it may "
-            f"pass {limit:,} ({name}){_number_beyond(data, limit - completion - results)}.",
-            "Shorten the completions, or make a version of the dataset without long prompts: under its Rows.",
+            f"The longest prompt has {size}. With {completion:,} tokens of completion{with_results}, it may "
+            f"exceed {limit:,} ({name}){_overlong_share(data, limit - completion - results)}.",
+            "Shorten the completions, or create a version of the dataset without long prompts, under its Rows.",
             *([Fix(f"Set it to {room}", {"max_completion_length": str(room)})] if room >= 16 else []),
         )

@@ -1,4 +1,4 @@
-"""Packages in a host's trainer environment: what the profile needs, and known combinations."""
+"""Checks of the packages in a host's trainer environment: those that the run needs, and known combinations."""
 
 import re
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from workers.contract.run.hardware import ZERO, HardwareSpec, Optimizer, Quantiz
 from workers.contract.stack.packages import GPU_TORCH_2_11, SETS
 
 BITSANDBYTES = re.compile(r"(paged_)?(adamw(_bnb)?|ademamix|lion)_(8|32)bit|ademamix|rmsprop_bnb(_8bit|_32bit)?")
-"""TRL's optimizers that come from bitsandbytes (transformers/trainer_optimizer.py)."""
+"""Pattern of TRL's optimizers that come from bitsandbytes (transformers/trainer_optimizer.py)."""
 
-TRL_TAKES_VLLM = ((0, 22), (0, 31))
-"""The first and last minor versions of vLLM that TRL 1.16 supports; for others it only warns."""
+TRL_VLLM_RANGE = ((0, 22), (0, 31))
+"""First and last minor version of vLLM that TRL 1.16 supports; TRL only warns of others."""
 KNOWN_SETS = frozenset((versions.torch, versions.vllm) for versions in SETS.values() if versions.vllm)
-RAN_ON_GPUS = (GPU_TORCH_2_11.torch, GPU_TORCH_2_11.vllm)
-"""The versions in tests/gpu/RESULTS.md."""
+GPU_TESTED_PAIR = (GPU_TORCH_2_11.torch, GPU_TORCH_2_11.vllm)
+"""The (torch, vLLM) versions of tests/gpu/RESULTS.md."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -25,20 +25,20 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     # An environment that is missing or still being inspected is reported by another check.
     hosts = [host for host in fitting_hosts(draft) if host.usable and host.versions]
-    own = str(draft.grpo.get("optim") or "")
-    missing = {host.name: _missing(host, draft.hardware, own) for host in hosts}
-    if hosts and all(missing.values()):
-        for name, ((package, why), *_) in missing.items():
+    optim = str(draft.grpo.get("optim") or "")
+    missing_packages = {host.name: _missing(host, draft.hardware, optim) for host in hosts}
+    if hosts and all(missing_packages.values()):
+        for name, ((package, why), *_) in missing_packages.items():
             yield stop(
                 "profile",
-                f"{name} has no {package} in its trainer's environment, and the profile needs it for {why}.",
+                f"{name} has no {package} in its trainer's environment, but the profile needs it for {why}.",
                 f"Install {package} there, or choose another profile or host.",
             )
-    if hosts and BITSANDBYTES.fullmatch(own) and not any(host.versions.get("bitsandbytes") for host in hosts):
+    if hosts and BITSANDBYTES.fullmatch(optim) and not any(host.versions.get("bitsandbytes") for host in hosts):
         names = ", ".join(host.name for host in hosts)
         yield stop(
             "optim",
-            f"{own} needs bitsandbytes, which {names} {'doesn’t' if len(hosts) == 1 else 'don’t'} have.",
+            f"{optim} needs bitsandbytes, which {names} {'doesn’t' if len(hosts) == 1 else 'don’t'} have.",
             "Install it in the trainer's environment there, or choose another optimizer or host.",
             Fix("Use adamw_torch", {"optim": "adamw_torch"}),
         )
@@ -52,8 +52,8 @@ def check_sinks(draft: Draft) -> Iterator[Finding]:
         yield from not_installed(draft, sinks.DISTRIBUTIONS[sink.kind], sinks.TITLES[sink.kind], group=sinks.GROUP)
 
 
-def not_installed(draft: Draft, package: str, user: str, *, group: str) -> Iterator[Finding]:
-    """Note the fitting hosts that lack a package; one that hasn't reported its packages isn't judged."""
+def not_installed(draft: Draft, package: str, needed_by: str, *, group: str) -> Iterator[Finding]:
+    """Report the fitting hosts that lack a package, except those that haven't reported their packages."""
     lacking = [
         host
         for host in fitting_hosts(draft)
@@ -64,38 +64,37 @@ def not_installed(draft: Draft, package: str, user: str, *, group: str) -> Itera
     names = ", ".join(host.name for host in lacking)
     yield note(
         "host",
-        f"{user} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
-        f"The run installs it there first, which takes minutes and the network. To install it beforehand: `python3 -m "
-        f"controlplane.setup.bootstrap.on_demand {group}` on the host.",
+        f"{needed_by} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
+        f"The run installs it there first, which takes minutes and needs the network. To install it beforehand, run "
+        f"`python3 -m controlplane.setup.bootstrap.on_demand {group}` on the host.",
     )
 
 
 def _missing(host: HostFacts, hardware: HardwareSpec, optim: str) -> list[tuple[str, str]]:
-    needs: list[tuple[str, str]] = []
+    requirements: list[tuple[str, str]] = []
     if hardware.strategy in ZERO:
-        needs.append(("deepspeed", f"ZeRO-{hardware.strategy[-1]}"))
+        requirements.append(("deepspeed", f"ZeRO-{hardware.strategy[-1]}"))
     if hardware.quantization != Quantization.NONE:
-        needs.append(("bitsandbytes", f"{hardware.quantization} weights"))
+        requirements.append(("bitsandbytes", f"{hardware.quantization} weights"))
     if hardware.optimizer == Optimizer.ADAMW_8BIT and not optim:
-        needs.append(("bitsandbytes", "its 8-bit optimizer"))
-    return [(package, why) for package, why in needs if not host.versions.get(package)]
+        requirements.append(("bitsandbytes", "its 8-bit optimizer"))
+    return [(package, why) for package, why in requirements if not host.versions.get(package)]
 
 
 def _pair(host: HostFacts) -> Iterator[Finding]:
     vllm, torch = _plain(host.versions.get("vllm", "")), _plain(host.versions.get("torch", ""))
     minor = tuple(int(part) for part in vllm.split(".")[:2]) if re.match(r"\d+\.\d+", vllm) else ()
-    first, last = TRL_TAKES_VLLM
-    if minor and not first <= minor <= last:
+    oldest, newest = TRL_VLLM_RANGE
+    if minor and not oldest <= minor <= newest:
         yield warn(
             "host",
-            f"{host.name} has vLLM {vllm}, and TRL supports {'.'.join(map(str, first))} to {'.'.join(map(str, last))}.",
-            "Its weight updates may fail. Install a version within that range there.",
+            f"{host.name} has vLLM {vllm}; TRL supports {'.'.join(map(str, oldest))} to {'.'.join(map(str, newest))}.",
+            "Weight updates may fail. Install a version in that range there.",
         )
     elif minor and torch and (torch, vllm) not in KNOWN_SETS:
-        tested = f"Only vLLM {RAN_ON_GPUS[1]} with torch {RAN_ON_GPUS[0]} was tested on GPUs."
-        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}, an untested pair. {tested}")
+        tested = f"Only vLLM {GPU_TESTED_PAIR[1]} with torch {GPU_TESTED_PAIR[0]} was tested on GPUs."
+        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}, an untested combination. {tested}")
 
 
 def _plain(version: str) -> str:
-    """Strip the build from a version: 2.11.0+cu130 -> 2.11.0."""
     return version.partition("+")[0]

@@ -1,4 +1,4 @@
-"""vLLM servers: parallelism, ports, weight transfer, and external servers."""
+"""Checks of vLLM servers: parallelism, ports, weight transfer, warm servers and external ones."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -9,10 +9,9 @@ from runs.launch.preflight.hosts import fitting_hosts
 from workers.contract.run.hardware import Rollout, WeightSync
 from workers.contract.wire.joining import is_loopback
 
-LARGEST = 16
-"""The largest tensor parallel size to suggest."""
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""The names that configs of mixture-of-experts models use for their number of experts."""
+MAX_TENSOR_PARALLEL = 16
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""Keys under which configs of mixture-of-experts models have their number of experts."""
 
 
 def check_parallelism(draft: Draft) -> Iterator[Finding]:
@@ -23,31 +22,31 @@ def check_parallelism(draft: Draft) -> Iterator[Finding]:
         if draft.server.data_parallel > 1 and _is_dense(draft):
             yield warn(
                 "profile",
-                f"The profile runs {draft.server.data_parallel} data-parallel ranks in one vLLM server, which is made "
-                "for mixture-of-experts models; this one is dense.",
-                "Take several servers instead, or tensor parallelism.",
+                f"The profile runs {draft.server.data_parallel} data-parallel ranks in one vLLM server, which is meant "
+                "for mixture-of-experts models, but this model is dense.",
+                "Use several servers or tensor parallelism instead.",
             )
     if draft.hardware.rollout == Rollout.COLOCATE:
         yield from _heads(draft, draft.hardware.colocate_tensor_parallel, "the colocated vLLM")
 
 
-def splits(heads: int, kv_heads: int, size: int) -> bool:
-    """Return True if vLLM can distribute the attention over `size` GPUs: key-value heads are split or replicated."""
+def can_split(heads: int, kv_heads: int, size: int) -> bool:
+    """Return whether vLLM can split the attention over `size` GPUs. Key-value heads are split or replicated."""
     kv = kv_heads or heads
     return heads % size == 0 and (kv % size == 0 or size % kv == 0)
 
 
 def _heads(draft: Draft, size: int, engine: str) -> Iterator[Finding]:
     heads, kv_heads = draft.model_size("heads"), draft.model_size("kv_heads")
-    if size < 2 or not heads or splits(heads, kv_heads, size):
+    if size < 2 or not heads or can_split(heads, kv_heads, size):
         return
     kv = f" and {kv_heads} key-value heads" if kv_heads and kv_heads != heads else ""
-    fits = [str(n) for n in range(1, LARGEST + 1) if splits(heads, kv_heads, n)]
+    sizes = [str(n) for n in range(1, MAX_TENSOR_PARALLEL + 1) if can_split(heads, kv_heads, n)]
     yield stop(
         "profile",
-        f"The model has {heads} attention heads{kv}, which can't be split over {size} GPUs: that is the tensor "
-        f"parallelism of {engine}.",
-        f"Choose a profile with tensor parallelism {_either(fits)}.",
+        f"The model has {heads} attention heads{kv}, which can't be split over {size} GPUs, the tensor "
+        f"parallel size of {engine}.",
+        f"Choose a profile with tensor parallelism {_either(sizes)}.",
     )
 
 
@@ -57,7 +56,7 @@ def _either(names: list[str]) -> str:
 
 def _is_dense(draft: Draft) -> bool:
     config = (draft.inspection or {}).get("config")
-    return isinstance(config, dict) and bool(config) and not any(config.get(name) for name in EXPERTS)
+    return isinstance(config, dict) and bool(config) and not any(config.get(name) for name in EXPERT_COUNTS)
 
 
 def check_ports(draft: Draft) -> Iterator[Finding]:
@@ -83,13 +82,13 @@ def _obstacle(host: HostFacts, ports: range) -> Finding | None:
             return warn(
                 "profile",
                 f"Port {port} on {host.name}, which the profile names, is held by the run {host.ports_held[port]}.",
-                "The run waits for it. A profile without a port takes any that is free.",
+                "This run waits for it. A profile without a port uses any free one.",
             )
         if port in host.listening:
             return stop(
                 "profile",
                 f"Port {port} on {host.name}, which the profile names, is in use: another program listens there.",
-                "Choose another port in the profile, or leave it empty to take any that is free.",
+                "Choose another port in the profile, or leave it empty to use any free one.",
             )
     return None
 
@@ -102,21 +101,21 @@ def _outside(hosts: list[HostFacts], ports: range) -> Iterator[Finding]:
         if not (first <= ports[0] and ports[-1] <= last):
             yield note(
                 "profile",
-                f"{subject} outside what {host.name} keeps for vLLM servers ({first} to {last}): other programs may "
-                f"take {'it' if single else 'them'} first.",
+                f"{subject} outside the range that {host.name} reserves for vLLM servers ({first} to {last}), so other "
+                f"programs may take {'it' if single else 'them'} first.",
             )
 
 
 def _free_ports(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
-    """Warn of hosts with fewer free ports than `count`: the servers' and, with NCCL, one for the weights."""
+    """Warn of hosts with fewer than `count` free ports: one for each server and, with NCCL, one for the weights."""
     for host in hosts:
         first, last = host.port_range
-        free = sum(port not in host.ports_held and port not in host.listening for port in range(first, last + 1))
-        if free < count:
+        unused = sum(port not in host.ports_held and port not in host.listening for port in range(first, last + 1))
+        if unused < count:
             yield warn(
                 "host",
-                f"{host.name} keeps the ports {first} to {last} for vLLM servers, and {free} of them are free.",
-                "Stop what uses them, or give the host a wider GRPO_PORT_RANGE.",
+                f"The run needs {count} of the ports {first} to {last} that {host.name} reserves; free: {unused}.",
+                "Stop the programs that use them, or give the host a wider GRPO_PORT_RANGE.",
             )
 
 
@@ -128,14 +127,14 @@ def check_warm(draft: Draft) -> Iterator[Finding]:
     if draft.idle:
         yield note(
             "profile",
-            f"Your warm server {draft.idle[0].run_id} has this model and these settings: the run uses it and waits for "
-            "no vLLM, unless another run of yours is first.",
+            f"Your warm server {draft.idle[0].run_id} has this model and these settings. The run uses it without "
+            "waiting for vLLM to start, unless another of your runs takes it first.",
         )
     elif draft.lora:
         yield note(
             "profile",
-            "No idle warm server of yours has this model and these settings: the run starts one, which stays for "
-            f"{stays} after the run, and gives way to runs that need its GPUs.",
+            "None of your idle warm servers has this model and these settings. The run starts one, which stays for "
+            f"{stays} after the run, or until another run needs its GPUs.",
         )
 
 
@@ -148,8 +147,8 @@ def check_attached(draft: Draft) -> Iterator[Finding]:
         "profile",
         f"Nothing can be proved about {'servers' if many else 'a server'} that somebody else runs "
         f"({', '.join(server.attached)}): neither that {'they serve' if many else 'it serves'} this model unchanged "
-        "and to this run alone, nor that the GPU memory there is free at the end. The receipt covers the trainer only.",
-        "Use it where you run the server yourself and nobody else trains with it.",
+        "and only to this run, nor that the GPU memory there is freed at the end. The receipt covers only the trainer.",
+        "Use it only if you run the server yourself and nobody else trains with it.",
     )
     if server.weight_sync == WeightSync.LORA:
         yield from _adapters(draft, server.attached)
@@ -165,29 +164,29 @@ def _adapters(draft: Draft, addresses: tuple[str, ...]) -> Iterator[Finding]:
         "The server must have been started with --enable-lora, --max-lora-rank at least "
         f"{rank}, --max-loras at least 1 (3 with agents) and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.",
     )
-    away = [address for address in addresses if not _is_local(address)]
-    if away:
+    remote = [address for address in addresses if not _is_local(address)]
+    if remote:
         yield warn(
             "profile",
-            f"The server at {away[0]} loads each adapter from the run's folder on the host, by its path: it must see "
-            "that folder under the same name.",
-            "Share the host's folder of runs with the server's machine, or attach a server on the host itself.",
+            f"The server at {remote[0]} loads each adapter from the run's folder on the host, so it must see that "
+            "folder under the same path.",
+            "Share the host's runs folder with the server's machine, or attach a server on the host itself.",
         )
 
 
 def _stream(addresses: tuple[str, ...]) -> Iterator[Finding]:
     yield warn(
         "profile",
-        "NCCL weight updates take a server started with VLLM_SERVER_DEV_MODE=1 and "
-        '--weight-transfer-config \'{"backend":"nccl"}\', whose GPUs the trainer reaches over the network or NVLink '
-        "and doesn't share; whether it does shows only when the first weights are sent.",
+        "NCCL weight updates need a server started with VLLM_SERVER_DEV_MODE=1 and "
+        '--weight-transfer-config \'{"backend":"nccl"}\'. The trainer must reach its GPUs over the network or NVLink '
+        "and not share them, which is tested only when the first weights are sent.",
         "LoRA hot-swap needs no such connection.",
     )
     if not all(_is_local(address) for address in addresses):
         yield note(
             "profile",
-            "Anyone who can connect to a server in development mode can change its weights: keep it on a network of "
-            "its own.",
+            "Anyone who can connect to a server in development mode can change its weights. Keep it on a "
+            "separate network.",
         )
 
 
@@ -197,8 +196,8 @@ def _kept_memory(draft: Draft) -> Iterator[Finding]:
             if gpu.kept_mib:
                 yield warn(
                     "profile",
-                    f"GPU {gpu.index} of {host.name} has {gpu.kept_mib:,} MiB of earlier runs in use, kept by "
-                    f"{', '.join(gpu.kept_by)}. It grows with each run that sends weights by NCCL, until runs can't "
+                    f"GPU {gpu.index} of {host.name} has {gpu.kept_mib:,} MiB in use for earlier runs, kept by "
+                    f"{', '.join(gpu.kept_by)}. This grows with each run that sends weights by NCCL, until no run can "
                     "start there.",
                     "Restart the server to release it.",
                 )

@@ -1,4 +1,4 @@
-"""Arguments of GRPOConfig: existing names, valid values, and combinations that don't work together."""
+"""Checks of GRPOConfig's arguments: known names, valid values, and combinations that don't work."""
 
 import difflib
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from workers.contract.stack.training_rules import (
 )
 
 LOSS_LEVELS = {"luspo": ("sequence", "whole sequences"), "vespo": ("token", "tokens")}
-"""Loss -> the only level of importance sampling that it is defined for, and what that samples."""
+"""Loss -> (the only level of importance sampling for which it is defined, what that level applies to)."""
 SCHEDULER_NEEDS = {
     "cosine_with_min_lr": ("min_lr", "min_lr_rate"),
     "cosine_warmup_with_min_lr": ("min_lr", "min_lr_rate"),
@@ -27,11 +27,11 @@ def check_names(draft: Draft) -> Iterator[Finding]:
     if not fields:
         return
     for name in sorted(set(draft.grpo) - fields - OWNED - MADE_BY_THE_FORM):
-        close = difflib.get_close_matches(name, fields, n=1)
+        matches = difflib.get_close_matches(name, fields, n=1)
         yield stop(
             name,
             f"GRPOConfig of the trainer's TRL ({(draft.schema or {}).get('trl', '?')}) has no field {name}.",
-            f"Did you mean {close[0]}?" if close else "Leave it out.",
+            f"Did you mean {matches[0]}?" if matches else "Leave it out.",
         )
 
 
@@ -41,8 +41,8 @@ def check_values(draft: Draft) -> Iterator[Finding]:
         if name in OWNED:
             fixes = [Fix(f"Clear {name}", {name: ""})]
         else:
-            close = difflib.get_close_matches(str(draft.grpo[name]), CHOICES.get(name, ()), n=2)
-            fixes = [Fix(f"Use {match}", {name: match}) for match in close]
+            matches = difflib.get_close_matches(str(draft.grpo[name]), CHOICES.get(name, ()), n=2)
+            fixes = [Fix(f"Use {match}", {name: match}) for match in matches]
         yield stop(name, problem.sentence, problem.fix, *fixes)
     for problem in unusual_values(draft.grpo, lora=draft.lora is not None):
         yield warn(problem.field, problem.sentence, problem.fix)
@@ -61,24 +61,24 @@ def check_combinations(draft: Draft) -> Iterator[Finding]:
 def _reference(draft: Draft) -> Iterator[Finding]:
     if not draft.value("sync_ref_model"):
         return
-    off = Fix("Turn sync_ref_model off", {"sync_ref_model": ""})
+    turn_off = Fix("Turn sync_ref_model off", {"sync_ref_model": ""})
     if not draft.value("beta"):
         cause = "sync_ref_model updates a reference model, but β = 0 keeps none."
-        yield stop("sync_ref_model", cause, "Give β a value above 0, or turn it off.", off)
+        yield stop("sync_ref_model", cause, "Set β above 0, or turn sync_ref_model off.", turn_off)
     elif draft.lora:
         cause = "sync_ref_model needs a separate reference model; with LoRA the base model is the reference."
-        yield stop("sync_ref_model", cause, "Turn it off, or train without LoRA.", off)
+        yield stop("sync_ref_model", cause, "Turn it off, or train without LoRA.", turn_off)
 
 
 def _losses(draft: Draft) -> Iterator[Finding]:
     loss, level = draft.value("loss_type"), draft.value("importance_sampling_level")
-    needed, samples = LOSS_LEVELS.get(str(loss), (level, ""))
-    if level != needed:
+    required_level, samples = LOSS_LEVELS.get(str(loss), (level, ""))
+    if level != required_level:
         yield warn(
             "loss_type",
             f"The {loss.upper()} loss is defined for importance sampling of {samples}.",
-            f"Set importance_sampling_level to {needed}.",
-            Fix(f"Use {needed} level", {"importance_sampling_level": needed}),
+            f"Set importance_sampling_level to {required_level}.",
+            Fix(f"Use {required_level} level", {"importance_sampling_level": required_level}),
         )
     if level == "sequence" and loss in ("bnpo", "dr_grpo", "dapo", "cispo"):
         yield warn(
@@ -91,9 +91,9 @@ def _losses(draft: Draft) -> Iterator[Finding]:
     if high is not None and low is not None and high < low:
         yield warn(
             "epsilon_high",
-            f"The upper clip bound {high:g} is below the lower one {low:g}: rises are cut sooner than falls.",
-            "Usually the upper bound is the same or a little larger (0.28 in DAPO).",
-            Fix("Use the same", {"epsilon_high": ""}),
+            f"The upper clip bound {high:g} is below the lower one {low:g}, so increases are clipped first.",
+            "Usually the upper bound is the same or slightly larger (0.28 in DAPO).",
+            Fix("Use the lower bound for both", {"epsilon_high": ""}),
         )
 
 
@@ -124,19 +124,19 @@ def _scheduler(draft: Draft) -> Iterator[Finding]:
     needs = SCHEDULER_NEEDS.get(str(name))
     kwargs = draft.value("lr_scheduler_kwargs") or {}
     if not isinstance(kwargs, dict | str):
-        yield stop("lr_scheduler_kwargs", "The scheduler's arguments are not a JSON object.", 'Write {"name": value}.')
+        yield stop("lr_scheduler_kwargs", "The scheduler's arguments are not a JSON object.", 'Enter {"name": value}.')
     elif needs and not any(key in kwargs for key in needs):
         yield stop(
             "lr_scheduler_type",
             f"The scheduler {name} needs {' or '.join(needs)}.",
-            "Give it in lr_scheduler_kwargs under Advanced, or choose cosine.",
+            "Set it in lr_scheduler_kwargs under Advanced, or choose cosine.",
             Fix("Use cosine", {"lr_scheduler_type": "cosine"}),
         )
     steps, warmup = draft.value("max_steps"), draft.value("warmup_steps")
     if steps and warmup and 0 < steps <= warmup:
         yield warn(
             "warmup_steps",
-            f"The warm-up of {warmup:g} steps lasts as long as the run: the learning rate is never reached.",
+            f"The warm-up of {warmup:g} steps lasts as long as the run, so the full learning rate is never reached.",
             "Use a shorter warm-up.",
             Fix(f"Set warm-up to {max(steps // 10, 1)}", {"warmup_steps": str(max(steps // 10, 1))}),
         )
@@ -147,7 +147,7 @@ def _attention(draft: Draft) -> Iterator[Finding]:
     if chosen.startswith("flash_attention") and draft.hardware and draft.hardware.trainer_gpus == 0:
         yield stop(
             "attn_implementation",
-            f"{chosen} runs on GPUs only, and this profile trains on the CPU.",
+            f"{chosen} runs only on GPUs, but this profile trains on the CPU.",
             "Use sdpa, or the model's default.",
             Fix("Use sdpa", {"attn_implementation": "sdpa"}),
         )

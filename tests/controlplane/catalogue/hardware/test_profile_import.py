@@ -41,7 +41,7 @@ def test_a_tuned_deepspeed_json_becomes_a_profile_that_keeps_it():
     assert form.result.batch == {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
     text = answer.content.decode()
     assert "Imported: DeepSpeed JSON" in text
-    assert "Figures go to the run’s page" in text or "Figures go to the run&#x27;s page" in text
+    assert "Metrics go to the run’s page" in text or "Metrics go to the run&#x27;s page" in text
     data = {**form.data, "name": "small cards"}
     assert operator().post("/hardware/profiles/new/", data).status_code == 302
 

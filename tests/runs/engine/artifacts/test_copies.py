@@ -85,7 +85,7 @@ def test_nobody_gets_the_keys_before_the_claim(saved: Attempt) -> None:
     ("address", "key", "words"),
     [
         ("https://s3.example.com", "ID:SECRET", "must name a bucket"),
-        ("https://s3.example.com/grpo?acl=public", "ID:SECRET", "region alone"),
+        ("https://s3.example.com/grpo?acl=public", "ID:SECRET", "only the region"),
         (ADDRESS, "SECRET", "ID:SECRET"),
     ],
 )

@@ -72,7 +72,7 @@ def test_the_page_of_a_job_leads_back_to_its_model_and_has_nothing_of_a_training
     assert f'<a href="/models/{checkpoint.event.pk}/">sums · step 1</a>' in " ".join(page.replace("\n", " ").split())
     assert [group.title for group in answer.context["groups"]] == ["Machine"]
     assert 'class="tiles"' not in page
-    assert "the model stays as it is" in page  # what a stop does
+    assert "the model stays unchanged" in page  # what a stop does
     for words in ("Clone", "Completions", "no step has been trained", "(deleted)"):
         assert words not in page
 

@@ -105,6 +105,6 @@ def test_a_run_that_no_host_can_take_is_launched_for_a_machine(engine: Engine) -
     assert client.post("/runs/new/", fields).status_code == 422
     a_source(engine)
     page = client.post("/runs/new/check", fields).content.decode()
-    assert "It asks for a machine of Cluster A." in page
+    assert "It requests a machine from Cluster A." in page
     assert client.post("/runs/new/", fields).status_code == 302
     assert Run.objects.get().latest().status == "queued"

@@ -138,7 +138,7 @@ def test_a_host_without_a_sandbox_stops_the_launch_and_is_named_with_why() -> No
     [(grade, cause)] = found(box())
     assert grade == Grade.STOP
     assert cause == (
-        "box has no sandbox for code, which tests runs: bubblewrap: not installed; landlock: the kernel has none."
+        "box has no sandbox for the code that tests runs: bubblewrap: not installed; landlock: the kernel has none."
     )
 
 
@@ -149,7 +149,10 @@ def test_what_is_allowed_is_warned_of() -> None:
 
 def test_a_host_that_has_not_told_yet_is_waited_for() -> None:
     [(grade, cause)] = found(box(known=False), rewards=(CODE, RewardSpec("style", "python")))
-    assert (grade, cause) == (Grade.NOTE, "box has not reported its sandbox for code yet, which tests and style run.")
+    assert (grade, cause) == (
+        Grade.NOTE,
+        "box has not reported yet whether it has a sandbox for the code that tests and style run.",
+    )
 
 
 def test_of_several_hosts_those_without_are_named() -> None:

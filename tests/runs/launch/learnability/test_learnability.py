@@ -101,7 +101,7 @@ def test_the_page_follows_a_check_to_its_end() -> None:
     ended(check)
     answer = operator().get(f"/runs/{check.pk}/learnability/", **asked)
     assert answer.status_code == 286
-    assert "in 50% of the groups the completions differ" in " ".join(answer.content.decode().split())
+    assert "in 50% of the groups, the completions differ" in " ".join(answer.content.decode().split())
 
 
 def test_a_check_that_failed_says_why() -> None:
@@ -214,12 +214,12 @@ SOUND = CheckResult(groups=64, completions=512, flat=0.2, solve_rate=0.5)
     [
         ({}, "good", "in 80% of the groups"),
         ({"groups": 0}, "bad", "No completion was sampled"),
-        ({"flat": 0.95, "solve_rate": 0.02}, "bad", "choose easier prompts"),
-        ({"flat": 0.95, "solve_rate": 0.99}, "bad", "choose harder prompts"),
+        ({"flat": 0.95, "solve_rate": 0.02}, "bad", "Choose easier prompts"),
+        ({"flat": 0.95, "solve_rate": 0.99}, "bad", "Choose harder prompts"),
         ({"flat": 0.7}, "warn", "Raise the temperature"),
         ({"cut": 0.3}, "warn", "Allow longer completions"),
         ({"cut": 0.3, "flat": 0.95, "solve_rate": None}, "bad", "got the same reward"),
-        ({"components": (ComponentRange("right", 0, 0, 0, 0.97, failed=0),)}, "warn", "from the others alone"),
+        ({"components": (ComponentRange("right", 0, 0, 0, 0.97, failed=0),)}, "warn", "only from the others"),
         ({"components": (ComponentRange("judge", 0, 0, 0, 0, failed=0.6),)}, "bad", "The reward judge gave no score"),
     ],
 )

@@ -33,7 +33,7 @@ def test_the_choice_is_kept_by_the_form_and_the_clone() -> None:
     answer = client.post("/runs/new/", sent(rewards_beside="on"))
     # The page's profile generates by transformers, where it can't be had.
     assert answer.status_code == 422
-    assert "generates a batch as a whole, by transformers" in answer.content.decode()
+    assert "generates each batch as a whole, by transformers" in answer.content.decode()
     client.post("/runs/new/", sent())
     run = Run.objects.get()
     assert not spec_of(run).rewards_beside
@@ -65,7 +65,7 @@ def test_the_choice_is_kept_by_the_form_and_the_clone() -> None:
                 "episodes": dataclasses.replace(EpisodeSpec("e", 1), gateway=GatewaySpec()),
             },
             Grade.STOP,
-            "Programs drive the episodes",
+            "programs drive the episodes",
         ),
     ],
 )

@@ -79,7 +79,7 @@ def test_each_process_of_a_draft_has_its_command_where_it_would_start(client):
 def test_a_draft_that_has_to_wait_is_shown_as_on_an_idle_host(client):
     Host.objects.update(draining=True)
     text = shown(client, servers())
-    assert "with nothing else running" in text
+    assert "nothing else is running" in text
     assert "CUDA_VISIBLE_DEVICES=2 " in text
 
 
@@ -107,7 +107,7 @@ def test_an_open_choice_is_named_in_place_of_commands(client):
 
 
 def test_a_wrong_field_is_not_turned_into_commands(client):
-    assert "Fix what Preflight marks red." in shown(client, sent(max_completion_length="x"))
+    assert "Fix the problems that Preflight marks red." in shown(client, sent(max_completion_length="x"))
 
 
 SENSELESS: list[dict[str, Any]] = [
@@ -157,7 +157,7 @@ def test_a_draft_that_can_not_be_launched_comes_back_with_what_was_typed(client)
     answer = client.post("/runs/new/dry-run", sent(max_completion_length="x", seed="77"))
     assert answer.status_code == 422
     page = answer.content.decode()
-    assert "No dry run yet" in page
+    assert "A dry run isn&#x27;t possible yet" in page
     assert 'value="77"' in page
 
 
@@ -176,7 +176,7 @@ def test_a_run_is_downloaded_as_it_was_frozen(client):
     files = unpacked(viewer().get(f"/runs/{run.pk}/dry-run"))
     assert json.loads(files["spec.json"])["run"] == run.spec
     assert f"--served-model-name {run.pk}-1" in unwrapped(files["run.sh"])
-    assert "its folder goes to ../../r1/1/checkpoints/checkpoint-2" in files["README.txt"]
+    assert "put its folder at ../../r1/1/checkpoints/checkpoint-2" in files["README.txt"]
 
 
 def test_only_a_few_dry_runs_are_packed_at_once(client):
@@ -188,7 +188,7 @@ def test_only_a_few_dry_runs_are_packed_at_once(client):
         answer = viewer().get(f"/runs/{run.pk}/dry-run", follow=True)
         assert "Other dry runs are being packed." in answer.content.decode()
     finally:
-        dry_run._packing.release(dry_run.PACKED_AT_ONCE)
+        dry_run._packing.release(dry_run.MAX_CONCURRENT_PACKS)
     assert unpacked(viewer().get(f"/runs/{run.pk}/dry-run"))
 
 

@@ -90,7 +90,7 @@ def test_a_clone_says_what_has_become_of_the_environment(client):
     version = an_environment()
     run = launched(client, environment=str(version.pk))
     saving.save(version.environment, EnvironmentComposition([CALCULATOR], {"turns": 2}))
-    assert "a newer version of its environment" in client.get(f"/runs/{run.pk}/clone/").content.decode()
+    assert "environment has a newer version" in client.get(f"/runs/{run.pk}/clone/").content.decode()
     version.environment.delete()
     run.refresh_from_db()
     assert run.environment_version is None

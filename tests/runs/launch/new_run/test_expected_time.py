@@ -54,7 +54,7 @@ def test_the_time_comes_from_what_the_host_did_before() -> None:
     run = ran("earlier", a_ready_host())
     text = panel(gradient_accumulation_steps=1)
     assert "by a run on box" in text
-    assert f'From <a href="/runs/{run.pk}/">earlier</a>' in text
+    assert f'Based on <a href="/runs/{run.pk}/">earlier</a>' in text
     assert "about 2 s, 4k tokens" in text
     assert "about 33 min 20 s for 1,000 steps" in text
     assert "2k tokens/s, 2 s a step (median of 5)." in text
@@ -76,7 +76,7 @@ def test_the_time_of_a_grid_is_the_sum_of_its_runs() -> None:
     text = panel(**grid)
     assert "<dt>Each run</dt><dd>about 33 min 20 s to 1 h 6 min</dd>" in text
     assert "<dt>All 4</dt><dd>about 3 h 20 min, one after another</dd>" in text
-    assert "<dt>GPU-hours of all</dt><dd>about 3.33: $12.00</dd>" in text
+    assert "<dt>GPU-hours in total</dt><dd>about 3.33: $12.00</dd>" in text
     assert "A step" not in text
     assert "<dd>about 1 h 40 min, 2 at a time</dd>" in panel(**grid, at_once=2)
 
@@ -127,7 +127,7 @@ def test_without_such_a_run_a_rule_of_thumb_is_marked_as_one() -> None:
     ran("on the CPU", host)
     text = panel(profile=a_gpu_profile().pk)
     assert "rule of thumb, not measured" in text
-    assert "No recent run on box is like this one." in text
+    assert "No recent run on box is similar to this one." in text
     assert "on the CPU" not in text
 
 
@@ -139,7 +139,7 @@ def test_a_machine_that_has_still_to_be_asked_for_has_its_sources_price_or_says_
     found = re.search(r"<dt>GPU-hours</dt><dd>about ([\d.]+): \$([\d.]+)</dd>", text)
     assert found is not None
     assert float(found[2]) == pytest.approx(3.6 * float(found[1]), rel=0.01)
-    assert "A GPU-hour there costs $3.60; a machine of 2 GPUs is paid for as a whole" in text
+    assert "A GPU-hour there costs $3.60; the whole machine (2 GPUs) is charged" in text
     source.options = {}
     source.save()
     text = panel(profile=profile)

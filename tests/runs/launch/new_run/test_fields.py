@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.catalogue.rewards.models import RewardVersion
 from runs.launch.new_run.choices import LaunchChoices, choices_of
-from runs.launch.new_run.fields.grid import MOST
+from runs.launch.new_run.fields.grid import MAX_GROUP_RUNS
 from runs.launch.new_run.fields.table import BY_FIELD
 from tests.runs.launch.new_run.launching_page import SCHEMA, a_config, a_version, cpu_profile
 from workers.contract.run import sinks
@@ -30,8 +30,8 @@ def test_every_setting_of_a_run_has_a_field() -> None:
 
 
 def test_bounds_that_two_tables_have_are_the_same() -> None:
-    assert {BY_FIELD["seeds"].high, BY_FIELD["at_once"].high} == {MOST}
-    assert f"at most {MOST} runs" in BY_FIELD["grid"].help
+    assert {BY_FIELD["seeds"].high, BY_FIELD["at_once"].high} == {MAX_GROUP_RUNS}
+    assert f"at most {MAX_GROUP_RUNS} runs" in BY_FIELD["grid"].help
     assert {BY_FIELD["send_project"].longest, BY_FIELD["send_name"].longest} == {sinks.LONGEST_TEXT}
     for name in ("loss_type", "scale_rewards"):
         assert sorted(value for value, _ in BY_FIELD[name].choices) == sorted(CHOICES[name])

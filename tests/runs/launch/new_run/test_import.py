@@ -196,7 +196,7 @@ def test_a_draft_exported_and_imported_again_is_the_same_draft(client, name):
 def test_an_unfinished_draft_has_no_export_yet(client):
     answer = client.post("/runs/new/export", sent(dataset_version=""))
     assert answer.status_code == 422
-    assert "No export yet" in answer.content.decode()
+    assert "The settings can&#x27;t be exported yet" in answer.content.decode()
 
 
 def test_a_spec_that_leaves_settings_to_trl_gives_a_form_that_can_be_launched(client):
@@ -268,7 +268,7 @@ def test_the_guides_division_of_a_step_finds_the_profile_too(client):
 
 @pytest.mark.parametrize(
     ("announced", "reason"),
-    [(False, "No host has reported yet which arguments its TRL has."), (True, "The hosts' TRL has no such argument.")],
+    [(False, "No host has reported its TRL’s arguments yet."), (True, "TRL on the hosts has no such argument.")],
 )
 def test_an_argument_is_left_out_for_what_is_known_of_the_hosts_trl(announced: bool, reason: str) -> None:
     if announced:

@@ -60,7 +60,7 @@ def test_a_multi_turn_config_fills_the_coefficient_and_says_what_else_it_needs(c
         ["An", "environment"],
         ["A", "reward"],
     ]
-    assert "Make the search example" in answer.content.decode()
+    assert "Create the search example" in answer.content.decode()
     assert "Unknown keys" not in notes(answer)
 
 
@@ -119,7 +119,7 @@ def test_the_search_example_is_made_once_and_chosen(client):
     assert value(answer, "environment") == str(environment.newest().pk)
     assert value(answer, "reward_version") == str(config.newest().pk)
     assert (value(answer, "temperature"), environment.versions.count(), config.versions.count()) == ("0.7", 1, 1)
-    assert "are being made" in answer.content.decode()
+    assert "are being created" in answer.content.decode()
     assert Dataset.objects.filter(name__startswith="Sample encyclopaedia").count() == 1
 
 

@@ -210,7 +210,7 @@ BAD = [
     ("reward_version", "-1", "no longer exists"),
     ("profile", "", "No hardware profile"),
     ("host", "999999999999999999999999999", "no longer exists"),
-    ("eval_rows", "100", "out of training"),
+    ("eval_rows", "100", "validation row"),
     ("max_steps", "0", "At least 1"),
     ("generation_kwargs", "{", "Enter a valid JSON"),
     ("generation_batch_size", "12", "not a whole number of groups"),
@@ -231,7 +231,7 @@ def test_a_label_and_its_finding_are_two_sentences(client):
     text = strip_tags(client.post("/runs/new/check", sent(max_steps="0", temperature="0")).content.decode())
     words = " ".join(text.split())
     assert "Steps: At least 1." in words
-    assert "Temperature: 0 is not a possible temperature. It must be above 0." in words
+    assert "Temperature: 0 is not a valid temperature. It must be above 0." in words
 
 
 def test_launch_stands_out_once_nothing_is_wrong(client):
@@ -365,10 +365,7 @@ def test_a_value_that_overrules_a_profile_is_frozen_even_if_it_is_the_default(cl
 def test_a_clone_says_what_has_changed_since(client):
     run = a_run()
     saving.save(run.reward_version.config, [{"name": "other", "function": "length"}])
-    assert (
-        "There is a newer version of its reward config, tags v2"
-        in client.get(f"/runs/{run.pk}/clone/").content.decode()
-    )
+    assert "Its reward config has a newer version, tags v2" in client.get(f"/runs/{run.pk}/clone/").content.decode()
 
 
 def test_a_clone_of_no_run_is_not_found(client):

@@ -43,10 +43,14 @@ def test_limits_and_rules_are_frozen_and_cloned(client):
         ({"limit_hours": "0"}, "limit_hours", "At least 0.01"),
         ({"limit_tokens": "-5"}, "limit_tokens", "At least 1"),
         ({"limit_money": "abc"}, "limit_money", "Enter a number"),
-        ({"stop_metric": "reward"}, "stop_steps", "Enter for how many steps it may fail to improve."),
+        (
+            {"stop_metric": "reward"},
+            "stop_steps",
+            "Enter the number of steps without improvement",
+        ),
         ({"stop_steps": "5"}, "stop_metric", "Enter the metric that has to improve."),
         ({"bound_metric": "kl"}, "bound_value", "Enter the bound."),
-        ({"bound_value": "1"}, "bound_metric", "Enter the metric that must not cross it."),
+        ({"bound_value": "1"}, "bound_metric", "Enter the metric that must not cross the bound."),
         ({"hang_after": "1"}, "hang_after", "At least 2"),
     ],
 )

@@ -18,7 +18,7 @@ from workers.contract.run.spec import RewardSpec
 
 EVALUATED: dict[str, Any] = {"eval_rows": 8, "eval_rewards": (RewardSpec("short", "length"),)}
 CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
-    ({"keep_best": "eval_other_reward", "eval_rows": 8}, Grade.WARN, "keep_best", "another reward config for"),
+    ({"keep_best": "eval_other_reward", "eval_rows": 8}, Grade.WARN, "keep_best", "a second reward config for"),
     ({**EVALUATED, "keep_best": "other_reward"}, Grade.WARN, "keep_best", "Only evaluations compute"),
     (
         {**EVALUATED, "keep_best": "rewards/short/mean"},
@@ -28,7 +28,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ),
     ({**EVALUATED, "keep_best": "eval_rewards/typo/mean"}, Grade.WARN, "keep_best", "no component typo"),
     ({**EVALUATED, "eval_rows": 0}, Grade.WARN, "eval_reward_version", "and the run makes none"),
-    ({**EVALUATED, "eval_rewards": (REWARD,)}, Grade.STOP, "eval_reward_version", "right is a component of both"),
+    ({**EVALUATED, "eval_rewards": (REWARD,)}, Grade.STOP, "eval_reward_version", "Both reward configs have right"),
     (
         {**EVALUATED, "eval_rewards": (RewardSpec("x", "gone"),)},
         Grade.STOP,
@@ -62,7 +62,7 @@ def test_other_rewards_are_frozen_for_evaluations_alone(client):
 def test_other_rewards_of_the_same_names_are_refused_beside_their_field(client):
     same = client.post("/runs/new/", sent(eval_rows="16") | {"eval_reward_version": RewardVersion.objects.get().pk})
     assert same.status_code == 422
-    assert "format is a component of both" in " ".join(refusals(same)["eval_reward_version"])
+    assert "Both reward configs have format" in " ".join(refusals(same)["eval_reward_version"])
 
 
 def test_preflight_says_what_cannot_come(subtests: pytest.Subtests) -> None:

@@ -14,7 +14,7 @@ STOP, WARN = Finding(Grade.STOP, "model", "No model.", ""), Finding(Grade.WARN, 
     [
         ([STOP, WARN], ["Model"], "bad", "Fix 1 problem first", "1 problem"),
         ([WARN], ["Model", "Host"], "open", "Still to choose: model, host", "2 to choose"),
-        ([WARN, WARN], [], "warn", "Can be launched, with 2 warnings", "2 warnings"),
+        ([WARN, WARN], [], "warn", "Ready to launch, with 2 warnings", "2 warnings"),
         ([], [], "good", "Ready to launch", "Checked"),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_checkpoint_may_be_named_by_its_absolute_path(client: Client) -> None:
         ({}, 2, {"model": "/models/other"}, "It is a checkpoint of /models/tiny"),
         ({"lora": LoraSpec()}, 2, {}, "trained a LoRA"),
         ({}, 2, {"use_lora": "on"}, "trained all weights"),
-        ({"lora": LoraSpec(r=4)}, 2, {"use_lora": "on", "lora_r": "8"}, "Its LoRA has rank 4 on q_proj"),
+        ({"lora": LoraSpec(r=4)}, 2, {"use_lora": "on", "lora_r": "8"}, "LoRA has rank 4 on q_proj"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused_beside_its_field(

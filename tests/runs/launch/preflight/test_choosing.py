@@ -35,7 +35,7 @@ def test_the_fastest_that_fits_comes_first(shape: str, card_gib: float, gpus: in
 
 def test_what_does_not_fit_says_why() -> None:
     why = {choice.name: choice.why for choice in ranked("7b", 16, 1) if not choice.fits}
-    assert "has 1 GPU, and the profile takes 4" in why["Four GPUs, 2 load-balanced servers + 2 trainers"]
+    assert "has 1 GPU, but the profile needs 4" in why["Four GPUs, 2 load-balanced servers + 2 trainers"]
     assert "most of it weights" in why["Single GPU, server beside the trainer"]
 
 

@@ -18,7 +18,7 @@ from runs.launch.preflight.finding import Finding, Grade
 from tests.runs.launch.preflight.test_preflight import FINE
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec, PartSpec
 from workers.contract.run.spec import RewardSpec
-from workers.contract.stack.step_time import ANSWER_S
+from workers.contract.stack.step_time import TOOLS_S
 from workers.environments.library import LIBRARY as ENVIRONMENTS
 from workers.rewards.reward import Cost
 
@@ -53,9 +53,9 @@ CASES: list[tuple[Draft, Grade, str, str]] = [
     (drafted(parts(replace(CALCULATE, name="1 + 1"))), Grade.STOP, "environment", "can't be a tool's name"),
     (drafted(parts(PartSpec("x", "gone"))), Grade.STOP, "environment", "this version has no gone"),
     (drafted(parts(replace(CALCULATE, params={"digits": 99}))), Grade.STOP, "environment", "calculate: digits"),
-    (drafted(limits(turns=1)), Grade.WARN, "episode_turns", "never reads what a tool has answered"),
+    (drafted(limits(turns=1)), Grade.WARN, "episode_turns", "never reads a tool's result"),
     (drafted(limits(call_s=900.0)), Grade.WARN, "episode_call_s", "the whole episode only 600 s"),
-    (drafted(limits(output_tokens=4096)), Grade.WARN, "max_completion_length", "episodes will be cut"),
+    (drafted(limits(output_tokens=4096)), Grade.WARN, "max_completion_length", "episodes will be truncated"),
     (
         drafted(data=replace(FINE.data, chat=False)),
         Grade.STOP,
@@ -74,7 +74,7 @@ CASES: list[tuple[Draft, Grade, str, str]] = [
         drafted(tool_template=ToolTemplate(keeps_prefix=False, in_trl=False)),
         Grade.STOP,
         "tool_template",
-        "changes earlier messages once later ones follow",
+        "changes earlier messages when later ones are added",
     ),
     (drafted(replace(AGENTS, parts=(CALCULATE,))), Grade.STOP, "driven_by", "Agents bring their own tools"),
     (
@@ -120,7 +120,7 @@ def test_a_template_that_can_not_show_tools_names_the_one_that_trl_has() -> None
 
 def test_a_reward_on_tools_or_turns_needs_an_environment() -> None:
     rewards = (RewardSpec("found", "answer_in_results", per_turn=True), *(FINE.rewards or ()))
-    for words in ("scores tool use, and the run has no tools", "scores each turn, and without an environment"):
+    for words in ("scores tool use, but the run has no tools", "scores each turn, but without an environment"):
         assert found(drafted(None, rewards=rewards), "reward_version", words) is not None
         assert found(drafted(rewards=rewards), "reward_version", words) is None
 
@@ -129,7 +129,7 @@ def test_what_runs_code_needs_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(ENVIRONMENTS, "calculator", replace(ENVIRONMENTS["calculator"], cost=Cost.SANDBOX))
     [box] = FINE.hosts
     bare = replace(box, sandbox=HostSandbox(reported=True, backend="", lacks=(), allowed=False))
-    assert found(drafted(hosts=(bare,)), "host", "has no sandbox for code, which calculate runs") is not None
+    assert found(drafted(hosts=(bare,)), "host", "has no sandbox for the code that calculate runs") is not None
     assert FINE.hardware is not None
     assert need_of(FINE.hardware, (CALCULATE,)).sandbox
 
@@ -147,4 +147,4 @@ def test_results_beyond_the_length_count_for_memory_and_time() -> None:
     assert counted - single == 2 * 500
     work = work_of(long)
     assert work is not None
-    assert work.answers * ANSWER_S == 2.0
+    assert work.answers * TOOLS_S == 2.0

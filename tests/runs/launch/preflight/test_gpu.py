@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runs.launch import preflight
-from runs.launch.preflight.checks.servers import splits
+from runs.launch.preflight.checks.servers import can_split
 from runs.launch.preflight.draft import GpuFacts
 from runs.launch.preflight.finding import Finding, Grade
 from tests.runs.launch.preflight.test_preflight import (
@@ -80,11 +80,11 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         {**model(config={"model_type": "qwen2"}), **server(data_parallel=2, gpus=2)},
         Grade.WARN,
         "profile",
-        "this one is dense",
+        "this model is dense",
     ),
     # GPUs
     (hardware(COLOCATE, trainer_gpu_ids=(7,)), Grade.STOP, "profile", "has no GPU 7, which the profile names"),
-    (server(gpu_ids=(9,)), Grade.STOP, "profile", "it has GPUs 0 to 3"),
+    (server(gpu_ids=(9,)), Grade.STOP, "profile", "has GPUs 0 to 3"),
     ({**hardware(COLOCATE), **box(gpus=(), gpu_error="NVML: Driver/library mismatch")}, Grade.STOP, "profile", "NVML"),
     (server(gpu_ids=(0,), gpus=1) | hardware(NCCL, trainer_gpus=9, processes=9), Grade.STOP, "profile", "has 4 GPUs"),
     (box(gpus=(replace(GPUS[0], foreign_mib=70_000),)) | hardware(COLOCATE), Grade.WARN, "profile", "68.4 GiB in use"),
@@ -109,9 +109,9 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         server(attached=ATTACHED) | box(gpus=(replace(GPUS[0], kept_mib=864, kept_by=ATTACHED),)),
         Grade.WARN,
         "profile",
-        "GPU 0 of big has 864 MiB of earlier runs in use, kept by http://127.0.0.1:8000",
+        "GPU 0 of big has 864 MiB in use for earlier runs, kept by http://127.0.0.1:8000",
     ),
-    (server(attached=("http://far:8000",)), Grade.NOTE, "profile", "keep it on a network of its own"),
+    (server(attached=("http://far:8000",)), Grade.NOTE, "profile", "Keep it on a separate network"),
     ({**server(SWAP, attached=ATTACHED), "lora": LORA}, Grade.NOTE, "profile", "--max-lora-rank at least 16"),
     ({**server(SWAP, attached=("http://far:8000",)), "lora": LORA}, Grade.WARN, "profile", "must see that folder"),
     (hardware(CPU, rollout=Rollout.SERVER, server=ServerSpec(attached=ATTACHED)), Grade.STOP, "profile", "needs a GPU"),
@@ -125,7 +125,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         {"lora": LORA, **ranks(1, quantization=Quantization.NF4), **model(quantization="gptq")},
         Grade.STOP,
         "profile",
-        "quantized already",
+        "already quantized",
     ),
     (model(quantization="awq"), Grade.STOP, "use_lora", "quantized (awq)"),
     # colocate
@@ -141,9 +141,9 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         {**hardware(COLOCATE, colocate_max_model_len=256), **grpo(max_completion_length=256)},
         Grade.STOP,
         "max_completion_length",
-        "the colocated vLLM's length",
+        "the colocated vLLM's maximum length",
     ),
-    (server(max_model_len=4096), Grade.STOP, "profile", "context ends at 2,048"),
+    (server(max_model_len=4096), Grade.STOP, "profile", "context has only 2,048"),
     (hardware(COLOCATE, colocate_max_model_len=4096), Grade.STOP, "profile", "sequences of 4,096 tokens"),
     # packages
     ({**ranks(2, strategy=Strategy.ZERO2), **box(versions={"vllm": "0.31.0"})}, Grade.STOP, "profile", "no deepspeed"),
@@ -156,7 +156,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ),
     ({**server(), **box(versions={"vllm": "0.21.3"})}, Grade.WARN, "host", "supports 0.22 to 0.31"),
     ({**server(), **box(versions={"vllm": "0.32.0+cu130"})}, Grade.WARN, "host", "has vLLM 0.32.0"),
-    ({**server(), **box(versions={**VERSIONS, "torch": "2.12.0"})}, Grade.NOTE, "host", "an untested pair"),
+    ({**server(), **box(versions={**VERSIONS, "torch": "2.12.0"})}, Grade.NOTE, "host", "an untested combination"),
     # strategy
     (ranks(1, strategy=Strategy.ZERO2), Grade.NOTE, "profile", "the profile has only one"),
     ({**ranks(2, strategy=Strategy.ZERO3), "lora": LORA}, Grade.NOTE, "use_lora", "shards the frozen weights"),
@@ -168,9 +168,9 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         {"made_for": {"num_generations": "16"}, **grpo(num_generations=8)},
         Grade.NOTE,
         "num_generations",
-        "made for 16, and this run has 8",
+        "made for 16, but this run has 8",
     ),
-    ({**ranks(1), **grpo(bf16=False, fp16=True)}, Grade.NOTE, "precision", "trains in bf16, and this run in fp16"),
+    ({**ranks(1), **grpo(bf16=False, fp16=True)}, Grade.NOTE, "precision", "trains in bf16, but this run in fp16"),
     ({**ranks(1, optimizer=Optimizer.ADAFACTOR), **grpo(optim="sgd")}, Grade.NOTE, "optim", "overrides the profile"),
 ]
 IDS = [f"{case[2]}: {case[3]}" for case in CASES]
@@ -215,7 +215,7 @@ def test_what_can_run_is_not_refused(subtests: pytest.Subtests) -> None:
 )
 def test_tensor_parallel_sizes_are_those_of_vllm(heads: int, kv_heads: int, sizes: list[int]) -> None:
     """Query heads are split evenly; key-value heads too, or copied to a whole number of GPUs each."""
-    assert [size for size in range(1, 33) if splits(heads, kv_heads, size)] == sizes
+    assert [size for size in range(1, 33) if can_split(heads, kv_heads, size)] == sizes
 
 
 def test_a_size_that_fits_is_offered_for_one_that_does_not() -> None:
@@ -232,7 +232,7 @@ def test_one_host_with_the_port_free_is_enough() -> None:
 def test_memory_that_an_attached_server_keeps_is_put_down_to_it() -> None:
     attached = {**server(attached=ATTACHED), **box(gpus=(replace(GPUS[0], foreign_mib=1_500),))}
     [finding] = [f for f in found(**attached) if "in use" in f.cause]
-    assert finding.fix.endswith("keeps some of each run's memory there: restart http://127.0.0.1:8000.")
+    assert finding.fix.endswith("keeps some of each run's memory there. Restart http://127.0.0.1:8000 to free it.")
 
 
 def test_every_deviation_has_its_own_fix_and_one_mends_them_all() -> None:

@@ -30,7 +30,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ({"host": {"cuda_usable": False, "versions": {"vllm": "0.31.0", "torch": "2.13.0+cpu"}}}, Grade.STOP, "host",
      "a CPU build of torch (2.13.0+cpu)"),
     ({"host": {"cuda_usable": False, "cuda_built_for": "13.0", "driver": "535.104"}}, Grade.STOP, "host",
-     "is too old for CUDA 13.0, which its torch is built for: it needs 580 or later"),
+     "is too old for CUDA 13.0, for which its torch is built. Driver 580 or later"),
     ({"host": {"cuda_usable": False, "cuda_built_for": "12.8", "driver": "470.1"}}, Grade.STOP, "host", "525 or later"),
     ({"host": {"cuda_usable": False, "cuda_built_for": "13.0"}}, Grade.STOP, "host", "finds no usable GPU"),
     ({"host": {"gpus": OLD}}, Grade.STOP, "precision", "(CUDA capability 7.5) doesn't support bf16"),

@@ -94,10 +94,11 @@ def test_what_is_over_is_refused_with_its_parts_and_each_fix_makes_it_fit(subtes
     [
         (OVER[3][1], "Turn on gradient checkpointing"),
         (drafted("7b", ONE, 18, lora=LORA, grpo={"per_device_train_batch_size": 16}),
-         "Batch of 8 per process, 2 passes"),
-        (drafted("7b", ONE, 20, lora=LORA, grpo={"max_completion_length": 6000}), "Batch of 1 per process, 8 passes"),
+         "Use a batch of 8 per process and 2 passes"),
+        (drafted("7b", ONE, 20, lora=LORA, grpo={"max_completion_length": 6000}),
+         "Use a batch of 1 per process and 8 passes"),
         (OVER[0][1], "Train a LoRA"),
-        (drafted("1.5b", ONE, 22), "8-bit AdamW"),
+        (drafted("1.5b", ONE, 22), "Use 8-bit AdamW"),
     ],
 )  # fmt: skip
 def test_the_cheapest_that_is_enough_is_offered(draft: Draft, label: str) -> None:
@@ -153,7 +154,7 @@ def test_vllms_share_is_reckoned(draft: Draft, grade: Grade, words: str) -> None
 def test_what_is_offloaded_must_fit_the_hosts_memory() -> None:
     offloads = HardwareSpec("offload", trainer_gpus=1, strategy=Strategy.ZERO3, offload=Offload.PARAMETERS)
     small = drafted("7b", offloads, 80, host={"ram_mib": 32 * 1024})
-    assert any("kernel would end the trainer" in one.cause for one in preflight.check(small))
+    assert any("kernel would kill the trainer" in one.cause for one in preflight.check(small))
     assert not any("kernel" in one.cause for one in preflight.check(drafted("7b", offloads, 80)))
 
 

@@ -28,8 +28,8 @@ ON = {"ahead": True}
         ({**ON, "hardware": NCCL, "prompts": PromptsSpec(by_difficulty=True)}, Grade.STOP, "can't be known ahead"),
         ({**ON, "hardware": SHARED}, Grade.WARN, "slows both"),
         ({**ON, "hardware": NCCL}, Grade.NOTE, "weights one update old"),
-        ({"hardware": NCCL}, Grade.NOTE, "Trainer and vLLM servers take turns"),
-        ({"hardware": ATTACHED}, Grade.NOTE, "Trainer and vLLM servers take turns"),
+        ({"hardware": NCCL}, Grade.NOTE, "separate GPUs but take turns"),
+        ({"hardware": ATTACHED}, Grade.NOTE, "separate GPUs but take turns"),
     ],
 )
 def test_it_is_refused_warned_of_or_offered(changes: dict[str, Any], grade: Grade, sentence: str) -> None:

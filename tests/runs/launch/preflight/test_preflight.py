@@ -108,12 +108,12 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ({"hardware": replace(CPU, rollout=Rollout.COLOCATE)}, Grade.STOP, "profile", "needs a GPU"),
     # hosts
     ({"hosts": ()}, Grade.STOP, "host", "No host has announced itself"),
-    ({"hosts": (), "machines": (HostFacts("cluster"),)}, Grade.NOTE, "host", "a machine of cluster has"),
+    ({"hosts": (), "machines": (HostFacts("cluster"),)}, Grade.NOTE, "host", "a machine from cluster has"),
     (
         {"hardware": COLOCATE, "machines": (HostFacts("a"), HostFacts("b"))},
         Grade.NOTE,
         "host",
-        "a machine of a or b has",
+        "a machine from a or b has",
     ),
     ({"hardware": COLOCATE, "machines": (HostFacts("a"),), "host_chosen": True}, Grade.STOP, "profile", "has no GPU"),
     ({"hardware": COLOCATE}, Grade.STOP, "profile", "has no GPU"),
@@ -131,18 +131,18 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (host(trainer="checking"), Grade.NOTE, "host", "still checking"),
     ({"hosts": (GPU_BOX, BOX), "hardware": COLOCATE}, Grade.NOTE, "host", "Too small for this profile: box"),
     # disk
-    (host(disk_free_mib=100), Grade.STOP, "host", "100\N{NO-BREAK SPACE}MiB of disk left"),
+    (host(disk_free_mib=100), Grade.STOP, "host", "100\N{NO-BREAK SPACE}MiB of free disk space"),
     (
         {**model(parameters=10**10), **grpo(save_strategy="epoch")},
         Grade.WARN,
         "save_total_limit",
-        "1 checkpoint of about 112\N{NO-BREAK SPACE}GiB each take more than",  # 20 steps are a fifth of an epoch
+        "A checkpoint of about 112\N{NO-BREAK SPACE}GiB needs more than",  # 20 steps are a fifth of an epoch
     ),
     (
         {**model(parameters=10**10), **grpo(save_steps=5)},
         Grade.WARN,
         "save_total_limit",
-        "3 checkpoints of about 112\N{NO-BREAK SPACE}GiB each take more than the 97.7\N{NO-BREAK SPACE}GiB left on box",
+        "3 checkpoints of about 112\N{NO-BREAK SPACE}GiB each need more than the 97.7\N{NO-BREAK SPACE}GiB free on box",
     ),
     # the best checkpoint
     ({"keep_best": "eval_reward", "eval_rows": 0}, Grade.WARN, "keep_best", "the run makes none"),
@@ -160,7 +160,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         "spread_in",
         "No component that is trained on",
     ),
-    ({"prompts": PromptsSpec(extra_rounds=3)}, Grade.NOTE, "extra_rounds", "8 completions, and up to 32 where"),
+    ({"prompts": PromptsSpec(extra_rounds=3)}, Grade.NOTE, "extra_rounds", "8 completions, or up to 32 if"),
     ({"prompts": PromptsSpec(by_difficulty=True), "eval_rows": 0}, Grade.NOTE, "eval_rows", "can't be compared with"),
     ({"prompts": PromptsSpec(extra_rounds=3), **data(rows=3)}, Grade.WARN, "extra_rounds", "little to choose from"),
     # names
@@ -178,10 +178,10 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (grpo(multi_objective_aggregation="sum"), Grade.STOP, "multi_objective_aggregation", "no value"),
     (grpo(vllm_importance_sampling_mode="mask"), Grade.STOP, "vllm_importance_sampling_mode", "no value"),
     (grpo(vllm_model_impl="hf"), Grade.STOP, "vllm_model_impl", "no value"),
-    (grpo(temperature=0.0), Grade.STOP, "temperature", "0 is not a possible temperature"),
-    (grpo(temperature=-1.0), Grade.STOP, "temperature", "-1 is not a possible temperature"),
-    (grpo(top_p=1.2), Grade.STOP, "top_p", "1.2 is not a possible top_p"),
-    (grpo(delta=0.5), Grade.STOP, "delta", "0.5 is not a possible delta"),
+    (grpo(temperature=0.0), Grade.STOP, "temperature", "0 is not a valid temperature"),
+    (grpo(temperature=-1.0), Grade.STOP, "temperature", "-1 is not a valid temperature"),
+    (grpo(top_p=1.2), Grade.STOP, "top_p", "1.2 is not a valid top_p"),
+    (grpo(delta=0.5), Grade.STOP, "delta", "0.5 is not a valid delta"),
     (grpo(max_steps=0), Grade.STOP, "max_steps", "0 steps"),
     # valid values far from the usual ones
     (grpo(learning_rate=5.0), Grade.WARN, "learning_rate", "5 is an unusual value"),
@@ -200,7 +200,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         "steps_per_generation",
         "can't both be set",
     ),
-    (grpo(generation_batch_size=12), Grade.STOP, "generation_batch_size", "can't be cut"),
+    (grpo(generation_batch_size=12), Grade.STOP, "generation_batch_size", "can't be divided"),
     (
         {"eval_rows": 8, **grpo(per_device_eval_batch_size=3)},
         Grade.STOP,
@@ -210,26 +210,26 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     # steps
     (data(rows=3) | grpo(per_device_train_batch_size=32), Grade.STOP, "dataset_version", "without a single step"),
     ({}, Grade.NOTE, "max_steps", "20 steps use 20 of the 100 training prompts"),
-    (grpo(max_steps=150), Grade.NOTE, "max_steps", "150 steps go 1.5 times over the 100 training prompts"),
+    (grpo(max_steps=150), Grade.NOTE, "max_steps", "150 steps go over the 100 training prompts 1.5 times"),
     (grpo(max_steps=-1, num_train_epochs=2.0), Grade.NOTE, "num_train_epochs", "2 epochs are 200 steps"),
     ({}, Grade.NOTE, "num_generations", "1 prompt × 8 completions"),
     # limits
-    ({"limits": LimitsSpec(money=5)}, Grade.WARN, "limit_money", "A run on the CPU costs no GPU-hours"),
+    ({"limits": LimitsSpec(money=5)}, Grade.WARN, "limit_money", "A run on the CPU uses no GPU-hours"),
     ({"limits": LimitsSpec(money=5), **ON_GPU}, Grade.STOP, "limit_money", "box has no price per GPU-hour"),
     (
         {"limits": LimitsSpec(money=5), **ON_GPU, "hosts": (GPU_BOX, replace(GPU_BOX, name="b", gpu_hour=PRICE))},
         Grade.WARN,
         "limit_money",
-        "would not hold there",
+        "would not apply there",
     ),
-    ({"limits": no_better("eval_reward")}, Grade.WARN, "stop_metric", "comes from evaluations, and the run makes none"),
+    ({"limits": no_better("eval_reward")}, Grade.WARN, "stop_metric", "comes from evaluations, but the run makes none"),
     ({"limits": LimitsSpec(beyond=BeyondSpec("kl", 1, 5))}, Grade.WARN, "bound_metric", "With β = 0 no kl is logged"),
-    ({"limits": no_better("reward")}, Grade.NOTE, "stop_metric", "by then its checkpoint may be deleted"),
+    ({"limits": no_better("reward")}, Grade.NOTE, "stop_metric", "the checkpoint from that step may be deleted"),
     ({"limits": no_better("rewards/wrong/mean")}, Grade.WARN, "stop_metric", "has no component wrong"),
     ({"limits": no_better("rewad")}, Grade.WARN, "stop_metric", "TRL logs no metric rewad"),
     # evaluation
-    ({"eval_rows": 21}, Grade.STOP, "eval_rows", "keeps only 20 rows out of training"),
-    ({"eval_rows": 1, "data": replace(DATA, validation_rows=0)}, Grade.STOP, "eval_rows", "keeps none out of training"),
+    ({"eval_rows": 21}, Grade.STOP, "eval_rows", "has only 20 validation rows"),
+    ({"eval_rows": 1, "data": replace(DATA, validation_rows=0)}, Grade.STOP, "eval_rows", "has no validation rows"),
     ({"eval_rows": 10, **grpo(eval_steps=50)}, Grade.WARN, "eval_steps", "before its first evaluation"),
     # lengths
     (grpo(max_completion_length=2048), Grade.STOP, "max_completion_length", "leave no room"),
@@ -243,7 +243,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         {"hardware": replace(NCCL, server=ServerSpec(max_model_len=256)), "hosts": (GPU_BOX,)},
         Grade.STOP,
         "max_completion_length",
-        "the vLLM server's length",
+        "the vLLM server's maximum length",
     ),
     (
         {"hardware": COLOCATE, "hosts": (GPU_BOX,), **grpo(vllm_max_model_length=128)},
@@ -282,9 +282,9 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (grpo(bf16=True, fp16=True), Grade.STOP, "precision", "both on"),
     # LoRA
     ({"lora": replace(LORA, target_modules=())}, Grade.STOP, "lora_targets", "No LoRA target"),
-    ({"lora": replace(LORA, target_modules=("lm_head",))}, Grade.STOP, "lora_targets", "refuses LoRA on lm_head"),
+    ({"lora": replace(LORA, target_modules=("lm_head",))}, Grade.STOP, "lora_targets", "refuses a LoRA on lm_head"),
     ({"lora": replace(LORA, target_modules=("query",))}, Grade.STOP, "lora_targets", "no module query"),
-    ({"lora": replace(LORA, alpha=1)}, Grade.WARN, "lora_alpha", "less than a quarter"),
+    ({"lora": replace(LORA, alpha=1)}, Grade.WARN, "lora_alpha", "less than 1/4"),
     ({"hardware": SWAP, "hosts": (GPU_BOX,)}, Grade.STOP, "use_lora", "trains all weights"),
     (
         {"hardware": SWAP, "hosts": (GPU_BOX,), "lora": replace(LORA, r=600, alpha=600)},
@@ -379,10 +379,11 @@ def _typed(text: str) -> Any:
     [
         # bins of 100 tokens up to 1,000: room for 1,536 - 1,024 = 512
         ({"longest_prompt_tokens": 1500, "prompt_bins": (50, 20, 10, 5, 5, 4, 3, 2, 1, 0), "prompt_top": 999},
-         "has 1,500 tokens: with 1,024 tokens of completion it may pass 1,536"),
+         "has 1,500 tokens. With 1,024 tokens of completion, it may exceed 1,536"),
         ({"longest_prompt_tokens": 1500, "prompt_bins": (50, 20, 10, 5, 5, 4, 3, 2, 1, 0), "prompt_top": 999},
-         "as do about 10 of 100 prompts"),
-        ({"longest_prompt_chars": 4500, "prompt_bins": (90, 5, 5), "prompt_top": 2999}, "as do about 7 of 100 prompts"),
+         "as may about 10 of 100 prompts"),
+        ({"longest_prompt_chars": 4500, "prompt_bins": (90, 5, 5), "prompt_top": 2999},
+         "as may about 7 of 100 prompts"),
         ({"longest_prompt_tokens": 600, "prompt_bins": (99, 1), "prompt_top": 199}, "(the model's context)."),
     ],
 )  # fmt: skip

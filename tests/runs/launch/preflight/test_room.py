@@ -35,7 +35,7 @@ def test_a_card_with_room_is_offered_the_same_step_in_one_pass() -> None:
 
 def test_a_smaller_card_is_offered_what_fits() -> None:
     sizes = [offer(a_draft("7b", card)) for card in (24, 60, 80, 400)]
-    batches = [found.then.micro_batch if found else 4 for found in sizes]
+    batches = [found.offered.micro_batch if found else 4 for found in sizes]
     assert batches == sorted(batches)
     assert batches[0] < batches[-1] == 32
     assert all(found.draft.batch.completions == 32 for found in sizes if found)
@@ -46,7 +46,7 @@ def test_the_smallest_of_the_hosts_decides() -> None:
     both, alone = offer(replace(draft, hosts=(*draft.hosts, replace(small.hosts[0], name="small")))), offer(small)
     assert both is not None
     assert alone is not None
-    assert both.then.micro_batch == alone.then.micro_batch < 32
+    assert both.offered.micro_batch == alone.offered.micro_batch < 32
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_vllm_in_the_trainer_gives_what_a_larger_batch_needs_and_takes_what_its_
     crowded = replace(COLOCATE, colocate_memory_utilization=0.6)
     less = offer(drafted("1.5b", crowded, 24, lora=LORA, grpo=SMALL))
     assert less is not None
-    assert less.then.micro_batch > 4
-    assert less.then.share is not None
-    assert less.then.share < 0.6
+    assert less.offered.micro_batch > 4
+    assert less.offered.share is not None
+    assert less.offered.share < 0.6
     starved = replace(SERVER, server=replace(SERVER.server or ServerSpec(), gpu_memory_utilization=0.23))
     more = offer(drafted("7b", starved, 80, lora=LORA, grpo={**SMALL, "max_completion_length": 900}))
     assert more is not None
-    assert more.then.share is not None
-    assert more.then.share > 0.23
-    assert more.values["vllm_share"] == f"{more.then.share:g}"
+    assert more.offered.share is not None
+    assert more.offered.share > 0.23
+    assert more.values["vllm_share"] == f"{more.offered.share:g}"
     assert more.gain > 1.05
 
 
@@ -102,4 +102,4 @@ def test_the_guides_own_batch_is_one_click_away_and_comes_back_by_another() -> N
     assert not list(check_guide(guides))
     back = offer(guides)
     assert back is not None
-    assert back.then.micro_batch == shipped.batch["per_device_train_batch_size"]
+    assert back.offered.micro_batch == shipped.batch["per_device_train_batch_size"]

@@ -26,7 +26,7 @@ def found(draft: Draft, field: str, words: str) -> Finding | None:
 
 
 BIASED = "biases the importance ratio"
-LEFT_OUT = "sequence_mask leaves out"
+LEFT_OUT = "sequence_mask drops"
 CASES: list[tuple[dict[str, Any], str, str]] = [
     ({"grpo": {"top_p": 0.9}}, "top_p", BIASED),
     ({"grpo": {"top_k": 50}}, "top_k", BIASED),
@@ -81,7 +81,7 @@ def test_the_share_is_that_of_the_normal_distribution(subtests: pytest.Subtests)
 
 def test_a_raw_count_beside_scores_from_0_to_1_is_said() -> None:
     rewards = (RewardSpec("right", "numeric_match"), RewardSpec("variety", "unique_chars"))
-    finding = found(drafted(rewards=rewards), "reward_version", "the others hardly count")
+    finding = found(drafted(rewards=rewards), "reward_version", "the others hardly matter")
     assert finding is not None
     assert "weight near" in finding.fix
-    assert found(drafted(rewards=rewards[:1]), "reward_version", "hardly count") is None
+    assert found(drafted(rewards=rewards[:1]), "reward_version", "hardly matter") is None

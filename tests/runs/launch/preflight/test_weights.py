@@ -61,7 +61,7 @@ def test_what_was_not_measured_decides_nothing(measured: Path) -> None:
     told(measured, replace(MEASURED, push_s=None))
     assert not list(check_weights(a_draft(SWAPPED, 256)))
     [found] = check_weights(a_draft(MERGED, 256))
-    assert "When this card" not in found.cause
+    assert "In a measurement on this GPU" not in found.cause
 
 
 def test_tuned_kernels_count_where_the_card_has_them(measured: Path) -> None:

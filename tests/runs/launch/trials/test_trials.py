@@ -309,7 +309,7 @@ def test_all_are_stopped_by_one_click_and_a_second_does_nothing():
     path = f"/hardware/trials/{trial.pk}/stop"
     assert "Asked 2 candidates" in client.post(path, follow=True).content.decode()
     assert set(Attempt.objects.values_list("status", flat=True)) == {"stopped"}
-    assert "Nothing in this trial" in client.post(path, follow=True).content.decode()
+    assert "have already ended" in client.post(path, follow=True).content.decode()
 
 
 def test_viewers_look_and_do_nothing():

@@ -94,7 +94,7 @@ def test_the_form_asks_and_then_shows_the_answer(questions):
             ["could not reach the hub", "no route", "Ask again"],
         ),
         ({"ok": False, "gated": True, "error": "It is gated."}, ["It is gated.", "Ask again"]),
-        ({"ok": True, "hub": True}, ["downloaded when the run starts"]),
+        ({"ok": True, "hub": True}, ["download the model when the run starts"]),
     ],
 )
 def test_the_form_shows_what_the_hub_told_the_host(questions, answer, shown):
@@ -122,7 +122,7 @@ def test_the_form_says_why_there_is_no_answer(questions, monkeypatch):
     assert "Enter a model" in client.post("/runs/new/model", {"model": ""}).content.decode()
     asked = inspections.request_inspection(a_host(), "m")
     ModelInspection.objects.update(asked_at=timezone.now() - timedelta(hours=1))
-    assert "has not answered" in client.get(f"/runs/new/model/{asked.pk}").content.decode()
+    assert "hasn’t responded" in client.get(f"/runs/new/model/{asked.pk}").content.decode()
 
 
 def test_what_a_host_says_is_shown_as_text(questions):

@@ -211,4 +211,4 @@ def test_memory_is_fixed_until_the_estimate_fits(client: Client) -> None:
     answered = client.get(f"/runs/{run.pk}/clone/?fix=gpu_memory_backward")
     stops = [finding.cause for finding in answered.context["findings"] if finding.grade == "stop"]
     assert not any("GiB" in cause for cause in stops), stops
-    assert "by the memory estimate it would not fit otherwise" in answered.content.decode()
+    assert "according to the memory estimate, the run would not fit otherwise" in answered.content.decode()

@@ -175,7 +175,7 @@ def test_a_run_with_an_unreadable_spec_is_neither_cloned_nor_resumed(old: Run) -
     assert f"/runs/{old.pk}/clone/" not in shown
     assert "Resume" not in shown
     answer = operator().get(f"/runs/{old.pk}/clone/", follow=True)
-    assert "can&#x27;t be cloned: another version froze its spec" in answer.content.decode()
+    assert "can&#x27;t be cloned, because another version wrote its spec" in answer.content.decode()
 
 
 def test_checkpoints_that_a_resume_passed_over_say_so() -> None:

@@ -1,6 +1,6 @@
-"""vLLM's speed with a LoRA adapter: kernels tuned for a card, and measured tokens per second.
+"""vLLM's speed with a LoRA adapter: kernels tuned for a GPU model, and measured tokens per second.
 
-kernels/VLLM-VERSION/ holds configs of vLLM's shrink and expand kernels, in vLLM's own files, one set for each card;
+kernels/VLLM-VERSION/ holds configs of vLLM's shrink and expand kernels in vLLM's own files, a set for each GPU model;
 `python -m tests.gpu.lora_kernels` makes them. speed.json holds what `python -m tests.gpu.lora` measured.
 """
 
@@ -16,16 +16,15 @@ from workers.contract.wire.documents import from_dict
 HERE = Path(__file__).parent
 KERNELS = HERE / "kernels"
 SPEED = HERE / "speed.json"
-MAX_APART = 0.5
+MAX_DISTANCE = 0.5
 """Largest distance to a measured model, in doublings of the number of parameters."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """One engine with all requests of a step at once; None: not measured."""
+    """Measured speed of one engine with all requests of a step at the same time; None where it wasn't measured."""
 
     card: str
-    """The GPU's name in NVML and torch."""
     vllm: str
     parameters: int
     rank: int
@@ -37,9 +36,9 @@ class Speed:
     tuned_tokens_per_s: float | None = None
     """Tokens per second with an adapter and the kernel configs of KERNELS."""
     swap_s: float | None = None
-    """Seconds to load an adapter and unload the one before."""
+    """Seconds to load an adapter and unload the previous one."""
     push_s: float | None = None
-    """Seconds to merge an adapter into the weights and to stream these by NCCL."""
+    """Seconds to merge an adapter into the weights and stream them by NCCL."""
 
     def adapter_tokens_per_s(self, *, tuned: bool) -> float | None:
         return self.tuned_tokens_per_s if tuned and self.tuned_tokens_per_s else self.plain_tokens_per_s
@@ -51,18 +50,18 @@ def speeds() -> tuple[Speed, ...]:
 
 
 def speed_of(cards: Iterable[str], parameters: int, rank: int, requests: int) -> Speed | None:
-    """Find the nearest measurement on one of the cards with this rank; None: of no similar model."""
+    """Find the nearest measurement with this rank on one of the GPU models; None if no similar model was measured."""
     measured = [speed for speed in speeds() if speed.card in set(cards) and speed.rank == rank]
-    near = [speed for speed in measured if abs(log2(speed.parameters / max(parameters, 1))) <= MAX_APART]
-    return min(near, key=lambda speed: abs(log2(speed.requests / max(requests, 1))), default=None)
+    similar = [speed for speed in measured if abs(log2(speed.parameters / max(parameters, 1))) <= MAX_DISTANCE]
+    return min(similar, key=lambda speed: abs(log2(speed.requests / max(requests, 1))), default=None)
 
 
 def kernels(card: str, vllm: str) -> Path | None:
-    """Find the folder for VLLM_TUNED_CONFIG_FOLDER; None: this vLLM's kernels weren't tuned on this card."""
+    """Find the folder for VLLM_TUNED_CONFIG_FOLDER; None if this vLLM's kernels weren't tuned on this GPU model."""
     folder = KERNELS / vllm.partition("+")[0]
     return folder if vllm and (folder / f"{file_name(card)}_SHRINK.json").is_file() else None
 
 
 def file_name(card: str) -> str:
-    """Write a card's name as vLLM does in a file's name."""
+    """Return a GPU's name as vLLM writes it in file names."""
     return card.replace(" ", "_").replace("-", "_")

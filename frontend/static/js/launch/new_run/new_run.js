@@ -1,5 +1,5 @@
-// The New run page: a profile and fixes put values into fields, findings mark the fields they are about, links open
-// folded fields, and the commands are fetched while they are open.
+// The New run page: profiles and fixes fill in fields, findings mark the fields that they concern, links open folded
+// fields, and the commands are fetched while they are open.
 
 import { isRestored } from "../../restored.js";
 
@@ -24,14 +24,14 @@ function show(element) {
 }
 
 /** @param {Field} field @param {string} text */
-function put(field, text) {
+function setValue(field, text) {
   if (field instanceof HTMLInputElement && field.type === "checkbox") field.checked = text !== "";
   else field.value = text;
   flash(field);
 }
 
 /** @param {Field} field */
-function held(field) {
+function valueIn(field) {
   if (field instanceof HTMLInputElement && field.type === "checkbox") return field.checked ? "on" : "";
   return field.value;
 }
@@ -42,11 +42,11 @@ function apply(values) {
   for (const [name, text] of Object.entries(values)) {
     const field = control(name);
     if (!field) continue;
-    put(field, text);
+    setValue(field, text);
     show(field);
     changed = field;
   }
-  // One event for all: one check.
+  // One event for all fields, so that there is only one check.
   changed?.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
@@ -57,20 +57,20 @@ function flash(field) {
   field.classList.add("fixed");
 }
 
-/** Shows below a field what is wrong with it, unless it is shown already. @param {Field} field @param {Element} box
- * @param {string} words */
-function tell(field, box, words) {
+/** Shows an error below a field, unless one is already shown there. @param {Field} field @param {Element} box
+ * @param {string} message */
+function showError(field, box, message) {
   const id = errorOf(field);
   field.setAttribute("aria-invalid", "true");
   field.setAttribute("aria-describedby", [...described(field), id].join(" "));
   if (document.getElementById(id)) return;
   const list = Object.assign(document.createElement("ul"), { className: "errorlist", id });
-  list.append(Object.assign(document.createElement("li"), { textContent: words }));
+  list.append(Object.assign(document.createElement("li"), { textContent: message }));
   box.append(list);
 }
 
 /** Removes the message below a field. @param {Element} box */
-function forget(box) {
+function removeError(box) {
   box.querySelector(".errorlist")?.remove();
   const field = box.querySelector("[aria-invalid]");
   if (!field) return;
@@ -83,7 +83,7 @@ function errorOf(field) {
   return `${field.id}_error`;
 }
 
-/** The ids of what describes a field besides its error. @param {Element} field */
+/** The ids of the elements that describe a field, other than its error. @param {Element} field */
 function described(field) {
   return (field.getAttribute("aria-describedby") ?? "").split(" ").filter((id) => id && id !== errorOf(field));
 }
@@ -91,7 +91,7 @@ function described(field) {
 /** Clears the messages about a field's old value; the panel judges the new one. @param {Event} event */
 function clearError(event) {
   const box = event.target instanceof Element ? event.target.closest(".field") : null;
-  if (box) forget(box);
+  if (box) removeError(box);
 }
 
 /** Updates the launch button and the profiles' labels for the current choices. */
@@ -116,7 +116,7 @@ function mark() {
   stopping = new Set();
   for (const marked of form.querySelectorAll("[data-mark]")) {
     marked.removeAttribute("data-mark");
-    forget(marked);
+    removeError(marked);
   }
   for (const finding of panel.querySelectorAll(".finding")) {
     const { field: name = "", grade = "" } = /** @type {HTMLElement} */ (finding).dataset;
@@ -125,17 +125,17 @@ function mark() {
     if (!field || !box || box.getAttribute("data-mark") === "stop") continue;
     box.setAttribute("data-mark", grade);
     if (grade !== "stop") continue;
-    tell(field, box, finding.querySelector(".cause")?.textContent ?? "");
+    showError(field, box, finding.querySelector(".cause")?.textContent ?? "");
     stopping.add(name);
     if (!before.has(name)) show(field);
   }
 }
 
-/** Values that each profile puts into the form, and those fields' values without one, from the server.
+/** The values that each profile fills in, and the values of those fields without a profile; from the server.
  * @type {{base: Record<string, string>, profiles: Record<string, Record<string, string>>}} */
 const fillable = JSON.parse(document.getElementById("fillable")?.textContent || '{"base":{},"profiles":{}}');
 const profile = control("profile");
-/** The profile whose values the form has had until now. */
+/** The profile whose values are in the form. */
 let followed = profile?.value ?? "";
 
 /** @param {string} chosen */
@@ -144,12 +144,12 @@ function valuesOf(chosen) {
 }
 
 /** @param {string} one @param {string} other */
-function same(one, other) {
+function isSame(one, other) {
   return one === other || (one !== "" && other !== "" && Number(one) === Number(other));
 }
 
-/** Puts the profile's values into the form, except into fields that differ from what its predecessor put
- * there: that is the person's own. */
+/** Puts the profile's values into the form, except into fields whose value differs from that of the previous profile:
+ * the user has changed those. */
 function follow() {
   const chosen = profile?.value ?? "";
   if (chosen === followed) return;
@@ -157,7 +157,7 @@ function follow() {
   followed = chosen;
   for (const [name, text] of Object.entries(valuesOf(chosen))) {
     const field = control(name);
-    if (field && same(held(field), before[name]) && !same(held(field), text)) put(field, text);
+    if (field && isSame(valueIn(field), before[name]) && !isSame(valueIn(field), text)) setValue(field, text);
   }
   count();
 }
@@ -210,12 +210,12 @@ document.addEventListener("click", (event) => {
     field.scrollIntoView({ block: "center" });
   }
 });
-// Before the check that the same event sets off reads the form.
+// Runs before the check that the same event triggers, which reads the form.
 profile?.addEventListener("change", follow);
 
 const commands = document.getElementById("commands");
 const box = commands?.closest("details");
-/** The server builds the commands, only while they are open. */
+/** Fetches the commands from the server, but only while they are open. */
 function fetchCommands() {
   if (box?.open) commands?.dispatchEvent(new Event("wanted"));
 }
@@ -224,11 +224,11 @@ box?.addEventListener("toggle", fetchCommands);
 /** @type {number | undefined} */
 let next;
 
-/** Marks the verdict as outdated, and requests a new one until it arrives. */
+/** Marks the verdict as outdated, and requests a new one repeatedly until it arrives. */
 function outdated() {
   if (!panel.querySelector(".outdated")) {
-    const words = "The control plane doesn't answer, so this verdict may be out of date. Trying again …";
-    panel.prepend(Object.assign(document.createElement("p"), { className: "outdated warn", textContent: words }));
+    const message = "The control plane isn't responding, so this verdict may be out of date. Trying again …";
+    panel.prepend(Object.assign(document.createElement("p"), { className: "outdated warn", textContent: message }));
   }
   clearTimeout(next);
   next = setTimeout(() => panel.dispatchEvent(new Event("again")), AGAIN_MS);
