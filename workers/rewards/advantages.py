@@ -1,8 +1,8 @@
-"""GRPO's weighted totals of scores, and each completion's advantage within its group.
+"""GRPO's weighted reward totals, and each completion's advantage within its group.
 
-The arithmetic of TRL 1.16's GRPOTrainer (multi_objective_aggregation and scale_rewards of its GRPOConfig), on plain
-lists and in double precision: TRL uses single precision, so the two agree to about four digits. A test compares with
-TRL's code. A score of None doesn't apply: it is excluded from sums, means and deviations.
+This is the arithmetic of TRL 1.16's GRPOTrainer (multi_objective_aggregation and scale_rewards of its GRPOConfig), on
+plain lists and in double precision: TRL uses single precision, so the two agree to about four digits. A test compares
+it with TRL's code. A score of None doesn't apply: it is excluded from sums, means and standard deviations.
 """
 
 import math
@@ -12,34 +12,33 @@ from dataclasses import dataclass
 AGGREGATIONS = ("sum_then_normalize", "normalize_then_sum")
 SCALES = ("group", "batch", "none")
 EPSILON = 1e-4
-"""TRL adds it to a deviation before dividing."""
+"""Constant that TRL adds to a standard deviation before dividing by it."""
 NO_SPREAD = 1e-8
-"""A group with at most this standard deviation has no spread."""
+"""Largest standard deviation of a group that is treated as having no spread."""
 
 Values = Sequence[Sequence[float | None]]
-"""values[component][completion]: a finite score, or None."""
+"""Scores as values[component][completion], each finite or None."""
 
 
 @dataclass(frozen=True)
 class Advantages:
-    """Results for a batch of whole groups, each group's completions in a row."""
+    """Totals and advantages of a batch of whole groups, with each group's completions adjacent."""
 
     totals: list[float | None]
-    """The weighted sum of each completion's scores, which TRL logs as the reward. None: no component applies."""
+    """The weighted sum of each completion's scores, which TRL logs as the reward; None if no component applies."""
     means: list[float | None]
-    """The mean of each group's totals. None: no completion has one."""
+    """The mean of each group's totals; None if no completion has one."""
     stds: list[float | None]
-    """The standard deviation of each group's totals, with n - 1. None: fewer than two completions have one."""
+    """The sample standard deviation (n - 1) of each group's totals; None if fewer than two completions have one."""
     advantages: list[float]
     """One per completion; 0 if no component applies, or its group (or batch) has no spread."""
     zero_spread: list[bool]
-    """One per group: whether nothing can be learnt from it, because fewer than two completions have a total or all
+    """One per group: True if nothing can be learnt from it, because fewer than two completions have a total or all
     totals are equal. (TRL's frac_reward_zero_std excludes groups with fewer than two totals.)"""
 
 
 def totals(values: Values, weights: Sequence[float]) -> list[float | None]:
-    """Return the weighted sum of each completion's scores. Raises ValueError unless there is one weight per
-    component."""
+    """Return the weighted sum of each completion's scores. Raises ValueError unless each component has a weight."""
     if len(values) != len(weights) or not values:
         raise ValueError(f"{len(weights)} weights for {len(values)} components")
     return [_weighted(scores, weights) for scores in zip(*values, strict=True)]
@@ -52,11 +51,11 @@ def advantages(
     aggregation: str = "sum_then_normalize",
     scale: str | bool = "group",
 ) -> Advantages:
-    """Compute GRPO's advantages.
+    """Compute GRPO's advantages for groups of `group` completions.
 
-    `group`: completions per prompt. `scale`: scale_rewards, the divisor of the difference to the mean; TRL's older True
-    and False mean "group" and "none". normalize_then_sum ignores it: each component is normalised within its group, and
-    the sum within the batch.
+    `scale` is TRL's scale_rewards: whose standard deviation divides the difference from the mean. TRL's older True and
+    False mean "group" and "none". normalize_then_sum ignores `scale`: it normalises each component within its group,
+    and the sum within the batch.
 
     Raises ValueError for an aggregation or scale unknown to TRL, and for a batch that isn't made of whole groups.
     """
@@ -83,13 +82,13 @@ def advantages(
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the values that aren't None; None if there are none."""
+    """Return the mean of the values other than None, or None if there are no such values."""
     present = [value for value in values if value is not None]
     return math.fsum(present) / len(present) if present else None
 
 
 def deviation(values: Sequence[float | None]) -> float | None:
-    """Return the standard deviation with Bessel's correction; None for fewer than two values."""
+    """Return the standard deviation with Bessel's correction, or None for fewer than two values."""
     present = [value for value in values if value is not None]
     if len(present) < 2:
         return None
@@ -107,9 +106,9 @@ def _of_sums(summed: Sequence[float | None], group: int, scale: str) -> list[flo
 
 
 def _normalised_sums(values: Values, weights: Sequence[float], group: int) -> list[float | None]:
-    """Return weighted sums of the components, each first normalised to mean 0 and deviation 1 within its group.
+    """Normalise each component to mean 0 and standard deviation 1 within its group, and return the weighted sums.
 
-    A component that fewer than two completions of a group have doesn't count there.
+    A component is ignored in a group where fewer than two completions have a score for it.
     """
     normalised: list[list[float | None]] = []
     for column in values:
@@ -129,7 +128,7 @@ def _normalised_sums(values: Values, weights: Sequence[float], group: int) -> li
 def _over(
     part: Sequence[float | None], middle: float | None, spread: float | None, *, divides: bool = True
 ) -> list[float]:
-    """Return each value's distance from the mean in deviations; 0 if undefined."""
+    """Return each value's distance from the mean in standard deviations, or 0 where that is undefined."""
     if middle is None or (divides and spread is None):
         return [0.0] * len(part)
     divisor = (spread or 0.0) + EPSILON if divides else 1.0

@@ -81,8 +81,8 @@ def check(request: HttpRequest) -> HttpResponse:
     if not PREFIX.fullmatch(prefix) or name not in request.POST:
         raise Http404
     source = request.POST[name].replace("\r\n", "\n")
-    if len(source) > custom.LONGEST:
-        return render(request, CHECKED, {"problem": f"It is longer than {custom.LONGEST} characters."})
+    if len(source) > custom.MAX_SOURCE_CHARS:
+        return render(request, CHECKED, {"problem": f"It is longer than {custom.MAX_SOURCE_CHARS} characters."})
     samples = samples_of(request)
     trial = code_check.check(source, samples)
     tried = samples or code_check.made_up()
