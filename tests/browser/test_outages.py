@@ -53,7 +53,7 @@ def test_a_run_out_of_reach_heals_on_the_page_and_in_the_list_by_itself(
     listed.goto(f"{site.url}/runs/")
     page.goto(f"{site.url}/runs/{run}/")
     expect(page.locator("#run-status .chip.running")).to_be_visible()
-    banner, row = page.get_by_text("Out of reach since"), listed.locator(f"#row-{run}")
+    banner, row = page.get_by_text("Unreachable since"), listed.locator(f"#row-{run}")
     site.django(SEEN, run=run, ago=100_000)
     # The site was up for long enough by then: silence counts from its own start.
     expect(banner).to_be_visible()

@@ -132,7 +132,7 @@ def test_runs_are_deleted_renamed_and_restored(site: Stack, page: Page, complain
     page.get_by_role("button", name="Delete 2 runs").click()
     page.get_by_role("link", name="Recently deleted").click()
     page.get_by_role("row", name="going 01").get_by_role("button", name="Restore").click()
-    expect(page.get_by_text("going 01 is back.")).to_be_visible()
+    expect(page.get_by_text("going 01 was restored.")).to_be_visible()
     if (skip := page.get_by_role("button", name="Skip")).is_visible():  # the tour, on the first run page of all
         skip.click()
     page.get_by_role("button", name="Rename").click()

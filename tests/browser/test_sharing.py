@@ -87,7 +87,7 @@ def test_a_link_shows_the_run_live_until_it_is_revoked(site: Stack, page: Page, 
     expect(visitor.locator('[data-chart="reward"] [data-value]')).to_have_text("0.500")
     page.goto(f"{site.url}/runs/{run}/share/")
     page.get_by_role("button", name="Revoke").click()
-    expect(page.get_by_text("The link is revoked")).to_be_visible()
+    expect(page.get_by_text("The link was revoked")).to_be_visible()
     visitor.clock.run_for(16_000)
     expect(visitor.get_by_role("heading", name="This link has ended")).to_be_visible()
 

@@ -23,10 +23,10 @@ from runs.pages.compare import prompts as compare_prompts
 from workers.contract.run.jobs import KINDS
 
 MAX_CURVES = 50
-"""Runs per answer of curves; the page requests fewer."""
+"""Maximum number of runs in one response with curves; the page requests fewer."""
 OFFERED_RUNS = 100
 MAX_WATERFALLS = 6
-NOTHING_DIFFERS = "Nothing: these runs were launched with the same settings, seed included."
+NOTHING_DIFFERS = "Nothing: these runs were launched with the same settings, including the seed."
 NO_SHARED_PROMPT = "No prompt was visited by two of these runs, or their completions are no longer stored."
 NO_PROMPT = "No completions are stored for this run yet."
 
@@ -60,31 +60,31 @@ def compare(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def table(request: HttpRequest) -> HttpResponse:
-    """Show the runs' current state, for the page to swap in."""
+    """Render the table of the runs' current state, which the page swaps in."""
     return render(request, "pages/compare/_table.html", _table(comparison.chosen(request)))
 
 
 @require_safe
 @gzip_page
 def series(request: HttpRequest) -> HttpResponse:
-    """Send curves over the requested axis, and the final figures of the metric `of`."""
+    """Send curves over the requested axis, and the final values of the metric `of`."""
     chosen = comparison.chosen(request, MAX_CURVES)
     x, of = request.GET.get("x", "step"), request.GET.get("of", "")
     newest = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
-    answer = curves(
+    payload = curves(
         chosen.runs,
         listed(request.GET.get("metrics", ""))[: comparison.MAX_METRICS],
         x=x if x in AXES else "step",
         points=whole(request, "points", 400, 2, 1000),
         received={run: int(seq) for run, seq in newest.items() if seq.isdecimal()},
     )
-    whole_answer = {**answer, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
-    return HttpResponse(msgspec.json.encode(whole_answer), content_type="application/json")
+    payload = {**payload, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
+    return HttpResponse(msgspec.json.encode(payload), content_type="application/json")
 
 
 @require_safe
 def prompts(request: HttpRequest) -> HttpResponse:
-    """Show the completions of one prompt by each run."""
+    """Render each run's completions of one prompt."""
     chosen = comparison.chosen(request)
     row = whole(request, "row", -1, -1, 2**31 - 1)
     looks = comparison.looks(chosen.runs)
@@ -102,7 +102,7 @@ def prompts(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def step_times(request: HttpRequest) -> HttpResponse:
-    """Show the parts of each run's step time."""
+    """Render the parts of each run's step time."""
     chosen = comparison.chosen(request)
     looks = comparison.looks(chosen.runs)
     times = [(run, step_time.of_run(run)) for run in chosen.runs]
@@ -114,7 +114,7 @@ def step_times(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def waterfalls(request: HttpRequest) -> HttpResponse:
-    """Show the median step of each run, all on the same time axis."""
+    """Render the median step of each run, all on the same time axis."""
     chosen = comparison.chosen(request, MAX_WATERFALLS)
     looks = comparison.looks(chosen.runs)
     views = [(looks[run.pk], view) for run in chosen.runs if (view := waterfall.of_run(run)) is not None]
@@ -140,7 +140,7 @@ def _table(chosen: Chosen) -> dict[str, Any]:
 
 
 def _texts(chosen: Chosen, equal: int) -> dict[str, str]:
-    """Write the page's heading, its title in the browser, and sentences about the settings."""
+    """Return the page's heading, its title in the browser, and sentences about the settings."""
     several = len(chosen.runs) > 1
     heading = f"Compare {len(chosen.runs)} runs" if several else "Compare runs"
     names = ", ".join(run.name for run in chosen.runs[:2])
@@ -182,7 +182,7 @@ def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]
 
 
 def _with_added(request: HttpRequest) -> str:
-    """Add a run to the query, by id or by name (the newest run of that name)."""
+    """Return the query string with a run added, by its id or by its name (the newest run of that name)."""
     query = request.GET.copy()
     (entered,) = query.pop("add")[-1:]
     word = entered.strip().replace("\0", "")

@@ -1,4 +1,4 @@
-"""The start page with the four things that a run needs, the page of a recipe, and the demo until it is a run."""
+"""The start page with the four things that a run needs, the page of a recipe, and the page of the demo's setup."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def start(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def demo(request: HttpRequest) -> HttpResponseBase:
-    """Show the demo's preparations, then redirect to its run. The first sign-in link leads here."""
+    """Show how the demo is being prepared, then redirect to its run. The first sign-in link leads here."""
     now, run = demo_stages.preparing(), demo_stages.newest()
     if now is None and run is not None:
         now = _starting(run)
@@ -65,7 +65,8 @@ def _starting(run: Run) -> DemoPreparing | None:
 
 @require_safe
 def recipe(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show a recipe; an htmx request gets only its parts, and is redirected to New run once the dataset is read."""
+    """Show a recipe. An htmx request gets only its parts, and is redirected to New run once the dataset has been
+    read."""
     parts = recipes.parts(_named(slug))
     if request.headers.get("HX-Request") != "true":
         return render(request, "pages/first_steps/recipe.html", {"parts": recipes.fitted([parts])[0]})
@@ -100,10 +101,10 @@ def steps() -> list[dict[str, Any]]:
     hosts = [host for host in Host.objects.all() if host.is_fresh(now)]
     ready = [host.name for host in hosts if host.inventory.get("trainer") == "ready"]
     data, rewards, hardware, launch = (
-        "The prompts to learn from, with answers.",
+        "The prompts to learn from, with their answers.",
         "What makes one completion better than another.",
-        "No host is ready to train. Its card under Hardware says why.",
-        "Preflight checks the run before it takes a GPU.",
+        "No host is ready to train. The hosts' cards under Hardware say why.",
+        "Preflight checks the run before it uses a GPU.",
     )
     if datasets:
         data = f"{counted(datasets, 'dataset')} to train on."
@@ -124,7 +125,7 @@ def steps() -> list[dict[str, Any]]:
 
 
 def _step(title: str, icon: str, is_done: bool, text: str, route: str, act: str) -> dict[str, Any]:
-    """Describe a step. `text`: the existing object, or the purpose of the step."""
+    """Describe a step. `text` names the existing object, or the purpose of the step."""
     return {
         "title": title,
         "icon": "circle-check" if is_done else icon,

@@ -1,4 +1,4 @@
-"""The playground of an environment: call its tools, play an episode by hand or let a model play, and score it."""
+"""The playground of an environment: calling its tools, playing an episode by hand or by a model, and scoring it."""
 
 import json
 import secrets
@@ -22,8 +22,8 @@ from controlplane.platform.accounts.roles import admin_required, operator_requir
 from runs.insight.scoring import rows
 from runs.pages.playground import completions_source, episode_play, episode_scoring, model_turn
 from runs.pages.playground.episode_play import (
-    LONGEST_TEXT,
     MAX_CALLS,
+    MAX_TEXT_CHARS,
     SECONDS,
     NotWritten,
     Play,
@@ -34,13 +34,13 @@ from workers.environments import signature
 from workers.environments.entry import ToolDescription
 from workers.environments.executor import Call, Unusable
 
-LONGEST_SOURCE = 100_000
+MAX_SOURCE_CHARS = 100_000
 
 
 @operator_required
 @require_GET
 def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Show the playground of an environment; an episode starts on request."""
+    """Show the playground of an environment, without starting an episode."""
     version = version_for(EnvironmentVersion, request, environment_id, number)
     tools: list[ToolDescription] = []
     context: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @operator_required
 @require_GET
 def call_row(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Show fields for the arguments of ?tool=; ?row=1: as a removable call of a move."""
+    """Render fields for the arguments of ?tool=, with ?row=1 as a removable call of a move."""
     version = version_for(EnvironmentVersion, request, environment_id, number)
     tools = _tools(version)
     tool = next((described for described in tools if described.name == request.GET.get("tool")), None)
@@ -96,14 +96,15 @@ def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @operator_required
 @require_POST
 def play(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Replay the moves and add the form's; ?back=1 drops the last one, ?stay=1 adds none, ?begin=1 starts again."""
+    """Replay the moves and add the form's move. ?back=1 drops the last move, ?stay=1 adds none, ?begin=1 starts
+    again."""
     return _play(request, environment_id, number, by_model=False)
 
 
 @operator_required
 @require_POST
 def model(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Replay the moves and let a model write one more; ?on=1: the page requests the next one automatically."""
+    """Replay the moves and let a model write one more. With ?on=1 the page then requests the next one automatically."""
     return _play(request, environment_id, number, by_model=True)
 
 
@@ -156,15 +157,15 @@ def scores(request: HttpRequest, environment_id: int, number: int) -> HttpRespon
 @admin_required
 @require_POST
 def check_tool(request: HttpRequest) -> HttpResponse:
-    """Show the model's view of a tool in the editor (?of=its prefix); no code runs."""
+    """Render a tool of the editor's form (?of=its prefix) as the model sees it, without running its code."""
     prefix = request.GET.get("of", "")
     name = f"{prefix}-{PARAM}source"
     if not PREFIX.fullmatch(prefix) or name not in request.POST:
         return HttpResponse("There is no such tool in the form.", status=404, content_type="text/plain")
     source = TextField(required=False, strip=False).to_python(request.POST[name])
     try:
-        if len(source) > LONGEST_SOURCE:
-            raise signature.NoTool(f"it is longer than {LONGEST_SOURCE:,} characters")
+        if len(source) > MAX_SOURCE_CHARS:
+            raise signature.NoTool(f"it is longer than {MAX_SOURCE_CHARS:,} characters")
         tool = signature.described(source)
     except signature.NoTool as error:
         return render(request, "catalogue/environments/_check.html", {"problem": f"{capfirst(str(error))}."})
@@ -204,20 +205,20 @@ def _tools(version: Any) -> list[ToolDescription]:
 
 
 def _row(request: HttpRequest) -> rows.RowPlace:
-    """Read the dataset row, or make one of the typed prompt."""
+    """Return the chosen dataset row, or a row made from the entered prompt."""
     chosen = request.POST.get("dataset_version", "")
     if chosen:
         version = ready_versions(request).filter(pk=_whole(chosen)).first()
         return rows.at(version, _whole(request.POST.get("place")))
-    prompt, answer = (request.POST.get(name, "")[:LONGEST_TEXT] for name in ("prompt", "row_answer"))
+    prompt, answer = (request.POST.get(name, "")[:MAX_TEXT_CHARS] for name in ("prompt", "row_answer"))
     row = {**rows.MADE_UP, "prompt": [{"role": "user", "content": prompt}], "answer": answer or None}
     return rows.RowPlace(row)
 
 
 def _move(post: QueryDict, tools: list[ToolDescription]) -> tuple[WrittenMove, list[ArgumentsForm]]:
-    """Parse the form's move; the calls with errors are listed apart."""
+    """Parse the form's move, and return it and the forms of calls with errors."""
     calls, forms = _calls(post, tools)
-    text = post.get("text", "").replace("\r\n", "\n")[:LONGEST_TEXT]
+    text = post.get("text", "").replace("\r\n", "\n")[:MAX_TEXT_CHARS]
     return WrittenMove(text, tuple(calls)), [form for form in forms if form.errors]
 
 

@@ -1,4 +1,4 @@
-"""The selection of a run's stored prompt groups for a replay, with their rows; bounded in size."""
+"""Selection of a run's stored prompt groups, with their rows, for a replay of bounded size."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,32 +16,32 @@ from runs.pages.playground.replay import StoredGroup
 from workers.contract.run.evaluation import EVALUATION
 
 COUNTS = (16, 64, 256)
-"""Numbers of groups to choose from."""
+"""The numbers of groups that a user can choose from."""
 MAX_BYTES = 24 * 2**20
-"""Bytes of the stored groups."""
+"""Maximum total size of the stored groups."""
 MAX_COMPLETIONS = 8192
 NEWEST, SPREAD, ONE = "newest", "spread", "one"
-SELECTIONS = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "Of one step"}
+SELECTIONS = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "From one step"}
 
 
 @dataclass(frozen=True)
 class ReplayableGroups:
-    """The stored groups that can be replayed: those that still have their texts."""
+    """Steps and numbers of the stored groups that can be replayed: those that still have their completions."""
 
     first: int | None = None
     last: int | None = None
     groups: int = 0
     gone: int = 0
-    """Groups whose texts are deleted."""
+    """Number of groups whose completions have been deleted."""
 
 
 @dataclass
 class Picked:
     groups: list[StoredGroup]
     gone: int = 0
-    """Groups of the same steps whose texts are deleted."""
+    """Number of groups of the same steps whose completions have been deleted."""
     cut: bool = False
-    """Some groups of a step are left out because of their size."""
+    """True if some groups of a step were omitted because of their size."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -53,7 +53,7 @@ def replayable(run: Run) -> ReplayableGroups:
 
 
 def pick(run: Run, selection: str, step: int | None, count: int) -> Picked:
-    """Pick about `count` groups of whole steps, in training order. Steps without texts are skipped."""
+    """Pick about `count` groups, from whole steps and in training order. Steps without completions are skipped."""
     sampled = _sampled(run)
     of_steps = sampled.filter(size__gt=0).values("step").annotate(many=Count("pk"), size=Sum("size")).order_by("step")
     step_sizes = list(of_steps.values_list("step", "many", "size"))
@@ -75,12 +75,12 @@ def pick(run: Run, selection: str, step: int | None, count: int) -> Picked:
 
 
 def _sampled(run: Run) -> QuerySet[SampleRow]:
-    """Find the groups of training, or those of an evaluation run."""
+    """Find the groups sampled in training, or in the evaluation if the run is one."""
     return valid(run).filter(mode="eval" if run.kind == EVALUATION else "train")
 
 
 def _steps(sizes: Sequence[tuple[int, int, int]], selection: str, step: int | None, count: int) -> list[int]:
-    """Choose among the steps that have texts. `sizes`: their (step, groups, bytes), in order."""
+    """Choose among the steps that have completions; `sizes` lists their (step, groups, bytes) in order."""
     if not sizes:
         return []
     if selection == ONE:
@@ -91,7 +91,7 @@ def _steps(sizes: Sequence[tuple[int, int, int]], selection: str, step: int | No
     usual = sorted(many for _, many, _ in sizes)[len(sizes) // 2]
     number = min(len(sizes), max(1, round(count / usual)))
     indices = [round(i * (len(sizes) - 1) / max(1, number - 1)) for i in range(number)]
-    # The last step comes first, in case there is room for only one.
+    # The last step is chosen first, in case there is room for only one.
     return _while_room([sizes[index] for index in dict.fromkeys([len(sizes) - 1, *indices])], count)
 
 
@@ -119,8 +119,8 @@ def _read(run: Run, samples: Sequence[SampleRow], picked: Picked) -> None:
         picked.groups.append(StoredGroup(sample.pk, sample.step, row, text, completions(sample.data)))
     if missing:
         why = read.problem or f"{run.dataset_version} doesn't have every row."
-        groups = f"{missing} groups go" if missing > 1 else "1 group goes"
-        picked.problems.append(f"{why} {groups} by the prompt and the answer that the run stored.")
+        groups = f"{missing} groups are" if missing > 1 else "1 group is"
+        picked.problems.append(f"{why} {groups} scored with only the prompt and the answer that the run stored.")
     sha256 = (run.spec.get("data") or {}).get("sha256")
     if sha256 and run.dataset_version.sha256 and sha256 != run.dataset_version.sha256:
-        picked.problems.append(f"{run.dataset_version} is not what the run was trained on: its checksum differs.")
+        picked.problems.append(f"{run.dataset_version} is not the data the run was trained on: its checksum differs.")

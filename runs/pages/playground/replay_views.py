@@ -1,4 +1,4 @@
-"""The replay: a run's stored completions scored by the config in the editor, before it costs GPU hours."""
+"""The replay page: a run's stored completions scored with the config in the editor, before it costs GPU-hours."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,16 +21,16 @@ from runs.pages.playground.replay import ReplayNote, RewardReplay
 from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, Picked, ReplayableGroups
 from runs.pages.playground.rescoring import rescored
 
-GONE = "This run no longer exists. Choose another one."
-COMPONENTS = "Advantages of components normalized one by one, over the groups of a step that are here."
-BY_GROUP = "Advantages scaled by each group's spread."
-UNSCALED = "Advantages not scaled, as in the run."
+GONE = "This run no longer exists. Choose another run."
+COMPONENTS = "Components are normalized separately, and advantages over those groups of a step that are replayed."
+BY_GROUP = "Advantages are scaled by each group's standard deviation."
+UNSCALED = "Advantages are not scaled, as in the run."
 SCALINGS = {
-    "batch": "Advantages scaled by the spread of a step's groups that are here.",
+    "batch": "Advantages are scaled by the standard deviation over those groups of a step that are replayed.",
     "none": UNSCALED,
     "False": UNSCALED,
 }
-"""The run's scale_rewards, unless it scales by group -> what it means here."""
+"""Sentences about the run's scale_rewards, except for scaling by group."""
 
 
 @operator_required
@@ -84,7 +84,7 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
 
 
 def _summary(replay: RewardReplay, picked: Picked, *, live: bool) -> dict[str, Any]:
-    """Write the verdict, the extent and the scaling of a replay."""
+    """Return sentences with the verdict, the extent and the scaling of a replay."""
     verdict, shown = ReplayNote("good", "No group's order changes."), len(replay.shown)
     if replay.reordered:
         groups = _many(len(replay.groups), "group")
@@ -107,25 +107,23 @@ def _left_out(replay: RewardReplay, picked: Picked, *, live: bool) -> Iterator[s
         text = f"scoring timed out after {groups} of {replay.requested} groups"
         yield format_html('<strong class="warn">{}</strong>', text)
     if picked.cut:
-        yield "the rest of these steps is left out, as it is too much for one page"
+        yield "the other groups of these steps are omitted because they are too many for one page"
     if picked.gone:
-        yield f"{_many(picked.gone, 'group')} of these steps had no stored texts"
+        yield f"{_many(picked.gone, 'group')} of these steps had no stored completions"
     if live:
-        yield "the run continues"
+        yield "the run is still active"
 
 
 def replayable_text(groups: ReplayableGroups, *, live: bool) -> str:
-    """Describe the groups that can be replayed."""
+    """Return sentences about the groups that can be replayed."""
     if not groups.groups and groups.gone:
-        return (
-            "The texts of this run's completions are no longer stored, only their scores: nothing can be scored again."
-        )
+        return "This run's completions are no longer stored, only their scores, so nothing can be scored again."
     if not groups.groups:
         return f"This run has no completions {'yet' if live else 'stored'}."
     steps = f"step {groups.first}" if groups.first == groups.last else f"steps {groups.first} to {groups.last}"
-    gone = f"; of {sig(groups.gone, 9)} more, only the scores are stored" if groups.gone else ""
-    continues = " The run continues: new completions appear in the next replay." if live else ""
-    return f"{_many(groups.groups, 'group')} of {steps} with their texts{gone}.{continues}"
+    gone = f"; for {sig(groups.gone, 9)} more, only the scores are stored" if groups.gone else ""
+    continues = " The run is still active: new completions appear in the next replay." if live else ""
+    return f"{_many(groups.groups, 'group')} from {steps} with stored completions{gone}.{continues}"
 
 
 def _many(number: int, noun: str) -> str:

@@ -1,4 +1,5 @@
-"""A run's charts, and runs over each other, as pictures: with the lines, colours, scales and smoothing of the pages."""
+"""A run's charts, and overlaid charts of several runs, as pictures with the pages' lines, colours, scales and
+smoothing."""
 
 import math
 from bisect import bisect_left
@@ -14,12 +15,12 @@ from runs.insight.metrics.series import Series
 from runs.pages.reports.pictures import DASHES, Picture, Points, ReportCurve
 
 SMOOTHING = 0.6
-"""The pages' default."""
+"""Default weight of the smoothing, as on the pages."""
 GRID = 200
-"""Points on the x axis at which several runs' curves are averaged."""
+"""Number of points on the x axis at which several runs' curves are averaged."""
 X_TITLES = {"step": "Step", "tokens": "Tokens", "time": "Running time, s", "hours": "GPU-hours"}
 Curves = Mapping[str, ComparedCurve]
-"""run id -> curve"""
+"""Curves by run id."""
 EMPTY: Series = {"seq": [], "step": [], "t": [], "value": []}
 
 
@@ -29,7 +30,7 @@ class Numbers:
 
     series: Mapping[str, Series]
     starts: Sequence[float]
-    """Start of each attempt's training, in Unix seconds."""
+    """Times at which each attempt's training started, in Unix seconds."""
 
     def get(self, metric: str) -> Series:
         recorded = self.series.get(DERIVED.get(metric, metric), EMPTY)
@@ -41,7 +42,7 @@ class Numbers:
 
 
 def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
-    """Draw a chart; None without values."""
+    """Return a picture of a chart, or None if it has no values."""
     lines = [(line, values) for line in chart.lines if (values := numbers.get(line.metric))["value"]]
     if not lines:
         return None
@@ -53,7 +54,7 @@ def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
     for number, (line, values) in enumerate(lines):
         xs, factor = _positions(values, chart.x, numbers.began), by * line.weight
         raw = [value * factor for value in values["value"]]
-        if stacked:  # lines are thinned separately: interpolate all at every point
+        if stacked:  # lines are downsampled separately, so interpolate all of them at every point
             xs, raw = all_xs, between(xs, raw, all_xs)
         ys = smooth(raw, smoothing)
         low = high = Points()
@@ -85,7 +86,7 @@ def overlaid(
     x: str,
     smoothing: float,
 ) -> Picture | None:
-    """Draw one metric of several runs; None if no run has it."""
+    """Return a picture of one metric of several runs, or None if no run has it."""
     recorded = {run: curve for run, curve in curves.items() if curve["y"]}
     if not recorded:
         return None
@@ -102,10 +103,8 @@ def overlaid(
 def spread(
     metric: ComparedMetric, curves: Curves, groups: Sequence[tuple[str, Sequence[str]]], x: str, smoothing: float
 ) -> Picture | None:
-    """Draw each group's mean ± one standard deviation, as far as all its runs go; None without values.
-
-    `groups`: (label, run ids).
-    """
+    """Return a picture of each group's mean ± one standard deviation over the range that all its runs cover, or None
+    without values. `groups` are pairs of (label, run ids)."""
     by, suffix = _scale(metric.format, max((y for curve in curves.values() for y in curve["y"]), default=0.0))
     drawn = []
     for number, (label, runs) in enumerate(groups):
@@ -126,7 +125,8 @@ def spread(
 
 
 def between(xs: Sequence[float], ys: Sequence[float], positions: Sequence[float]) -> list[float]:
-    """Compute values at other positions: linear between two neighbours, level before the first and after the last."""
+    """Interpolate values linearly at other positions; before the first and after the last position they are
+    constant."""
     out = []
     for x in positions:
         after = bisect_left(xs, x)
@@ -139,7 +139,7 @@ def between(xs: Sequence[float], ys: Sequence[float], positions: Sequence[float]
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
-    """Compute the charts' exponential moving average (static/js/metrics/series.js), unbiased at its start."""
+    """Return the charts' exponential moving average (static/js/metrics/series.js), unbiased at its start."""
     mean = norm = 0.0
     out = []
     for value in values:
@@ -154,7 +154,7 @@ def smooth(values: Sequence[float], weight: float) -> list[float]:
 def _band(
     line: ChartLine, values: Series, middle: Points, numbers: Numbers, factor: float, smoothing: float
 ) -> tuple[Points, Points]:
-    """Compute the edges of mean ± one deviation, clipped to the possible values."""
+    """Return the edges of mean ± one standard deviation, clipped to the possible values."""
     deviation = numbers.get(line.band)
     if not deviation["value"]:
         return [], []
@@ -162,7 +162,7 @@ def _band(
     around = smooth([abs(value * factor) for value in raw], smoothing)
     minimum = -math.inf if line.low is None else line.low * factor
     maximum = math.inf if line.high is None else line.high * factor
-    # A declared range may be wrong: the band never ends before the line.
+    # The declared range may be wrong, so the band always includes the line.
     low = [(x, max(y - d, min(y, minimum))) for (x, y), d in zip(middle, around, strict=True)]
     high = [(x, min(y + d, max(y, maximum))) for (x, y), d in zip(middle, around, strict=True)]
     return low, high
@@ -175,7 +175,7 @@ def _positions(values: Series, x: str, began: float) -> list[float]:
 
 
 def _rate(total: Series, starts: Sequence[float]) -> Series:
-    """Compute tokens per second between neighbours, except across a restart."""
+    """Return the tokens per second between neighbouring points, except across a restart."""
     out: Series = {"seq": [], "step": [], "t": [], "value": []}
     for i in range(1, len(total["value"])):
         before, now = total["t"][i - 1], total["t"][i]
@@ -190,7 +190,7 @@ def _rate(total: Series, starts: Sequence[float]) -> Series:
 
 
 def _scale(form: str, highest: float) -> tuple[float, str]:
-    """Scale a chart's values like static/js/metrics/plotly_figure.js."""
+    """Return the factor and the unit of a chart's values, as in static/js/metrics/plotly_figure.js."""
     if form == "mib":
         return (1 / 1024, " GiB") if highest >= 2048 else (1.0, " MiB")
     units = {"percent": (100.0, "%"), "percent100": (1.0, "%"), "seconds": (1.0, " s"), "watts": (1.0, " W")}

@@ -1,5 +1,7 @@
-"""Charts as SVG pictures, drawn here: Plotly draws only in a browser, and matplotlib would bring numpy, Pillow and its
-fonts into the web image for lines and bands. The look is that of the pages' charts in the light theme.
+"""Charts as SVG pictures that look like the pages' charts in the light theme.
+
+They are drawn here because Plotly draws only in a browser, and matplotlib would add numpy, Pillow and its fonts to the
+web image.
 """
 
 import math
@@ -15,21 +17,21 @@ COLOURS = {
     "c5": "#3d9fd6", "c6": "#d55e00", "c7": "#a89a00", "c8": "#555b62",
     "ink-1": "#1a1c1f", "ink-3": "#5f656d", "line": "#e1e2de", "line-strong": "#c3c6c1", "surface-1": "#ffffff",
 }  # fmt: skip
-"""The light theme's colours, as static/css/tokens.css has them."""
+"""The light theme's colours from static/css/tokens.css."""
 DASHES = {"solid": "", "dash": "6 4", "dot": "2 3"}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 40, 38
-LABELLED = 4
-"""Most lines that are labelled at their ends; more have a legend."""
+MAX_LABELLED = 4
+"""Maximum number of lines that are labelled at their ends; more lines get a legend."""
 LABEL_ROOM, LABEL_LETTERS, LABEL_HEIGHT = 124, 19, 13
 LEGEND_ROW, LEGEND_LETTERS = 18, 46
 LETTER = 6.4
-"""Width of a letter of the legend, about."""
+"""Approximate width of a letter in the legend."""
 ROOM = 0.06
 """Space above and below the lines, as a share of their height."""
 ON_AXIS = 0.02
-"""Share of the height within which a bound would merge with the axis."""
+"""Share of the height within which a bound is too close to the axis to be drawn."""
 TICKS = 6
 
 Points = list[tuple[float, float]]
@@ -40,16 +42,16 @@ class ReportCurve:
     label: str
     colour: str
     points: Points
-    """(x, y) in the order of x."""
+    """Points (x, y), sorted by x."""
     raw: Points = ()  # type: ignore[assignment]
     """Unsmoothed points, drawn faintly behind."""
     low: Points = ()  # type: ignore[assignment]
     high: Points = ()  # type: ignore[assignment]
     dash: str = "solid"
     dotted: bool = False
-    """Draw a marker at each point."""
+    """True if each point gets a marker."""
     filled: bool = False
-    """Fill the area down to the previous curve: parts of a whole."""
+    """True if the area down to the previous curve is filled, for parts of a whole."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Picture:
     curves: Sequence[ReportCurve]
     x_title: str = "Step"
     suffix: str = ""
-    """Unit after the figures on the y axis."""
+    """Unit after the numbers on the y axis."""
     zero: bool = False
     log: bool = False
     bounds: Sequence[ChartBound] = ()
@@ -70,7 +72,7 @@ class _Axis:
     high: float
     start: float
     end: float
-    """Position in pixels."""
+    """The ends' positions in pixels are `start` and `end`."""
     log: bool = False
 
     def at(self, value: float) -> float:
@@ -87,11 +89,11 @@ class _Axis:
 
 
 def svg(picture: Picture) -> str:
-    """Draw the picture as an SVG document, without curves that have no points."""
+    """Return the picture as an SVG document, without curves that have no points."""
     curves = [_positive(curve) if picture.log else curve for curve in picture.curves]
     curves = [curve for curve in curves if curve.points]
-    labels = 1 < len(curves) <= LABELLED
-    legend = _legend(curves) if len(curves) > LABELLED else []
+    labels = 1 < len(curves) <= MAX_LABELLED
+    legend = _legend(curves) if len(curves) > MAX_LABELLED else []
     right = WIDTH - (LABEL_ROOM if labels else RIGHT)
     height = HEIGHT + LEGEND_ROW * len(legend)
     parts = [
@@ -151,7 +153,7 @@ def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
 
 
 def _nice(step: float) -> float:
-    """Round up to 1, 2, 5, 10, …"""
+    """Round a step up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(step)) if step > 0 and math.isfinite(step) else 1.0
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * 0.999)
 
@@ -176,7 +178,7 @@ def _lines(curves: Sequence[ReportCurve], x: _Axis, y: _Axis) -> Iterator[str]:
             floor = below or [(at, 0.0) for at, _ in curve.points]
             yield _area(curve.points, floor, x, y, colour, 0.3)
             below = curve.points
-        if len(curve.raw) > 2 and len(curves) <= LABELLED:
+        if len(curve.raw) > 2 and len(curves) <= MAX_LABELLED:
             yield _path(curve.raw, x, y, colour, 'stroke-width="1" stroke-opacity="0.25"')
         dash = f' stroke-dasharray="{dashes}"' if (dashes := DASHES["dot" if curve.dotted else curve.dash]) else ""
         if len(curve.points) > 1:
@@ -202,16 +204,16 @@ def _coordinates(points: Points, x: _Axis, y: _Axis) -> str:
 
 
 def _positive(curve: ReportCurve) -> ReportCurve:
-    """Drop values that a logarithmic axis can't show, and the band."""
-    over = [(x, y) for x, y in curve.points if y > 0]
-    return ReportCurve(curve.label, curve.colour, over, [(x, y) for x, y in curve.raw if y > 0], dash=curve.dash)
+    """Return the curve without its band and without values that a logarithmic axis can't show."""
+    points, raw = ([(x, y) for x, y in part if y > 0] for part in (curve.points, curve.raw))
+    return ReportCurve(curve.label, curve.colour, points, raw, dash=curve.dash)
 
 
 # --- names -----------------------------------------------------------------------------------------------------
 
 
 def _end_labels(curves: Sequence[ReportCurve], right: float, y: _Axis) -> Iterator[str]:
-    """Label the lines' ends, pushed apart where they are close together."""
+    """Yield labels at the lines' ends, pushed apart where they are close together."""
     ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
     height = math.inf
     for natural, curve in ends:
@@ -260,5 +262,5 @@ def _rule(x: _Axis, height: float, colour: str, *, dash: str = "") -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape a text, without the control characters that XML forbids."""
+    """Escape a string for XML and replace the control characters that XML forbids."""
     return escape("".join(letter if letter.isprintable() else " " for letter in text))

@@ -28,12 +28,12 @@ CSV_HEADINGS = (
     *("id", "name", "status", "reason", "kind", "model", "dataset", "step", "max_steps", "reward", "gain", "health"),
     *("host", "gpus", "owner", "tags", "created_at", "started_at", "ended_at"),
 )
-"""Always there, before the chosen settings and metrics."""
+"""Headings of the columns that always come before the chosen settings and metrics."""
 
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Redirect to the runs; in an installation without any, to the first steps or the demo that is being prepared."""
+    """Redirect to the runs or, in an installation without runs, to the first steps or the demo being prepared."""
     if Run.objects.exists():
         return redirect("runs")
     return redirect("demo_run" if demo.preparing() else "start")
@@ -56,23 +56,21 @@ def runs(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def runs_csv(request: HttpRequest) -> HttpResponse:
-    """Send the whole list as a file, in its order and with the chosen columns.
-
-    The reward is the newest one, the gain that of runs.engine.gain.
-    """
+    """Send the whole list as a CSV file, in its order and with the chosen columns. The reward is the newest value; the
+    gain is defined in runs.engine.gain."""
     query, everything = RunListQuery.of(request.GET.dict()), queries.runs_for(request)
     extra = columns.chosen(query.columns)[1]
-    answer = HttpResponse(content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="runs.csv"'
-    writer = csv.writer(answer)
+    response = HttpResponse(content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = 'attachment; filename="runs.csv"'
+    writer = csv.writer(response)
     writer.writerow([*CSV_HEADINGS, *(column.name for column in extra)])
     ids = list(query.ordered(query.matching(everything)).values_list("pk", flat=True))
     for start in range(0, len(ids), CSV_AT_ONCE):
-        some = ids[start : start + CSV_AT_ONCE]
-        by_id = columns.with_figures(everything, extra).in_bulk(some)
-        for run in (by_id[pk] for pk in some if pk in by_id):
+        batch = ids[start : start + CSV_AT_ONCE]
+        by_id = columns.with_figures(everything, extra).in_bulk(batch)
+        for run in (by_id[pk] for pk in batch if pk in by_id):
             writer.writerow(map(csv_cell, (*_csv_row(run), *map(columns.Values(run).value, extra))))
-    return answer
+    return response
 
 
 def _csv_row(run: Run) -> list[Any]:
@@ -107,9 +105,11 @@ def archive_several(request: HttpRequest) -> HttpResponseBase:
     chosen = queries.runs_for(request).filter(pk__in=_chosen(request))
     if served := [run.name for run in chosen if tags.serving(run)]:
         names = ", ".join(served)
-        messages.warning(request, f"{names} can't be archived: its model is served. Stop serving it first.")
+        reason = "its model is" if len(served) == 1 else "their models are"
+        stop = "it" if len(served) == 1 else "them"
+        messages.warning(request, f"{names} can't be archived: {reason} being served. Stop serving {stop} first.")
     outcome = tags.archive(_chosen(request), person(request))
-    return _report(request, outcome, "Archived {}.", "Skipped {}: still running, served, or already archived.")
+    return _report(request, outcome, "Archived {}.", "Skipped {}: still active, being served, or already archived.")
 
 
 @require_POST
@@ -131,7 +131,7 @@ def tag_several(request: HttpRequest) -> HttpResponseBase:
 
 @require_POST
 def save_view(request: HttpRequest) -> HttpResponseBase:
-    """Save a view; an existing view of the same name is replaced."""
+    """Save a view, replacing the user's view with the same name."""
     name = " ".join(request.POST.get("name", "").replace("\0", "").split())[:60]
     query = _list_query(request).address()
     if not name:
@@ -155,7 +155,7 @@ def _chosen(request: HttpRequest) -> list[str]:
 
 
 def _list_query(request: HttpRequest) -> RunListQuery:
-    """Read the list from which the form was submitted."""
+    """Return the query of the list from which the form was submitted."""
     return RunListQuery.of(QueryDict(request.POST.get("back", "").removeprefix("?")).dict())
 
 

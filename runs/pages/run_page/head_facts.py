@@ -1,4 +1,5 @@
-"""Facts and banners in a run page's head: its model, dataset, rewards, profile and placement, its status, its waits."""
+"""Facts and banners in a run page's head: model, dataset, rewards, profile, placement, status, and what it waits
+for."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,12 +26,12 @@ UNKNOWN = "–"
 
 
 Making = tuple[str, str, str | SafeString, str]
-"""(label, icon, text, title)"""
+"""A fact about a run's setup, as (label, icon, text, title)."""
 
 
 def makings(run: Run) -> Iterator[Making]:
     model = _value_at(run.spec, "model", "path")
-    # A hub id, or a folder, of which only the last part is a name.
+    # A hub id, or a folder, of which only the last part is shown.
     name = model.rstrip("/").rsplit("/", 1)[-1] if model.startswith("/") else model
     yield "Model", "box", name, model
     if run.kind != jobs.WARM:
@@ -80,7 +81,7 @@ def _warm_use(line: WarmLine) -> str | SafeString:
 
 
 def _value_at(spec: Any, *path: str) -> str:
-    """Look up a text of the frozen spec, which another version may have written."""
+    """Return a string of the frozen spec, or UNKNOWN if it is missing: another version may have written the spec."""
     for name in path:
         spec = spec.get(name) if isinstance(spec, dict) else None
     return spec if isinstance(spec, str) and spec else UNKNOWN
@@ -92,7 +93,7 @@ class StatusFact:
     css: str = "fact"
     title: str = ""
     data: str = ""
-    """The attribute by which the page's script finds it."""
+    """The attribute by which the page's script finds the element."""
     role: str = ""
 
 
@@ -170,7 +171,7 @@ def _from_step(attempt: Attempt) -> str:
 
 
 def wait_banner(run: Run, attempt: Attempt) -> tuple[str, str] | None:
-    """Write the icon and the text of the banner of a run that has no figures yet."""
+    """Return the icon and the text of the banner of a run that has no metrics yet; None if it needs no banner."""
     if attempt.status == RunStatus.QUEUED:
         waits = waiting(attempt)
         if waits is None:
@@ -180,7 +181,7 @@ def wait_banner(run: Run, attempt: Attempt) -> tuple[str, str] | None:
         on = f" on {placement}" if (placement := placement_text(attempt)) else ""
         accepted = format_html(", accepted {} ago", ago(attempt.claimed_at)) if attempt.claimed_at else ""
         first = (
-            "Figures and charts begin with the first step." if run.trains else "Figures begin with the first results."
+            "Metrics and charts appear with the first step." if run.trains else "Metrics appear with the first results."
         )
         return "loader", format_html("<strong>Preparing{}{}.</strong> {}", on, accepted, first)
     return None
@@ -195,17 +196,17 @@ def _linked(waits: Waiting) -> str | SafeString:
 
 
 def resume_texts(resumes: PlannedResume) -> tuple[SafeString, str]:
-    """Explain when the run resumes, and from where."""
+    """Return sentences that say when the run resumes, and from where."""
     number = f" ({resumes.number} of {resumes.of})" if resumes.number else ""
     if resumes.step is None:
         source = "There is no checkpoint, so it starts from the beginning."
     else:
-        source = f"It continues from the checkpoint of step {resumes.step}."
+        source = f"It continues from the checkpoint at step {resumes.step}."
     return format_html("Resumes automatically at {}{}.", clock(resumes.at), number), source
 
 
 def quarantine_of(attempt: Attempt) -> dict[str, Any] | None:
-    """Describe the resources of the attempt that are not proved free."""
+    """Describe the attempt's resources that are in quarantine; None if there are none."""
     leases = list(attempt.leases.filter(state=Lease.QUARANTINED).select_related("host").order_by("pk"))
     if not leases:
         return None
@@ -214,8 +215,9 @@ def quarantine_of(attempt: Attempt) -> dict[str, Any] | None:
     title = f"{resource_words(resources)} of {leases[0].host.name} {'are' if several else 'is'} in quarantine."
     gpus = any(name.startswith("gpu:") for name in resources)
     text = format_html(
-        "Its release was not confirmed after this run, so nothing starts there. On the host, check what still uses "
-        "{they}{how} and end it; then an operator can release {they}.",
+        "{its} release was not confirmed after this run, so nothing starts there. On the host, check what still uses "
+        "{they}{how} and stop it; then an operator can release {they}.",
+        its="Their" if several else "Its",
         they="them" if several else "it",
         how=SafeString(" (<code>nvidia-smi</code> names the processes)") if gpus else "",
     )

@@ -1,4 +1,4 @@
-"""A run's limits and early-stop rules: as sentences, and as bars of their use."""
+"""A run's limits and early-stopping rules, as sentences and as bars that show how much is used."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from workers.contract.wire.names import EventKind
 
 @dataclass(frozen=True)
 class LimitBar:
-    """Use of one limit, by the supervisor's last report."""
+    """How much of one limit is used, according to the supervisor's last report."""
 
     metric: str
     label: str
@@ -49,12 +49,13 @@ def _bar(run: Run, name: str, label: str, bound: float, unit: str) -> LimitBar:
 
 def sentences(limits: LimitsSpec) -> list[str]:
     amounts = [(limits.hours, "hours"), (limits.tokens, "tokens"), (limits.money, "in money")]
-    ends = [f"It ends after {amount:,g} {unit}." for amount, unit in amounts if amount is not None]
-    return ends + [f"It ends when {rule.condition}." for rule in (limits.no_better, limits.beyond) if rule is not None]
+    ends = [f"The run ends after {amount:,g} {unit}." for amount, unit in amounts if amount is not None]
+    rules = (limits.no_better, limits.beyond)
+    return ends + [f"The run ends when {rule.condition}." for rule in rules if rule is not None]
 
 
 def recommended_step(run: Run) -> int | None:
-    """Find the step recommended by the rule that ended the run, or None."""
+    """Return the step recommended by the rule that ended the run, or None if no rule did."""
     event = RunEvent.objects.filter(run=run, kind=EventKind.LIMIT).order_by("-id").first()
     step = event.data.get("recommended") if event is not None else None
     return step if isinstance(step, int) else None

@@ -1,4 +1,4 @@
-"""Search in a stored log, block by block: bounded in memory and time, whatever the log's size."""
+"""Search in a stored log, block by block, so that memory and time are bounded whatever the log's size."""
 
 import re
 import time
@@ -11,36 +11,36 @@ from runs.engine.records import LogChunk
 from workers.contract.wire.names import LOG_LEFT_OUT
 
 MAX_HITS = 200
-"""Hits per answer."""
+"""Maximum number of hits in one response."""
 MAX_SECONDS = 0.4
-LONGEST_QUERY = 200
+MAX_QUERY_CHARS = 200
 CHUNKS_AT_ONCE = 16
-LONGEST_LINE = 64 * 1024
-OVERLAP = 4 * LONGEST_QUERY
-"""Bytes of an overlong line that are searched again with the next block."""
+MAX_LINE_BYTES = 64 * 1024
+OVERLAP = 4 * MAX_QUERY_CHARS
+"""Number of bytes of an overlong line that are searched again with the next block."""
 EXCERPT = 240
 
 ERROR = (
     r"^Traceback \(most recent call last\)|\b(?:[A-Z]\w*)?(?:Error|Exception)\b|\b(?:ERROR|CRITICAL|FATAL)\b"
     r"|\b[Oo]ut of memory\b|^Killed\b|Segmentation fault|No space left on device"
 )
-"""Patterns of error lines. Also used by the page's script, so the syntax must work in both."""
+"""Pattern of error lines. The page's script uses it too, so it must be valid in Python and in JavaScript."""
 SIGNS = (
     b"Traceback", b"Error", b"Exception", b"ERROR", b"CRITICAL", b"FATAL", b"ut of memory", b"Killed", b"Segmentation",
     b"No space",
 )  # fmt: skip
-"""Every error line contains one of these; checking them first is a hundred times faster."""
+"""Strings of which every error line contains at least one; checking for them first is a hundred times faster."""
 _ERROR = re.compile(ERROR.encode(), re.MULTILINE)
 _LEFT_OUT = LOG_LEFT_OUT.encode()
 _BREAK = re.compile(rb"[\r\n]")
 
 Finder = Callable[[bytes], Iterator[int]]
-"""Yields the positions of hits in a block, in order."""
+"""A function that yields the positions of hits in a block, in order."""
 
 
 class LogHit(TypedDict):
     at: int
-    """The start of its line in the log."""
+    """The offset of the hit's line in the log."""
     text: str
 
 
@@ -51,9 +51,9 @@ class LogHits:
     """Offset at which the search continues."""
     size: int = 0
     done: bool = False
-    """The search reached the end of the log."""
+    """True if the search reached the end of the log."""
     left_out: bool = False
-    """The searched part has gaps that only the host has."""
+    """True if the searched part has gaps that are stored only on the host."""
 
 
 def of_text(text: str) -> Finder:
@@ -69,32 +69,32 @@ def of_text(text: str) -> Finder:
 
 
 def of_errors(block: bytes) -> Iterator[int]:
-    # Most signs begin with a capital letter that a block lacks, and a single byte is found ten times as fast as a word.
+    # Most blocks lack the capital letters of most signs, and finding a single byte is ten times as fast as a word.
     if any(sign[:1] in block and sign in block for sign in SIGNS):
         yield from (match.start() for match in _ERROR.finditer(block))
 
 
 def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: float = MAX_SECONDS) -> LogHits:
-    """Find hits from `start` on, one per line, until there are enough of them or the time is up."""
+    """Find hits from `start` on, at most one per line, until there are MAX_HITS or the time is up."""
     hits, deadline = LogHits(next=start, size=start), time.monotonic() + seconds
     block, at = b"", start
     for offset, data in _chunks(attempt, name, start):
         block += data[max(0, start - offset) :]
         hits.size = offset + len(data)
-        cut = _end_of_lines(block)
-        if not _take(hits, block[:cut], at, find):
+        end = _end_of_lines(block)
+        if not _add_hits(hits, block[:end], at, find):
             return hits
-        block, at = block[cut:], at + cut
+        block, at = block[end:], at + end
         hits.next = at
         if time.monotonic() > deadline:
             return hits
     # The last line may be incomplete, so a continued search reads it again.
-    hits.done = _take(hits, block, at, find)
+    hits.done = _add_hits(hits, block, at, find)
     return hits
 
 
 def _chunks(attempt: Attempt, name: str, start: int) -> Iterator[tuple[int, bytes]]:
-    """Yield chunks from the one that contains `start`; no database cursor stays open in between."""
+    """Yield chunks from the one that contains `start` on. No database cursor stays open in between."""
     chunks = LogChunk.objects.filter(attempt=attempt, name=name)
     first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first()
     at = first or 0
@@ -107,13 +107,13 @@ def _chunks(attempt: Attempt, name: str, start: int) -> Iterator[tuple[int, byte
 
 
 def _end_of_lines(block: bytes) -> int:
-    """Find the end of the last complete line; nearly the whole block if there is none."""
+    """Return the end of the last complete line, or almost the end of an overlong block that has none."""
     end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
-    return end if end or len(block) <= LONGEST_LINE else len(block) - OVERLAP
+    return end if end or len(block) <= MAX_LINE_BYTES else len(block) - OVERLAP
 
 
-def _take(hits: LogHits, block: bytes, at: int, find: Finder) -> bool:
-    """Add the block's hits. False: the limit was reached before its end."""
+def _add_hits(hits: LogHits, block: bytes, at: int, find: Finder) -> bool:
+    """Add the block's hits, and return False if the limit was reached before the block's end."""
     hits.left_out = hits.left_out or _LEFT_OUT in block
     line_end = 0
     for hit in find(block):
@@ -130,7 +130,7 @@ def _take(hits: LogHits, block: bytes, at: int, find: Finder) -> bool:
 
 
 def _excerpt(block: bytes, start: int, hit: int, end: int) -> str:
-    """Cut out the line, or the part of it around the hit."""
+    """Return the line, or the part of it around the hit."""
     first = start if hit - start < EXCERPT else hit - EXCERPT // 4
     text = block[first : min(end, first + EXCERPT)].decode("utf-8", "replace")
     return ("…" if first > start else "") + text.strip() + ("…" if first + EXCERPT < end else "")

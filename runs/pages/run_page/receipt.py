@@ -1,4 +1,4 @@
-"""A receipt as text: the proof of a run's end."""
+"""A run's receipt, which proves that everything was released, as text."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +29,7 @@ NOT_CONFIRMED = {
 
 
 def receipt_of(attempt: Attempt) -> dict[str, Any] | None:
-    """Describe the receipt; None without one."""
+    """Describe an attempt's receipt; None if it has none."""
     receipt = attempt.receipt
     if not receipt:
         return None
@@ -39,7 +39,7 @@ def receipt_of(attempt: Attempt) -> dict[str, Any] | None:
         "summary": list(_summary(receipt, leftovers)),
         "facts": list(_facts(attempt, receipt)),
         "gpus": [{**gpu, "free_after": _free_after(gpu)} for gpu in receipt.get("gpus") or ()],
-        # Memory that attached servers keep on the run's GPUs.
+        # Memory that attached servers still use on the run's GPUs.
         "kept_memory": leftovers,
     }
 
@@ -55,7 +55,7 @@ def _summary(receipt: dict[str, Any], leftovers: list[KeptMemory]) -> Iterator[s
         else:
             yield format_html("· GPU {} from {} to {}", gpu.get("gpu"), peak, after)
     for memory in leftovers:
-        text = '<span class="warn">· {} of GPU {} kept by an attached server</span>'
+        text = '<span class="warn">· {} of GPU {} still used by an attached server</span>'
         yield format_html(text, mib(memory.mib), memory.gpu)
 
 

@@ -1,4 +1,4 @@
-"""The chat page's model state and turns."""
+"""The state of the served model and the turns, as the chat page shows them."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from runs.engine import sentences
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
 from runs.engine.records import RunEvent
+from runs.engine.sentences import counted
 from runs.engine.served import conversation, starting
 from runs.engine.served.models import Answer, Turn
 from runs.engine.states import ACTIVE, RunStatus
@@ -17,7 +18,7 @@ from workers.contract.wire.names import EventKind
 
 NAMES = {TRAINED: "Trained", BASE: "Before training"}
 ENDS = {
-    Finish.LENGTH: "cut at the most tokens",
+    Finish.LENGTH: "truncated at the token limit",
     Finish.STOPPED: "stopped",
     Finish.LEFT: "ended because the page was closed",
 }
@@ -25,20 +26,20 @@ ENDS = {
 
 @dataclass(frozen=True)
 class ServedState:
-    """The newest served model of a checkpoint."""
+    """State of a checkpoint's newest served model."""
 
     run: Run
     status: str
     text: str
     facts: dict[str, Any]
-    """Reported once it is ready: models, template, context, engine, address; empty before."""
+    """What the server reports once it is ready: models, template, context, engine and address; empty before that."""
     answering: bool
     keyed: bool
-    """It also answers requests with a key."""
+    """True if the server also answers requests with a key."""
 
     @property
     def state_token(self) -> str:
-        """Changes whenever the page must be redrawn."""
+        """Hash that changes whenever the page must be redrawn."""
         drawn = repr((self.run.pk, self.status, self.text, self.facts, self.answering))
         return hashlib.sha256(drawn.encode(errors="replace")).hexdigest()[:16]
 
@@ -56,11 +57,11 @@ class ServedState:
 
     @property
     def note(self) -> str:
-        """Text after the chip."""
+        """The text after the chip."""
         if not self.ready:
             return self.text
         has_template = bool(self.facts.get("template"))
-        plain = "" if has_template else "The model has no chat template: it gets plain text."
+        plain = "" if has_template else "The model has no chat template, so it gets plain text."
         now = "Answering…" if self.answering else "Ask something." if has_template else ""
         return f"{plain} {now}".strip()
 
@@ -69,7 +70,7 @@ class ServedState:
         if not self.facts:
             return ""
         at_once = self.facts.get("at_once")
-        requests = "one request at a time" if at_once == 1 else f"{at_once} requests at once"
+        requests = "one request at a time" if at_once == 1 else f"{at_once} concurrent requests"
         plain = "" if self.facts.get("template") else "; without a chat template, messages are sent as plain text"
         return f"by {self.facts.get('engine')}, {requests}{plain}"
 
@@ -78,7 +79,7 @@ class ServedState:
 class AnswerView:
     answer: Answer
     ended: bool
-    """The answer is complete, or its model has ended."""
+    """True if the answer is complete or its model has stopped."""
 
     @property
     def name(self) -> str:
@@ -90,20 +91,20 @@ class AnswerView:
 
     @property
     def length(self) -> str:
-        """Tokens and seconds."""
+        """The answer's length in tokens and seconds."""
         if self.answer.tokens is None:
             return ""
-        return f"{self.answer.tokens} tokens, {duration(self.answer.seconds)}"
+        return f"{counted(self.answer.tokens, 'token')}, {duration(self.answer.seconds)}"
 
     @property
     def note(self) -> str:
-        """Cause of its end, unless the model ended it."""
+        """Reason why the answer ended, unless the model ended it."""
         if not self.ended:
             return ""
         if self.answer.error:
             return self.answer.error
         if not self.answer.finish:
-            return "The model ended before this answer did."
+            return "The model stopped before this answer was complete."
         return ENDS.get(Finish(self.answer.finish), "")
 
     @property
@@ -122,7 +123,7 @@ class TurnView:
 
     @property
     def origin(self) -> str:
-        """User, sampling and dataset row."""
+        """The user, the sampling parameters and the dataset row."""
         sampling, row = self.turn.sampling, self.turn.row
         by = self.turn.by.username if self.turn.by else ""
         of = "" if row is None else f" · row {row} of the dataset"
@@ -139,7 +140,7 @@ class TurnView:
 
 
 def state_of(checkpoint: Checkpoint) -> ServedState | None:
-    """Find the state of a checkpoint's newest served model; None: it was never served."""
+    """Return the state of a checkpoint's newest served model, or None if it was never served."""
     run = starting.live(checkpoint) or starting.of_checkpoint(checkpoint).first()
     return state_of_run(run) if run else None
 
@@ -167,6 +168,6 @@ def view_of(turn: Turn) -> TurnView:
 
 
 def turns_after(checkpoint: Checkpoint, after: int) -> list[TurnView]:
-    """Read the newest turns after the page's last one (`after`), in order."""
+    """Return the newest turns after the page's last one (`after`), in order."""
     turns = conversation.turns_of(checkpoint).filter(pk__gt=after).order_by("-pk")
     return [view_of(turn) for turn in reversed(turns[: conversation.MAX_SHOWN])]

@@ -1,4 +1,4 @@
-"""Scores of an answer by its run's own rewards."""
+"""Scores of an answer by the run's own rewards."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Row
 
 SECONDS = 15.0
-NEEDS = "needs values of a dataset row ({}): use a prompt of the dataset"
+NEEDS = "needs columns of a dataset row ({}): use a prompt from the dataset"
 
 
 def score(answer: Answer) -> None:

@@ -154,7 +154,7 @@ def _about(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
 
 
 def _choose_first(model: SavedModel) -> bool:
-    """Check whether the user must first choose where the model runs."""
+    """Return whether the user must first choose where the model runs."""
     checkpoint = model.checkpoint
     return not starting.live(checkpoint) and not starting.last_engine(checkpoint, starting.host_for(checkpoint))
 
@@ -168,12 +168,12 @@ def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     host = starting.host_for(model.checkpoint)
     device_form = DeviceForm(host, initial={"place": starting.usual_engine(host)})
     may_use_vllm = len(device_form.fields["place"].choices) > 2 and not model.checkpoint.is_adapter  # type: ignore[attr-defined]
-    vllm = "; by vLLM, only the trained one" if may_use_vllm else ""
+    vllm = "; with vLLM, only the trained one" if may_use_vllm else ""
     not_loaded = f"Not loaded yet. Two models answer: the trained one and the one before training{vllm}."
     return about | {"device_form": device_form, "not_loaded": not_loaded, "choose_first": _choose_first(model)}
 
 
-def _polled(answer: HttpResponse) -> HttpResponse:
-    """Make the page poll at once."""
-    answer["HX-Trigger"] = "asked"
-    return answer
+def _polled(response: HttpResponse) -> HttpResponse:
+    """Add a header to the response that makes the page poll at once."""
+    response["HX-Trigger"] = "asked"
+    return response

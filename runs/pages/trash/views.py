@@ -1,4 +1,4 @@
-"""Deletion with its consequences, the page of recently deleted objects, and renaming in place."""
+"""The deletion page, which explains the consequences, the page of recently deleted objects, and renaming in place."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -29,7 +29,7 @@ MAX_LISTED = 200
 def deleted(request: HttpRequest) -> HttpResponse:
     """List recently deleted objects, newest first."""
     now = timezone.now()
-    # (kind, object, what its deletion waits for: None if it can still be restored)
+    # (kind, object, what its purge is waiting for, or None if the object can still be restored)
     rows = [
         (kind, row, None if row.can_be_restored(now) else purging.waits_for(row, now))
         for kind, row in deleting.deleted(MAX_LISTED)
@@ -40,14 +40,14 @@ def deleted(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def delete(request: HttpRequest, kind_slug: str) -> HttpResponseBase:
-    """Delete the objects of each `id`, after a page that explains the consequences."""
+    """Delete the objects with the given ids (`id`), after a page that explains the consequences."""
     kind = _kind(kind_slug)
     fields = request.POST if request.method == "POST" else request.GET
     rows = _rows(kind, fields.getlist("id"))
     if request.method == "POST":
         return _delete(request, kind, rows)
     if not rows:
-        messages.info(request, f"No {kind.label} is left of these to delete.")
+        messages.info(request, f"There is no {kind.label} left to delete.")
         return redirect("deleted")
     until = timezone.now() + timedelta(days=settings.DELETED_KEPT_DAYS)
     able, unable = [], []
@@ -70,7 +70,7 @@ def _deletion_texts(kind: DeletableKind, able: list[dict[str, Any]], unable: lis
     if kind.model is Run and len(able) > 1:
         frees = disk.sum_of([disk.of_run(pending["row"]) for pending in able]).parts
     return {
-        "heading": f"Delete {alone['row'].name if alone else several}?" if able else "It can’t be deleted now",
+        "heading": f"Delete {alone['row'].name if alone else several}?" if able else "This can’t be deleted now",
         "act": f"Delete {kind.label if alone else several}",
         "cancel": alone["address"] if alone else listed,
         "back": f"{listed}#profiles" if kind.slug == "profile" else listed,
@@ -91,7 +91,7 @@ def _delete(request: HttpRequest, kind: DeletableKind, rows: list[Any]) -> HttpR
         name = removed[0].name if alone else counted(len(removed), kind.label)
         where = format_html('<a href="{}">Recently deleted</a>', reverse("deleted"))
         until, they = clock(removed[0].purge_at, "day"), "it" if alone else "they"
-        text = format_html("Deleted {}. Until {} {} can be restored: {}.", name, until, they, where)
+        text = format_html("Deleted {}. Until {}, {} can be restored under {}.", name, until, they, where)
         messages.success(request, text)
     return redirect(kind.listed) if removed or len(rows) != 1 else redirect(kind.address(rows[0]))
 
@@ -105,7 +105,7 @@ def restore(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
     except deleting.NotRestorable as error:
         messages.error(request, str(error))
         return redirect("deleted")
-    messages.success(request, f"{row.name} is back. {note}".strip())
+    messages.success(request, f"{row.name} was restored. {note}".strip())
     return redirect(kind.address(row))
 
 
@@ -114,15 +114,15 @@ def restore(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
 def for_good(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
     kind = _kind(kind_slug)
     if deleting.purge_now(kind, kind.key(key)):
-        messages.success(request, "It is deleted for good within two minutes, as far as its hosts are reachable.")
+        messages.success(request, "It will be permanently deleted within two minutes, if its hosts are reachable.")
     else:
-        messages.info(request, f"This {kind.label} is gone, or was restored meanwhile.")
+        messages.info(request, f"This {kind.label} no longer exists, or has been restored.")
     return redirect("deleted")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def name(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
-    """Show a page's title, with ?edit as a form; POST renames."""
+    """Render a page's title, or with ?edit the form for renaming; POST renames the object."""
     kind = _kind(kind_slug)
     row = kind.model.objects.filter(pk=kind.key(key)).first()
     if row is None:

@@ -114,7 +114,7 @@ def test_a_stop_lets_it_take_back_what_it_has_begun() -> None:
     stopping.request_stop(attempt, StopMode.SAVE, a_user())
     attempt.refresh_from_db()
     assert attempt.stop_mode == StopMode.SAVE
-    assert "may stay on the hub, empty" in text(operator(), f"/runs/{attempt.run_id}/")
+    assert "may remain on the hub, empty" in text(operator(), f"/runs/{attempt.run_id}/")
 
 
 def test_the_models_page_shows_how_far_it_is_and_then_the_address() -> None:

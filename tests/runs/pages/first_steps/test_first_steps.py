@@ -72,7 +72,7 @@ def test_the_recipe_that_fits_a_host_comes_first_and_is_the_pages_next_act() -> 
     assert "Sums on the CPU" in first
     assert '<button class="button primary">Create dataset and rewards' in first
     assert "Fits box." in page(client, "/start/sums/")
-    assert "No host here has all of it." in page(client, "/start/gsm8k/")
+    assert "No reachable host has everything it needs." in page(client, "/start/gsm8k/")
     client.post("/start/sums/prepare")
     assert "The dataset is being read" in page(client, "/start/")
     worked(DatasetVersion.objects.get())

@@ -253,7 +253,7 @@ def test_a_host_that_is_gone_and_holds_nothing_is_removed_until_it_is_back():
     client, path = operator(), f"/hardware/hosts/{host.pk}/remove/"
     assert path in page(client)
     assert "holds nothing" in client.get(path).content.decode()
-    assert "box is removed" in client.post(path, follow=True).content.decode()
+    assert "box was removed" in client.post(path, follow=True).content.decode()
     assert "already removed" in client.post(path, follow=True).content.decode()
     assert "No hosts yet" in page()
     announce(gpus=[])

@@ -141,7 +141,7 @@ def test_notes_sent_twice_make_one_event(run: Run) -> None:
 def test_a_zero_byte_or_a_novel_are_cut_to_what_can_be_kept(run: Run) -> None:
     notes.write(run, "a\0b" + "x" * 20_000, notes.edition(""), a_user())
     assert Run.objects.get(pk=run.pk).notes.startswith("abx")
-    assert len(Run.objects.get(pk=run.pk).notes) == notes.LONGEST
+    assert len(Run.objects.get(pk=run.pk).notes) == notes.MAX_CHARS
 
 
 def test_a_viewer_reads_tags_and_notes_and_changes_none(run: Run) -> None:

@@ -41,7 +41,7 @@ def test_what_goes_is_said_first_and_the_page_of_deleted_things_brings_it_back()
     listed = client.get("/deleted/").content.decode()
     assert all(name in listed for name in ("one", "two"))
     told = client.post(f"/deleted/run/{ids[0]}/restore", follow=True).content.decode()
-    assert "one is back." in told
+    assert "one was restored." in told
     client.post(f"/deleted/run/{ids[1]}/for-good")
     told = client.post(f"/deleted/run/{ids[1]}/restore", follow=True).content.decode()
     assert "it can no longer be restored" in told
