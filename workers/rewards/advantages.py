@@ -27,7 +27,6 @@ class Advantages:
     totals: list[float | None]
     """The weighted sum of each completion's scores, which TRL logs as the reward; None if no component applies."""
     means: list[float | None]
-    """The mean of each group's totals; None if no completion has one."""
     stds: list[float | None]
     """The sample standard deviation (n - 1) of each group's totals; None if fewer than two completions have one."""
     advantages: list[float]

@@ -19,7 +19,6 @@ LONGEST_PATTERN = 2_000
 MAX_COUNTED = 10_000
 """Upper bound of a {n}, and of the product of nested ones, since `regex` unrolls each repetition."""
 MATCH_SECONDS = 0.25
-"""Time limit for matching one completion."""
 TRIAL_SECONDS = 0.1
 """Time limit for one trial string; a slower pattern gets a second try, in case the machine was busy."""
 TRIAL_LENGTH = 2_000
@@ -133,7 +132,6 @@ def _size(parsed: Any) -> int:
 
 
 def _pumps(parsed: Any, before: str) -> Iterator[tuple[str, str]]:
-    """Yield (prefix, body) of every repeat."""
     for operation, argument in parsed:
         name = str(operation)
         if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:

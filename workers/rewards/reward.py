@@ -16,8 +16,6 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Completion:
-    """A completion to be scored."""
-
     text: str
     """The text of the model's last message, without tool calls."""
     turns: tuple[Mapping[str, Any], ...] = ()
@@ -45,8 +43,6 @@ def turns_of(completion: Completion) -> list[Completion]:
 
 
 class RewardGroup(StrEnum):
-    """Sections of the library."""
-
     FORMAT = "format"
     CORRECTNESS = "correctness"
     CODE = "code"
@@ -65,7 +61,6 @@ class Cost(StrEnum):
     SANDBOX = "sandbox"
     """A sandbox (workers.sandbox), for code or for a parser that can hang."""
     HTTP = "http"
-    """Requests to another server."""
     TRAINER = "trainer"
     """torch, transformers or TRL, which only the trainer's process has."""
 
@@ -75,7 +70,6 @@ class Failure:
     """The reason why a completion has no score. The reward is then treated as not applicable, never as 0."""
 
     index: int
-    """The completion's index in its batch."""
     kind: str
     """error | timeout | memory | output | killed | wrong_length | not_a_number | unavailable | http"""
     message: str
@@ -137,7 +131,6 @@ class Reward(Described):
     per_turn: bool = True
     """True if the reward can score each turn of an episode separately."""
     needs: tuple[str, ...] = ()
-    """Dataset columns that the reward needs."""
     cost: Cost = Cost.PURE
     low: str = ""
     high: str = ""

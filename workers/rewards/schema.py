@@ -126,7 +126,6 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 @functools.lru_cache(maxsize=256)
 def _validator(text: str) -> Any:
-    """Return a validator for a schema. Raises ValueError if the text isn't JSON."""
     import jsonschema.validators
     import referencing
 

@@ -25,7 +25,6 @@ class Endpoint:
     """A server for judges and environments, with its key, as an admin named it on the Secrets page."""
 
     address: str
-    """Base URL of requests, such as https://host/v1."""
     key: str = field(default="", repr=False)
     refusal: Callable[[str], str | None] | None = field(default=None, repr=False, compare=False)
     """Function that returns why an IP address is refused, or None; if it is not set, every address is allowed."""

@@ -102,7 +102,6 @@ def prompts(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def step_times(request: HttpRequest) -> HttpResponse:
-    """Render the parts of each run's step time."""
     chosen = comparison.chosen(request)
     looks = comparison.looks(chosen.runs)
     times = [(run, step_time.of_run(run)) for run in chosen.runs]
@@ -140,7 +139,6 @@ def _table(chosen: Chosen) -> dict[str, Any]:
 
 
 def _texts(chosen: Chosen, equal: int) -> dict[str, str]:
-    """Return the page's heading, its title in the browser, and sentences about the settings."""
     several = len(chosen.runs) > 1
     heading = f"Compare {len(chosen.runs)} runs" if several else "Compare runs"
     names = ", ".join(run.name for run in chosen.runs[:2])

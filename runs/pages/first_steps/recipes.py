@@ -39,7 +39,6 @@ class StarterRecipe:
     needs: str
     model: str
     profile: str
-    """The slug of a shipped profile."""
     dataset: str
     """The name of the dataset, which is created if there is none with that name."""
     source: HubSource | None
@@ -74,7 +73,6 @@ class RecipeParts:
 
     @property
     def dataset_chip(self) -> tuple[str, str]:
-        """Status and label of the dataset."""
         if self.being_read:
             return "checking", "being read"
         return ("warn", "not ready") if self.blocked else ("ready", "ready")
@@ -102,7 +100,6 @@ class RecipeParts:
 
     @property
     def address(self) -> str:
-        """Address of the New run page with this recipe filled in."""
         chosen = {
             "model": self.recipe.model,
             "dataset_version": self.version.pk if self.version else "",

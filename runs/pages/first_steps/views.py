@@ -125,7 +125,6 @@ def steps() -> list[dict[str, Any]]:
 
 
 def _step(title: str, icon: str, is_done: bool, text: str, route: str, act: str) -> dict[str, Any]:
-    """Describe a step. `text` names the existing object, or the purpose of the step."""
     return {
         "title": title,
         "icon": "circle-check" if is_done else icon,

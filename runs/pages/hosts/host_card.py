@@ -72,7 +72,6 @@ class GpuTile:
 
     @property
     def run_memory(self) -> SafeString | str:
-        """The memory used by the run that holds the GPU."""
         if self.gpu.holder is None:
             return ""
         return format_html("{} {}", "left over" if self.gpu.holder.quarantined else "run", mib(self.gpu.held_mib))
@@ -120,7 +119,6 @@ def _hardware(host: HostView) -> str:
 
 
 def _chips(host: HostView) -> Iterator[tuple[str, str]]:
-    """Yield the (status, label) of each chip."""
     yield ("good", "reachable") if host.fresh else ("warn", "unreachable")
     yield from membership.troubles(host.credential)
     if host.trainer == "missing":

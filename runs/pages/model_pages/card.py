@@ -26,7 +26,6 @@ from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.rewards.library import LIBRARY
 
 MAX_BYTES = 64 * 1024
-"""Maximum size of a card."""
 ALWAYS_LISTED = ("learning_rate", "beta", "loss_type", "num_generations", "max_completion_length", "temperature")
 """GRPOConfig arguments that readers look for, listed whether or not the run set them."""
 HOUSEKEEPING = re.compile(r"(save|logging|eval|log|per_device_eval|dataloader)_.*|num_generations_eval|report_to")

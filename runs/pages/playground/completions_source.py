@@ -50,7 +50,6 @@ class Offered:
     of: str = ""
     """Number in the stored group; empty if the completion isn't stored."""
     reward: float | None = None
-    """The reward in the run."""
     advantage: float | None = None
     length: int = 0
     """The full length in characters if the page shows only the beginning, otherwise 0."""
@@ -58,7 +57,6 @@ class Offered:
 
     @property
     def in_the_run(self) -> str:
-        """The run's reward and advantage."""
         if self.reward is None:
             return ""
         advantage = change(self.advantage)
@@ -85,7 +83,6 @@ class CompletionSource:
     """The stored completions by their number in the group."""
 
     def add_problem(self, sentence: str) -> None:
-        """Report that the source deviates from the request."""
         self.problem = f"{self.problem} {sentence}".strip()
 
     @property

@@ -21,7 +21,6 @@ MAX_BYTES = 200_000
 """Maximum size of the list of moves that a page sends back."""
 MAX_MOVES = 200
 MAX_CALLS = 64
-"""Maximum number of calls in one move."""
 MAX_TEXT_CHARS = 20_000
 SECONDS = 60.0
 """Time limit for a request, which replays all moves and may ask a model for one more."""
@@ -39,8 +38,6 @@ ENDS = {
 
 @dataclass(frozen=True)
 class WrittenMove:
-    """One move, written by a model or a person."""
-
     text: str = ""
     calls: tuple[Call, ...] = ()
 
@@ -101,7 +98,6 @@ class Play:
 
     @property
     def as_json(self) -> str:
-        """The messages as JSON, which the page sends back."""
         return json.dumps(self.messages, ensure_ascii=False)
 
     @property

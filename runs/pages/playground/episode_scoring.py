@@ -23,7 +23,6 @@ class ComponentScore:
     value: float | None
     """The score, or the mean if the component scores each turn."""
     turns: list[float | None] = field(default_factory=list)
-    """The turns' scores if the component scores each turn."""
     note: str = ""
     """The reason for a missing score, or the component's note."""
     failed: bool = False

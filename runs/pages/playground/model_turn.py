@@ -34,13 +34,10 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class ModelPlayer:
-    """The model that plays, and its sampling parameters."""
-
     endpoint: str
     """The endpoint's name on the Secrets page."""
     model: str
     max_tokens: int
-    """Maximum number of tokens of one turn."""
     temperature: float | None = None
     """The sampling temperature; the server's default if None."""
 
@@ -70,7 +67,6 @@ class PlayerForm(forms.Form):
 
     @property
     def problem(self) -> str:
-        """All errors in one line."""
         return " ".join(f"{self[name].label}: {' '.join(map(str, errors))}" for name, errors in self.errors.items())
 
     def player(self) -> ModelPlayer:

@@ -42,7 +42,6 @@ class StoredGroup:
 
     @property
     def label(self) -> str:
-        """Step and dataset row."""
         number = self.row.get("row")
         return f"Step {self.step}" if number is None else f"Step {self.step}, row {number}"
 
@@ -83,7 +82,6 @@ class GroupMember:
 
     @property
     def excerpt(self) -> str:
-        """The beginning of the text, for a table cell."""
         text = " ".join(self.text[:1000].split())
         if text:
             return text[:140] + ("…" if len(text) > 140 else "")
@@ -99,7 +97,6 @@ class GroupMember:
 
     @property
     def turned(self) -> bool:
-        """True if the advantage changed sign."""
         return (self.advantage_before or 0.0) * self.advantage_now < 0
 
 
@@ -142,7 +139,6 @@ class GroupReplay:
 
     @property
     def moved(self) -> float:
-        """The mean absolute change in advantage."""
         return mean([abs(member.change) for member in self.members]) or 0.0
 
 
@@ -207,7 +203,6 @@ class RewardReplay:
 
     @property
     def turned(self) -> int:
-        """Number of completions whose advantage changed sign."""
         return sum(member.turned for group in self.groups for member in group.members)
 
     @property

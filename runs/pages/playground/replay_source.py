@@ -16,9 +16,7 @@ from runs.pages.playground.replay import StoredGroup
 from workers.contract.run.evaluation import EVALUATION
 
 COUNTS = (16, 64, 256)
-"""The numbers of groups that a user can choose from."""
 MAX_BYTES = 24 * 2**20
-"""Maximum total size of the stored groups."""
 MAX_COMPLETIONS = 8192
 NEWEST, SPREAD, ONE = "newest", "spread", "one"
 SELECTIONS = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "From one step"}

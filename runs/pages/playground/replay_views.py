@@ -84,7 +84,6 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
 
 
 def _summary(replay: RewardReplay, picked: Picked, *, live: bool) -> dict[str, Any]:
-    """Return sentences with the verdict, the extent and the scaling of a replay."""
     verdict, shown = ReplayNote("good", "No group's order changes."), len(replay.shown)
     if replay.reordered:
         groups = _many(len(replay.groups), "group")

@@ -23,7 +23,6 @@ _room = threading.BoundedSemaphore(AT_ONCE)
 @dataclass(frozen=True)
 class Rescoring:
     problem: str = ""
-    """Reason why there is nothing to compare."""
     picked: Picked | None = None
     replay: RewardReplay | None = None
 

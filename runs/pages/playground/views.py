@@ -27,7 +27,6 @@ KINDS = {SourceKind.DATASET: "A dataset", SourceKind.RUN: "A run", SourceKind.HA
 @operator_required
 @require_GET
 def sample(request: HttpRequest) -> HttpResponse:
-    """Render the completions of the requested source."""
     context = sample_context(request, request.GET)
     response = render(request, "pages/playground/_sample.html", context)
     if address := _address(request, context["source"]):

@@ -20,14 +20,11 @@ GRID = 200
 """Number of points on the x axis at which several runs' curves are averaged."""
 X_TITLES = {"step": "Step", "tokens": "Tokens", "time": "Running time, s", "hours": "GPU-hours"}
 Curves = Mapping[str, ComparedCurve]
-"""Curves by run id."""
 EMPTY: Series = {"seq": [], "step": [], "t": [], "value": []}
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """The data of a run's charts."""
-
     series: Mapping[str, Series]
     starts: Sequence[float]
     """Times at which each attempt's training started, in Unix seconds."""

@@ -41,7 +41,6 @@ def sections(title: str, parts: Iterable[tuple[str, str]]) -> str:
 
 
 def archive(folder: str, files: Mapping[str, str], at: datetime) -> bytes:
-    """Return a zip with these files in one folder."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, text in files.items():

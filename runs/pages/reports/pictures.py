@@ -27,7 +27,6 @@ MAX_LABELLED = 4
 LABEL_ROOM, LABEL_LETTERS, LABEL_HEIGHT = 124, 19, 13
 LEGEND_ROW, LEGEND_LETTERS = 18, 46
 LETTER = 6.4
-"""Approximate width of a letter in the legend."""
 ROOM = 0.06
 """Space above and below the lines, as a share of their height."""
 ON_AXIS = 0.02
@@ -42,7 +41,6 @@ class ReportCurve:
     label: str
     colour: str
     points: Points
-    """Points (x, y), sorted by x."""
     raw: Points = ()  # type: ignore[assignment]
     """Unsmoothed points, drawn faintly behind."""
     low: Points = ()  # type: ignore[assignment]
@@ -60,7 +58,6 @@ class Picture:
     curves: Sequence[ReportCurve]
     x_title: str = "Step"
     suffix: str = ""
-    """Unit after the numbers on the y axis."""
     zero: bool = False
     log: bool = False
     bounds: Sequence[ChartBound] = ()
@@ -72,7 +69,6 @@ class _Axis:
     high: float
     start: float
     end: float
-    """The ends' positions in pixels are `start` and `end`."""
     log: bool = False
 
     def at(self, value: float) -> float:

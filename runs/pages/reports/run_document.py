@@ -57,7 +57,6 @@ def figure(value: float | None, form: str) -> str:
 
 
 def ended(final: Final, form: str) -> list[str]:
-    """Return the cells of the columns FINALS."""
     best = NOTHING if final["best"] is None else figure(final["best"], form)
     return [figure(final["last"], form), figure(final["mean"], form), best]
 

@@ -31,9 +31,7 @@ SETTING, METRIC, FIGURE = "setting.", "metric.", "figure."
 FIGURES = {"disk": "Disk"}
 """Labels of other values that can be columns; `disk` is the run's size on all hosts."""
 MAX_COLUMNS = 20
-"""Maximum number of chosen columns in an address."""
 Ordered = Expression | F | Subquery
-"""An expression that can order a list."""
 _FORM_LABELS = {f"grpo.{field.name}": field.label for field in ARGUMENTS}
 """Labels of settings on the New run page."""
 _PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
@@ -118,8 +116,6 @@ def labelled(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
 
 
 class Values:
-    """A run's values for the columns."""
-
     def __init__(self, run: Run) -> None:
         self.run = run
 
@@ -134,7 +130,6 @@ class Values:
         return (self.run.last_metrics if column.kind == METRIC else self.settings).get(column.name)
 
     def cells(self, columns: Sequence[Column]) -> list[tuple[str, str]]:
-        """Return the (label, text) of each column."""
         pairs = [(column, self.value(column)) for column in columns]
         return [(column.label, NOTHING if value is None else column.text(value)) for column, value in pairs]
 

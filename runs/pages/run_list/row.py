@@ -27,7 +27,6 @@ class RunListRow:
     where: str
     values: Values
     cells: list[tuple[str, str]]
-    """(label, text) of the chosen settings, metrics and figures."""
 
     @property
     def model(self) -> str:
@@ -80,7 +79,6 @@ class RunListRow:
 
     @property
     def before_first_step(self) -> SafeString:
-        """The text shown instead of the progress bar."""
         if self.summary["out_of_reach_since"] and self.note:
             return SafeString(self.note)
         sentence, position = self.summary["sentence"], self.summary["place"]

@@ -47,7 +47,6 @@ READY_VIEWS = {
     "Unhealthy": "status=active&health=unwell&sort=health",
     "Archived": "archived=only",
 }
-"""Addresses of the built-in views by name."""
 Option = tuple[str, str]
 """An option of a filter, as (value, label)."""
 
@@ -76,7 +75,6 @@ class RunListing:
 
     @property
     def extent(self) -> str:
-        """The range of the listed runs, and the total."""
         if self.last_page == 1:
             return counted(self.total, "run")
         first = (self.query.page - 1) * PAGE_SIZE
@@ -84,7 +82,6 @@ class RunListing:
 
     @property
     def before(self) -> str | None:
-        """The previous page's address, or None on the first page."""
         return self.query.address(page=self.query.page - 1) if self.query.page > 1 else None
 
     @property

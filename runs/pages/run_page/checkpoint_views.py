@@ -44,7 +44,6 @@ class StoreNote:
 class CheckpointRow:
     checkpoint: Checkpoint
     figures: list[tuple[str, float | None]]
-    """The metrics as (label, value)."""
     best: bool
     resumable: bool
     recommended: bool = False

@@ -99,7 +99,6 @@ def head(run: Run, user: User) -> dict[str, Any]:
 
 
 def about(run: Run, user: User) -> dict[str, Any]:
-    """Build the context of the run's setup, notes and tags."""
     return {
         "run": run,
         "makings": makings(run),
@@ -131,7 +130,6 @@ def _calm(summary: queries.Summary) -> queries.Summary:
 
 
 def cause(attempt: Attempt) -> dict[str, Any]:
-    """Describe the cause of a run's failure, which its page shows first."""
     reason = attempt.reason
     first = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
     order = sorted(LOG_NAMES, key=lambda name: name != first)

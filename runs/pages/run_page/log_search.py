@@ -11,7 +11,6 @@ from runs.engine.records import LogChunk
 from workers.contract.wire.names import LOG_LEFT_OUT
 
 MAX_HITS = 200
-"""Maximum number of hits in one response."""
 MAX_SECONDS = 0.4
 MAX_QUERY_CHARS = 200
 CHUNKS_AT_ONCE = 16
@@ -40,7 +39,6 @@ Finder = Callable[[bytes], Iterator[int]]
 
 class LogHit(TypedDict):
     at: int
-    """The offset of the hit's line in the log."""
     text: str
 
 
@@ -48,7 +46,6 @@ class LogHit(TypedDict):
 class LogHits:
     hits: list[LogHit] = field(default_factory=list)
     next: int = 0
-    """Offset at which the search continues."""
     size: int = 0
     done: bool = False
     """True if the search reached the end of the log."""
@@ -130,7 +127,6 @@ def _add_hits(hits: LogHits, block: bytes, at: int, find: Finder) -> bool:
 
 
 def _excerpt(block: bytes, start: int, hit: int, end: int) -> str:
-    """Return the line, or the part of it around the hit."""
     first = start if hit - start < EXCERPT else hit - EXCERPT // 4
     text = block[first : min(end, first + EXCERPT)].decode("utf-8", "replace")
     return ("…" if first > start else "") + text.strip() + ("…" if first + EXCERPT < end else "")

@@ -17,13 +17,10 @@ from runs.insight.metrics import run_charts
 from workers.contract.wire.names import EventKind, Phase
 
 PAGE_SIZE = 200
-"""Number of lines per page."""
 MIN_PHASE_S = 0.5
-"""Minimum duration of a phase that is shown."""
 HOST = dict.fromkeys(("supervisor", "launcher", "reaper"), "the host")
 CONTROL_PLANE = dict.fromkeys(("tick", "dispatcher", "claim", "ingest", "health"), "the control plane")
 MACHINES = {**HOST, **CONTROL_PLANE}
-"""Display names of actors that are machines."""
 
 PHASES: dict[str, tuple[str, str]] = {
     RunStatus.QUEUED: ("Waiting in the queue", "c8"),
@@ -45,8 +42,6 @@ TRAINER_STAGE_COLOUR = "c5"
 
 @dataclass(frozen=True)
 class PhaseSpan:
-    """One phase of an attempt."""
-
     label: str
     colour: str
     at: datetime

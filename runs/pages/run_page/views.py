@@ -80,7 +80,6 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _marks(run: Run) -> list[dict[str, Any]]:
-    """Return the events that are marked on the charts."""
     marked = [event for event in timeline.events(run) if event["kind"] in run_charts.MARKED]
     return [{name: event[name] for name in ("id", "at", "step", "kind", "text")} for event in marked]
 

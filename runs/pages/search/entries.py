@@ -15,7 +15,6 @@ class PaletteEntry:
     operators: bool = False
     admins: bool = False
     part: str = ""
-    """Id of an element on the page."""
     query: str = ""
     does: str = ""
     """Name of an action in static/js/palette.js."""

@@ -50,8 +50,6 @@ class SearchHit:
 
 @dataclass(frozen=True)
 class Noun:
-    """A kind of object with a name and a page."""
-
     kind: str
     icon: str
     route: str
@@ -86,7 +84,6 @@ NOUNS = {
     ),
     "profile": Noun("Hardware profile", "cpu", "profile", profiles_for),
 }
-"""Kinds of objects by route."""
 
 
 @require_safe

@@ -35,14 +35,11 @@ PURPOSES = {
 
 @dataclass(frozen=True)
 class SecretView:
-    """A secret as the page shows it."""
-
     row: Secret
     trouble: str
     """The reason why the secret can't be decrypted, or ""."""
     configs: tuple[RewardConfig, ...]
     attempts: tuple[Attempt, ...]
-    """Attempts of runs that are queued or on a host."""
     last_run: Run | None
     holds: tuple[str, ...] = ()
     """Sentences about the contents of the artifact store."""
@@ -69,7 +66,6 @@ class SecretView:
 
     @property
     def consequences(self) -> list[str]:
-        """Sentences about the consequences of deleting the secret."""
         if self.row.kind == Secret.Kind.ENGINE:
             return ["Its token is deleted. Sources that name it can't request or remove machines."]
         lines = ["Its key is deleted. Runs that start from now on don't get it."]

@@ -57,7 +57,6 @@ class ServedState:
 
     @property
     def note(self) -> str:
-        """The text after the chip."""
         if not self.ready:
             return self.text
         has_template = bool(self.facts.get("template"))
@@ -91,7 +90,6 @@ class AnswerView:
 
     @property
     def length(self) -> str:
-        """The answer's length in tokens and seconds."""
         if self.answer.tokens is None:
             return ""
         return f"{counted(self.answer.tokens, 'token')}, {duration(self.answer.seconds)}"
@@ -123,7 +121,6 @@ class TurnView:
 
     @property
     def origin(self) -> str:
-        """The user, the sampling parameters and the dataset row."""
         sampling, row = self.turn.sampling, self.turn.row
         by = self.turn.by.username if self.turn.by else ""
         of = "" if row is None else f" · row {row} of the dataset"

@@ -21,7 +21,6 @@ from runs.insight.metrics.chart_spec import Tile
 from workers.contract.wire.documents import ContractError
 
 GROUPS = 6
-"""Number of groups shown: the newest."""
 
 
 def run_of(link: SharedLink) -> Run:
@@ -51,7 +50,6 @@ def now(link: SharedLink, run: Run) -> dict[str, Any]:
 
 
 def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
-    """Build the context of the whole page."""
     charts = with_bounds(run_charts.plan_of(run), run)
     document = {
         "id": "run",

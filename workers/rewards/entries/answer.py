@@ -56,8 +56,7 @@ class NumericMatchParams(Params):
 
 def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParams) -> float | None:
     """Return 1 if the answers are equal apart from white space, case and, optionally, punctuation at the ends, or 0 if
-    they differ or the completion has no answer where it is expected. Return None if the row has no answer. Use this
-    for answers that can be written in only one way."""
+    they differ or the completion has no answer where it is expected. Return None if the row has no answer."""
     gold = _gold(row)
     if gold is None:
         return None
@@ -74,7 +73,7 @@ def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParam
 def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchParams) -> float | None:
     """Return 1 if the numbers are equal within the tolerance, however they are written (1,234 and $1234.00, 3/4 and
     0.75, 50% and 0.5), or 0 if the completion has a different number or none. Return None if the row's answer has no
-    number. Use this for problems with numeric answers, such as GSM8K's "#### 18"."""
+    number."""
     text = _gold(row)
     gold = None if text is None else _number_of(after_last(text, params.marker) or text)
     if gold is None:

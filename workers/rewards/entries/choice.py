@@ -67,8 +67,7 @@ def multiple_choice(completion: str, row: Mapping[str, Any], params: MultipleCho
 
 def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> float | None:
     """Return the token-level F1 of the completion's answer (the harmonic mean of precision and recall), as SQuAD scores
-    it (arXiv:1606.05250). If the row lists several right answers, return the highest F1; None if it has none. Use this
-    for short free answers that deserve partial credit."""
+    it (arXiv:1606.05250). If the row lists several right answers, return the highest F1; None if it has none."""
     golds = right_answers(row, params.marker)
     if not golds:
         return None

@@ -72,8 +72,7 @@ def python_syntax(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonSyntaxParams, tools: Tools
 ) -> Scores:
     """Return 1 if the last code block parses as Python, or `wrong_score` if it doesn't, is empty, is nested too deeply
-    or is missing. The code is never run. Use this early in training a base model, together with a reward for what the
-    code does."""
+    or is missing. The code is never run."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     jobs = {index: Job(PARSER, "parses", (code,)) for index, code in enumerate(codes) if code and _is_tame(code)}
     outcomes = sandboxed.run_each(jobs, tools, Limits(disk_mb=0))
@@ -86,8 +85,7 @@ def python_executes(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonExecutesParams, tools: Tools
 ) -> Scores:
     """Return 1 if the last code block runs to its end within its time and memory limits, or `wrong_score` if it raises
-    an exception, exits, exceeds a limit or is missing. Use this for rows without tests; it says little, since code that
-    only defines functions also passes."""
+    an exception, exits, exceeds a limit or is missing."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     jobs = {index: Job(sandboxed.with_setup(code, params)) for index, code in enumerate(codes) if code}
     outcomes = sandboxed.run_each(jobs, tools, sandboxed.limits_of(params))
@@ -102,8 +100,7 @@ def tests_passed(
     completions: Sequence[Completion], rows: Sequence[Row], params: TestsPassedParams, tools: Tools
 ) -> Scores:
     """Return the share of the row's test_cases that the last code block passes (0 without code), or with
-    `all_or_nothing` only 0 or 1. A test without a result has not passed. Return None if the row has no tests. Use this
-    for tasks with tests, such as MBPP."""
+    `all_or_nothing` only 0 or 1. A test without a result has not passed. Return None if the row has no tests."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     tests = [_tests(row) for row in rows]
     values: list[float | None] = [0.0 if row_tests else None for row_tests in tests]
@@ -127,7 +124,7 @@ def python_style(
 ) -> Scores:
     """Return a score from 0 to 1, or from `-most` to 0 if the scale is "minus the count". It is highest if ruff finds
     nothing in the last code block, and each finding costs the same. It is lowest for `most` or more findings, for code
-    that doesn't parse or that ruff can't read, and without code. Use a small weight, together with tests."""
+    that doesn't parse or that ruff can't read, and without code."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     argv = _ruff(params)
     jobs = {index: Program(argv, stdin=code) for index, code in enumerate(codes) if code}

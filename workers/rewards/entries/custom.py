@@ -70,7 +70,6 @@ class CodeTrial:
     """A sentence that says why the source can't be used; "" if it scored every sample without a failure."""
     traceback: str = ""
     printed: list[str] = field(default_factory=list)
-    """The source's output to stdout and stderr, if any."""
 
 
 def problem(source: str) -> str:
@@ -118,9 +117,8 @@ def columns_of(completions: Sequence[Completion], rows: Sequence[Row]) -> dict[s
 
 
 def python(completions: Sequence[Completion], rows: Sequence[Row], params: PythonParams, tools: Tools) -> Scores:
-    """Run the source's function on the batch and return its scores, which should be between `lowest` and `highest`.
-    The batch fails as a whole if the function raises an exception, hangs or returns the wrong number of scores. Use
-    this if nothing in the library fits."""
+    """Run the source's function on the batch and return its scores, which should be between `lowest` and `highest`. The
+    batch fails as a whole if the function raises an exception, hangs or returns the wrong number of scores."""
     count = len(completions)
     columns = columns_of(completions, rows)
     function = _function(params.source)
@@ -153,7 +151,6 @@ def _function(source: str) -> ast.FunctionDef:
 
 
 def _needed(function: ast.FunctionDef) -> list[str]:
-    """Return the names of the arguments without a default, except `completions`."""
     arguments = function.args
     plain = arguments.args[: len(arguments.args) - len(arguments.defaults)]
     keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)

@@ -71,8 +71,7 @@ class AnswerInResultsParams(Params):
 def tool_call_valid(completion: Completion, row: Mapping[str, Any], params: ToolCallValidParams) -> float | None:
     """Return 1 if every call names a tool and has arguments that fit it, or 0 if a call is invalid (invalid JSON, an
     unknown tool, wrong arguments, an unclosed tag) or there is none; with `partial`, return the share of valid calls.
-    Without a call, return None unless `needs_call`. Use this for models that are learning to call tools, together with
-    a reward for what the calls are for."""
+    Without a call, return None unless `needs_call`."""
     calls = list(_calls(completion, params.tag))[:MAX_CALLS]
     if not calls:
         return 0.0 if params.needs_call else None
@@ -82,7 +81,7 @@ def tool_call_valid(completion: Completion, row: Mapping[str, Any], params: Tool
 
 def turn_count(completion: Completion, row: Mapping[str, Any], params: TurnCountParams) -> float:
     """Return 1 for `minimum` to `target` turns (or calls), falling linearly to 0 at `maximum` and, if there is a
-    minimum, at zero. Use this to make a model look things up and then finish."""
+    minimum, at zero."""
     if params.counted == "calls":
         count = sum(1 for _ in _calls(completion, "tool_call"))
     else:
@@ -188,7 +187,6 @@ def _results(completion: Completion, params: AnswerInResultsParams) -> Iterator[
 
 
 def _text(turn: Mapping[str, Any]) -> str:
-    """Return a message's text: a string, or the text parts of a list."""
     content = turn.get("content")
     if isinstance(content, list | tuple):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))

@@ -37,7 +37,6 @@ class JudgeReply:
     trouble: str = ""
     """One sentence for people if there is no good answer; "" if there is."""
     late: bool = False
-    """True if the request timed out."""
 
 
 class NoScore(Exception):
@@ -170,7 +169,6 @@ class ServerParams(Params):
     """Base class of the parameters of judge rewards. Each reward declares these fields itself."""
 
     endpoint: str
-    """The server's name on the Secrets page."""
     model: str
     concurrency: int
     timeout_s: float
@@ -185,7 +183,6 @@ class ServerParams(Params):
         return JudgeClient(endpoint, self.concurrency, self.timeout_s, self.batch_s, slots)
 
     def request(self, system: str, instruction: str) -> bytes:
-        """Return the JSON body of a chat completion request."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": instruction}],

@@ -62,9 +62,9 @@ class MathEquivalentParams(Params):
 def math_equivalent(
     completions: Sequence[Completion], rows: Sequence[Mapping[str, Any]], params: MathEquivalentParams, tools: Tools
 ) -> Scores:
-    """Return 1 if math-verify finds the expressions equal (0.5 and \\frac{1}{2}, (x+1)^2 and x^2+2x+1, {1, 2} and
-    {2, 1}), or 0 if they differ or the completion has none. Return None if the row's answer isn't an expression; a
-    completion that takes longer than `seconds` is a failure. Use this for mathematics beyond plain numbers."""
+    """Return 1 if math-verify finds the expressions equal (0.5 and \\frac{1}{2}, (x+1)^2 and x^2+2x+1, {1, 2} and {2,
+    1}), or 0 if they differ or the completion has none. Return None if the row's answer isn't an expression; a
+    completion that takes longer than `seconds` is a failure."""
     from workers.sandbox.outcomes import Job, Kind, Limits  # the sandbox's interface; it starts with the first job
 
     pairs = zip(completions, rows, strict=True)

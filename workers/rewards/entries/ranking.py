@@ -65,8 +65,7 @@ def judge_ranking(
 ) -> Scores:
     """Ask another model to rank each group, and return 1 for the best completion, 0 for the worst and evenly spaced
     scores in between; tied completions get the mean of their places. A group of one has no score. If the ranking is
-    missing or doesn't name each completion once, the whole group fails. Use this for what no function can check, if
-    comparing is easier than giving a number."""
+    missing or doesn't name each completion once, the whole group fails."""
     endpoint = tools.endpoint(params.endpoint)
     orders = [_order(group) for group in groups]
     bodies = {

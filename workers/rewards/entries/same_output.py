@@ -17,7 +17,6 @@ from workers.sandbox.outcomes import Job, Kind, Outcome
 
 COMPARISONS = ("ignoring trailing white space", "exactly")
 MAX_SHOWN_CHARS = 60
-"""Maximum number of characters of a printed line in a note."""
 TESTS_ARE_NEEDED = (
     "It defines functions, but this reward compares only printed output: add test_cases and use “Tests passed”."
 )
@@ -69,8 +68,7 @@ def same_output(
 ) -> Scores:
     """Run the last code block as a program and return 1 if it prints what the row's answer prints, or 0 if it prints
     something else, fails, exits with a code other than 0, exceeds a limit or is missing. A row whose answer fails or
-    prints nothing is a failure; a row without an answer has no score. Use this for tasks that ask for programs and have
-    reference answers but no tests."""
+    prints nothing is a failure; a row without an answer has no score."""
     sources = [_reference_source(row, params) for row in rows]
     references = _references([source for source in sources if source], params, tools)
     codes = [sandboxed.code_of(completion, params) for completion in completions]

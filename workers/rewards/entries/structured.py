@@ -74,8 +74,7 @@ class XmlStructureParams(Params):
 
 def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams) -> float:
     """Return 1 if the text is JSON that fits the schema, `misfit_score` if it doesn't fit, or 0 if it isn't JSON.
-    Raises TimeoutError if checking a value against the schema takes too long. Use this for answers that a program
-    reads."""
+    Raises TimeoutError if checking a value against the schema takes too long."""
     if params.source == "anywhere":
         text = first_answer(completion, ("code block", "answer tag"), tag=params.tag)
     else:
@@ -88,7 +87,7 @@ def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams)
 
 def regex_match(completion: str, row: Mapping[str, Any], params: RegexMatchParams) -> float:
     """Return 1 if the pattern matches and 0 if it doesn't, or with `inverted` the opposite. Raises TimeoutError if
-    matching takes too long. Use this for a format that no other reward checks, or for words that must not appear."""
+    matching takes too long."""
     matched = pattern.matches(
         params.pattern, completion, params.mode, ignore_case=params.ignore_case, dot_all=params.dot_all
     )
@@ -98,7 +97,7 @@ def regex_match(completion: str, row: Mapping[str, Any], params: RegexMatchParam
 def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureParams) -> float:
     """Return 1 for well-formed XML that contains the required elements once each, in order, and 0 otherwise (a bare <
     or & is enough); with `partial`, return the share of required elements. Entities and document types are refused, so
-    nothing can expand. Use this for output that a program parses; "Soft format" is more forgiving."""
+    nothing can expand."""
     top_names = _top_elements(completion, params.one_root)
     if top_names is None:
         return 0.0

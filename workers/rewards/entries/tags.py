@@ -74,8 +74,7 @@ class BoxedPresentParams(Params):
 
 def think_present(completion: str, row: Mapping[str, Any], params: ThinkPresentParams) -> float:
     """Return 1 if there is an opening tag with a closing tag somewhere after it, else 0. The text inside and around
-    them doesn't matter. Use this for the first steps of a model that has never seen the tags, before the stricter
-    `think_tags`."""
+    them doesn't matter."""
     text = f"<{params.tag}>{completion}" if params.opened_by_prompt else completion
     opened = text.find(f"<{params.tag}>")
     return float(opened >= 0 and text.find(f"</{params.tag}>", opened) >= 0)
@@ -124,7 +123,7 @@ def soft_format(completion: str, row: Mapping[str, Any], params: SoftFormatParam
 
 def answer_tag(completion: str, row: Mapping[str, Any], params: AnswerTagParams) -> float:
     """Return 1 if there is exactly one answer tag and it is not empty, else 0; with `partial`, return the share of
-    conditions that are met. Use this so that rewards for the answer can find it."""
+    conditions that are met."""
     opened, closed = f"<{params.tag}>", f"</{params.tag}>"
     inside, after = _between(completion, opened, closed)
     conditions = [completion.count(opened) == 1, completion.count(closed) == 1, bool(inside.strip())]
@@ -134,8 +133,7 @@ def answer_tag(completion: str, row: Mapping[str, Any], params: AnswerTagParams)
 
 
 def boxed_present(completion: str, row: Mapping[str, Any], params: BoxedPresentParams) -> float:
-    r"""Return 1 if the last \boxed{…} is complete and not empty, else 0. Use this together with a reward for
-    mathematics that looks for the answer in the box."""
+    r"""Return 1 if the last \boxed{…} is complete and not empty, else 0."""
     if params.once and completion.count("\\boxed{") != 1:
         return 0.0
     return float(bool((last_boxed(completion) or "").strip()))

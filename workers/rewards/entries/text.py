@@ -71,22 +71,19 @@ class RepetitionPenaltyParams(Params):
 
 
 def unique_chars(completion: str, row: Mapping[str, Any], params: UniqueCharsParams) -> float:
-    """Return the number of different characters, about 30 to 60 for a page of English. Use this for variety, with a
-    weight near 0.01, since it drowns out a reward of 0 or 1; or use the normalised version."""
+    """Return the number of different characters, about 30 to 60 for a page of English."""
     return float(_different(_prepared(completion, params)))
 
 
 def unique_chars_normalised(completion: str, row: Mapping[str, Any], params: UniqueCharsParams) -> float:
-    """Return the number of different characters divided by the number of all characters, or 0 for an empty text. Use
-    this for variety on the scale of other rewards. It favours short texts, since alphabets are finite."""
+    """Return the number of different characters divided by the number of all characters, or 0 for an empty text."""
     text = _prepared(completion, params)
     return _different(text) / len(text) if text else 0.0
 
 
 def length(completion: str, row: Mapping[str, Any], params: LengthParams) -> float:
     """Return 1 for a length from `minimum` to `target`, falling linearly to 0 at `maximum`, and at zero if there is a
-    minimum. Use this to keep answers near a length; to penalise only those about to be truncated, use "Length
-    penalty"."""
+    minimum."""
     size = len(completion.split()) if params.unit == "words" else len(completion)
     return within(size, params.minimum, params.target, params.maximum)
 
@@ -104,8 +101,7 @@ def overlong(completion: Completion, row: Mapping[str, Any], params: OverlongPar
 
 def repetition_penalty(completion: str, row: Mapping[str, Any], params: RepetitionPenaltyParams) -> float:
     """Return (1 - different pieces / all pieces) * penalty, where a piece is `size` adjacent words. "Demystifying Long
-    Chain-of-Thought Reasoning in LLMs" (arXiv:2502.03373, appendix C.2) does the same with tokens. Use this against
-    loops, which rewards for length encourage."""
+    Chain-of-Thought Reasoning in LLMs" (arXiv:2502.03373, appendix C.2) does the same with tokens."""
     text = completion.casefold() if params.ignore_case else completion
     units = text if params.unit == "characters" else text.split()
     count = len(units) - params.size + 1

@@ -57,14 +57,12 @@ def _cosine_range(params: Any) -> tuple[float, float]:
 
 def accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
     """Return 1 if math-verify finds the completion's formula equal to the row's solution (or answer), or 0 if it
-    differs or there is no LaTeX. Return None if the row's solution isn't a formula. Use this to compare with published
-    results; `math_equivalent` does the same in the sandbox."""
+    differs or there is no LaTeX. Return None if the row's solution isn't a formula."""
     return _by_trl("trl_accuracy", completions, rows, params, tools)
 
 
 def reasoning_accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return `accuracy` of the text after the last `delimiter`, or 0 if there is no delimiter. Use this for models that
-    reason in tags, if an answer inside the reasoning must not be rewarded."""
+    """Return `accuracy` of the text after the last `delimiter`, or 0 if there is no delimiter."""
     return _by_trl("trl_reasoning_accuracy", completions, rows, params, tools)
 
 
@@ -77,13 +75,13 @@ def cosine_scaled(completions: Sequence[Completion], rows: Sequence[Row], params
 
 def think_format(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
     """Return 1 if the completion begins with <think>, which is closed and is the only one, else 0 (also if the chat
-    template wrote the opening tag). Use this to compare with published results; `think_tags` checks more."""
+    template wrote the opening tag)."""
     return _by_trl("trl_think_format", completions, rows, params, tools)
 
 
 def repetition_penalty(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
     """Return the share of repeated n-grams of tokens times `max_penalty`, or 0 if there are fewer tokens than
-    `ngram_size`. Use this against completions that fill their length with the same words."""
+    `ngram_size`."""
     return _by_trl("trl_repetition_penalty", completions, rows, params, tools)
 
 
