@@ -109,7 +109,7 @@ def test_a_report_is_of_the_run_and_of_what_the_comparison_shows(
 def test_a_bell_tells_what_the_browser_refuses_and_then_that_the_run_failed(site: Stack, page: Page, run: str) -> None:
     page.add_init_script(NOTIFICATIONS)
     page.goto(f"{site.url}/runs/{run}/")
-    page.get_by_role("button", name="Tell me about this run").click()
+    page.get_by_role("button", name="Notify me about this run").click()
     expect(page.get_by_text("Mail isn’t set up in this installation")).to_be_visible()
     notify = page.locator("[data-notify]")
     notify.click()

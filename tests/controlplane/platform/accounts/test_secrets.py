@@ -203,7 +203,7 @@ def test_a_key_of_another_installation_is_told_with_what_to_do(settings: Setting
     settings.SECRET_KEY = "another" * 8
     page = admin().get("/settings/secrets/")
     assert page.status_code == 200
-    assert "Enter it again" in page.content.decode()
+    assert "Enter the key again" in page.content.decode()
     assert "another installation's secret key" in vault.problem("JUDGE")
     assert "Settings, Secrets" in vault.problem("JUDGE")
     assert changed(Secret.objects.get(), key="sk-new").status_code == 302

@@ -88,7 +88,7 @@ def test_what_is_there_is_neither_made_again_nor_changed() -> None:
 
 def test_a_viewer_reads_and_makes_nothing() -> None:
     client = viewer()
-    assert "An operator can create what is missing." in page(client, "/start/gsm8k/")
+    assert "An operator can create the missing parts." in page(client, "/start/gsm8k/")
     assert client.post("/start/gsm8k/prepare").status_code == 403
     assert client.get("/start/other/").status_code == 404
 

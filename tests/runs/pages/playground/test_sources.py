@@ -104,7 +104,7 @@ def test_a_stored_completion_counts_with_its_turns_and_all_its_letters_while_it_
     attempt = a_stored_run(line)
     group = SampleRow.objects.get().pk
     page = sample(**{"from": "run", "run": attempt.run_id})
-    assert "the first 20,000 of 30,000 characters; scored whole" in page
+    assert "the first 20,000 of 30,000 characters; scored in full" in page
     sent = {"from": "run", "run": attempt.run_id, "group": group, "of": ["1", "2"], "c0-p_target": "25000"}
     sent |= {"c0-p_maximum": "26000"}
     whole = tried("length", completion=[LONG[:EDITABLE_CHARS], "4"], **sent)

@@ -118,7 +118,7 @@ def test_of_two_who_write_notes_at_once_the_second_sees_what_the_first_wrote(run
     answer = bo.post(f"/runs/{run.pk}/notes", {"notes": "of bo", "based_on": second}, headers=HTMX)
     assert answer.status_code == 422
     said = answer.content.decode()
-    assert "ana has changed the notes in the meantime." in said
+    assert "ana has changed the notes since you opened them." in said
     assert "of ana" in said
     assert "of bo</textarea>" in said
     assert Run.objects.get(pk=run.pk).notes == "of ana"

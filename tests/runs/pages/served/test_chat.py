@@ -201,7 +201,7 @@ def test_a_viewer_reads_along(address: str) -> None:
     asked(operator(), address)
     page = viewer().get(address).content.decode()
     assert "What is 2 + 3?" in page
-    assert "Operators write here" in page
+    assert "Only operators can send messages" in page
     assert "Send" not in page
     assert asked(viewer(), address).status_code == 403
 
