@@ -133,7 +133,7 @@ def test_the_page_says_that_the_web_is_gone_and_goes_on_without_a_gap(
         expect(rows).to_have_value("kept")
         form.close()
         page.bring_to_front()
-        expect(page.locator("#connection")).to_contain_text("Offline: this page shows what was known at")
+        expect(page.locator("#connection")).to_contain_text("Offline: this page shows the state of")
         page.route("**/healthz", lambda route: route.abort())  # as where nothing listens for it
         with page.expect_event("requestfailed", lambda request: "healthz" in request.url):
             page.locator("[data-nav=datasets]").click()

@@ -85,7 +85,7 @@ def test_no_row_moves_under_the_pointer_and_its_figures_go_on(site: Stack, page:
     row.hover()
     place = row.bounding_box()
     site.django(A_RUN, name="pointer, newer")
-    expect(page.get_by_role("button", name="1 more run: show")).to_be_visible()
+    expect(page.get_by_role("button", name="Show 1 more run")).to_be_visible()
     site.django(MORE, run=run)
     expect(row).to_contain_text("40")
     assert row.bounding_box() == place

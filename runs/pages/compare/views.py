@@ -78,8 +78,8 @@ def series(request: HttpRequest) -> HttpResponse:
         points=whole(request, "points", 400, 2, 1000),
         received={run: int(seq) for run, seq in newest.items() if seq.isdecimal()},
     )
-    payload = {**payload, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
-    return HttpResponse(msgspec.json.encode(payload), content_type="application/json")
+    with_finals = {**payload, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
+    return HttpResponse(msgspec.json.encode(with_finals), content_type="application/json")
 
 
 @require_safe

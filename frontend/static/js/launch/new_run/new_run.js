@@ -1,5 +1,5 @@
-// The New run page: a profile and fixes put values into fields, findings mark the fields they are about, links open
-// folded fields, and the commands are fetched while they are open.
+// The New run page: profiles and fixes fill in fields, findings mark the fields they concern, links open folded fields,
+// and the commands are fetched while they are open.
 
 import { isRestored } from "../../restored.js";
 
@@ -46,7 +46,7 @@ function apply(values) {
     show(field);
     changed = field;
   }
-  // One event for all: one check.
+  // One event for all fields, so that the form is checked only once.
   changed?.dispatchEvent(new Event("change", { bubbles: true }));
 }
 
@@ -57,7 +57,7 @@ function flash(field) {
   field.classList.add("fixed");
 }
 
-/** Shows below a field what is wrong with it, unless it is shown already. @param {Field} field @param {Element} box
+/** Shows a message below a field, unless it is already shown. @param {Field} field @param {Element} box
  * @param {string} words */
 function tell(field, box, words) {
   const id = errorOf(field);
@@ -83,12 +83,12 @@ function errorOf(field) {
   return `${field.id}_error`;
 }
 
-/** The ids of what describes a field besides its error. @param {Element} field */
+/** The ids of the elements that describe a field, except its error. @param {Element} field */
 function described(field) {
   return (field.getAttribute("aria-describedby") ?? "").split(" ").filter((id) => id && id !== errorOf(field));
 }
 
-/** Clears the messages about a field's old value; the panel judges the new one. @param {Event} event */
+/** Clears the messages about a field's old value; the panel checks the new one. @param {Event} event */
 function clearError(event) {
   const box = event.target instanceof Element ? event.target.closest(".field") : null;
   if (box) forget(box);
@@ -106,7 +106,7 @@ function followVerdict() {
   }
 }
 
-/** The fields that keep the run from being launched. @type {Set<string>} */
+/** The fields that prevent a launch. @type {Set<string>} */
 let stopping = new Set();
 
 /** Marks the fields of the newest findings, with the reason that prevents a launch below each. A fold
@@ -131,11 +131,11 @@ function mark() {
   }
 }
 
-/** Values that each profile puts into the form, and those fields' values without one, from the server.
+/** Values that each profile sets in the form, and those fields' values without a profile, from the server.
  * @type {{base: Record<string, string>, profiles: Record<string, Record<string, string>>}} */
 const fillable = JSON.parse(document.getElementById("fillable")?.textContent || '{"base":{},"profiles":{}}');
 const profile = control("profile");
-/** The profile whose values the form has had until now. */
+/** The profile whose values the form currently has. */
 let followed = profile?.value ?? "";
 
 /** @param {string} chosen */
@@ -148,8 +148,8 @@ function same(one, other) {
   return one === other || (one !== "" && other !== "" && Number(one) === Number(other));
 }
 
-/** Puts the profile's values into the form, except into fields that differ from what its predecessor put
- * there: that is the person's own. */
+/** Sets the profile's values in the form, except in fields that differ from the previous profile's values, since the
+ * user changed those. */
 function follow() {
   const chosen = profile?.value ?? "";
   if (chosen === followed) return;
@@ -198,7 +198,7 @@ form.addEventListener("click", (event) => {
   const fix = target?.closest("[data-fix]");
   if (fix instanceof HTMLElement) apply(JSON.parse(fix.dataset.fix ?? "{}"));
 });
-// In the panel, in an import's report, and at the head of the page.
+// Links in the panel, in an import's report, and at the top of the page.
 document.addEventListener("click", (event) => {
   const target = event.target instanceof Element ? event.target : null;
   const link = target?.closest('a[href^="#id_"]');
@@ -210,12 +210,12 @@ document.addEventListener("click", (event) => {
     field.scrollIntoView({ block: "center" });
   }
 });
-// Before the check that the same event sets off reads the form.
+// This must happen before the check, triggered by the same event, reads the form.
 profile?.addEventListener("change", follow);
 
 const commands = document.getElementById("commands");
 const box = commands?.closest("details");
-/** The server builds the commands, only while they are open. */
+/** Fetches the commands from the server, only while they are open. */
 function fetchCommands() {
   if (box?.open) commands?.dispatchEvent(new Event("wanted"));
 }
@@ -227,7 +227,7 @@ let next;
 /** Marks the verdict as outdated, and requests a new one until it arrives. */
 function outdated() {
   if (!panel.querySelector(".outdated")) {
-    const words = "The control plane doesn't answer, so this verdict may be out of date. Trying again …";
+    const words = "The control plane isn't responding, so this verdict may be out of date. Retrying …";
     panel.prepend(Object.assign(document.createElement("p"), { className: "outdated warn", textContent: words }));
   }
   clearTimeout(next);
@@ -248,7 +248,7 @@ for (const change of ["input", "change"]) {
   form.addEventListener(change, count);
   form.addEventListener(change, reveal);
 }
-// A page brought back by the Back button or a reload keeps its entries: check them again.
+// After Back or a reload the fields keep what was entered, so check them again.
 addEventListener("pageshow", (event) => {
   followed = profile?.value ?? "";
   count();
