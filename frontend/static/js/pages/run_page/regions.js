@@ -119,7 +119,8 @@ function folds(region) {
   return new Map(all.map((fold, i) => [`${region.id} ${i}`, fold]));
 }
 
-/** Whether two regions are equal, ignoring ages, which keep counting, and a fix's changes, which are loaded separately. @param {Element} old @param {Element} region */
+/** Whether two regions are equal, ignoring ages, which keep counting, and a fix's changes, which are loaded separately.
+ * @param {Element} old @param {Element} region */
 function same(old, region) {
   const bare = (/** @type {string} */ html) =>
     html
